@@ -69,6 +69,12 @@ class Accelerator(Protocol):
     def copier(self) -> Copier:
         """What copies tensors to the host's memory and back beside compute."""
 
+    def choose(self) -> None:
+        """Let this process use the device where none is named."""
+
+    def release(self) -> float | None:
+        """Give back what the allocator keeps; bytes of tensors that are left, where counted."""
+
 
 class Host:
     """The processor itself."""
@@ -119,6 +125,12 @@ class Host:
     def copier(self) -> Copier:
         """Plain copies."""
         return HostCopier()
+
+    def choose(self) -> None:
+        """There is one."""
+
+    def release(self) -> float | None:
+        """Nobody counts."""
 
 
 AMPERE = 8
@@ -192,6 +204,32 @@ class Cuda:
     def copier(self) -> Copier:
         """A stream of its own, and pinned memory."""
         return CudaCopier(self._device, self._cuda)
+
+    def choose(self) -> None:
+        """What is allocated, and NCCL, go there."""
+        self._cuda.set_device(self._device)
+
+    def release(self) -> float | None:
+        """Behind all that was launched."""
+        self.synchronize()
+        self._cuda.empty_cache()
+        return float(self._cuda.memory_allocated(self._device))
+
+
+def gpu_names(cuda: Any = torch.cuda) -> tuple[str, ...]:  # noqa: ANN401
+    """The GPUs that torch sees on this machine, in order."""
+    count = cuda.device_count() if cuda.is_available() else 0
+    return tuple(cuda.get_device_name(index) for index in range(count))
+
+
+def built_nccl(cuda: Any = torch.cuda) -> tuple[int, ...]:  # noqa: ANN401
+    """The version of NCCL that torch was built with."""
+    return tuple(cuda.nccl.version())
+
+
+def in_use(cuda: Any = torch.cuda) -> bool:  # noqa: ANN401
+    """Whether this process has touched a GPU."""
+    return bool(cuda.is_initialized())
 
 
 def _told(ask: Callable[[], int]) -> float | None:

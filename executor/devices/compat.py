@@ -109,6 +109,9 @@ _KERNELS = {
 """Attention that also gives the log-sum-exp of each row of scores, and its backward; the public
 function keeps that to itself, and without it blocks of keys cannot be put together."""
 
+_WINDOW = "_flash_attention_forward"
+"""A GPU's attention that knows windows; the public function has no such argument."""
+
 FOREACH_NORM: Any = torch._foreach_norm
 """Norms of a list of tensors in few kernels; the public `get_total_norm` sums bf16 in bf16."""
 
@@ -259,7 +262,7 @@ def attend_window(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, window: int
     """Attention by a GPU's 16-bit kernel, where a query sees the last `window` tokens alone."""
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))  # that kernel has (b, s, a, d)
     tokens = q.shape[1]
-    results = torch.ops.aten._flash_attention_forward(
+    results = getattr(torch.ops.aten, _WINDOW)(
         *(q, k, v, None, None, tokens, tokens, 0.0, True, False),
         window_size_left=window - 1,
         window_size_right=0,
@@ -396,6 +399,7 @@ def _wrong_kernels() -> Iterator[str]:
     """The attention kernels exist and take their arguments in the order relied on."""
     ahead = ["query", "key", "value", "dropout_p", "is_causal"]
     behind = ["grad_out", "query", "key", "value", "out", "logsumexp"]
+    yield from _wrong_window()
     for names in _KERNELS.values():
         for name, wanted in zip(names, (ahead, behind), strict=True):
             kernel = getattr(torch.ops.aten, name, None)
@@ -405,6 +409,22 @@ def _wrong_kernels() -> Iterator[str]:
             arguments = [argument.name for argument in kernel.default._schema.arguments]
             if arguments[: len(wanted)] != wanted:
                 yield f"{name} takes {', '.join(arguments)} where {', '.join(wanted)} are expected"
+
+
+def _wrong_window() -> Iterator[str]:
+    """A GPU's attention by windows takes what `attend_window` gives it."""
+    kernel = getattr(torch.ops.aten, _WINDOW, None)
+    if kernel is None:
+        yield f"torch.ops.aten lacks {_WINDOW}"
+        return
+    arguments = [argument.name for argument in kernel.default._schema.arguments]
+    wanted = ["query", "key", "value", "cum_seq_q", "cum_seq_k", "max_q", "max_k", "dropout_p"]
+    wanted += ["is_causal", "return_debug_mask"]
+    if arguments[: len(wanted)] != wanted:
+        yield f"{_WINDOW} takes {', '.join(arguments)} where {', '.join(wanted)} are expected"
+    for name in ("window_size_left", "window_size_right"):
+        if name not in arguments:
+            yield f"{_WINDOW} lacks the parameter {name}"
 
 
 def _global_names(code: CodeType) -> Iterator[str]:

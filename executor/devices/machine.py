@@ -52,9 +52,12 @@ def probe(kind: str | None = None, *, nodes: int = 1) -> DeviceReport:
     """
     import torch
 
+    from executor.devices.accelerator import gpu_names
+
     if kind not in (None, "cpu", "cuda"):
         raise InputError(f"device={kind!r} is unknown; allowed: cpu, cuda")
-    gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    names = gpu_names()
+    gpus = len(names)
     if kind == "cuda" and not gpus:
         raise InputError(
             f"device='cuda', but torch {torch.__version__} sees no GPU; use device='cpu', or "
@@ -72,7 +75,6 @@ def probe(kind: str | None = None, *, nodes: int = 1) -> DeviceReport:
         )
     # NCCL before 2.30 ends with "Duplicate GPU detected" when two ranks use one GPU
     able = nccl_version()[:2] >= SHARING_NCCL
-    names = tuple(torch.cuda.get_device_name(i) for i in range(gpus))
     return DeviceReport(
         kind="cuda",
         backend="nccl",
@@ -90,7 +92,7 @@ def nccl_version() -> tuple[int, ...]:
     then the library that goes by NCCL's name. `ncclGetVersion` gives 22809 for 2.28.9; where
     nobody has it, torch's figure counts.
     """
-    import torch
+    from executor.devices.accelerator import built_nccl
 
     number = ctypes.c_int()
     for library in (None, "libnccl.so.2"):
@@ -99,18 +101,20 @@ def nccl_version() -> tuple[int, ...]:
         except (OSError, AttributeError):
             continue
         return number.value // 10_000, number.value // 100 % 100, number.value % 100
-    return tuple(torch.cuda.nccl.version())
+    return built_nccl()
 
 
 def rank_device(report: DeviceReport) -> torch.device:
     """The device of this rank, under torchrun; CPU ranks compute with one thread."""
     import torch
 
+    from executor.devices.accelerator import accelerator
+
     if report.kind == "cpu":
         torch.set_num_threads(1)
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % report.count)
-    torch.cuda.set_device(device)
+    accelerator(device).choose()
     return device
 
 

@@ -15,6 +15,7 @@ from executor.faults.exit_code import exit_code
 from executor.suite.budget import WARMUP
 from executor.suite.cases import CPU, CUDA, QUICK, Case, choose
 from executor.suite.machine import Machine, look
+from executor.suite.repeats import folders, write_coverage
 from executor.suite.suite import LONGEST_CALIBRATION, Suite, redraw
 from parsim.launch.lock import locked
 
@@ -42,15 +43,21 @@ def _work(options: argparse.Namespace) -> int:
         return redraw(options.out)
     machine = look(options.device or ("cpu" if options.quick else None))
     with locked(options.out):
-        return _suite(options, machine).run()
+        if options.repeat == 1:
+            return _suite(options, machine, options.out).run()
+        places = folders(options.out, options.repeat)
+        codes = [_suite(options, machine, place).run() for place in places]
+        write_coverage(options.out, options.repeat)
+        sys.stderr.write(f"coverage written: {options.out / 'coverage.md'}\n")
+        return max(codes)
 
 
-def _suite(options: argparse.Namespace, machine: Machine) -> Suite:
+def _suite(options: argparse.Namespace, machine: Machine, out: Path) -> Suite:
     size = "quick" if options.quick else machine.kind
     cases: tuple[Case, ...] = {"quick": QUICK, "cpu": CPU, "cuda": CUDA}[size]
     seconds = options.seconds or SECONDS[size]
     return Suite(
-        out=options.out,
+        out=out,
         machine=machine,
         cases=choose(cases, options.cases),
         seconds=seconds,
@@ -79,6 +86,13 @@ def _options() -> argparse.Namespace:
         "--quick",
         action="store_true",
         help="three tiny cases, by default on the CPU: does it all work?",
+    )
+    add(
+        "--repeat",
+        type=_count,
+        default=1,
+        metavar="N",
+        help="whole suites one behind the other, and how often intervals held: OUT/coverage.md",
     )
     add("--resume", action="store_true", help="keep the calibration and the cases that are done")
     add("--report", action="store_true", help="write the report of OUT again")

@@ -14,7 +14,6 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from executor.faults.parent import end_with_parent
 from executor.faults.reports import HERE, fatal, finish
@@ -74,12 +73,15 @@ def _write_to(log: Path) -> None:
 def _forget() -> None:
     """Give back what the case held, so that the next one finds the device as the first one did."""
     gc.collect()
-    torch: Any = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
-        torch.cuda.synchronize()
-        torch.cuda.empty_cache()
-        left = torch.cuda.memory_allocated()
-        sys.stdout.write(f"still allocated after the case: {left} bytes\n")
+    if "torch" not in sys.modules:
+        return
+    import torch
+
+    from executor.devices.accelerator import accelerator, in_use
+
+    left = accelerator(torch.device("cuda")).release() if in_use() else None
+    if left is not None:
+        sys.stdout.write(f"still allocated after the case: {left:.0f} bytes\n")
         sys.stdout.flush()
 
 

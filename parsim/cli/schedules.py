@@ -114,7 +114,9 @@ def _auto(
         print_json({"schema_version": 1, "kind": "auto_schedule", **auto.to_json()})
     else:
         show(auto_view(auto))
-    note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={file}")
+    cut = ",".join(map(str, auto.plan.stage_layers or ()))
+    cut = f" --set 'plan.stage_layers=[{cut}]'" if cut else ""
+    note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={file}{cut}")
 
 
 def _print(compared: ScheduleTable, *, as_json: bool) -> None:

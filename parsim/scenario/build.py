@@ -12,6 +12,7 @@ from parsim.cost.software import GENERIC, Software, software
 from parsim.model.graph.record import Graph
 from parsim.model.reader import build_model
 from parsim.plan import Plan
+from parsim.plan.record import AUTO
 from parsim.scenario.hardware import build_cluster, catalog_files
 from parsim.scenario.model import build_description
 from parsim.scenario.plan import build_plan, build_space
@@ -19,6 +20,7 @@ from parsim.scenario.positions import Tree
 from parsim.scenario.record import Scenario
 from parsim.scenario.schema.file import ScenarioFile
 from parsim.sim.cuts import with_better_cut
+from parsim.sim.orders.auto import auto_schedule
 from parsim.training_run import Failures, TrainingGoal
 
 
@@ -54,6 +56,10 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     space = build_space(tree, file, job, written)
     margin = space.memory_margin if space else None
     plan = None if written is None else with_better_cut(job, written, margin)
+    if plan is not None and plan.schedule == AUTO:
+        auto = auto_schedule(job, plan, margin)
+        notes.append(auto.words())
+        plan = auto.plan
     return Scenario(
         name=tree.file.stem,
         description=file.description.strip(),

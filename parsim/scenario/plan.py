@@ -14,7 +14,6 @@ from parsim.cost.software import Software
 from parsim.errors import PlanError
 from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
 from parsim.plan.batch_rules import microbatches_for
-from parsim.plan.record import AUTO
 from parsim.plan.rules import V_SHAPED, check_plan
 from parsim.plan.stages import Stage
 from parsim.scenario.positions import Tree
@@ -22,7 +21,6 @@ from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema.file import ScenarioFile
 from parsim.scenario.schema.plan import PlanBlock, SharedBlock
 from parsim.scenario.strategy import build_strategy
-from parsim.sim.orders.auto import auto_schedule
 from parsim.space.presets import preset
 
 _SWITCHES = (
@@ -69,12 +67,7 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
         plan = _with_microbatches(plan, file.training.global_batch_size, stated, job)
         if schedule is not None:
             _check_own_microbatches(plan, schedule.num_microbatches)
-        if plan.schedule != AUTO:
-            return plan
-        margin = file.search.given().get("memory_margin") if file.search is not None else None
-        auto = auto_schedule(job, plan, margin)
-    notes.append(auto.words())
-    return auto.plan
+        return plan
 
 
 def _check_own_microbatches(plan: Plan, count: int) -> None:

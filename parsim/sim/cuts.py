@@ -14,7 +14,7 @@ from parsim.sim.simulate import simulate
 
 def chooses_cut(job: Job, plan: Plan) -> bool:
     """Whether nothing fixes the plan's cut: neither it, nor its stack, nor unequal nodes."""
-    fixed = plan.cut is not None or plan.actions is not None or job.mixed
+    fixed = plan.cut is not None or job.mixed
     return job.software.balanced_cut and plan.pp > 1 and not fixed
 
 

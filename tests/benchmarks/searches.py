@@ -9,10 +9,9 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.bounds import plan_bounds
-from parsim.planner.bounds.cases import layer_cases
+from parsim.planner.bounds.cases import layer_cases, price_layers
 from parsim.planner.space import enumerate_plans
 from parsim.scenario import load_scenario
 from parsim.sim.recurrence.evaluate import evaluate
@@ -59,7 +58,7 @@ def bounds_rate() -> float:
 
     def best() -> None:
         cases = layer_cases(job, table)
-        layers = LayerTable.of(job, table.take(cases.first))
+        layers = price_layers(job, table.take(cases.first))
         bounds = plan_bounds(job, table, layers, cases.of)
         np.argpartition(np.where(bounds.peak <= job.device.usable_memory, bounds.step, np.inf), TOP)
 
@@ -72,7 +71,7 @@ def tightness() -> Array:
     job, table = full_space()
     short = np.flatnonzero(table.pp * table.v * table.num_microbatches <= SHORT)
     plans = table.take(np.random.default_rng(0).choice(short, SAMPLE, replace=False))
-    bounds = plan_bounds(job, plans, LayerTable.of(job, plans), np.arange(SAMPLE))
+    bounds = plan_bounds(job, plans, price_layers(job, plans), np.arange(SAMPLE))
     steps = [evaluate(job, plans.plan(row), memory=False).step_time for row in range(SAMPLE)]
     return np.asarray(np.array(steps) / bounds.step)
 

@@ -88,6 +88,7 @@ class AutoSchedule:
         """Plain data with units in the names."""
         return {
             "chosen": self.chosen,
+            "stage_layers": list(self.plan.stage_layers) if self.plan.stage_layers else None,
             "step_time_s": self.step_time,
             "named_step_time_s": dict(self.named),
             "found_step_time_s": dict(self.found),

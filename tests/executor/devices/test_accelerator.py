@@ -24,7 +24,14 @@ from executor.calibration.timing import bench as bench_module  # noqa: E402
 from executor.calibration.timing.bench import Bench  # noqa: E402
 from executor.checkpoint.pieces import generator_states, set_generators  # noqa: E402
 from executor.collectives.timing import ran  # noqa: E402
-from executor.devices.accelerator import HOST, Cuda, accelerator, rehearsed  # noqa: E402
+from executor.devices.accelerator import (  # noqa: E402
+    HOST,
+    Cuda,
+    accelerator,
+    gpu_names,
+    in_use,
+    rehearsed,
+)
 from executor.first_hour.alone import alone, scenario_of  # noqa: E402
 from executor.first_hour.kernels import described, profiled  # noqa: E402
 from executor.first_hour.speed import compared  # noqa: E402
@@ -132,6 +139,28 @@ class FakeCuda:
     def get_device_capability(self, device: object = None) -> tuple[int, int]:
         return 9, 0
 
+    def set_device(self, device: object) -> None:
+        self.calls.append("set")
+
+    def empty_cache(self) -> None:
+        assert not self.pending, "freed before the queue was done"
+        self.calls.append("empty")
+
+    def memory_allocated(self, device: object = None) -> int:
+        return 500
+
+    def is_available(self) -> bool:
+        return True
+
+    def is_initialized(self) -> bool:
+        return "set" in self.calls
+
+    def device_count(self) -> int:
+        return 2
+
+    def get_device_name(self, device: object = None) -> str:
+        return f"GPU {device}"
+
 
 @pytest.fixture
 def cuda() -> Iterator[FakeCuda]:
@@ -167,6 +196,18 @@ def test_a_gpu_is_asked_through_torch_and_a_cpu_not_at_all() -> None:
     assert isinstance(asked, Cuda)
     assert asked.queued
     assert (HOST.clock(), HOST.power(), HOST.peak_allocated()) == (None, None, None)
+
+
+def test_a_machine_and_its_clean_up_are_asked_through_it_too(cuda: FakeCuda) -> None:
+    assert gpu_names(cuda) == ("GPU 0", "GPU 1")
+    assert not in_use(cuda)
+    asked = accelerator(CPU)
+    asked.choose()
+    assert in_use(cuda)
+    asked.mark()
+    assert asked.release() == 500.0
+    assert cuda.calls == ["set", "synchronize", "empty"]
+    assert HOST.release() is None
 
 
 def test_a_whole_run_of_one_rank(cuda: FakeCuda, tmp_path: Path) -> None:

@@ -88,8 +88,15 @@ def test_auto_writes_an_order_no_worse_than_the_named(cli: Cli, tmp_path: Path) 
     assert document["found_step_time_s"]["auto"] <= document["named_step_time_s"]["1f1b"] * (
         1 + 1e-9
     )
-    simulated = cli("simulate", SMALL, "--set", f"plan.schedule={file}", "--json").document
-    assert simulated["step_time_s"] == pytest.approx(document["step_time_s"], rel=1e-12)
+    words = [
+        "--set",
+        f"plan.schedule={file}",
+        "--set",
+        f"plan.stage_layers={document['stage_layers']}",
+    ]
+    for chosen in (words, ["--set", "plan.schedule=auto"]):
+        simulated = cli("simulate", SMALL, *chosen, "--json").document
+        assert simulated["step_time_s"] == pytest.approx(document["step_time_s"], rel=1e-12)
     shown = cli("schedules", "--scenario", SMALL, "--auto", file)
     assert "micro-batches in flight that fit, by rank: " in shown.out
     assert "use it: --set plan.v=1 --set plan.schedule=" in shown.err

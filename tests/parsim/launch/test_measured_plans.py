@@ -47,7 +47,8 @@ def small() -> Scenario:
 def plans_of(scenario: Scenario) -> list[Plan]:
     """Two plans of GPT-2 on two ranks: a pipeline and replicas."""
     pipeline = scenario.fixed_plan()
-    return [pipeline, replace(pipeline, pp=1, dp_replicate=2, num_microbatches=2)]
+    whole = replace(pipeline, pp=1, stage_layers=None, dp_replicate=2, num_microbatches=2)
+    return [pipeline, whole]
 
 
 def test_plans_run_in_turn(small: Scenario, tmp_path: Path) -> None:
