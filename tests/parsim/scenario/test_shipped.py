@@ -33,6 +33,7 @@ SHIPPED = {
         175,
         "tp8 pp8 dp16 mb1 m96 interleaved_1f1b v3 sp recompute-selective",
     ),
+    "deepseek-small-cpu": (2, 0.0011, "tp1 pp1 dp2 ep2 mb2 m2 no-pipeline zero3"),
     "deepseek-v3-hgx-h800": (
         2048,
         671,
