@@ -33,6 +33,8 @@ NAMES = [
     "gpt-310.1b",
     "gpt-529.6b",
     "gpt-1008b",
+    "gpipe-transformer-24",
+    "gpipe-transformer-48",
     "megatron-22b",
     "megatron-530b",
     "megatron-1t",
