@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from executor.model.attention import Attention, Columns, apart
-from executor.model.experts import WHOLE, Mixture, Share
-from executor.model.latent import LatentAttention
+from executor.model.attention.latent import LatentAttention
+from executor.model.attention.rotary import Rotary
+from executor.model.attention.self_attention import Attention, Columns, apart
+from executor.model.mixture.experts import WHOLE, Mixture, Share
 from executor.model.offload import HostLayer, repeated
-from executor.model.rotary import Rotary
 from parsim.model.config.writer import DROPOUT
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute

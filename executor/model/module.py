@@ -14,10 +14,10 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from executor.model.attention.rotary import Rotary
 from executor.model.blocks import Block, Embedding, Head
-from executor.model.experts import WHOLE, Experts, Mixture, Share
 from executor.model.graph import GraphStage, check_graph
-from executor.model.rotary import Rotary
+from executor.model.mixture.experts import WHOLE, Experts, Mixture, Share
 from executor.model.sizes import layer_count
 from executor.model.stage import Stage
 from parsim.errors import ModelError, PlanError

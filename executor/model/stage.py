@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from executor.model.experts import Mixture
+from executor.model.mixture.experts import Mixture
 
 
 class Stage(nn.Module):  # type: ignore[misc]

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from executor.model.experts import local, product_dtype
+from executor.model.mixture.experts import local, product_dtype
 from executor.parallel.buckets import ALL_GATHER, REDUCE_SCATTER
 
 

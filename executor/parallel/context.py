@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices.mesh import coordinates, ranks_by_place, replica_index
-from executor.model.attention import Across, Core
+from executor.model.attention.self_attention import Across, Core
 from executor.model.module import TransformerStage
 from executor.parallel.gathered import Gathered
 from executor.parallel.ring import Ring

@@ -26,8 +26,8 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from executor.devices.mesh import ranks_by_place
-from executor.model.experts import Mixture, Share
-from executor.model.grouped import Counts
+from executor.model.mixture.experts import Mixture, Share
+from executor.model.mixture.grouped import Counts
 from executor.model.stage import Stage
 from executor.parallel.buckets import Groups, axis_group
 from parsim.model.transformer import TransformerSpec

@@ -22,7 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
-from executor.model.experts import local
+from executor.model.mixture.experts import local
 from executor.model.stage import Stage
 from executor.parallel.buckets import local_tensor
 from executor.parallel.experts import ExpertPlace

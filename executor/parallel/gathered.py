@@ -5,7 +5,7 @@
 
 Nothing of other ranks is kept between the two (Llama 3, arXiv:2407.21783, section 3.3.2). What a
 causal piece of queries sees is cut so that no kernel needs more than torch's own mask, and a window
-is cut in tiles, as in `executor.model.window`:
+is cut in tiles, as in `executor.model.attention.window`:
 
     piece   | all keys ahead of it, whole | its own, causal |
     window             | tile of queries x the keys of the window, masked |
@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices.compat import attend, attend_backward
-from executor.model.window import mask, tiles
+from executor.model.attention.window import mask, tiles
 from executor.parallel.buckets import ALL_GATHER, REDUCE_SCATTER
 from executor.parallel.ring import put_in
 from executor.parallel.sequence import by_rank, in_sequence, spans

@@ -29,7 +29,7 @@ from torch.distributed.tensor import (
 from torch.distributed.tensor import parallel as tp
 from torch.nn import functional as F
 
-from executor.model.latent import LatentAttention
+from executor.model.attention.latent import LatentAttention
 from executor.model.loss import loss
 from executor.model.module import TransformerStage
 from executor.model.sizes import answers

@@ -20,7 +20,7 @@ from executor.run.pipeline_session import Session, Stepped
 from executor.run.results import save_results
 from executor.run.start import started
 from executor.run.strategy_document import Measured, strategy_document
-from executor.strategies.log import Ended
+from executor.strategies.replays.log import Ended
 from parsim.cost.step.stages import plan_cut
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions

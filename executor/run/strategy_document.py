@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 from executor.devices.machine import DeviceReport
 from executor.measure.steps import Spread, known
 from executor.run.document import hardware_meta, head
-from executor.strategies.log import Applied, Ended, Event
-from executor.strategies.replay import ages, ages_of_peers
+from executor.strategies.replays.log import Applied, Ended, Event
+from executor.strategies.replays.replay import ages, ages_of_peers
 from parsim.comparison.likeness import uncalibrated, unlike
 from parsim.scenario import Scenario
 from parsim.sim import Prediction

@@ -31,11 +31,11 @@ from executor.run.start import started
 from executor.run.step_log import StepLog
 from executor.run.strategy_document import Evaluated, Measured, strategy_document
 from executor.strategies.compute import mean_of_all
-from executor.strategies.log import Ended, Trained, Work
-from executor.strategies.replay import Replay, replay, replay_peers
+from executor.strategies.replays.log import Ended, Trained, Work
+from executor.strategies.replays.replay import Replay, replay, replay_peers
+from executor.strategies.replays.verify import verify
 from executor.strategies.replica import Replica
 from executor.strategies.train import train
-from executor.strategies.verify import verify
 from parsim.launch.options import RunOptions
 from parsim.model.graph.record import Graph
 from parsim.plan.strategies import ParameterServer

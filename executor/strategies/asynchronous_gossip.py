@@ -25,7 +25,7 @@ from torch import Tensor
 
 from executor.strategies.compute import gradient_of
 from executor.strategies.link import size_of
-from executor.strategies.log import Event, Trained, Work
+from executor.strategies.replays.log import Event, Trained, Work
 from executor.strategies.replica import FlatOptimizer
 
 SEED = 0

@@ -23,7 +23,7 @@ from torch import Tensor
 from executor.strategies.compression import Compressor, empty_message, message_bytes, unpacked
 from executor.strategies.compute import gradient_of, norm_of
 from executor.strategies.link import size_of
-from executor.strategies.log import Applied, Trained, Work
+from executor.strategies.replays.log import Applied, Trained, Work
 from executor.strategies.replica import FlatOptimizer, clipped
 from executor.strategies.shares import Share, pulled, shares
 from parsim.plan.strategies import AsynchronousServer, of_kind

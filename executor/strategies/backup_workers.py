@@ -21,7 +21,7 @@ from torch import Tensor
 
 from executor.strategies.compression import Compressor, empty_message, unpacked
 from executor.strategies.compute import gradient_of, norm_of
-from executor.strategies.log import Applied, Trained, Work
+from executor.strategies.replays.log import Applied, Trained, Work
 from executor.strategies.replica import FlatOptimizer
 from parsim.plan.strategies import ParameterServer
 

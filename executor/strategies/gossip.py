@@ -10,7 +10,7 @@ from torch import Tensor
 
 from executor.strategies.compute import gradient_of
 from executor.strategies.link import size_of
-from executor.strategies.log import Trained, Work
+from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
 from parsim.plan.strategies import Gossip, of_kind
 from parsim.strategy.gossip import neighbours

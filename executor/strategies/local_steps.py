@@ -11,7 +11,7 @@ from torch import Tensor
 
 from executor.strategies.compute import gradient_of, mean_of_all
 from executor.strategies.link import size_of
-from executor.strategies.log import Trained, Work
+from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
 from parsim.plan.strategies import DiLoCo, LocalSGD, of_kind
 from parsim.strategy.program import Rounds

@@ -17,7 +17,7 @@ from executor.strategies.backup_workers import backup_workers
 from executor.strategies.compression import Compressor, add, empty_message, message_bytes
 from executor.strategies.compute import gradient_of, weight
 from executor.strategies.link import size_of
-from executor.strategies.log import Trained, Work
+from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
 from executor.strategies.shares import Share, pulled, shares
 from parsim.plan.strategies import ParameterServer, of_kind

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from executor.strategies.compute import wait
-from executor.strategies.log import Trained, Work
+from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
 
 

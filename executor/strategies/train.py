@@ -8,8 +8,8 @@ from executor.strategies.asynchronous_gossip import asynchronous_gossip
 from executor.strategies.asynchronous_server import asynchronous_server
 from executor.strategies.gossip import gossip
 from executor.strategies.local_steps import diloco, local_sgd
-from executor.strategies.log import Trained, Work
 from executor.strategies.parameter_server import parameter_server
+from executor.strategies.replays.log import Trained, Work
 from executor.strategies.single_process import single_process
 from parsim.errors import PlanError
 from parsim.plan import Plan

@@ -23,8 +23,8 @@ from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.strategy_document import Measured
 from executor.strategies.link import Link
-from executor.strategies.log import Ended, Work
-from executor.strategies.replay import ages
+from executor.strategies.replays.log import Ended, Work
+from executor.strategies.replays.replay import ages
 from executor.strategies.replica import Batch, Replica
 from executor.strategies.train import train
 from executor.strategy_suite.cases import AGED, DELAYED_ROUNDS, MEASURED, WARMUP, delays

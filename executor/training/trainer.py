@@ -17,9 +17,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.mesh import build_mesh, coordinates, replica_group
 from executor.model.batch_norm import synchronise
 from executor.model.compiled import compile_layers
-from executor.model.experts import WHOLE
 from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
+from executor.model.mixture.experts import WHOLE
 from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
 from executor.model.offload import keep_on_host
 from executor.model.sizes import has_experts, layer_count, reads_text

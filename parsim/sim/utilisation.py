@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parsim.cluster.groups import in_groups
 from parsim.cost.job import Job
-from parsim.cost.layer.recomputed_modules import repeated
+from parsim.cost.layer.kept.recomputed_modules import repeated
 from parsim.errors import ParsimError
 from parsim.model.operators import Attention
 from parsim.plan import Plan, PlanTable, Recompute

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from parsim.cost.layer.recomputed_modules import modules_of
+from parsim.cost.layer.kept.recomputed_modules import modules_of
 from parsim.model.model import Model
 from parsim.plan.record import RECOMPUTE_MODULES
 

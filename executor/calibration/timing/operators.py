@@ -16,8 +16,8 @@ from torch.nn import functional as F
 from executor.calibration.cases import kinds
 from executor.calibration.cases.workloads import Case
 from executor.calibration.timing.images import convolution_call, pass_call
+from executor.model.attention.rotary import Rotary
 from executor.model.loss import loss
-from executor.model.rotary import Rotary
 
 Call = Callable[[], object]
 Graph = tuple[Callable[[], Tensor], list[Tensor]]

@@ -17,9 +17,9 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import quantization_of
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.dispatch import held_share
+from parsim.cost.layer.kept.recomputed_modules import launched, repeated
 from parsim.cost.layer.operator_kernels import OperatorKernels
 from parsim.cost.layer.passes import Exchange, Kernels, LayerCost, Pass
-from parsim.cost.layer.recomputed_modules import launched, repeated
 from parsim.cost.recorded import step_factor
 from parsim.model.layer import Layer
 from parsim.model.operators import Operator

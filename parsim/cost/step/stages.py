@@ -16,10 +16,10 @@ import numpy as np
 from parsim.arrays import Array, Columns, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
-from parsim.cost.layer.activations import border_bytes, kept_bytes, kept_policy, whole_bytes
 from parsim.cost.layer.composed import composed_kept
+from parsim.cost.layer.kept.activations import border_bytes, kept_bytes, kept_policy, whole_bytes
+from parsim.cost.layer.kept.offloaded_modules import offloaded_bytes
 from parsim.cost.layer.layers import LayerCoster
-from parsim.cost.layer.offloaded_modules import offloaded_bytes
 from parsim.cost.layer.passes import LayerCost, Pass
 from parsim.cost.order_statistics import expected_maximum
 from parsim.model.layer import Layer

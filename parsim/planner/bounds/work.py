@@ -13,7 +13,7 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Flags
 from parsim.cost.job import Job
-from parsim.cost.layer.activations import border_bytes
+from parsim.cost.layer.kept.activations import border_bytes
 from parsim.cost.step.offload import buffered_bytes, copy_seconds, offloads
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times
 from parsim.cost.step.step import message_seconds

@@ -48,6 +48,8 @@ def _value(field: str, text: str) -> object:
     if kind in ("count", "stage", "layers"):
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise InputError(f"{field}={shown(text)} must be a whole number")
+        if kind == "count" and int(text) < 1:
+            raise InputError(f"{field}={shown(text)} must be at least 1")
         return int(text)
     if kind == "order":
         return read_order(text)

@@ -6,9 +6,9 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
-from parsim.cost.layer.activations import KINDS, kept_parts, kept_policy
 from parsim.cost.layer.composed import composed_kept
-from parsim.cost.layer.offloaded_modules import offloaded_parts
+from parsim.cost.layer.kept.activations import KINDS, kept_parts, kept_policy
+from parsim.cost.layer.kept.offloaded_modules import offloaded_parts
 from parsim.cost.step.offload import offload_counts, offloads
 from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
 from parsim.cost.step.step import stage_cut

@@ -13,8 +13,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
-from parsim.cost.layer.activations import whole_parts
 from parsim.cost.layer.context import comm_type, keys_and_values
+from parsim.cost.layer.kept.activations import whole_parts
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention
 from parsim.plan import CpCommType, PlanTable

@@ -31,8 +31,8 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
-from parsim.cost.layer.activations import border_bytes
 from parsim.cost.layer.composed import composed, composed_kept
+from parsim.cost.layer.kept.activations import border_bytes
 from parsim.cost.step.buckets import bucket_parameters, reduced_bytes
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import (

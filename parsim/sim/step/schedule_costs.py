@@ -15,6 +15,7 @@ two ranks that hold the same stages add up their gradients, a tied table's among
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -104,9 +105,12 @@ def on_schedule(
     if table.common.actions is None and schedule.name not in SPLIT and looped:
         return costs
     values = {field.name: getattr(costs, field.name) for field in fields(costs)}
-    inner, values["weight"] = _in_two(job, table, layers, costs.backward)
+    parts = _in_two(job, table, layers, costs.backward)
+    values["weight"] = parts.weight
     if schedule.name in SPLIT or is_split(schedule):
-        values["backward"] = inner + values["weight"]
+        values["backward"] = parts.inner + parts.weight
+        values["recomputed"] = costs.recomputed + parts.recomputed
+        values["exposed_backward"] = costs.exposed_backward + parts.exposed
     if schedule.copies > 1:
         names = [name for name in _OF_STAGES if values[name] is not None]
         values |= {name: schedule.in_copies(values[name]) for name in names}
@@ -145,8 +149,21 @@ def _hops(hop: Array, schedule: Schedule) -> Array:
     return out
 
 
-def _in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> tuple[Array, Array]:
-    """Seconds of I and of W of each stage's backward, (S, B).
+class _InTwo(NamedTuple):
+    """A backward in two: seconds of I and of W of each stage, (S, B).
+
+    `recomputed` and `exposed` are what recomputation and its collectives take more of I than they
+    take of a whole backward.
+    """
+
+    inner: Array
+    weight: Array
+    recomputed: Array
+    exposed: Array
+
+
+def _in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> _InTwo:
+    """A backward in two actions.
 
     W is the weight gradients of the matrix products and their accumulation. A product's weight
     gradient has the 2 m n k FLOPs of its forward, so W = forward seconds of the stage's products +
@@ -160,18 +177,23 @@ def _in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> 
     Leaves out: that a weight gradient has other tiles than the forward; norms' own gradients; that
     a whole backward beside ones in two is not launched in two.
     """
-    weights, whole = _weight_and_whole(job, table, layers)
+    weights, once, again = _parts_of_backward(job, table, layers)
     between = 0.5 * job.software.between_microbatches
-    longer = ratio(backward, raced(job, layers, whole) + between)
-    inner = longer * (raced(job, layers, whole.less(weights)) + between)
-    weight = longer * raced(job, layers, weights)
+    plain, whole = (raced(job, layers, each) for each in (once, once.plus(again)))
+    plain_inner, inner = (
+        raced(job, layers, each.less(weights)) for each in (once, once.plus(again))
+    )
+    longer = ratio(backward, whole + between)
+    more = longer * ((inner - plain_inner) - (whole - plain))
+    inner, weight = longer * (inner + between), longer * raced(job, layers, weights)
     if splits_like_torch(job, table):
-        inner[0], weight[0] = 0.0, backward[0]
-    return inner, weight
+        inner[0], weight[0], more[0] = 0.0, backward[0], 0.0
+    collectives = more * again.exposed_share
+    return _InTwo(inner, weight, recomputed=more - collectives, exposed=collectives)
 
 
-def _weight_and_whole(job: Job, table: PlanTable, layers: LayerTable) -> tuple[Pass, Pass]:
-    """The weight gradients of each stage's backward, and all of it."""
+def _parts_of_backward(job: Job, table: PlanTable, layers: LayerTable) -> tuple[Pass, Pass, Pass]:
+    """Of each stage: weight gradients, a backward that repeats nothing, and what is repeated."""
     counts = layer_counts(job.model, stage_cut(job, table))
     rows = len(table)
     ours = [
@@ -181,11 +203,11 @@ def _weight_and_whole(job: Job, table: PlanTable, layers: LayerTable) -> tuple[P
     last = layers.behind.products
     for layer in job.model.behind:
         last = last.plus(_accumulation(job, table, layer))
-    pairs = zip(layers.kinds, layers.recomputed, strict=True)
-    behind = [kind.backward.plus(again) for kind, again in pairs]
+    kinds, nothing = [kind.backward for kind in layers.kinds], Pass.zero(rows)
     return (
-        stage_pass(ours, counts, Pass.zero(rows), last),
-        stage_pass(behind, counts, layers.before.backward, layers.behind.backward),
+        stage_pass(ours, counts, nothing, last),
+        stage_pass(kinds, counts, layers.before.backward, layers.behind.backward),
+        stage_pass(list(layers.recomputed), counts, nothing, nothing),
     )
 
 

@@ -40,7 +40,7 @@ from executor.measure.memory import peak_bytes  # noqa: E402
 from executor.measure.record import BLIND, record_steps  # noqa: E402
 from executor.measure.steps import take_steps  # noqa: E402
 from executor.measure.traffic import Traffic  # noqa: E402
-from executor.model import grouped  # noqa: E402
+from executor.model.mixture import grouped  # noqa: E402
 from executor.model.module import build_model  # noqa: E402
 from executor.model.offload import keep_on_host  # noqa: E402
 from parsim.timelines.kinds import SpanKind  # noqa: E402

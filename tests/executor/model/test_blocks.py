@@ -13,8 +13,8 @@ from parsim.plan import Recompute
 
 torch = pytest.importorskip("torch")
 
+from executor.model.attention.rotary import Rotary  # noqa: E402
 from executor.model.module import build_model, seed_dropout  # noqa: E402
-from executor.model.rotary import Rotary  # noqa: E402
 from tests.executor.tiny import FAMILIES, draw, each_trained, gradients, tiny  # noqa: E402
 
 if TYPE_CHECKING:

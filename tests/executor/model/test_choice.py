@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.model.choice import Choice  # noqa: E402
+from executor.model.mixture.choice import Choice  # noqa: E402
 from tests.executor.workers.specs import SPECS  # noqa: E402
 
 

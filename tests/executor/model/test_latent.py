@@ -9,9 +9,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.model.latent import EPSILON, LatentAttention  # noqa: E402
+from executor.model.attention.latent import EPSILON, LatentAttention  # noqa: E402
+from executor.model.attention.rotary import Rotary  # noqa: E402
 from executor.model.module import build_model, check_buildable  # noqa: E402
-from executor.model.rotary import Rotary  # noqa: E402
 from executor.weights.names import theirs  # noqa: E402
 from executor.weights.published import parts_of  # noqa: E402
 from parsim.errors import ModelError  # noqa: E402

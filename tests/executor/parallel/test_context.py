@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 from executor.devices import compat  # noqa: E402
-from executor.model.window import mask  # noqa: E402
+from executor.model.attention.window import mask  # noqa: E402
 from executor.parallel.context import rank_part, token_places  # noqa: E402
 from executor.parallel.gathered import blocks  # noqa: E402
 from executor.parallel.ring import Part, part, put_in  # noqa: E402

@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from executor.run.strategy_document import Evaluated, Measured
-from executor.strategies.log import Applied, Ended
+from executor.strategies.replays.log import Applied, Ended
 from executor.training.rate import Rate
 from parsim.cli.app import main
 from tests.executor.launch import fork_runs

@@ -13,8 +13,8 @@ torch = pytest.importorskip("torch")
 from executor.strategies.asynchronous_gossip import drawn_peers  # noqa: E402
 from executor.strategies.compression import largest  # noqa: E402
 from executor.strategies.local_steps import Outer  # noqa: E402
-from executor.strategies.log import Applied, Work  # noqa: E402
-from executor.strategies.replay import Replay, ReplayError, replay  # noqa: E402
+from executor.strategies.replays.log import Applied, Work  # noqa: E402
+from executor.strategies.replays.replay import Replay, ReplayError, replay  # noqa: E402
 from executor.strategies.replica import Batch, FlatOptimizer, Replica  # noqa: E402
 from executor.strategies.train import RUNNERS, check_strategy, train  # noqa: E402
 from executor.training.optimizer import OptimizerConfig  # noqa: E402

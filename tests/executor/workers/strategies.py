@@ -19,8 +19,8 @@ from executor.devices.process_group import gathered
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.gossip import mixed
 from executor.strategies.local_steps import Outer
-from executor.strategies.log import Trained, Work
-from executor.strategies.replay import Replay, ages, ages_of_peers, replay, replay_peers
+from executor.strategies.replays.log import Trained, Work
+from executor.strategies.replays.replay import Replay, ages, ages_of_peers, replay, replay_peers
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
 from executor.strategies.shares import shares
 from executor.strategies.train import train

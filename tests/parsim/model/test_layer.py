@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parsim.cost.layer.activations import kept_bytes, whole_bytes
+from parsim.cost.layer.kept.activations import kept_bytes, whole_bytes
 from parsim.cost.step.stages import stage_borders
 from parsim.errors import ModelError
 from parsim.model.layer import Branches, Layer

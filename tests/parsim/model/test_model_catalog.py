@@ -33,6 +33,8 @@ NAMES = [
     "gpt-310.1b",
     "gpt-529.6b",
     "gpt-1008b",
+    "gpipe-transformer-24",
+    "gpipe-transformer-48",
     "megatron-22b",
     "megatron-530b",
     "megatron-1t",
@@ -102,7 +104,9 @@ def test_attention_kernel_is_no_fact_of_a_model() -> None:
 def test_dropout_is_on_for_gpt_and_bert_only() -> None:
     with_dropout = {name for name, spec in load_model_catalog().items() if spec.dropout}
     dense = {name for name in NAMES if not model_spec(name).num_experts}
-    assert with_dropout == {name for name in dense if name.startswith(("gpt", "megatron", "bert"))}
+    assert with_dropout == {
+        name for name in dense if name.startswith(("gpt", "gpipe", "megatron", "bert"))
+    }
 
 
 def test_megatron_vocabulary_is_padded() -> None:

@@ -24,6 +24,11 @@ SHIPPED = {
         1010,
         "tp8 pp64 dp6 mb1 m512 interleaved_1f1b v2 zero1 sp recompute-selective",
     ),
+    "llama3-70b-gb200-offload": (
+        64,
+        70.6,
+        "tp1 pp1 dp64 mb2 m2 no-pipeline zero3 offload48",
+    ),
     "gpt2-small-cp-cpu": (2, 0.124, "tp1 pp1 dp1 cp2 mb1 m2 no-pipeline"),
     "gpt2-small-cpu": (2, 0.124, "tp1 pp2 dp1 mb1 m4 1f1b"),
     "gpt2-zero-bubble-cpu": (2, 0.124, "tp1 pp2 dp1 mb1 m4 gpt2-zero-bubble-cpu.csv"),

@@ -9,7 +9,7 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.layer.activations import whole_parts
+from parsim.cost.layer.kept.activations import whole_parts
 from parsim.cost.software import software
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.model.reader import model_spec

@@ -66,12 +66,13 @@ def test_no_faster_part_makes_a_strategy_slower(strategy: Strategy, nodes: int) 
 
 LESS: dict[str, tuple[Strategy, ...]] = {
     "compression": tuple(ParameterServer(servers=2, compression=c) for c in (1.0, 0.5, 0.01)),
-    # where the server's memory is the narrowest, smaller messages gain nothing
+    # packing takes time too: what is packed is compared with what is packed into less
     "compression, one by one": tuple(
-        AsynchronousServer(servers=2, compression=c, updates=20) for c in (1.0, 0.5, 0.01)
+        AsynchronousServer(servers=2, compression=c, updates=20) for c in (0.5, 0.1, 0.01)
     ),
     "more servers": tuple(ParameterServer(servers=count) for count in (1, 2)),
-    "averages of weights": tuple(LocalSGD(every=every) for every in (1, 2, 8, 64)),
+    # every step is DDP, which sends beside the backward; averages are sent behind it
+    "averages of weights": tuple(LocalSGD(every=every) for every in (2, 8, 64)),
     "outer steps": tuple(DiLoCo(every=every) for every in (1, 10, 500)),
 }
 
@@ -80,7 +81,7 @@ LESS: dict[str, tuple[Strategy, ...]] = {
 def test_what_is_sent_less_takes_no_longer(name: str) -> None:
     times = [predicted(strategy).step_time for strategy in LESS[name]]
     assert all(after <= before * (1.0 + ROUNDING) for before, after in pairwise(times))
-    assert times[-1] < times[0] or name == "compression, one by one"
+    assert times[-1] < times[0]
 
 
 def images(name: str, size: int | None = None) -> Job:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from parsim.cost.layer.activations import kept_bytes, kept_parts, whole_bytes, whole_parts
+from parsim.cost.layer.kept.activations import kept_bytes, kept_parts, whole_bytes, whole_parts
 from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options

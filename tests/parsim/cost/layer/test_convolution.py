@@ -9,7 +9,7 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.layer.activations import whole_bytes
+from parsim.cost.layer.kept.activations import whole_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.statistics import statistics_messages
 from parsim.cost.software import software

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parsim.cost.layer.activations import kept_bytes
-from parsim.cost.layer.offloaded_modules import module_of, offloaded_bytes, offloaded_parts
+from parsim.cost.layer.kept.activations import kept_bytes
+from parsim.cost.layer.kept.offloaded_modules import module_of, offloaded_bytes, offloaded_parts
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention
 from parsim.model.reader import model_spec

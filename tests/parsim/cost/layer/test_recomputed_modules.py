@@ -10,9 +10,9 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.layer.activations import kept_bytes
+from parsim.cost.layer.kept.activations import kept_bytes
+from parsim.cost.layer.kept.recomputed_modules import launched, repeated
 from parsim.cost.layer.layers import LayerCoster
-from parsim.cost.layer.recomputed_modules import launched, repeated
 from parsim.cost.software import software
 from parsim.errors import PlanError
 from parsim.model.reader import model_spec

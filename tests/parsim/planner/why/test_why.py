@@ -89,6 +89,7 @@ def test_memory_that_forbids(job: Job, narrow: PlanSpace) -> None:
         ("tensor=2", "unknown field 'tensor'; nearest of"),
         ("tp=2,tp=4", "tp=2 and tp=4 contradict one another"),
         ("tp=x", "tp=x must be a whole number"),
+        ("pp=0", "pp=0 must be at least 1"),
         ("rank_order=pp-tp", "must name each of pp, dp_replicate, dp_shard, cp, tp once"),
         ("recompute_modules=mlp+core", "recompute_modules=core is unknown"),
         ("recompute=some", "recompute=some is unknown; allowed: none, selective, full"),

@@ -10,7 +10,7 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.layer.activations import kept_parts
+from parsim.cost.layer.kept.activations import kept_parts
 from parsim.cost.software import software
 from parsim.cost.step.stages import LayerTable, layer_counts, stage_parameters
 from parsim.cost.step.step import stage_cut

@@ -24,7 +24,7 @@ from parsim.schedule.lowering import lower
 from parsim.sim import simulate
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.step.schedule_costs import (
-    _weight_and_whole,
+    _parts_of_backward,
     action_seconds,
     exposed_seconds,
     is_looped,
@@ -266,7 +266,7 @@ def test_w_is_what_the_weight_gradients_cost(job: Job, stack: str, size: int) ->
         coster(other, table).cost(other.model.kinds[0]).backward.kernels[0]
         for coster in (LayerCoster, WithoutWeights)
     )
-    weights, _ = _weight_and_whole(other, table, LayerTable.of(other, table))
+    weights, _, _ = _parts_of_backward(other, table, LayerTable.of(other, table))
     head = LayerCoster(other, table).cost(other.model.layers[-1]).backward.kernels[0]
     head -= WithoutWeights(other, table).cost(other.model.layers[-1]).backward.kernels[0]
     exact = 12 * (with_weights - without) + head

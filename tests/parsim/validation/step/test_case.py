@@ -92,7 +92,7 @@ def test_the_rate_is_that_of_a_node_as_the_row_counts_nodes(
     ("gpu_type", "device"),
     [
         ("h800-sxm-80gb", "h800-sxm"),
-        ("v100-pcie-32gb", "v100-sxm-16gb"),
+        ("v100-pcie-32gb", "v100-pcie-16gb"),
         ("l40s-48gb", "l40s"),
         ("rtx-4090-24gb", "rtx-4090"),
     ],

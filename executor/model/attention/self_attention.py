@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from executor.model.narrow import narrow_values
+from executor.model.attention.narrow import narrow_values
+from executor.model.attention.rotary import Rotary
+from executor.model.attention.window import windowed
 from executor.model.offload import HostLayer, repeated
-from executor.model.rotary import Rotary
-from executor.model.window import windowed
 from parsim.model.config.writer import DROPOUT
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from executor.measure.steps import known
 from executor.measure.tolerance import judge
 from executor.strategies.compute import gradient_of, mean_of_all, weight
-from executor.strategies.log import Work
+from executor.strategies.replays.log import Work
 from executor.strategies.single_process import Copies
 from parsim.plan.strategies import SingleProcess
 

@@ -17,9 +17,9 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from executor.model.attention import Columns, Core, apart, itself
+from executor.model.attention.rotary import Rotary
+from executor.model.attention.self_attention import Columns, Core, apart, itself
 from executor.model.offload import HostLayer, repeated
-from executor.model.rotary import Rotary
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
 

@@ -23,13 +23,13 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.layer.activations import (
+from parsim.cost.layer.kept.activations import (
     Parts,
     kept_parts,
     kept_tensors,
     product_input_bytes,
 )
-from parsim.cost.layer.recomputed_modules import FEED_FORWARD
+from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention, Experts, Operator
 from parsim.plan import PlanTable, Recompute

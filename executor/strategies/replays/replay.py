@@ -12,7 +12,7 @@ from torch import Tensor
 from executor.strategies.backup_workers import mean_in_order
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.compute import norm_of
-from executor.strategies.log import Applied, Batches, Event
+from executor.strategies.replays.log import Applied, Batches, Event
 from executor.strategies.replica import FlatOptimizer, Replica, clipped
 from executor.strategies.shares import Share, shares
 from executor.training.optimizer import OptimizerConfig

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parsim.arrays import Array, Flags
-from parsim.cost.layer.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
+from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
 from parsim.cost.software import Software
 from parsim.model.convolution import Convolution
 from parsim.model.layer import Layer

@@ -1,6 +1,6 @@
 """Products of rows that are sorted by expert with a matrix for each expert, and the activation.
 
-Autograd functions, so that no more is kept than `parsim.cost.layer.activations.expert_bytes`
+Autograd functions, so that no more is kept than `parsim.cost.layer.kept.activations.expert_bytes`
 counts, and each expert's weight gradient is written once, in its place of the gradient of all.
 """
 
