@@ -121,6 +121,7 @@ CORPUS = Corpus.load()
 
 def build(plan: Plan, spec: TransformerSpec | None = None) -> Trainer:
     spec = spec or (MIXTURE if plan.ep > 1 else SPEC)
+    spec = replace(spec, dropout=spec.dropout and plan.cp == 1)  # blocks of keys have none
     return build_trainer(spec, plan, device=CPU, seed=0)
 
 

@@ -30,6 +30,7 @@ EVERY = RunOptions(
     lr_decay="cosine",
     eval_every=2,
     timeout=12.5,
+    compile_backend="aot_eager",
     verify=True,
     deterministic=True,
     oversubscribe=True,

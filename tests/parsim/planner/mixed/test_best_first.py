@@ -96,6 +96,7 @@ def test_the_optimum_is_that_of_brute_force(job: Job) -> None:
     assert "proven" in result.optimality
 
 
+@pytest.mark.slow
 def test_no_cut_and_no_batch_of_the_best_plan_is_faster() -> None:
     """Every cut of 8 layers in 2 to 7 and every division of 16 into 6 to 12 and the rest."""
     job = job_on(fast_and_slow(1, 1))

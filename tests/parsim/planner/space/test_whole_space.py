@@ -75,6 +75,7 @@ def test_zero_bubble_wins_where_micro_batches_are_few() -> None:
     assert best.step_time < search(job, usual, top=1).plans[0].step_time
 
 
+@pytest.mark.slow
 def test_the_best_are_those_of_every_plan_simulated() -> None:
     job = job_of(6, 1024, 4)
     space = PlanSpace(
