@@ -29,8 +29,8 @@ from parsim.sim.recurrence.evaluate import Evaluation
 class PathPrices:
     """Of each path: seconds of a micro-batch's passes, bytes of its output, what it keeps and holds.
 
-    `logits` are the values of a sample that its losses choose among. `latency` and `rate` are
-    those of a message inside a node.
+    `logits` are the values of a sample that its losses choose among, `message` the seconds of its
+    output to another device: of its node, where a group of devices fits one.
     """
 
     forward: Array
@@ -39,12 +39,11 @@ class PathPrices:
     kept: Array
     parameters: Array
     logits: Array
-    latency: float
-    rate: float
+    message: Array
 
     @classmethod
-    def of(cls, evaluation: Evaluation, paths: tuple[Path, ...]) -> PathPrices:
-        """Price the paths of a plan of whole models."""
+    def of(cls, evaluation: Evaluation, paths: tuple[Path, ...], devices: int) -> PathPrices:
+        """Price the paths of a plan of whole models, each of which so many devices will hold."""
         step = evaluation.step
         job, table, layers = step.job, step.pricing.table, step.pricing.layers(0)
         coster, policy = LayerCoster(job, table), kept_policy(job.software)
@@ -59,22 +58,17 @@ class PathPrices:
         ]
         ahead, back = np.array(seconds).reshape(-1, 2).T
         kept = np.array([float(kept_bytes(path.layer, table, **policy)[0]) for path in paths])
-        system = job.system
-        alone = float(p2p_time(system, 0.0, crosses=False, sharing=1.0))
+        leaves = np.array([float(border_bytes(table, path.leaves)[0]) for path in paths])
+        wide = devices > job.system.devices_per_node
         return cls(
             forward=ahead * (float(step.costs.forward[0, 0]) / ahead.sum()),
             backward=back * (float(step.costs.backward[0, 0]) / back.sum()),
-            leaves=np.array([float(border_bytes(table, path.leaves)[0]) for path in paths]),
+            leaves=leaves,
             kept=kept,
             parameters=np.array([float(path.layer.parameters) for path in paths]),
             logits=np.array([_logits(path.layer) for path in paths]),
-            latency=alone,
-            rate=float(system.intra.bandwidth * system.intra.efficiency),
+            message=p2p_time(job.system, leaves, crosses=wide, sharing=1.0),
         )
-
-    def message(self, path: int) -> float:
-        """Seconds of a path's output to another device of its node."""
-        return self.latency + float(self.leaves[path]) / self.rate
 
 
 def _cost(coster: LayerCoster, layer: Layer) -> LayerCost:

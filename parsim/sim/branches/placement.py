@@ -69,7 +69,7 @@ class _Search:
         self.takes = [path.takes for path in branching.paths]
         self.asks = [path.asks for path in branching.paths]
         self.forward, self.backward = prices.forward.tolist(), prices.backward.tolist()
-        self.message = [prices.message(number) for number in range(len(self.takes))]
+        self.message = prices.message.tolist()
         self.left = MOST_PATHS_TRIED
         ahead = self._longest(self.forward)
         back = self._longest(self.backward)

@@ -70,7 +70,7 @@ class Branched:
     @cached_property
     def prices(self) -> PathPrices:
         """Seconds and bytes of paths."""
-        return PathPrices.of(self.evaluation, self.branching.paths)
+        return PathPrices.of(self.evaluation, self.branching.paths, self.strategy.devices)
 
     @cached_property
     def placement(self) -> Placement:
