@@ -6,6 +6,7 @@ construction. What crosses a layer's border is handed on as a tuple, by the orde
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from itertools import accumulate, pairwise
@@ -108,6 +109,16 @@ def _logits(op: texts.CrossEntropy, inputs: tuple[Shape, ...]) -> nn.Module:
     return Function(lambda x: x.unsqueeze(1) if x.dim() == 2 else x)
 
 
+def _answers(op: texts.MeanLoss, inputs: tuple[Shape, ...]) -> nn.Module:
+    # a task is a row of logits, as wide as the widest: the loss is the mean over rows
+    def rows(*logits: Tensor) -> Tensor:
+        width = max(part.shape[-1] for part in logits)
+        wide = [functional.pad(x, (0, width - x.shape[-1]), value=-math.inf) for x in logits]
+        return torch.cat(wide, dim=1)
+
+    return Function(rows)
+
+
 MODULES: Mapping[type[Operation], Made] = {
     images.Conv2d: _convolution,
     images.BatchNorm2d: lambda op, ins: BatchNorm(ins[0][0], affine=op.affine),
@@ -137,6 +148,7 @@ MODULES: Mapping[type[Operation], Made] = {
     texts.Embedding: lambda op, ins: Table(op),
     texts.Lstm: _recurrent,
     texts.CrossEntropy: _logits,
+    texts.MeanLoss: _answers,
 }
 """The module of each operation."""
 

@@ -68,9 +68,14 @@ class Model:
         return next((op for op in self.layers[0].operators if isinstance(op, Lookup)), None)
 
     @property
+    def losses(self) -> tuple[Loss, ...]:
+        """The last layer's losses over a vocabulary: one, or one a task, if it ends with any."""
+        return tuple(op for op in self.layers[-1].operators if isinstance(op, Loss))
+
+    @property
     def loss(self) -> Loss | None:
-        """The last layer's loss over a vocabulary, if the model ends with one."""
-        return next((op for op in self.layers[-1].operators if isinstance(op, Loss)), None)
+        """The first of the losses, if there is any."""
+        return next(iter(self.losses), None)
 
     @property
     def border(self) -> int:
