@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-from parsim.model.paths import FIRST, Branching
+from parsim.model.paths import FIRST, Branching, Path
 from parsim.plan.strategies import BranchParallel
 from parsim.sim.branches.path_prices import PathPrices
 
@@ -37,11 +37,17 @@ MOST_PATHS_TRIED = 200_000
 class Placement:
     """The device of each path and their order; seconds of the passes, and what none can beat."""
 
+    paths: tuple[Path, ...]
     devices: tuple[int, ...]
     order: tuple[int, ...]
     seconds: float
     bound: float
     stated: bool
+
+    def nodes(self, device: int) -> frozenset[str]:
+        """The operations on a device."""
+        pairs = zip(self.paths, self.devices, strict=True)
+        return frozenset(name for path, here in pairs if here == device for name in path.nodes)
 
 
 def placed(branching: Branching, prices: PathPrices, strategy: BranchParallel) -> Placement:
@@ -53,6 +59,7 @@ def placed(branching: Branching, prices: PathPrices, strategy: BranchParallel) -
         given = search.run()
     devices = branching.devices(given)
     return Placement(
+        paths=branching.paths,
         devices=devices,
         order=search.order,
         seconds=search.seconds(devices),

@@ -12,6 +12,7 @@ from parsim.arrays import Array, Index
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.step.buckets import reduced_bytes
+from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.model.paths import Branching
 from parsim.plan import Plan, PlanTable
@@ -19,7 +20,7 @@ from parsim.plan.strategies import BranchParallel, of_kind
 from parsim.sim.branches.path_prices import PathPrices
 from parsim.sim.branches.placement import Placement, placed
 from parsim.sim.program import PricedProgram, peak_bytes
-from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.strategy.branch_parallel import (
     BACKWARD,
     FORWARD,
@@ -221,3 +222,9 @@ class Branched:
         parent = self.branching.parents[number]
         return 0 if parent < 0 else self.placement.devices[parent]
 
+
+def placement_of(job: Job, plan: Plan) -> Placement:
+    """Where the paths of a plan's model are; to run them there."""
+    evaluation = evaluate(job, plan.whole_models, memory=False)
+    node = np.zeros(plan.dp, dtype=np.int64)  # which nodes they are on has no say
+    return Branched(evaluation, plan, node).placement
