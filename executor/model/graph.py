@@ -207,9 +207,7 @@ class GraphStage(Stage):
         again = recompute is Recompute.FULL
         self.layers = nn.ModuleDict(
             {
-                str(i): GraphLayer(
-                    graph, kept[i], crossing[i], crossing[i + 1], recompute=again
-                )
+                str(i): GraphLayer(graph, kept[i], crossing[i], crossing[i + 1], recompute=again)
                 for i in layers
             }
         )

@@ -130,9 +130,9 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
 ) -> Stage:
     """Build the stage that holds `num_layers` layers from `first_layer` on, with first weights.
 
-    Of each layer's experts it has a `share`, of a graph's nodes `only` those named. `values` gives other first weights than
-    `seeded`. On the meta device there are no weights. Leaves the
-    global random generators alone.
+    Of each layer's experts it has a `share`, of a graph's nodes `only` those named. `values` gives
+    other first weights than `seeded`. On the meta device there are no weights. Leaves the global
+    random generators alone.
 
     Raises:
         ModelError: the spec contradicts itself.

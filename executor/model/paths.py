@@ -29,7 +29,9 @@ class PathRunner:
         """Find the nodes of each path, and which task each loss is of."""
         self.graph, self.paths = graph, paths
         self.nodes = {node.name: node for node in graph.nodes}
-        self.made = {key: made for layer in stage.layers.values() for key, made in layer.made.items()}
+        self.made = {
+            key: made for layer in stage.layers.values() for key, made in layer.made.items()
+        }
         last = graph.nodes[-1].name
         self.final = next(n for n, path in enumerate(paths) if path.nodes[-1] == last)
         self.task = {node.name: number for number, node in enumerate(loss_nodes(graph))}

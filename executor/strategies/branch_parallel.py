@@ -43,7 +43,7 @@ def branch_parallel(work: Work) -> Trained:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The ranks that hold a model together, as one of them sees it; its `peers` hold the same part."""
+    """The ranks that hold a model together, as one sees it; its `peers` hold the same part."""
 
     work: Work
     passes: Passes
@@ -66,7 +66,7 @@ class Group:
         )
 
     def gradient(self, number: int) -> tuple[float, Tensor]:
-        """Mean loss of the group's samples of a round; all groups' mean gradient of what is here."""
+        """Mean loss of the group's samples; the mean gradient of all groups of what is here."""
         work, replica = self.work, self.work.replica
         workers = range(self.passes.first, self.passes.first + work.plan.strategy.sharers)
         parts = [work.batches(worker, number) for worker in workers]
@@ -134,7 +134,7 @@ class Passes:
         return passes
 
     def run(self, batch: Batch, number: int, share: float) -> float:
-        """Forward and backward of a micro-batch that is a share of the batch; its part of the loss."""
+        """Forward and backward of a micro-batch, a share of the batch; its part of the loss."""
         mine = [path for path in self.order if self.paths[path].device == self.device]
         state = _State(self, batch, number, share)
         for path in mine:
@@ -175,8 +175,8 @@ class _State:
             self._send(self.outputs[path].detach(), message.target, 2 * index)
 
     def backward(self, path: int) -> None:
-        """Go back through a path, and hand on the gradients of what it read when they are whole."""
-        passes, output = self.passes, self.outputs.pop(path)
+        """Go back through a path, and hand on the gradients of what it read."""
+        output = self.outputs.pop(path)
         gradient = self._gradient(path, output)
         leaves = self.leaves.pop(path)
         begin = time.perf_counter()

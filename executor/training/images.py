@@ -37,7 +37,7 @@ class Images:
 
     @classmethod
     def of(cls, graph: Graph) -> Images:
-        """Images of the shape that enters a graph, of as many classes as its losses choose among."""
+        """Images of the shape that enters a graph, of the classes its losses choose among."""
         return cls(shape=graph.input_shape, classes=classes(graph))
 
     def batches(

@@ -28,8 +28,9 @@ FIRST = -1
 class Path:
     """A run of operations, called by the first of them.
 
-    `leaves` are the values of a sample at its end; `takes` are the numbers of the paths that it reads, in a model's order. `asks` says that
-    backward needs the gradient of what leaves, because something at or before it has parameters.
+    `leaves` are the values of a sample at its end; `takes` are the numbers of the paths that it
+    reads, in a model's order. `asks` says that backward needs the gradient of what leaves, because
+    something at or before it has parameters.
     """
 
     nodes: tuple[str, ...]
@@ -109,6 +110,15 @@ class Branching:
                 pairs[other] = number
                 return True
         return False
+
+    @property
+    def longest_share(self) -> float:
+        """The share of the model's FLOPs on the way that has the most of them."""
+        flops = [float(path.layer.forward_flops(1)) for path in self.paths]
+        ways: list[float] = []
+        for path, own in zip(self.paths, flops, strict=True):
+            ways.append(own + max((ways[n] for n in path.takes if n != FIRST), default=0.0))
+        return max(ways) / max(sum(flops), 1.0)
 
     def numbered(self, name: str) -> int:
         """The path that a user names: by its first operation, or by how a branch's names begin.

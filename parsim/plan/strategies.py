@@ -2,7 +2,8 @@
 
 A plan holds one of these records. The synchronous all-reduce of `AllReduce` (DDP, and ZeRO where
 the plan shards) is what a plan has that names none; it goes with every other axis. The others are
-for replicas that hold the whole model, but for `BranchParallel`, whose workers hold it in groups. `parsim/strategy/` has what each makes the ranks do.
+for replicas that hold the whole model, but for `BranchParallel`, whose workers hold it in groups.
+`parsim/strategy/` has what each makes the ranks do.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
 """Branches on devices apart: a layer's paths, or a model's towers and heads, run at the same time.
 
-    device 0  | stem | 1x1 | 5x5 |       | join | ...        ... | join' | 5x5' | 1x1' |       | stem'
-    stream              SEND x                                        SEND dy
-    device 1           | pool | 3x3 | SEND y                           | 3x3' | pool' | SEND dx
+    device 0  | stem | 1x1 | 5x5 |      | join | ...     ... | join' | 5x5' | 1x1' |      | stem'
+    stream           SEND x                                        SEND dy
+    device 1           | pool | 3x3 | SEND y                       | 3x3' | pool' | SEND dx
 
     step = m max over ways through the model of (F + B + messages) + reduce + update
     step >= m max((F + B) / devices, the longest way without messages)
 
 Each path of the model is on one device, with its parameters and their optimizer. What a path on
 another device reads is sent there once; backward sends the sum of that device's gradients back. A
-gather at a join is the messages of all its inputs that are elsewhere; heads with losses of their own
-send their losses. The devices of a group take all their samples together, so that batch
+gather at a join is the messages of all its inputs that are elsewhere; heads with losses of their
+own send their losses. The devices of a group take all their samples together, so that batch
 normalisation sees them all. Replicas of the group add up the gradients of each device's parameters
 with those of the same device of the others, behind the last backward; then all take the norm of the
 whole gradient, and update.
@@ -59,7 +59,7 @@ class Message:
 
 
 def messages_of(paths: Sequence[PlacedPath], order: Sequence[int]) -> list[Message]:
-    """What is sent, in the order in which senders have it; readers in the order in which they run."""
+    """What is sent, in the order in which senders have it; readers as they run."""
     place = {number: index for index, number in enumerate(order)}
     readers: dict[tuple[int, int], list[int]] = {}
     for number in order:
@@ -134,7 +134,7 @@ class _Writer:
                 yield self._message("F", index, message, replica, microbatch)
 
     def backward(self, replica: int, microbatch: int) -> Iterator[Task]:
-        """The paths the other way round; a device's gradient of an input leaves when it is whole."""
+        """The paths the other way round; a device's gradient leaves when it is whole."""
         for number in reversed(self.order):
             asked = [message for _, message in self.sent.get(number, ())]
             asked = asked if self.paths[number].asks else []

@@ -23,5 +23,7 @@ def trains(graph: Graph) -> bool:
     if not isinstance(last.operation, MeanLoss):
         return isinstance(last.operation, CrossEntropy)
     losses = {node.name: node for node in loss_nodes(graph)}
-    alone = (name in losses and len(graph.shapes[losses[name].inputs[0]]) == 1 for name in last.inputs)
+    alone = (
+        name in losses and len(graph.shapes[losses[name].inputs[0]]) == 1 for name in last.inputs
+    )
     return all(alone) and len(losses) == len(last.inputs)

@@ -118,7 +118,7 @@ class _Search:
         for number in self.branching.branches:
             forks.setdefault(self.branching.parents[number], []).append(number)
         for children in forks.values():
-            if 1 < len(children) and self.devices ** len(children) <= MOST_WAYS:
+            if len(children) > 1 and self.devices ** len(children) <= MOST_WAYS:
                 yield tuple(children)
         yield from ((number,) for number in self.branching.branches)
 
@@ -129,9 +129,7 @@ class _Search:
         self._forward(devices, free, sending)
         return self._backward(devices, free, sending)
 
-    def _forward(
-        self, devices: Sequence[int], free: list[float], sending: list[float]
-    ) -> None:
+    def _forward(self, devices: Sequence[int], free: list[float], sending: list[float]) -> None:
         """Paths in their order, each behind what it reads and what was before it on its device."""
         targets = self._targets(devices)
         arrived: dict[tuple[int, int], float] = {}
@@ -143,9 +141,7 @@ class _Search:
                 sending[here] = max(sending[here], free[here]) + self.message[number]
                 arrived[number, target] = sending[here]
 
-    def _backward(
-        self, devices: Sequence[int], free: list[float], sending: list[float]
-    ) -> float:
+    def _backward(self, devices: Sequence[int], free: list[float], sending: list[float]) -> float:
         """The same the other way round: a gradient leaves with the first reader's backward."""
         first = self._first_readers(devices)
         arrived: dict[int, float] = {}

@@ -11,8 +11,8 @@ import numpy as np
 from parsim.arrays import Array, Index
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.job import Job
+from parsim.cost.step.buckets import reduced_bytes
 from parsim.errors import PlanError
 from parsim.model.paths import Branching
 from parsim.plan import Plan, PlanTable
@@ -104,7 +104,8 @@ class Branched:
     def on_devices(self, values: Array) -> Array:
         """Sums over the paths of each device of a group."""
         count = self.strategy.devices
-        return np.bincount(self.placement.devices, weights=values, minlength=count)
+        sums = np.bincount(self.placement.devices, weights=values, minlength=count)
+        return np.asarray(sums, dtype=np.float64)
 
     @property
     def sent_bytes(self) -> Array:
@@ -158,13 +159,13 @@ class Branched:
     def shares(self) -> Array:
         """The share of the parameters that each device of a group holds."""
         held = self.on_devices(self.prices.parameters)
-        return held / max(held.sum(), 1.0)
+        return np.asarray(held / max(held.sum(), 1.0))
 
     @property
     def logit_shares(self) -> Array:
         """The share of the losses' values that each device has."""
         values = self.on_devices(self.prices.logits)
-        return values / max(values.sum(), 1.0)
+        return np.asarray(values / max(values.sum(), 1.0))
 
     def activations(self, whole: float) -> Array:
         """The most bytes that each device keeps, where one device keeps `whole` of them all.
@@ -180,9 +181,7 @@ class Branched:
         seconds = {name: price for name, price in self.seconds(1).items() if name != UPDATE}
         seconds[UPDATE] = np.zeros(1)
         seconds[MESSAGE] = seconds[MESSAGE][:: self.replicas]
-        return peak_bytes(
-            PricedProgram(program=self.program(1, 1), seconds=seconds, sizes=sizes)
-        )
+        return peak_bytes(PricedProgram(program=self.program(1, 1), seconds=seconds, sizes=sizes))
 
     def limits(self, step: float) -> str:
         """What holds the step back, in words."""

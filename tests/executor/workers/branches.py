@@ -47,17 +47,18 @@ CASES: Mapping[str, tuple[str, int, int, dict[str, int] | None]] = {
     "modules": ("modules", 2, 2, {"first.1": 1, "first.pool": 1, "second.2": 1}),
     "forked": ("modules", 2, 1, {"third.1": 1, "third.1.wide": 0, "third.pool": 1}),
     "found": ("modules", 2, 1, None),
-    "cells": ("cells", 4, 1, None),
+    "cells": ("cells", 4, 1, {}),
     "replicas of modules": ("modules", 2, 2, None),
     "inception-v3": ("inception-v3", 2, 1, None),
 }
-"""A model, devices of a group, micro-batches, and where branches are put by hand."""
+"""A model, devices of a group, micro-batches, and where branches are put by hand; {}: in turn."""
 
 
 def planned(case: str) -> tuple[Graph, Plan]:
     """The model of a case, and its plan on all ranks."""
     name, devices, microbatches, branches = CASES[case]
-    given = None if branches is None else tuple(branches.items())
+    graph = without_dropout(MODELS[name]())
+    given = None if branches is None else tuple((branches or in_turn(graph, devices)).items())
     plan = Plan(
         dp_replicate=dist.get_world_size(),
         strategy=BranchParallel(devices=devices, branches=given),
@@ -65,7 +66,15 @@ def planned(case: str) -> tuple[Graph, Plan]:
         num_microbatches=microbatches,
         precision="fp32",
     )
-    return without_dropout(MODELS[name]()), plan
+    return graph, plan
+
+
+def in_turn(graph: Graph, devices: int) -> dict[str, int]:
+    """Every branch on the next device."""
+    branching = build_graph(graph).branching
+    if branching is None:
+        raise ValueError("no branches")
+    return {branching.paths[n].name: i % devices for i, n in enumerate(branching.branches)}
 
 
 def place(graph: Graph, plan: Plan) -> Placement:

@@ -47,7 +47,8 @@ def alexnet_towers(name: str, image_size: int = 224, classes: int = 1000) -> Gra
     ends = []
     for tower in "ab":
         x = draw.relu(
-            draw.conv(INPUT, f"conv1{tower}", 48, 11, stride=4, padding=2, bias=True), f"relu1{tower}"
+            draw.conv(INPUT, f"conv1{tower}", 48, 11, stride=4, padding=2, bias=True),
+            f"relu1{tower}",
         )
         x = draw.max_pool(x, f"pool1{tower}", 3, 2)
         x = draw.relu(draw.conv(x, f"conv2{tower}", 128, 5, padding=2, bias=True), f"relu2{tower}")
