@@ -69,7 +69,7 @@ def test_what_hangs_on_a_branch_goes_with_it() -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("frist.1", "no branch of the model; nearest of 18: first.pool"),
+        ("trunk.9", "no branch of the model; nearest of 18: "),
         ("first", "begins the names of 5 branches; name one: first.0.0.conv, first.1.0.conv"),
     ],
 )
