@@ -32,8 +32,8 @@ OPTIONAL = (
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
-    "gradient_precision", "out_of_memory", "bubble_fraction", "t_forward_ms",
-    "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note",
+    "gradient_precision", "dropout", "training_steps", "out_of_memory", "bubble_fraction",
+    "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
@@ -70,8 +70,9 @@ class MeasuredRun:
     `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
     the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
     layers of a stage whose activations are on the host. `memory_on_device` says that `peak_memory`
-    is what the driver counts, `out_of_memory` that the run ended so. `filled` are the sizes that
-    were blank, each with where it is from.
+    is what the driver counts, `out_of_memory` that the run ended so, `training_steps` how many of
+    these steps the whole training took. `filled` are the sizes that were blank, each with where it
+    is from.
     """
 
     row_id: str
@@ -123,6 +124,8 @@ class MeasuredRun:
     bucket_parameters: int | None = None
     cuda_graphs: bool | None = None
     gradient_precision: str | None = None
+    dropout: bool | None = None
+    training_steps: int | None = None
     memory_on_device: bool = False
     out_of_memory: bool = False
     offload_layers: int | None = None
@@ -313,6 +316,8 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         bucket_parameters=cells.integer("ddp_bucket_parameters") or None,
         cuda_graphs=cells.flag("cuda_graphs"),
         gradient_precision=cells.gradient_precision(),
+        dropout=cells.flag("dropout"),
+        training_steps=cells.integer("training_steps") or None,
         memory_on_device=(cells.text("peak_memory_kind") or "").startswith(ON_DEVICE),
         out_of_memory=cells.flag("out_of_memory") or False,
         offload_layers=cells.integer("offload_layers"),
