@@ -32,8 +32,9 @@ OPTIONAL = (
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
-    "gradient_precision", "dropout", "training_steps", "out_of_memory", "bubble_fraction",
-    "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note",
+    "gradient_precision", "dropout", "blocking_launches", "training_steps", "out_of_memory",
+    "bubble_fraction", "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms",
+    "task", "note",
 )  # fmt: skip
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
@@ -108,6 +109,7 @@ class MeasuredRun:
     overlap: frozenset[str] | None
     torch_compile: bool | None
     step_time: float | None
+    step_time_from: str
     peak_memory: float | None
     bubble_fraction: float | None = None
     profile: Profile | None = None
@@ -125,6 +127,7 @@ class MeasuredRun:
     cuda_graphs: bool | None = None
     gradient_precision: str | None = None
     dropout: bool | None = None
+    blocking_launches: bool = False
     training_steps: int | None = None
     memory_on_device: bool = False
     out_of_memory: bool = False
@@ -302,6 +305,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         overlap=cells.overlap(),
         torch_compile=cells.flag("torch_compile"),
         step_time=cells.number("step_time_s"),
+        step_time_from=cells.text("step_time_from") or "",
         peak_memory=None if memory is None else memory * GIB,
         bubble_fraction=cells.fraction("bubble_fraction"),
         profile=cells.profile(),
@@ -317,6 +321,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         cuda_graphs=cells.flag("cuda_graphs"),
         gradient_precision=cells.gradient_precision(),
         dropout=cells.flag("dropout"),
+        blocking_launches=cells.flag("blocking_launches") or False,
         training_steps=cells.integer("training_steps") or None,
         memory_on_device=(cells.text("peak_memory_kind") or "").startswith(ON_DEVICE),
         out_of_memory=cells.flag("out_of_memory") or False,
