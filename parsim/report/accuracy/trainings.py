@@ -34,7 +34,8 @@ evaluations, checkpoints, restarts and waits unless the row's note says otherwis
 steps alone should come out below it by what was lost, which is up to 10 % where runs report it
 (90 % effective time and more: arXiv:2407.21783, section 3.3.4; arXiv:2402.15627, section 6.3). No
 error is corrected for that. The hours predicted are those of the same number of steps, nothing
-lost.
+lost. Micro-batches of MT-NLG, of MegaScale's baseline and of BloombergGPT are assumed, as their
+notes say.
 """
 
 COLUMNS = (
@@ -56,7 +57,7 @@ def page(validation: Validation) -> Iterator[str]:
     yield ""
     yield "## Not predicted"
     yield ""
-    yield "What these sources print is not enough, and nothing is guessed:"
+    yield "What these sources print is not enough, or parsim has no such plan:"
     yield ""
     for row in rows:
         if row.skipped:
@@ -69,7 +70,8 @@ def _line(row: ValidatedRow) -> str:
     seconds = row.predicted_step or 0.0, row.measured_step or 0.0
     steps = run.training_steps if run else None
     devices = run.n_gpus if run else 0
-    hours = [f"{each * steps * devices / HOUR:,.0f}" if steps else "-" for each in seconds]
+    hours = seconds[0] * steps * devices / HOUR if steps else None
+    published = run.device_hours if run else None
     cells = [
         row.row_id,
         f"{devices:,}",
@@ -78,7 +80,7 @@ def _line(row: ValidatedRow) -> str:
         f"{seconds[1]:.4g} s",
         percent(row.error, signed=True),
         "yes" if low <= seconds[1] <= high else "no",
-        *hours,
+        *("-" if each is None else f"{each:,.0f}" for each in (hours, published)),
         run.step_time_from if run else "",
     ]
     return f"| {' | '.join(cells)} |"

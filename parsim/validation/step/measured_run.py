@@ -32,9 +32,9 @@ OPTIONAL = (
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
-    "gradient_precision", "dropout", "blocking_launches", "training_steps", "out_of_memory",
-    "bubble_fraction", "t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms",
-    "task", "note",
+    "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
+    "out_of_memory", "bubble_fraction", "t_forward_ms", "t_backward_input_ms",
+    "t_backward_weight_ms", "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
@@ -72,8 +72,8 @@ class MeasuredRun:
     the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
     layers of a stage whose activations are on the host. `memory_on_device` says that `peak_memory`
     is what the driver counts, `out_of_memory` that the run ended so, `training_steps` how many of
-    these steps the whole training took. `filled` are the sizes that were blank, each with where it
-    is from.
+    these steps the whole training took, `device_hours` what it cost as published. `filled` are the
+    sizes that were blank, each with where it is from.
     """
 
     row_id: str
@@ -129,6 +129,7 @@ class MeasuredRun:
     dropout: bool | None = None
     blocking_launches: bool = False
     training_steps: int | None = None
+    device_hours: float | None = None
     memory_on_device: bool = False
     out_of_memory: bool = False
     offload_layers: int | None = None
@@ -323,6 +324,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         dropout=cells.flag("dropout"),
         blocking_launches=cells.flag("blocking_launches") or False,
         training_steps=cells.integer("training_steps") or None,
+        device_hours=cells.number("gpu_hours"),
         memory_on_device=(cells.text("peak_memory_kind") or "").startswith(ON_DEVICE),
         out_of_memory=cells.flag("out_of_memory") or False,
         offload_layers=cells.integer("offload_layers"),
