@@ -19,7 +19,7 @@ from parsim.cost.step.cuts import cut_words
 from parsim.plan import CpCommType, Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.record import RANK_ORDER
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.plan.space import Between, chosen
 from parsim.space.modules import module_sets
 

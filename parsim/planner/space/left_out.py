@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
-from parsim.plan.rules import SCHEDULE_NAMES, USUAL, ZERO_STAGES
+from parsim.plan.rules.degrees import ZERO_STAGES
+from parsim.plan.schedule_names import SCHEDULE_NAMES, USUAL
 from parsim.plan.space import Between
 from parsim.plan.strategies import DDP, STRATEGY_KINDS
 from parsim.space.axes import AXES, SETTINGS, axis_words, setting_values, value_word
