@@ -11,7 +11,8 @@ from parsim.plan.rules.degrees import ZERO_STAGES
 from parsim.plan.schedule_names import SCHEDULE_NAMES, USUAL
 from parsim.plan.space import Between
 from parsim.plan.strategies import DDP, STRATEGY_KINDS
-from parsim.space.axes import AXES, SETTINGS, axis_words, setting_values, value_word
+from parsim.space.axes import AXES, SETTINGS, setting_values
+from parsim.space.words import axis_words, value_word
 
 ALL_BUT = "all but "
 """How a text begins that names the values that were looked at."""
