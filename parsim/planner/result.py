@@ -21,7 +21,7 @@ from parsim.sim.rounds.figures import StrategyFigures
 from parsim.sim.simulate import simulate
 from parsim.sim.step_breakdown import breakdown
 from parsim.sim.utilisation import mean_peak_flops
-from parsim.space.axes import looked_at
+from parsim.space.words import looked_at
 from parsim.training_run import TrainingGoal
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.power import computing_share

@@ -21,7 +21,7 @@ from parsim.cluster.placement import hop_crosses
 from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
-from parsim.plan.rules import FOLDED
+from parsim.plan.schedule_names import FOLDED
 from parsim.planner.bounds.cases import Cases
 from parsim.schedule import build_schedule
 

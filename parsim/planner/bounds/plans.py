@@ -27,7 +27,7 @@ from parsim.arrays import Array, Flags, Index, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanTable
-from parsim.plan.rules import FOLDED, V_SHAPED, WHOLE
+from parsim.plan.schedule_names import FOLDED, V_SHAPED, WHOLE
 from parsim.planner.bounds.cases import Cases
 from parsim.planner.bounds.parts import Parts
 from parsim.planner.bounds.shared import ROUNDING

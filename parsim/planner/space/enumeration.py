@@ -20,7 +20,8 @@ from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
-from parsim.plan.rules import ZERO_STAGES, check_plan, violation
+from parsim.plan.rules.degrees import ZERO_STAGES
+from parsim.plan.rules.violation import check_plan, violation
 from parsim.plan.space import chosen
 from parsim.planner.space.cuts import balanced_twins
 from parsim.planner.space.left_out import lacking

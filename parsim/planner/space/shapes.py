@@ -11,7 +11,9 @@ from parsim.cost.job import Job
 from parsim.cost.step.offload import no_host
 from parsim.plan import PlanSpace
 from parsim.plan.divisors import divisors
-from parsim.plan.rules import SPLIT, is_splittable, most_stages, tensor_splits
+from parsim.plan.rules.cut import most_stages
+from parsim.plan.rules.tensor import is_splittable, tensor_splits
+from parsim.plan.schedule_names import SPLIT
 from parsim.plan.space import Between, chosen
 from parsim.schedule import CHUNKED, V_SHAPED
 

@@ -22,7 +22,7 @@ from parsim.cost.legal import check_legal, illegal
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.record import AUTO
-from parsim.plan.rules import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, V_SHAPED
 from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.orders.list_order import Work

@@ -30,7 +30,7 @@ from parsim.cost.step.step import StepCosts, copies_seconds, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
-from parsim.plan.rules import SPLIT
+from parsim.plan.schedule_names import SPLIT
 from parsim.schedule import Kind, Schedule
 from parsim.sim.step.split_backward import is_split, splits_like_torch
 

@@ -20,7 +20,7 @@ from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
-from parsim.plan.rules import SPLIT
+from parsim.plan.schedule_names import SPLIT
 from parsim.schedule import Kind, Schedule
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parsim.plan.rules import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, V_SHAPED
 from parsim.sim import simulate
 from parsim.sim.step.action_times import stage_times
 from parsim.validation.bubble import bubble_from_profile, post_validated_step

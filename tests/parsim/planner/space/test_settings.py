@@ -17,8 +17,9 @@ from parsim.planner.space import enumerate_plans
 from parsim.planner.space.left_out import left_out
 from parsim.planner.why.pins import pinned, read_pins
 from parsim.sim import simulate
-from parsim.space.axes import AXES, SETTINGS, looked_at, plan_label
+from parsim.space.axes import AXES, SETTINGS
 from parsim.space.presets import preset
+from parsim.space.words import looked_at, plan_label
 
 DP_FIRST = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
 ON_AND_OFF = (True, False)

@@ -13,7 +13,7 @@ from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.plan.space import Between
 from parsim.planner.space import Enumeration, check_space, enumerate_plans
 

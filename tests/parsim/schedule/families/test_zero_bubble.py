@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.errors import ScheduleError
-from parsim.plan.rules import CHUNKED as NAMED_CHUNKED
-from parsim.plan.rules import SPLIT
-from parsim.plan.rules import V_SHAPED as NAMED_V_SHAPED
+from parsim.plan.schedule_names import CHUNKED as NAMED_CHUNKED
+from parsim.plan.schedule_names import SPLIT
+from parsim.plan.schedule_names import V_SHAPED as NAMED_V_SHAPED
 from parsim.schedule import (
     CHUNKED,
     SCHEDULES,

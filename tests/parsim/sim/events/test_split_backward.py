@@ -14,7 +14,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan, PlanTable
-from parsim.plan.rules import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, V_SHAPED
 from parsim.schedule import Kind
 from parsim.sim.contention.contention import simulate_contention
 from parsim.sim.events.fabric import Fabric

@@ -13,7 +13,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
 from parsim.errors import InputError
 from parsim.plan import Plan
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.events.step_run import events_step_time
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate

@@ -12,7 +12,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.plan.rules import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, V_SHAPED
 from parsim.planner.search import search
 from parsim.schedule import Kind, build_schedule, schedule_of
 from parsim.sim import simulate
