@@ -237,9 +237,9 @@ def software_catalog() -> Mapping[str, Software]:
     entries = entries_of(text)
 
     def stated(name: str) -> dict[str, Any]:
-        own = dict(entries[name])
-        base = own.pop("from", None)
-        return {**(stated(base) if base else {}), **own}
+        keys = dict(entries[name])
+        base = keys.pop("from", None)
+        return {**(stated(base) if base else {}), **keys}
 
     return OnDemand(entries, lambda name: _build(name, **stated(name)))
 

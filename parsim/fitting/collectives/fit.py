@@ -57,7 +57,7 @@ class Points:
     where: Groups
     kind: CollectiveKind
     algorithm: str
-    place: str
+    scope: str
     size: Array
     seconds: Array
     overhead: float
@@ -100,7 +100,7 @@ def _points(tool: str, rows: Sequence[MeasuredCollective]) -> Points:
         where=first.where,
         kind=first.kind,  # type: ignore[arg-type]
         algorithm=first.algorithm,
-        place=first.place,
+        scope=first.scope,
         size=np.array([row.size for row in rows]),
         seconds=np.array([row.seconds for row in rows]),
         overhead=first.overhead,
@@ -119,7 +119,7 @@ class Fitted:
         """The modelled shape of a curve's group, with the algorithm that its rows forced."""
         share = self.ring.get(generation(curve.system), curve.system.intra.efficiency)
         system = replace(curve.system, intra=replace(curve.system.intra, efficiency=share))
-        if system.network is not None and curve.place == "across nodes":
+        if system.network is not None and curve.scope == "across nodes":
             system = replace(system, network=replace(system.network, efficiency=NETWORK))
         shape = modelled(system, curve.kind, curve.where, self.constants)
         if curve.algorithm in ("ring", "nvls"):

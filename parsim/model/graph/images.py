@@ -108,7 +108,7 @@ class InstanceNorm2d(BatchNorm2d):
     affine: bool = False
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """As a batch's."""
+        """3 values forward and 5 backward for each value, as in a batch's."""
         channels, *_ = image_of(at.output, "instance_norm")
         parameters = 2 * channels * self.affine
         return (moving("instancenorm", at.size_out, 3, 5, kept=at.kept, parameters=parameters),)

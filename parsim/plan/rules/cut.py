@@ -18,7 +18,7 @@ def _end_stages(model: Model) -> list[str]:
 
 
 def cut_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    """As many stages as the model can fill, and a cut that names each layer once."""
+    """Every stage has something to hold, and a cut names each layer once."""
     layers, ends = model.num_layers, _end_stages(model)
     if plan.num_stages > layers + len(ends):
         parts = ", ".join([f"{layers} layers", *ends])

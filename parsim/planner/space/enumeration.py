@@ -70,10 +70,10 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     tables, enumerated, reasons = [], 0, Counter[str]()
     listed: dict[tuple[object, ...], tuple[PlanTable | None, _Rows]] = {}
     for values in every:
-        decisive, own = ruled(job, values), with_setting(space, values)
+        decisive, narrowed = ruled(job, values), with_setting(space, values)
         if decisive not in listed:
-            rows = _listed(job, own)
-            listed[decisive] = (_table(own, rows) if rows.shapes else None, rows)
+            rows = _listed(job, narrowed)
+            listed[decisive] = (_table(narrowed, rows) if rows.shapes else None, rows)
             reasons += rows.reasons
             enumerated += rows.reasons.total()
         table = listed[decisive][0]

@@ -65,13 +65,13 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
         name: f"{ALL_BUT}{value_word(getattr(space.common, name))}" for name in (*alike, *COMMON)
     }
     cuts = " and balanced by seconds" if software.balanced_cut and not job.mixed else ""
-    own = {
+    unequal = {
         "stages": "replicas, layers and recomputation of each stage of its own, but with "
         "search.unequal_stages"
     }
     return {
         **asked,
-        **({} if space.unequal_stages else own),
+        **({} if space.unequal_stages else unequal),
         "stage_layers": f"cuts other than as even as possible{cuts}",
         **NEVER,
         **unsaid,

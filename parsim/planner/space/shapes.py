@@ -35,9 +35,9 @@ def all_degrees(job: Job, space: PlanSpace) -> Iterator[Degrees]:
     world = job.cluster.num_devices
     heads = max(tensor_splits(job.model).values(), default=world)
     heads = heads if is_splittable(job.model) else 1
-    own, pipelines = None, space.pp
+    fixed, pipelines = None, space.pp
     if space.common.actions is not None:  # a schedule of the user's own has its sizes
-        pipelines, own = (space.common.pp,), space.common.num_microbatches
+        pipelines, fixed = (space.common.pp,), space.common.num_microbatches
     tensor = chosen(space.tp, divisors(world, heads))
     for tp, cp in product(tensor, context_degrees(job, space)):
         for pp in chosen(pipelines, divisors(world, most_stages(job.model))):
@@ -48,7 +48,7 @@ def all_degrees(job: Job, space: PlanSpace) -> Iterator[Degrees]:
                 continue
             count = space.global_batch_size // dp
             for size in chosen(space.microbatch_size, divisors(count)):
-                if count % size or own not in (None, count // size):
+                if count % size or fixed not in (None, count // size):
                     continue
                 for ep in _expert_degrees(job, space, dp * cp * tp):
                     yield Degrees(tp, pp, cp, dp, ep, size)

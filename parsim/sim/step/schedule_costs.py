@@ -193,7 +193,7 @@ def _in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> 
 
 
 def _parts_of_backward(job: Job, table: PlanTable, layers: LayerTable) -> tuple[Pass, Pass, Pass]:
-    """Of each stage: weight gradients, a backward that repeats nothing, and what is repeated."""
+    """Split each stage's backward: weight gradients, one that repeats nothing, the repeat."""
     counts = layer_counts(job.model, stage_cut(job, table))
     rows = len(table)
     ours = [

@@ -18,7 +18,7 @@ from parsim.plan.schedule_names import SCHEDULE_NAMES
 
 
 def with_memory(job: Job, memory: float) -> Job:
-    """The same job on devices with so many bytes beside the driver's context."""
+    """This job on devices with so many bytes beside the driver's context."""
     device = replace(job.device, memory=memory + job.device.context_memory)
     system = replace(job.system, device=device)
     return replace(job, cluster=replace(job.cluster, system=system))

@@ -30,7 +30,7 @@ TIMES = {
     "t_p2p_ms": "0.601",
 }
 AUTHORS = {"zb_1p": 0.1238, "zb_2p": 0.0036, "zb_v": 0.0536, "v_half": 0.1333, "v_min": 0.3089}
-"""Of the authors' own schedulers: tests/parsim/schedule/families/test_zero_bubble.py."""
+"""Bubbles of the authors' schedulers: tests/parsim/schedule/families/test_zero_bubble.py."""
 
 UNIT = Profile(forward=1.0, backward_input=1.0, backward_weight=1.0, message=0.0)
 
