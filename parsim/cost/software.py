@@ -15,7 +15,7 @@ from typing import Any
 from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
 from parsim.plan.context import CpCommType
-from parsim.plan.rules import USUAL
+from parsim.plan.schedule_names import USUAL
 from parsim.shipped import OnDemand, entries_of
 
 GENERIC = "generic"
@@ -53,7 +53,7 @@ class Software:
     replicas, which wait for the slowest one. `attention_factor` maps
     the start of a device id (or "default") to how fast the stack's fused attention runs beside
     the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
-    own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
+    own, which refuses more (`plan/rules/executor.py`). `selective` says what selective
     recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
     keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
     last of several micro-batches is recomputed like the others, `checkpoints_stages` that full
@@ -253,9 +253,9 @@ def software_catalog() -> Mapping[str, Software]:
     entries = entries_of(text)
 
     def stated(name: str) -> dict[str, Any]:
-        own = dict(entries[name])
-        base = own.pop("from", None)
-        return {**(stated(base) if base else {}), **own}
+        keys = dict(entries[name])
+        base = keys.pop("from", None)
+        return {**(stated(base) if base else {}), **keys}
 
     return OnDemand(entries, lambda name: _build(name, **stated(name)))
 

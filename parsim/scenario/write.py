@@ -20,7 +20,7 @@ from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.plan.rules import V_SHAPED
+from parsim.plan.schedule_names import V_SHAPED
 from parsim.plan.strategies import DDP
 from parsim.scenario.record import Scenario
 from parsim.training_run import TrainingGoal

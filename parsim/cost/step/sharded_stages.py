@@ -108,10 +108,10 @@ class LayerWire(NamedTuple):
         measured = data.job.system.residuals
         gather = Wire.of(data, data.gather, counts, parameters)
         scatter = Wire.of(data, data.scatter, counts, parameters)
-        one, both = gather.whole, gather.whole + scatter.whole
+        gathered, both = gather.whole, gather.whole + scatter.whole
         slower = measured_factor(measured, "sharded_backward", both)
-        ahead = gather.scaled(measured_factor(measured, "sharded_forward", one))
-        return cls(ahead, gather.scaled(slower), scatter.scaled(slower), one, both)
+        ahead = gather.scaled(measured_factor(measured, "sharded_forward", gathered))
+        return cls(ahead, gather.scaled(slower), scatter.scaled(slower), gathered, both)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

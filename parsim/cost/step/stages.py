@@ -17,8 +17,9 @@ from parsim.arrays import Array, Columns, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.composed import composed_kept
-from parsim.cost.layer.kept.activations import border_bytes, kept_bytes, kept_policy, whole_bytes
+from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, whole_bytes
 from parsim.cost.layer.kept.offloaded_modules import offloaded_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost, Pass
 from parsim.cost.order_statistics import expected_maximum

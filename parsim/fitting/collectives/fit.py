@@ -4,7 +4,7 @@ Minimises the Huber loss of ln(predicted / measured) (each curve weighs as the r
 sizes below 1 MiB count 0.3) plus log-normal priors, by damped Gauss-Newton with numeric
 derivatives. Flagged rows (see the table's column) are left out of every fit.
 
-The constants of `parsim/cost/collective/measured_curve.py` are fitted to all curves, and once more
+The constants of `parsim/cost/collective/constants.py` are fitted to all curves, and once more
 without each curve, which tells the error on a system that nobody measured. A catalog curve is
 fitted to the points of its group, with the constants' figures as prior; its error is told for every
 second size, fitted to the others. Nothing here runs when parsim predicts.
@@ -20,15 +20,10 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cluster.hardware import System
+from parsim.cost.collective.constants import Constants, generation
 from parsim.cost.collective.group_bandwidth import Groups, inter_bandwidth
-from parsim.cost.collective.measured_curve import (
-    CollectiveKind,
-    Constants,
-    Shape,
-    bandwidths,
-    generation,
-    modelled,
-)
+from parsim.cost.collective.kinds import CollectiveKind
+from parsim.cost.collective.modelled import Shape, bandwidths, modelled
 from parsim.validation.collective.measured_collective import (
     CALL_OF_TORCH,
     MeasuredCollective,
@@ -57,7 +52,7 @@ class Points:
     where: Groups
     kind: CollectiveKind
     algorithm: str
-    place: str
+    scope: str
     size: Array
     seconds: Array
     overhead: float
@@ -100,7 +95,7 @@ def _points(tool: str, rows: Sequence[MeasuredCollective]) -> Points:
         where=first.where,
         kind=first.kind,  # type: ignore[arg-type]
         algorithm=first.algorithm,
-        place=first.place,
+        scope=first.scope,
         size=np.array([row.size for row in rows]),
         seconds=np.array([row.seconds for row in rows]),
         overhead=first.overhead,
@@ -119,7 +114,7 @@ class Fitted:
         """The modelled shape of a curve's group, with the algorithm that its rows forced."""
         share = self.ring.get(generation(curve.system), curve.system.intra.efficiency)
         system = replace(curve.system, intra=replace(curve.system.intra, efficiency=share))
-        if system.network is not None and curve.place == "across nodes":
+        if system.network is not None and curve.scope == "across nodes":
             system = replace(system, network=replace(system.network, efficiency=NETWORK))
         shape = modelled(system, curve.kind, curve.where, self.constants)
         if curve.algorithm in ("ring", "nvls"):

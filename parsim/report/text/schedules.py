@@ -93,7 +93,7 @@ def ends(values: Sequence[float]) -> str:
 def auto_view(auto: AutoSchedule) -> RenderableType:
     """The order that was found, beside the named ones that fit, and how far it may be off."""
     rows = table("schedule | step time", right=(1,))
-    times = {**auto.found, **auto.named}
+    times = {**auto.orders, **auto.named}
     for name, seconds in sorted(times.items(), key=lambda pair: pair[1]):
         rows.add_row(name, format_seconds(seconds))
     limits = ", ".join(map(str, auto.limits))

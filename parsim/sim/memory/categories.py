@@ -17,7 +17,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
-from parsim.cost.layer.kept.activations import border_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.offload import buffered_bytes, freed_bytes
 from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
 from parsim.cost.step.step import StepCosts, stage_cut

@@ -30,7 +30,7 @@ from parsim.cost.step.step import StepCosts, copies_seconds, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
-from parsim.plan.rules import SPLIT
+from parsim.plan.schedule_names import SPLIT
 from parsim.schedule import Kind, Schedule
 from parsim.sim.step.split_backward import is_split, splits_like_torch
 
@@ -193,7 +193,7 @@ def _in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> 
 
 
 def _parts_of_backward(job: Job, table: PlanTable, layers: LayerTable) -> tuple[Pass, Pass, Pass]:
-    """Of each stage: weight gradients, a backward that repeats nothing, and what is repeated."""
+    """Split each stage's backward: weight gradients, one that repeats nothing, the repeat."""
     counts = layer_counts(job.model, stage_cut(job, table))
     rows = len(table)
     ours = [

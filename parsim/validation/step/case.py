@@ -12,7 +12,7 @@ from parsim.cost.software import Software, software
 from parsim.errors import InputError, shown
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 from parsim.plan import Plan
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.sim.step.action_times import with_action_times
 from parsim.validation.step.assumptions import assumptions_for, software_of_experts
 from parsim.validation.step.case_cluster import case_cluster

@@ -104,9 +104,9 @@ def blocks(pipelines: Pipelines, plan: Plan, jitter: Jitter, steps: int) -> list
             seed=5,
             number=0,
             one_by_one=frozenset(range(plan.pp)),
-            subset=ReplicaSubset(place, part.replicas),
+            subset=ReplicaSubset(index, part.replicas),
         )
-        for place, part in enumerate(pipelines.parts)
+        for index, part in enumerate(pipelines.parts)
     ]
 
 
