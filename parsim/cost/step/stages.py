@@ -221,8 +221,15 @@ def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
 
 
 def raced(job: Job, layers: LayerTable, total: Pass) -> Array:
-    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host)."""
-    return smooth_max(total.seconds, _host(job, layers, total), 8.0)
+    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host).
+
+    A host that waits for each kernel before it launches the next takes turns with the device: the
+    sum of both. Source: CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING.
+    """
+    host = _host(job, layers, total)
+    if job.software.blocking_launches:
+        return np.asarray(total.seconds + host)
+    return smooth_max(total.seconds, host, 8.0)
 
 
 def _host(job: Job, layers: LayerTable, total: Pass) -> Array:

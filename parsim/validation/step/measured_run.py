@@ -32,8 +32,9 @@ OPTIONAL = (
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
-    "gradient_precision", "out_of_memory", "bubble_fraction", "t_forward_ms",
-    "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note",
+    "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
+    "out_of_memory", "bubble_fraction", "t_forward_ms", "t_backward_input_ms",
+    "t_backward_weight_ms", "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
 GIB = 2.0**30
@@ -55,7 +56,7 @@ NEEDED = {
 COUNTS = ("zero_stage", "moe_ffn_hidden_size", "offload_layers")
 """Counts that may be blank."""
 
-FLAGS = ("sequence_parallel", "flash_attention", "torch_compile", "cuda_graphs")
+FLAGS = ("sequence_parallel", "flash_attention", "torch_compile", "cuda_graphs", "dropout")
 """Switches that may be blank."""
 
 TEXTS = ("precision", "recompute", "schedule")
@@ -69,8 +70,9 @@ class MeasuredRun:
     `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
     the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
     layers of a stage whose activations are on the host. `memory_on_device` says that `peak_memory`
-    is what the driver counts, `out_of_memory` that the run ended so. `filled` are the sizes that
-    were blank, each with where it is from.
+    is what the driver counts, `out_of_memory` that the run ended so, `training_steps` how many of
+    these steps the whole training took, `device_hours` what it cost as published. `filled` are the
+    sizes that were blank, each with where it is from.
     """
 
     row_id: str
@@ -106,6 +108,7 @@ class MeasuredRun:
     overlap: frozenset[str] | None
     torch_compile: bool | None
     step_time: float | None
+    step_time_from: str
     peak_memory: float | None
     bubble_fraction: float | None = None
     profile: Profile | None = None
@@ -122,6 +125,10 @@ class MeasuredRun:
     bucket_parameters: int | None = None
     cuda_graphs: bool | None = None
     gradient_precision: str | None = None
+    dropout: bool | None = None
+    blocking_launches: bool = False
+    training_steps: int | None = None
+    device_hours: float | None = None
     memory_on_device: bool = False
     out_of_memory: bool = False
     offload_layers: int | None = None
@@ -180,16 +187,20 @@ def _with_defaults(cells: Cells) -> dict[str, Any]:
         "etp": cells.integer("etp") or None,
         "fsdp_size": cells.integer("fsdp_size") or 0,
         "bucket_parameters": cells.integer("ddp_bucket_parameters") or None,
+        "training_steps": cells.integer("training_steps") or None,
+        "blocking_launches": cells.flag("blocking_launches") or False,
         "n_experts": experts,
         "moe_topk": cells.need("moe_topk") if experts else 0,
     }
 
 
 def _measured(cells: Cells) -> dict[str, Any]:
-    """What was measured: seconds, bytes, the bubble, or that memory ran out."""
+    """What was measured: seconds, bytes, the bubble, hours, or that memory ran out."""
     memory = cells.number("peak_memory_gib")
     return {
         "step_time": cells.number("step_time_s"),
+        "step_time_from": cells.text("step_time_from") or "",
+        "device_hours": cells.number("gpu_hours"),
         "peak_memory": None if memory is None else memory * GIB,
         "bubble_fraction": cells.fraction("bubble_fraction"),
         "profile": cells.profile(),
