@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.model.paths import PathRunner
-from executor.strategies.compute import mean_of_all, wait
+from executor.strategies.compute import average, wait
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import Batch, FlatOptimizer
@@ -84,7 +84,7 @@ class Group:
 
     def mean(self, loss: float) -> float:
         """The mean over all groups of what the ranks of each know alike."""
-        return float(mean_of_all(torch.tensor([loss], dtype=torch.float64)))
+        return float(average(torch.tensor([loss], dtype=torch.float64)))
 
     def norm(self, gradient: Tensor) -> Tensor:
         """The norm of the whole gradient, of which each rank of a group has a part."""

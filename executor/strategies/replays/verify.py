@@ -12,7 +12,7 @@ from torch import Tensor
 from executor.measure.steps import known
 from executor.measure.tolerance import judge
 from executor.strategies.branch_parallel import Group
-from executor.strategies.compute import gradient_of, mean_of_all, weight
+from executor.strategies.compute import average, gradient_of, weight
 from executor.strategies.replays.log import Work
 from executor.strategies.single_process import Copies
 from parsim.plan.strategies import BranchParallel, SingleProcess
@@ -52,6 +52,6 @@ def _gradients(work: Work) -> tuple[float, dict[str, Tensor] | None]:
     else:
         loss, gradient = gradient_of(work, 0)
         share = weight(plan, dist.get_rank())
-        mean = mean_of_all(share * gradient)
-        loss = float(mean_of_all(torch.tensor([share * loss], dtype=torch.float64)))
+        mean = average(share * gradient)
+        loss = float(average(torch.tensor([share * loss], dtype=torch.float64)))
     return loss, None if dist.get_rank() else replica.named(mean)

@@ -15,7 +15,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import p2p_time
-from parsim.cost.layer.kept.activations import border_bytes, kept_bytes, kept_policy
+from parsim.cost.layer.kept.activations import kept_bytes, kept_policy
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.step.stages import raced

@@ -12,7 +12,8 @@ batch normalisation. Leaves out: weights of the losses, which count alike.
 
 from __future__ import annotations
 
-from parsim.model.graph.images import AdaptiveAvgPool2d, Flatten
+from parsim.model.graph.images import AdaptiveAvgPool2d
+from parsim.model.graph.joins import Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import CrossEntropy, MeanLoss

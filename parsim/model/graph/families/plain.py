@@ -13,7 +13,9 @@ and Zisserman 2014 (arXiv:1409.1556). Leaves out: local response normalisation o
 
 from __future__ import annotations
 
-from parsim.model.graph.images import AdaptiveAvgPool2d, Dropout, Flatten
+from parsim.model.graph.images import AdaptiveAvgPool2d
+from parsim.model.graph.joins import Flatten
+from parsim.model.graph.pointwise import Dropout
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import CrossEntropy

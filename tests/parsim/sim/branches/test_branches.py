@@ -166,9 +166,10 @@ def test_branches_on_two_nodes_and_on_shared_links() -> None:
 
 def test_branches_pay_where_they_are_wide() -> None:
     """Three heads on three devices beside a cheap trunk: faster than all heads on one."""
-    wide = {"dp_replicate": 3, "microbatch_size": 2048}
-    spread = simulate(job("tasks", 3), plan(3, **wide))
-    stacked = simulate(job("tasks", 3), plan(3, {"head0": 0}, **wide))
+    found = plan(3, dp_replicate=3, microbatch_size=2048)
+    spread = simulate(job("tasks", 3), found)
+    alone = BranchParallel(devices=3, branches=(("head0", 0),))
+    stacked = simulate(job("tasks", 3), replace(found, strategy=alone))
     assert spread.step_time < 0.8 * stacked.step_time
     assert spread.strategy is not None
     assert not spread.strategy.trains_otherwise
