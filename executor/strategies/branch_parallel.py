@@ -30,14 +30,13 @@ from parsim.strategy.branch_parallel import Message, PlacedPath, messages_of
 def branch_parallel(work: Work) -> Trained:
     """Train the part of the model that is on this rank's device."""
     group = Group.of(work)
-    optimizer = FlatOptimizer(work.replica.weights, work.config)
-    trained = Trained(weights=optimizer.weights)
+    optimizer = FlatOptimizer(work.replica.flat, work.config)
+    trained = Trained(weights=work.replica.flat)
     for number in range(work.rounds):
         loss, gradient = group.gradient(number)
         norm = group.norm(gradient)
         optimizer.apply(gradient, number, norm)
-        work.end(trained, number, loss, float(norm), optimizer.weights)
-    trained.weights = optimizer.weights
+        work.end(trained, number, loss, float(norm))
     return trained
 
 
@@ -78,9 +77,9 @@ class Group:
             losses += self.passes.run(batch, number, 1.0 / count)
         dist.all_reduce(losses, group=self.together)
         gradient = replica.summed
-        dist.all_reduce(gradient, group=self.peers)
+        average(gradient, self.peers)
         work.link.wait(received=size_of(len(gradient)) * (dist.get_world_size(self.peers) > 1))
-        return float(losses), gradient.div_(dist.get_world_size(self.peers))
+        return float(losses), gradient
 
     def mean(self, loss: float) -> float:
         """The mean over all groups of what the ranks of each know alike."""
@@ -88,7 +87,7 @@ class Group:
 
     def norm(self, gradient: Tensor) -> Tensor:
         """The norm of the whole gradient, of which each rank of a group has a part."""
-        squares = gradient.square().sum()
+        squares = torch.linalg.vector_norm(gradient).square()
         dist.all_reduce(squares, group=self.together)
         return squares.sqrt()
 

@@ -110,14 +110,13 @@ def work_of(graph: Graph, plan: Plan) -> Work:
 def one_process(work: Work) -> dict[str, torch.Tensor]:
     """Weights after the same steps of the whole model: a group's samples at a time."""
     model, plan = Replica(work.replica.spec, seed=SEED, device=CPU), work.plan.whole_models
-    optimizer = FlatOptimizer(model.weights, SGD)
+    optimizer = FlatOptimizer(model.flat, SGD)
     for number in range(ROUNDS):
         parts = [work.batches(worker, number) for worker in range(work.plan.dp)]
         whole = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
         count = plan.dp * plan.num_microbatches
         optimizer.apply(model.gradient(whole, count)[1], number)
-        model.load(optimizer.weights)
-    return model.named(optimizer.weights)
+    return model.named(model.flat)
 
 
 def held_against(case: str) -> dict[str, Any]:
