@@ -25,6 +25,10 @@ WITHOUT_FLUSH = ("pipedream", "pipedream_vertical_sync", "pipedream_2bw")
 """Schedules that update between micro-batches, and keep old weights for those on their way."""
 
 
+TWO_WAY = ("chimera", "dualpipe")
+"""Schedules with two copies of the model in opposite directions."""
+
+
 AUTO = "auto"
 """The schedule that is ordered for the plan itself, by its seconds and bytes (`sim/orders`)."""
 
@@ -175,8 +179,13 @@ class Plan:
         return self.actions is not None and self.schedule != AUTO
 
     @property
+    def copies(self) -> int:
+        """Copies of the model on the ranks of one pipeline: two where it runs both ways."""
+        return 2 if self.pp > 1 and self.schedule in TWO_WAY else 1
+
+    @property
     def num_stages(self) -> int:
-        """Pp * v."""
+        """Stages of one copy of the model: pp * v."""
         return self.pp * self.v
 
     @property

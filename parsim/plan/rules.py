@@ -22,7 +22,15 @@ from parsim.plan.divisors import divisors, listed
 from parsim.plan.expert_rules import expert_rules
 from parsim.plan.offload_rules import offload_rules
 from parsim.plan.precision import PRECISIONS, SUMS
-from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
+from parsim.plan.record import (
+    AUTO,
+    AXES,
+    OFFLOAD_MODULES,
+    RECOMPUTE_MODULES,
+    TWO_WAY,
+    WITHOUT_FLUSH,
+    Plan,
+)
 from parsim.plan.stage_rules import stage_rules
 from parsim.plan.strategy_rules import strategy_rules
 
@@ -31,10 +39,10 @@ _WHOLE = ("naive", "gpipe", "1f1b", "eager_1f1b", *_CHUNKED)
 _SPLIT = ("zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto")
 _V_SHAPED = ("zb_v", "v_half", "v_min", "dualpipe_v")
 
-SCHEDULE_NAMES = (*_WHOLE, *_SPLIT, *_V_SHAPED)
+SCHEDULE_NAMES = (*_WHOLE, *_SPLIT, *_V_SHAPED, *TWO_WAY)
 """Schedules a plan may name; `parsim.schedule.SCHEDULES` holds their generators."""
 
-_RARE = ("eager_1f1b", "looped_bfs", "hanayo", "dualpipe_v")
+_RARE = ("eager_1f1b", "looped_bfs", "hanayo", "dualpipe_v", *TWO_WAY)
 
 USUAL = tuple(name for name in SCHEDULE_NAMES if name not in _RARE)
 """Schedules that a search looks at where it is not told which."""
@@ -42,13 +50,10 @@ USUAL = tuple(name for name in SCHEDULE_NAMES if name not in _RARE)
 ZERO_STAGES = (0, 1, 2, 3)
 """What ZeRO shards: nothing, optimizer states, gradients too, parameters too."""
 
-TWO_WAY = ("chimera", "dualpipe")
-"""Schedules with two copies of the model, which no search looks at."""
-
 CHUNKED = frozenset(_CHUNKED)
 """Schedules with any number of chunks a rank above one."""
 
-WHOLE = frozenset(_WHOLE)
+WHOLE = frozenset({*_WHOLE, "chimera"})
 """Schedules whose backward is one action."""
 
 V_SHAPED = frozenset(_V_SHAPED)
@@ -57,7 +62,7 @@ V_SHAPED = frozenset(_V_SHAPED)
 FOLDED = V_SHAPED.union({"hanayo"})
 """Schedules whose stages go down the ranks and back up, once or more often."""
 
-SPLIT = V_SHAPED.union(_SPLIT)
+SPLIT = V_SHAPED.union(_SPLIT, {"dualpipe"})
 """Schedules whose backward is in two actions, I and W."""
 
 MOST_SEARCHED = 60_000
@@ -80,7 +85,7 @@ def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)),
+        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, SUMS),
         ("reduce_precision", plan.reduce_precision, SUMS),
@@ -245,14 +250,14 @@ def _stages(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 def _schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     if plan.actions is not None:
         return _own_schedule(plan)
+    if plan.schedule in TWO_WAY:
+        return _both_ways(plan)
     if plan.schedule in SPLIT:
         return _zero_bubble(plan)
     if plan.schedule in CHUNKED:
         return _chunked(plan)
     if plan.schedule in WITHOUT_FLUSH:
         return _without_flush(plan)
-    if plan.schedule in TWO_WAY and plan.actions is None:
-        return _both_ways(plan)
     if plan.schedule == AUTO and (message := _searched(plan)):
         return message
     if plan.v > 1:
@@ -310,6 +315,9 @@ def _both_ways(plan: Plan) -> str | None:
         value = getattr(plan, name)
         if value % 2 or (name == "pp" and value < 2):
             return f"{where}, but {name}={value}; allowed: 2, 4, 6, ..."
+    odd = [count for count in plan.microbatches if count % 2]
+    if odd:
+        return f"{where}, but a replica has {odd[0]} micro-batches; give each an even number"
     if plan.v > 1:
         return f"{where} with one chunk each per rank, but v={plan.v}; use v=1"
     return None
@@ -380,7 +388,7 @@ def most_layers(plan: Plan, model: Model) -> int:
 def splits_backward(plan: Plan) -> bool:
     """Whether the backward of a plan's schedule is in two actions, I and W."""
     if plan.actions is None:
-        return plan.pp > 1 and plan.schedule in SPLIT | {"dualpipe"}
+        return plan.pp > 1 and plan.schedule in SPLIT
     return re.search(r"\d[IW]", plan.actions) is not None
 
 

@@ -31,10 +31,10 @@ class Parts(Columns):
     """R stages and Q ranks that stand for those of C plans.
 
     `counts` (R, K, C) are a stage's layers of each kind, `every` (R, C) how many such stages there
-    are; `held` and `ahead` (Q, R, C) how many such
-    stages a rank holds, and how many lie before its first one. `rank` (Q, C) are the ranks' numbers
+    are; `held` and `ahead` (Q, R, C) how many such stages a rank holds, and how many lie before its
+    first one, of both copies where a pipeline runs both ways. `rank` (Q, C) are the ranks' numbers
     and `early` the first ranks that hold the same. `looped` says that stage s is on rank s % pp,
-    `own` that a schedule of the user's puts stages anywhere.
+    `both` that a pipeline runs both ways, `own` that a schedule of the user's puts stages anywhere.
     """
 
     counts: Array
@@ -44,15 +44,18 @@ class Parts(Columns):
     rank: Ints
     early: Ints
     looped: Flags
+    both: Flags
     own: bool
 
     @classmethod
     def of(cls, job: Job, table: PlanTable, folded: Flags) -> Parts:
         """Those of a table; `folded` (C,) are plans whose stages go down the ranks and back up."""
+        plans = [table.plan(row) for row in range(len(table))]
         cuts = [
-            _Cut.of(job, _placed(table.plan(row), bool(down_and_up)))
-            for row, down_and_up in enumerate(folded)
+            _Cut.of(job, _placed(plan, bool(down_and_up)))
+            for plan, down_and_up in zip(plans, folded, strict=True)
         ]
+        both = table.copies > 1
         kinds = max(len(cut.counts) for cut in cuts)
         padded = [cut.padded(kinds) for cut in cuts]
         stacked = {
@@ -60,7 +63,7 @@ class Parts(Columns):
             for name in ("counts", "every", "held", "ahead", "rank", "early")
         }
         own = table.common.actions is not None
-        return cls(**stacked, looped=~folded & (not own), own=own)
+        return cls(**stacked, looped=~folded & ~both & (not own), both=both, own=own)
 
     def sums(self, stages: Array) -> Array:
         """What a rank's stages have together, of what each of them has: (R, C) to (Q, C)."""
@@ -77,13 +80,13 @@ class Parts(Columns):
 
 def _placed(plan: Plan, folded: bool) -> Plan:
     """A plan with a schedule that places stages as its own does."""
-    if plan.actions is not None:
+    if plan.actions is not None or plan.copies > 1:
         return plan
     return replace(plan, schedule="hanayo" if folded else "interleaved_1f1b")
 
 
 def stage_ranks(plan: Plan) -> list[int]:
-    """The pipeline rank of each stage of a plan."""
+    """The pipeline rank of each stage of a plan, copy by copy of the model."""
     if plan.actions is not None:
         schedule = build_schedule(
             plan.schedule,
@@ -93,6 +96,8 @@ def stage_ranks(plan: Plan) -> list[int]:
             actions=plan.actions,
         )
         return list(schedule.stage_rank)
+    if plan.copies > 1:
+        return [*range(plan.pp), *range(plan.pp)[::-1]]
     if plan.schedule in FOLDED:
         return [*range(plan.pp), *range(plan.pp)[::-1]] * (plan.v // 2)
     return [stage % plan.pp for stage in range(plan.num_stages)]
@@ -113,11 +118,12 @@ class _Cut:
     def of(cls, job: Job, plan: Plan) -> _Cut:
         counts = layer_counts(job.model, plan_cut(plan, job.model.num_layers))
         rank_of = np.array(stage_ranks(plan))
+        place_of = np.arange(len(rank_of)) % len(counts)
         rows, row_of = _kinds_of_stage(counts)
         each = np.eye(len(rows))[row_of]  # (S, R): which stage is of which kind
-        first = [int(np.argmax(rank_of == rank)) for rank in range(rank_of.max() + 1)]
-        held = np.stack([each[rank_of == rank].sum(axis=0) for rank in range(len(first))])
-        ahead = np.stack([each[:stage].sum(axis=0) for stage in first])
+        ranks = [rank_of == rank for rank in range(rank_of.max() + 1)]
+        held = np.stack([each[place_of[on_rank]].sum(axis=0) for on_rank in ranks])
+        ahead = np.stack([each[: place_of[on_rank].min()].sum(axis=0) for on_rank in ranks])
         chosen = _telling_ranks(held @ rows.sum(axis=1))
         early = [int(np.argmax((held == held[rank]).all(axis=1))) for rank in chosen]
         return cls(
@@ -174,7 +180,7 @@ class Hops(Columns):
     def of(cls, job: Job, table: PlanTable, parts: Parts) -> Hops:
         """Count them; `across` (C,) says whether the first and the last rank are on two nodes."""
         stride, world = table.stride("pp"), table.world_size
-        cases = Cases.among(stride, world, table.pp, table.v, parts.looped)
+        cases = Cases.among(stride, world, table.pp, table.v, parts.looped, parts.both)
         counted = [
             _hops(job, table, parts, int(row), int(stride[row]), int(world[row]))
             for row in cases.first
@@ -188,10 +194,13 @@ class Hops(Columns):
 def _hops(
     job: Job, table: PlanTable, parts: Parts, row: int, stride: int, world: int
 ) -> tuple[Array, Array, Array]:
-    """(ahead, back, blocked) of one plan: how many messages, and how many of them leave a node."""
+    """(ahead, back, blocked) of one plan: how many messages, and how many of them leave a node.
+
+    None where stages lie anywhere, or a rank's way from an end of the pipeline is not the only one.
+    """
     pp, v = int(table.pp[row]), int(table.v[row])
     ranks = parts.rank[:, row]
-    if pp == 1 or parts.own:
+    if pp == 1 or parts.own or parts.both[row]:
         nothing = np.zeros((2, len(ranks)))
         return nothing, nothing, nothing
     crosses = np.array(

@@ -21,7 +21,7 @@ from parsim.plan.rules import (
     tensor_splits,
     violation,
 )
-from parsim.schedule import SCHEDULES, TWO_WAY
+from parsim.schedule import SCHEDULES
 
 
 @pytest.fixture(scope="module")
@@ -233,7 +233,7 @@ def test_plans_that_are_just_legal(
 
 
 def test_every_schedule_that_a_plan_may_name_is_built() -> None:
-    assert set(SCHEDULE_NAMES) == set(SCHEDULES) - TWO_WAY
+    assert set(SCHEDULE_NAMES) == set(SCHEDULES)
 
 
 def test_what_tensor_parallelism_divides(model: Model) -> None:
