@@ -185,24 +185,24 @@ class Hops(Columns):
             _hops(job, table, parts, int(row), int(stride[row]), int(world[row]))
             for row in cases.first
         ]
-        ahead, back, blocked = (np.stack(each, axis=-1) for each in zip(*counted, strict=True))
-        across = ahead[1, -1] > 0 if len(parts.rank) > 1 else np.zeros(len(counted), dtype=bool)
-        hops = cls(ahead=ahead, back=back, blocked=blocked, across=across)
+        *hops_of, across = (np.stack(each, axis=-1) for each in zip(*counted, strict=True))
+        ahead, back, blocked = hops_of
+        hops = cls(ahead=ahead, back=back, blocked=blocked, across=across > 0)
         return hops.take(cases.of)
 
 
 def _hops(
     job: Job, table: PlanTable, parts: Parts, row: int, stride: int, world: int
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """(ahead, back, blocked) of one plan: how many messages, and how many of them leave a node.
 
-    None where stages lie anywhere, or a rank's way from an end of the pipeline is not the only one.
+    Last, how many nodes lie between the first and the last rank.
     """
     pp, v = int(table.pp[row]), int(table.v[row])
     ranks = parts.rank[:, row]
-    if pp == 1 or parts.own or parts.both[row]:
+    if pp == 1 or parts.own:
         nothing = np.zeros((2, len(ranks)))
-        return nothing, nothing, nothing
+        return nothing, nothing, nothing, np.zeros(())
     crosses = np.array(
         hop_crosses(
             stride=stride, pp=pp, devices_per_node=job.system.devices_per_node, world_size=world
@@ -214,10 +214,27 @@ def _hops(
     beside = np.zeros((2, pp))
     beside[:, :-1] += links
     beside[:, 1:] += links
+    blocking = not table.common.overlap_p2p
+    if parts.both[row]:
+        ahead = _nearest_end(before, ranks, 0)
+        back = _nearest_end(before, ranks, int(blocking))
+        return ahead, back, 2 * beside[:, ranks] * blocking, before[1, -1]
     around = (v - 1) * bool(parts.looped[row]) * links.max(axis=1)
     used = v * beside
     used[:, 0] += around
     used[:, -1] += around
-    blocking = not table.common.overlap_p2p
     back = before[:, np.maximum(ranks - 1, 0)] if blocking else before[:, ranks]
-    return before[:, ranks], back, used[:, ranks] * blocking
+    return before[:, ranks], back, used[:, ranks] * blocking, before[1, -1]
+
+
+def _nearest_end(before: Array, ranks: Ints, less: int) -> Array:
+    """Messages between ranks and the nearer end of the pipeline, `less` of them, (2, Q).
+
+    Of those inside a node and of those that leave one each the fewer of both ways, so that no way
+    takes less time.
+    """
+    last = before.shape[1] - 1
+    down = before[:, np.maximum(ranks - less, 0)]
+    up = before[:, -1:] - before[:, np.minimum(ranks + less, last)]
+    leaving = np.minimum(down[1], up[1])
+    return np.stack([np.minimum(down[0] - down[1], up[0] - up[1]) + leaving, leaving])
