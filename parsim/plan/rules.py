@@ -125,7 +125,8 @@ def _world(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return None
     if plan.stages is not None:
         return (
-            f"world size mismatch: stages have {plan.world_size} ranks (replicas x tp={plan.tp}), "
+            f"world size mismatch: stages have {plan.world_size} ranks (replicas x "
+            f"{_degrees_in_words(plan)}), "
             f"but the cluster has {cluster.num_devices} devices; change replicas"
         )
     rest = plan.pp * plan.cp * plan.tp
@@ -136,6 +137,11 @@ def _world(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         f"world size mismatch: pp={plan.pp} x dp={plan.dp} x cp={plan.cp} x tp={plan.tp} = "
         f"{plan.world_size}, but the cluster has {cluster.num_devices} devices; {fix}"
     )
+
+
+def _degrees_in_words(plan: Plan) -> str:
+    degrees = plan.stage_tp
+    return f"tp={degrees[0]}" if len({*degrees}) == 1 else f"tp={list(degrees)}"
 
 
 def tensor_splits(model: Model) -> dict[str, int]:
@@ -161,15 +167,10 @@ def is_splittable(model: Model) -> bool:
 
 
 def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    if plan.tp > 1 and not is_splittable(model):
-        return (
-            f"tp={plan.tp}: {model.name} has no matrices that tensor parallelism splits; use tp=1"
-        )
-    splits = tensor_splits(model)
-    for name, size in splits.items():
-        if size % plan.tp:
-            allowed = listed(divisors(gcd(*splits.values())))
-            return f"tp={plan.tp} does not divide {name}={size}; allowed: {allowed}"
+    for degree in dict.fromkeys((plan.tp, *plan.stage_tp)):
+        message = _split(degree, model)
+        if message is not None:
+            return message
     if plan.sequence_parallel and plan.tp == 1:
         return "sequence_parallel=true needs tp > 1; use sequence_parallel=false with tp=1"
     if plan.sequence_parallel and model.tokens % plan.tp:
@@ -177,6 +178,18 @@ def _tensor(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"sequence_parallel=true: tp={plan.tp} does not divide seq_len={model.tokens}; "
             f"allowed: {listed(divisors(model.tokens, 1024))}"
         )
+    return None
+
+
+def _split(tp: int, model: Model) -> str | None:
+    """What of a model so many tensor-parallel ranks cannot split."""
+    if tp > 1 and not is_splittable(model):
+        return f"tp={tp}: {model.name} has no matrices that tensor parallelism splits; use tp=1"
+    splits = tensor_splits(model)
+    for name, size in splits.items():
+        if size % tp:
+            allowed = listed(divisors(gcd(*splits.values())))
+            return f"tp={tp} does not divide {name}={size}; allowed: {allowed}"
     return None
 
 
