@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from parsim.plan.context import CpCommType
+from parsim.plan.schedule_names import TWO_WAY
 from parsim.plan.stages import Stage
 from parsim.plan.strategies import DDP, Strategy
 
@@ -24,10 +25,6 @@ RANK_ORDER = AXES
 
 WITHOUT_FLUSH = ("pipedream", "pipedream_vertical_sync", "pipedream_2bw")
 """Schedules that update between micro-batches, and keep old weights for those on their way."""
-
-
-TWO_WAY = ("chimera", "dualpipe")
-"""Schedules with two copies of the model in opposite directions."""
 
 
 AUTO = "auto"

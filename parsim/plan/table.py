@@ -18,7 +18,8 @@ from numpy.typing import NDArray
 from parsim.arrays import Flags, Index, Ints
 from parsim.errors import PlanError
 from parsim.plan.precision import Precision, precision
-from parsim.plan.record import TWO_WAY, Plan, Recompute
+from parsim.plan.record import Plan, Recompute
+from parsim.plan.schedule_names import TWO_WAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,7 +105,7 @@ class PlanTable:
         return self.settings[0]
 
     def sharing(self, values: Mapping[str, Any]) -> PlanTable:
-        """The same plans with other values of fields that rows share."""
+        """These plans with other values of fields that all rows share."""
         return replace(self, settings=tuple(replace(plan, **values) for plan in self.settings))
 
     def by_setting(self) -> Iterator[Index]:

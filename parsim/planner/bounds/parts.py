@@ -21,7 +21,7 @@ from parsim.cluster.placement import hop_crosses
 from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
-from parsim.plan.rules import FOLDED
+from parsim.plan.schedule_names import FOLDED
 from parsim.planner.bounds.cases import Cases
 from parsim.schedule import build_schedule
 
@@ -31,43 +31,43 @@ class Parts(Columns):
     """R stages and Q ranks that stand for those of C plans.
 
     `counts` (R, K, C) are a stage's layers of each kind, `every` (R, C) how many such stages there
-    are; `held` and `ahead` (Q, R, C) how many such stages a rank holds, and how many lie before its
-    first one, of both copies where a pipeline runs both ways. `rank` (Q, C) are the ranks' numbers
-    and `early` the first ranks that hold the same. `looped` says that stage s is on rank s % pp,
-    `both` that a pipeline runs both ways, `own` that a schedule of the user's puts stages anywhere.
+    are; `on_rank` and `ahead` (Q, R, C) how many such stages a rank holds, and how many lie before
+    its first one, of both copies where a pipeline runs both ways. `rank` (Q, C) are the ranks'
+    numbers and `early` the first ranks that hold the same. `looped` says that stage s is on rank
+    s % pp, `both` that a pipeline runs both ways, `by_user` that a schedule of the user's puts
+    stages anywhere.
     """
 
     counts: Array
     every: Array
-    held: Array
+    on_rank: Array
     ahead: Array
     rank: Ints
     early: Ints
     looped: Flags
     both: Flags
-    own: bool
+    by_user: bool
 
     @classmethod
     def of(cls, job: Job, table: PlanTable, folded: Flags) -> Parts:
-        """Those of a table; `folded` (C,) are plans whose stages go down the ranks and back up."""
-        plans = [table.plan(row) for row in range(len(table))]
+        """Find a table's stages and ranks; `folded` (C,) plans run down the ranks and back up."""
         cuts = [
-            _Cut.of(job, _placed(plan, bool(down_and_up)))
-            for plan, down_and_up in zip(plans, folded, strict=True)
+            _Cut.of(job, _placed(table.plan(row), bool(down_and_up)))
+            for row, down_and_up in enumerate(folded)
         ]
-        both = table.copies > 1
         kinds = max(len(cut.counts) for cut in cuts)
         padded = [cut.padded(kinds) for cut in cuts]
         stacked = {
             name: np.stack([getattr(cut, name) for cut in padded], axis=-1)
-            for name in ("counts", "every", "held", "ahead", "rank", "early")
+            for name in ("counts", "every", "on_rank", "ahead", "rank", "early")
         }
-        own = table.common.actions is not None
-        return cls(**stacked, looped=~folded & ~both & (not own), both=both, own=own)
+        by_user, both = table.common.actions is not None, table.copies > 1
+        looped = ~folded & ~both & (not by_user)
+        return cls(**stacked, looped=looped, both=both, by_user=by_user)
 
     def sums(self, stages: Array) -> Array:
         """What a rank's stages have together, of what each of them has: (R, C) to (Q, C)."""
-        return np.asarray(np.einsum("qrc,rc->qc", self.held, stages))
+        return np.asarray(np.einsum("qrc,rc->qc", self.on_rank, stages))
 
     def sums_ahead(self, stages: Array) -> Array:
         """What the stages before a rank's first one have together, (R, C) to (Q, C)."""
@@ -75,7 +75,7 @@ class Parts(Columns):
 
     def least(self, stages: Array) -> Array:
         """The least of a rank's stages, (R, C) to (Q, C)."""
-        return np.asarray(np.where(self.held > 0, stages, np.inf).min(axis=1))
+        return np.asarray(np.where(self.on_rank > 0, stages, np.inf).min(axis=1))
 
 
 def _placed(plan: Plan, folded: bool) -> Plan:
@@ -109,7 +109,7 @@ class _Cut:
 
     counts: Array
     every: Array
-    held: Array
+    on_rank: Array
     ahead: Array
     rank: Ints
     early: Ints
@@ -121,29 +121,29 @@ class _Cut:
         place_of = np.arange(len(rank_of)) % len(counts)
         rows, row_of = _kinds_of_stage(counts)
         each = np.eye(len(rows))[row_of]  # (S, R): which stage is of which kind
-        ranks = [rank_of == rank for rank in range(rank_of.max() + 1)]
-        held = np.stack([each[place_of[on_rank]].sum(axis=0) for on_rank in ranks])
-        ahead = np.stack([each[: place_of[on_rank].min()].sum(axis=0) for on_rank in ranks])
-        chosen = _telling_ranks(held @ rows.sum(axis=1))
-        early = [int(np.argmax((held == held[rank]).all(axis=1))) for rank in chosen]
+        places = [place_of[rank_of == rank] for rank in range(rank_of.max() + 1)]
+        on_rank = np.stack([each[stages].sum(axis=0) for stages in places])
+        ahead = np.stack([each[: stages.min()].sum(axis=0) for stages in places])
+        chosen = _telling_ranks(on_rank @ rows.sum(axis=1))
+        early = [int(np.argmax((on_rank == on_rank[rank]).all(axis=1))) for rank in chosen]
         return cls(
             counts=rows,
             every=each.sum(axis=0),
-            held=held[chosen],
+            on_rank=on_rank[chosen],
             ahead=ahead[chosen],
             rank=np.array(chosen),
             early=np.array(early),
         )
 
     def padded(self, kinds: int) -> _Cut:
-        """The same with as many kinds of stage as other cuts have: the new ones stand for none."""
+        """This cut with as many kinds of stage as others have: the new ones stand for none."""
         more = kinds - len(self.counts)
         counts = np.insert(self.counts, [1] * more, self.counts[0], axis=0)
-        every, held, ahead = (
+        every, on_rank, ahead = (
             np.insert(each, [1] * more, 0.0, axis=-1)
-            for each in (self.every, self.held, self.ahead)
+            for each in (self.every, self.on_rank, self.ahead)
         )
-        return replace(self, counts=counts, every=every, held=held, ahead=ahead)
+        return replace(self, counts=counts, every=every, on_rank=on_rank, ahead=ahead)
 
 
 def _kinds_of_stage(counts: Array) -> tuple[Array, Sequence[int]]:
@@ -200,7 +200,7 @@ def _hops(
     """
     pp, v = int(table.pp[row]), int(table.v[row])
     ranks = parts.rank[:, row]
-    if pp == 1 or parts.own:
+    if pp == 1 or parts.by_user:
         nothing = np.zeros((2, len(ranks)))
         return nothing, nothing, nothing, np.zeros(())
     crosses = np.array(
