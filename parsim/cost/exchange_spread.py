@@ -9,7 +9,7 @@ import numpy as np
 
 from parsim.arrays import Array, Ints
 from parsim.cost.collective.group_bandwidth import groups
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.message import Message
 from parsim.cost.collective.spread import collective_spread
 from parsim.cost.job import Job

@@ -226,6 +226,8 @@ TARGETS: Mapping[str, tuple[int, Callable[[Random], Input]]] = {
     "comparison": (1, plans.comparison),
     "strategy": (2, plans.strategy),
     "schedules": (2, plans.schedules),
+    "space": (2, plans.space),
+    "fields_of_a_plan": (2, plans.fields_of_a_plan),
     "launch_file": (3, foreign.launch_file),
     "model_file": (2, foreign.model_file),
     "partition": (2, foreign.partition),

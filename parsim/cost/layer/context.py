@@ -30,7 +30,7 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.group_bandwidth import groups
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time

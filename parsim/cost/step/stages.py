@@ -17,8 +17,9 @@ from parsim.arrays import Array, Columns, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.composed import composed_kept
-from parsim.cost.layer.kept.activations import border_bytes, kept_bytes, kept_policy, whole_bytes
+from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, whole_bytes
 from parsim.cost.layer.kept.offloaded_modules import offloaded_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost, Pass
 from parsim.cost.order_statistics import expected_maximum
@@ -220,8 +221,15 @@ def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
 
 
 def raced(job: Job, layers: LayerTable, total: Pass) -> Array:
-    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host)."""
-    return smooth_max(total.seconds, _host(job, layers, total), 8.0)
+    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host).
+
+    A host that waits for each kernel before it launches the next takes turns with the device: the
+    sum of both. Source: CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING.
+    """
+    host = _host(job, layers, total)
+    if job.software.blocking_launches:
+        return np.asarray(total.seconds + host)
+    return smooth_max(total.seconds, host, 8.0)
 
 
 def _host(job: Job, layers: LayerTable, total: Pass) -> Array:

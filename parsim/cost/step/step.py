@@ -17,7 +17,7 @@ from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import Groups, crossing_share, groups, spine_divisor
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
-from parsim.cost.layer.kept.activations import border_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.order_statistics import expected_maximum, later_than_of_node
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel

@@ -4,7 +4,7 @@ Minimises the Huber loss of ln(predicted / measured) (each curve weighs as the r
 sizes below 1 MiB count 0.3) plus log-normal priors, by damped Gauss-Newton with numeric
 derivatives. Flagged rows (see the table's column) are left out of every fit.
 
-The constants of `parsim/cost/collective/measured_curve.py` are fitted to all curves, and once more
+The constants of `parsim/cost/collective/constants.py` are fitted to all curves, and once more
 without each curve, which tells the error on a system that nobody measured. A catalog curve is
 fitted to the points of its group, with the constants' figures as prior; its error is told for every
 second size, fitted to the others. Nothing here runs when parsim predicts.
@@ -20,15 +20,10 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cluster.hardware import System
+from parsim.cost.collective.constants import Constants, generation
 from parsim.cost.collective.group_bandwidth import Groups, inter_bandwidth
-from parsim.cost.collective.measured_curve import (
-    CollectiveKind,
-    Constants,
-    Shape,
-    bandwidths,
-    generation,
-    modelled,
-)
+from parsim.cost.collective.kinds import CollectiveKind
+from parsim.cost.collective.modelled import Shape, bandwidths, modelled
 from parsim.validation.collective.measured_collective import (
     CALL_OF_TORCH,
     MeasuredCollective,

@@ -24,7 +24,7 @@ from parsim.cost.step.step import reduces_beside, straggler, tied_seconds
 from parsim.plan import PlanTable
 from parsim.planner.bounds.parts import Hops, Parts
 from parsim.sim.memory.categories import static_bytes
-from parsim.sim.memory.eager_peaks import in_buckets
+from parsim.sim.memory.eager_gradients import in_buckets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Flags
 from parsim.cost.job import Job
-from parsim.cost.layer.kept.activations import border_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.offload import buffered_bytes, copy_seconds, offloads
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times
 from parsim.cost.step.step import message_seconds
@@ -27,7 +27,7 @@ from parsim.sim.memory.buffers import (
     placeholder_bytes,
 )
 from parsim.sim.memory.categories import layers_kept
-from parsim.sim.memory.eager_peaks import composed_bytes
+from parsim.sim.memory.eager_kept import composed_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,9 +10,9 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.kernel.kernels import memory_time
-from parsim.cost.layer.kept.activations import border_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.server_rates import host_link
 from parsim.cost.step.stages import host_share
 from parsim.plan import PlanTable

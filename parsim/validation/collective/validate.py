@@ -13,7 +13,8 @@ import numpy as np
 from parsim.cluster.hardware import System
 from parsim.cost.collective.choice import choose
 from parsim.cost.collective.collectives import collective_time, p2p_time
-from parsim.cost.collective.measured_curve import Algorithm, CollectiveKind, measured
+from parsim.cost.collective.kinds import Algorithm, CollectiveKind
+from parsim.cost.collective.measured_curve import measured
 from parsim.cost.collective.spread import collective_spread, size_class
 from parsim.errors import PlanError
 from parsim.sim.confidence.interval import Z80

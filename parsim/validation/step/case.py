@@ -128,6 +128,8 @@ def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Softw
     if run.cuda_graphs is not None:
         graphs = stack.graphs if run.cuda_graphs else ()
         stack = replace(stack, cuda_graphs=run.cuda_graphs, graphs=graphs)
+    if run.blocking_launches:
+        stack = stack.switched({"blocking_launches": True})
     if run.bucket_parameters is not None:
         stack = replace(stack, ddp_bucket_parameters=float(run.bucket_parameters))
     return stack

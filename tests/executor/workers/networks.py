@@ -15,7 +15,8 @@ from executor.model.module import build_model
 from executor.parallel.context import rank_part
 from executor.training.images import Images
 from executor.training.trainer import build_trainer
-from parsim.model.graph.images import AdaptiveAvgPool2d, Flatten
+from parsim.model.graph.images import AdaptiveAvgPool2d
+from parsim.model.graph.joins import Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import CrossEntropy

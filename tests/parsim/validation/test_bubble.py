@@ -10,7 +10,8 @@ from parsim.sim.step.action_times import stage_times
 from parsim.validation.bubble import bubble_from_profile, post_validated_step
 from parsim.validation.predict_row import predict_row
 from parsim.validation.step.case import build_case
-from parsim.validation.step.measured_run import Profile, parse_row
+from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.row_cells import Profile
 from parsim.validation.tables import RowSkipped
 from tests.parsim.validation.conftest import MakeRow
 

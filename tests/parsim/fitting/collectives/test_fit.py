@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.measured_curve import CONSTANTS
+from parsim.cost.collective.constants import CONSTANTS
 from parsim.fitting.collectives.fit import (
     START,
     Fitted,
