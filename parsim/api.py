@@ -15,7 +15,7 @@ from parsim.errors import InputError
 from parsim.units import parse_quantity
 
 if TYPE_CHECKING:
-    from parsim.comparison.timelines import TimelineComparison
+    from parsim.comparison.compared import TimelineComparison
     from parsim.cost.collective.kinds import Algorithm
     from parsim.cost.collective.nccl import Protocol
     from parsim.cost.job import Job

@@ -10,15 +10,10 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.collective.spread import SPREAD, size_class
-from parsim.fitting.collectives.fit import (
-    GENERATIONS,
-    LEAST_POINTS,
-    Points,
-    Scores,
-    catalog_curves,
-    load_points,
-    score,
-)
+from parsim.fitting.collectives.catalog_curves import catalog_curves
+from parsim.fitting.collectives.fit import GENERATIONS
+from parsim.fitting.collectives.points import LEAST_POINTS, Points, load_points
+from parsim.fitting.collectives.scores import Scores, score
 from parsim.sim.confidence.interval import Z80
 from parsim.validation.collective.validate import CLASSES, LARGE
 from parsim.validation.tables import shipped_tables

@@ -14,13 +14,10 @@ from parsim.arrays import Array, Columns, Flags
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.pair_sums import tied_seconds
+from parsim.cost.step.parameters import largest_layer_parameters, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import BucketWire, LayerWire
-from parsim.cost.step.stages import (
-    largest_layer_parameters,
-    stage_experts,
-    stage_parameters,
-)
-from parsim.cost.step.step import reduces_beside, straggler, tied_seconds
+from parsim.cost.step.step import reduces_beside, straggler
 from parsim.plan import PlanTable
 from parsim.planner.bounds.parts import Hops, Parts
 from parsim.sim.memory.categories import static_bytes

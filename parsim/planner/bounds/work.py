@@ -14,9 +14,9 @@ import numpy as np
 from parsim.arrays import Array, Columns, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.step.hops import message_seconds
 from parsim.cost.step.offload import buffered_bytes, copy_seconds, offloads
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times
-from parsim.cost.step.step import message_seconds
 from parsim.plan import PlanTable, Recompute
 from parsim.planner.bounds.parts import Hops, Parts
 from parsim.sim.memory.buffers import (

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from parsim.report.text.tables import table
 from parsim.sim.orders.auto import AutoSchedule
-from parsim.sim.schedules.table import ScheduleRow, ScheduleTable
+from parsim.sim.schedules.rows import ScheduleRow, ScheduleTable
 from parsim.units import format_bytes, format_seconds
 
 UNIT = "a unit is the forward of a rank's whole share of the layers"

@@ -10,9 +10,7 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed, composed_kept
-from parsim.cost.step.stages import (
-    over_kinds,
-)
+from parsim.cost.step.stages import over_kinds
 from parsim.model.layer import Layer
 from parsim.model.operators import Elementwise, Experts, Linear, Region, Split
 from parsim.plan import PlanTable

@@ -25,8 +25,10 @@ from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.stages import LayerTable, layer_counts, per_rank, raced, stage_pass
-from parsim.cost.step.step import StepCosts, copies_seconds, filling, stage_cut
+from parsim.cost.step.pair_sums import copies_seconds
+from parsim.cost.step.parameters import per_rank
+from parsim.cost.step.stages import LayerTable, layer_counts, raced, stage_pass
+from parsim.cost.step.step import StepCosts, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable

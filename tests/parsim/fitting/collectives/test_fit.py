@@ -7,16 +7,9 @@ import pytest
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.constants import CONSTANTS
-from parsim.fitting.collectives.fit import (
-    START,
-    Fitted,
-    Points,
-    Scores,
-    fit_constants,
-    fit_curve,
-    load_points,
-    score,
-)
+from parsim.fitting.collectives.fit import START, Fitted, fit_constants, fit_curve
+from parsim.fitting.collectives.points import Points, load_points
+from parsim.fitting.collectives.scores import Scores, score
 from parsim.fitting.reports.collective_fit import fit_report
 from parsim.validation.collective.measured_collective import CALL_OF_TORCH
 from parsim.validation.tables import shipped_tables

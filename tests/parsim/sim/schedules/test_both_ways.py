@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parsim.cost.job import Job
-from parsim.cost.step.step import tied_seconds
+from parsim.cost.step.pair_sums import tied_seconds
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable
 from parsim.scenario import load_scenario

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.comparison.timelines import TimelineComparison, compare_timelines
+from parsim.comparison.compared import TimelineComparison
+from parsim.comparison.timelines import compare_timelines
 from parsim.errors import InputError
 from parsim.report.text.measured.timelines import comparison_view
 from parsim.report.text.tables import console
