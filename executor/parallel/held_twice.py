@@ -19,6 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from executor.devices.groups import subgroup
 from executor.parallel.data import Replica
 from parsim.schedule import Schedule
 
@@ -48,7 +49,7 @@ def _group_of(mesh: DeviceMesh, pairs: Sequence[Sequence[int]]) -> dist.ProcessG
     if mesh["pp"].size() == 2:
         return mesh["pp"].get_group()
     ranks = [pair for two in pairs for pair in mesh.mesh[list(two)].flatten(1).t().tolist()]
-    return dist.new_subgroups_by_enumeration(ranks)[0]
+    return subgroup(ranks)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

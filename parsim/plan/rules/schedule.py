@@ -12,8 +12,9 @@ from parsim.plan.schedule_names import CHUNKED, SCHEDULE_NAMES, SPLIT, TWO_WAY, 
 MOST_SEARCHED = 60_000
 """Actions of the longest schedule that is searched for: some seconds."""
 
-MAX_ACTIONS = 4_000_000
-"""Largest schedule that is simulated: a table of 32 MB per plan, some seconds."""
+MAX_ACTIONS = 1_000_000
+"""Largest schedule that is simulated: some ten seconds with the memory of eager PyTorch, which a
+walk along its actions finds."""
 
 
 def schedule_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:

@@ -181,9 +181,9 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "x cp x tp = 12 must divide 16",
     ),
     "too many actions": (
-        {"num_microbatches": 1_000_001},
-        "num_microbatches=1000001 on 2 stages is a schedule of 4,000,004 actions; at most "
-        "4,000,000 are simulated: use a larger microbatch_size, more replicas or a smaller global "
+        {"num_microbatches": 250_001},
+        "num_microbatches=250001 on 2 stages is a schedule of 1,000,004 actions; at most "
+        "1,000,000 are simulated: use a larger microbatch_size, more replicas or a smaller global "
         "batch",
     ),
 }
