@@ -107,7 +107,7 @@ def _check_strategy_tiers(job: Job, plan: Plan) -> None:
 
 def _as_tasks(run: TaskRun, timeline: bool, memory_margin: float | None, tier: Tier) -> Prediction:
     """Predict a plan whose actions are tasks, from the plan whose stages are alike."""
-    evaluation = evaluate(run.job, alike(run.plan), keep=True)
+    evaluation = evaluate(run.job, alike(run.plan, tp=max(run.plan.stage_tp)), keep=True)
     guard(evaluation)
     if tier == "events":
         priced, step = task_tiers(run)

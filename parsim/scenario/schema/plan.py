@@ -76,6 +76,7 @@ class StageBlock(Block):
 
     layers: Amount
     replicas: Count = UNSET
+    tp: Count = UNSET
     recompute_layers: Amount = UNSET
     warmup: Amount = UNSET
 
