@@ -45,6 +45,7 @@ from executor.pipeline.runtime import TensorSpec
 from executor.training.optimizer import OptimizerConfig, StageOptimizer
 from executor.training.scaling import SMALLEST_SCALE
 from parsim.cost.step.stages import plan_cut
+from parsim.model.graph.losses import classes
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
@@ -278,8 +279,8 @@ def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
         end += count
         (name,) = graph.crossing()[end - 1] if end else (INPUT,)
         yield TensorSpec((size, *graph.shapes[name]), hidden)
-    classes = graph.shapes[graph.nodes[-1].inputs[0]][-1]
-    yield TensorSpec((size, 1, classes), logits_dtype(plan))
+    among = classes(graph)
+    yield TensorSpec((size, len(among), max(among)), logits_dtype(plan))
 
 
 def _of_text(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
