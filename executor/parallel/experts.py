@@ -25,11 +25,11 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from executor.devices.mesh import ranks_by_place
+from executor.devices.mesh import axis_group, ranks_by_place
 from executor.model.mixture.experts import Mixture, Share
 from executor.model.mixture.grouped import Counts
 from executor.model.stage import Stage
-from executor.parallel.buckets import Groups, axis_group
+from executor.parallel.gradients.layout import Groups
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 

@@ -21,11 +21,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.compat import attend, attend_backward
 from executor.model.attention.window import mask, tiles
-from executor.parallel.buckets import ALL_GATHER, REDUCE_SCATTER
 from executor.parallel.ring import put_in
 from executor.parallel.sequence import by_rank, in_sequence, spans
+from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
+from executor.torch_internals.kernels import attend, attend_backward
 
 
 class Block(NamedTuple):

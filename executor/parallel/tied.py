@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.parallel.data import Replica
+from executor.parallel.replica import Replica
 from parsim.schedule import Schedule
 
 

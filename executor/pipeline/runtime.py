@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from executor.devices import compat
-from executor.parallel.buckets import GradientBuckets
+from executor.parallel.gradients.buckets import GradientBuckets
+from executor.torch_internals import pipelining
 from parsim.errors import PlanError
 from parsim.schedule import Action, Kind, Schedule
 
@@ -45,7 +45,7 @@ class StageLike(Protocol):
     """Outputs and inputs of each microbatch from forward to backward."""
 
 
-class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types here
+class Runtime(pipelining.RuntimeBase):  # type: ignore[misc]  # torch has no types here
     """Torch's runtime with losses by micro-batch; torch keeps them by order of arrival."""
 
     edges: tuple[TensorSpec, ...] = ()
@@ -85,7 +85,7 @@ class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types h
         self.by_microbatch.clear()
 
 
-class _Stage(compat.StageBase):  # type: ignore[misc]  # torch has no types here
+class _Stage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types here
     """A stage whose messages are contiguous in memory, as every backend assumes.
 
     Its gradients go to buckets, if it has any. W writes gradients without running hooks. Full
@@ -107,7 +107,7 @@ class _Stage(compat.StageBase):  # type: ignore[misc]  # torch has no types here
         self.submod.set_requires_gradient_sync(True)
         self.submod.set_requires_all_reduce(last_backward)  # over replicas once
         given = (bwd_kwargs[name] for name in ("stage_output", "output_grads", "input_values"))
-        return compat.STAGE_BACKWARD(*given), None
+        return pipelining.STAGE_BACKWARD(*given), None
 
     def backward_weight_one_chunk(self, *args: object, **kwargs: object) -> None:
         super().backward_weight_one_chunk(*args, **kwargs)
@@ -164,7 +164,7 @@ def build_runtime(
         stage.reshard = zero_stage == 3
     runtime = Runtime(built, schedule.num_microbatches, loss_fn=loss_fn, scale_grads=False)
     runtime.edges = edges
-    rows = {rank: compat.to_torch(row) for rank, row in enumerate(schedule.ranks)}
+    rows = {rank: pipelining.to_torch(row) for rank, row in enumerate(schedule.ranks)}
     runtime._prepare_schedule_with_comms(rows, format="compute_comms")
     return runtime
 
@@ -183,15 +183,15 @@ def keep_forwards(runtime: Runtime) -> None:
 
 def _forwards(row: Sequence[Any]) -> Iterator[Any]:
     """The forwards of a rank; a stage that is sharded is gathered once and let go at the end."""
-    kinds = {compat.TorchKind(kind.name) for kind in _FORWARD}
-    unshard, gathered = compat.TorchKind(Kind.UNSHARD.name), dict[int, None]()
+    kinds = {pipelining.TorchKind(kind.name) for kind in _FORWARD}
+    unshard, gathered = pipelining.TorchKind(Kind.UNSHARD.name), dict[int, None]()
     for action in row:
         again = action.computation_type == unshard and action.stage_index in gathered
         if action.computation_type in kinds and not again:
             yield action
         if action.computation_type == unshard:
             gathered[action.stage_index] = None
-    yield from compat.to_torch(Action(stage, Kind.RESHARD, -1) for stage in gathered)
+    yield from pipelining.to_torch(Action(stage, Kind.RESHARD, -1) for stage in gathered)
 
 
 def check_output(stage: int, output: object, edge: TensorSpec) -> None:

@@ -23,7 +23,8 @@ from torch.utils.checkpoint import checkpoint
 from executor.measure.communication import Expected
 from executor.measure.spans import SpanRecorder
 from executor.measure.traffic import Traffic
-from executor.parallel.buckets import GradientBuckets, Groups
+from executor.parallel.gradients.buckets import GradientBuckets
+from executor.parallel.gradients.layout import Groups
 from executor.pipeline.runner import PipelineRunner
 from executor.pipeline.runtime import TensorSpec
 from parsim.errors import InputError

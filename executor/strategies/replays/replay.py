@@ -15,7 +15,7 @@ from executor.strategies.compute import norm_of
 from executor.strategies.replays.log import Applied, Batches, Event
 from executor.strategies.replica import FlatOptimizer, Replica, clipped
 from executor.strategies.shares import Share, shares
-from executor.training.optimizer import OptimizerConfig
+from executor.training.update_rule import OptimizerConfig
 from parsim.errors import ParsimError
 from parsim.plan import Plan
 from parsim.plan.strategies import AsynchronousServer, ParameterServer, Servers

@@ -18,7 +18,8 @@ from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered, untold_blocks
 from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasured_kinds
 from executor.calibration.timing.layer_session import LayerSession, quicker
-from executor.calibration.timing.layers import LayerSample, passes_of
+from executor.calibration.timing.layers import LayerSample
+from executor.calibration.timing.passes import passes_of
 from executor.devices.machine import DeviceReport
 from parsim.cluster.reader import load_catalog
 

@@ -218,13 +218,13 @@ def test_a_failing_rank_reports_and_ends(
 
 
 def test_the_action_of_the_runtime_is_named() -> None:
-    compat = pytest.importorskip("executor.devices.compat")
+    runtime = pytest.importorskip("executor.torch_internals.pipelining")
 
     def perform(action: object) -> None:
         raise RuntimeError(f"no {action}")
 
     with pytest.raises(RuntimeError, match="no 1F2") as raised:
-        perform(compat.TorchAction.from_str("1F2"))
+        perform(runtime.TorchAction.from_str("1F2"))
     assert describe(raised.value, 0).action == "1F2"
 
 

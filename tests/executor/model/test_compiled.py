@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.devices import compat  # noqa: E402
+from executor.model import compiled  # noqa: E402
 from executor.model.compiled import BACKENDS, check_backend  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
 from parsim.model.transformer import build_transformer  # noqa: E402
@@ -62,7 +62,7 @@ def test_what_is_not_compiled(model: str, changes: dict[str, Any], told: str | N
 
 
 def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "missing_compiler", lambda _: "a C++ compiler (g++)")
+    monkeypatch.setattr(compiled, "missing_compiler", lambda _: "a C++ compiler (g++)")
     with pytest.raises(InputError, match=r"needs a C\+\+ compiler \(g\+\+\), which is not there; "):
         check_backend("inductor", CPU)
     for backend in BACKENDS[1:]:

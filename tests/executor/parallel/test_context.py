@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
-from executor.devices import compat  # noqa: E402
 from executor.model.attention.window import mask  # noqa: E402
 from executor.parallel.context import rank_part, token_places  # noqa: E402
 from executor.parallel.gathered import blocks  # noqa: E402
 from executor.parallel.ring import Part, part, put_in  # noqa: E402
 from executor.parallel.sequence import by_rank, in_sequence, spans  # noqa: E402
+from executor.torch_internals import kernels  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
 from tests.executor.workers.specs import BERT, GPT  # noqa: E402
 
@@ -79,7 +79,7 @@ def test_blocks_add_up_to_the_whole(kv_heads: int, causal: bool) -> None:
             for source, (queries, keys, masked) in zip(order, seen, strict=True):
                 there = places[source][keys]
                 block = k[:, :, there], v[:, :, there]
-                more = compat.attend(mine[:, :, queries], *block, causal=masked)
+                more = kernels.attend(mine[:, :, queries], *block, causal=masked)
                 if source == rank:
                     out, lse = more
                 else:
@@ -88,7 +88,7 @@ def test_blocks_add_up_to_the_whole(kv_heads: int, causal: bool) -> None:
             for source, (queries, keys, masked) in zip(order, seen, strict=True):
                 there = places[source][keys]
                 ends = (x[:, :, queries] for x in (out, lse))
-                parts = compat.attend_backward(
+                parts = kernels.attend_backward(
                     grad[:, :, here[queries]],
                     mine[:, :, queries],
                     k[:, :, there],
@@ -154,8 +154,8 @@ def test_kernels_of_a_gpu() -> None:
     grad = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (q, k, v), grad)
     with torch.no_grad():
-        out, lse = compat.attend(q, k, v, causal=True)
-        result = compat.attend_backward(grad, q, k, v, out, lse, causal=True)
+        out, lse = kernels.attend(q, k, v, causal=True)
+        result = kernels.attend_backward(grad, q, k, v, out, lse, causal=True)
     torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2)
     for entry, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(entry, other, rtol=2e-2, atol=2e-2)

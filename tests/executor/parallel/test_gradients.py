@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from executor.devices.compat import SPLIT_BACKWARD_MIXES_OUTPUTS
+from executor.torch_internals.version import SPLIT_BACKWARD_MIXES_OUTPUTS
 from tests.executor.launch import launch
 
 WORKER = Path(__file__).parents[1] / "workers" / "parallel.py"

@@ -25,8 +25,8 @@ from executor.checkpoint.folder import whole
 from executor.checkpoint.record import check_sum, read_record, what_is_trained
 from executor.devices.process_group import process_group
 from executor.faults.reports import PeerError
-from executor.parallel.buckets import local_tensor
 from executor.parallel.context import rank_part
+from executor.parallel.gradients.split import local_tensor
 from executor.training.text import Corpus, batches
 from executor.training.trainer import Trainer, build_trainer
 from parsim.errors import InputError

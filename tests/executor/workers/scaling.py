@@ -13,16 +13,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.compat import stored_tensor
 from executor.devices.process_group import process_group
 from executor.measure.gradients import gather_gradients
 from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import judge
 from executor.parallel.context import rank_part
+from executor.torch_internals.distributed import stored_tensor
 from executor.training.norm import gradient_values
-from executor.training.optimizer import OptimizerConfig
 from executor.training.rate import Rate
 from executor.training.trainer import Trainer, build_trainer
+from executor.training.update_rule import OptimizerConfig
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from tests.executor.launch import die_with_parent, results
@@ -80,7 +80,7 @@ def against_one_process(spec: TransformerSpec, which: Plan) -> dict[str, Any]:
 def state_of(trainer: Trainer) -> list[Tensor]:
     """Everything that an update writes, copied."""
     parameters = [p for replica in trainer.replicas for p in replica.stage.parameters()]
-    states = [values for *_, values in trainer.optimizer.held()]
+    states = [values for *_, values in trainer.optimizer.state_pieces()]
     return [stored_tensor(p).detach().clone() for p in parameters] + [s.clone() for s in states]
 
 
