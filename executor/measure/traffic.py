@@ -176,7 +176,7 @@ class Traffic:
         ]
 
     def _transfers(self, ranges: Sequence[Range]) -> Iterator[Transfer]:
-        own = [event for event in ranges if event.name == CONTEXT_RANGE]
+        context_ranges = [event for event in ranges if event.name == CONTEXT_RANGE]
         for event in ranges:
             if event.name == CONTEXT_RANGE and not self._kernels:
                 yield Transfer(Stream.TP, "send_recv", event.start, event.end)
@@ -184,7 +184,7 @@ class Traffic:
             operation = collective(event.name)
             if not operation or event.on_device != self._kernels:
                 continue
-            if operation == "all_to_all" and any(inside(event, other) for other in own):
+            if operation == "all_to_all" and any(inside(event, other) for other in context_ranges):
                 continue  # of heads, not of experts' rows
             message, channel = operation == "SendRecv", event.channel
             # NCCL's all-to-all is messages too; a pipeline's are on other channels

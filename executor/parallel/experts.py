@@ -91,13 +91,13 @@ def _exchange_group(plan: Plan, mesh: DeviceMesh) -> dist.ProcessGroup | None:
     return dist.new_subgroups_by_enumeration(together)[0]
 
 
-def apply_expert_parallel(stage: Stage, place: ExpertPlace | None) -> None:
+def apply_expert_parallel(stage: Stage, experts: ExpertPlace | None) -> None:
     """Let a stage built with its share of experts exchange rows with the other shares, in place."""
-    if place is None or place.exchange is None:
+    if experts is None or experts.exchange is None:
         return
     for mixture in stage.mixtures().values():
-        mixture.exchange = RankExchange(place.exchange)
-        _as_parts(mixture, place.mesh["ep", "etp"])
+        mixture.exchange = RankExchange(experts.exchange)
+        _as_parts(mixture, experts.mesh["ep", "etp"])
 
 
 def apply_balance(stage: Stage, plan: Plan) -> None:

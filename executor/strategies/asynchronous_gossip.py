@@ -29,7 +29,7 @@ from executor.strategies.replays.log import Event, Trained, Work
 from executor.strategies.replica import FlatOptimizer
 
 SEED = 0
-"""Of the peers that are drawn."""
+"""Seed of the draws of peers."""
 
 
 def drawn_peers(worker: int, workers: int, rounds: int) -> list[int]:
@@ -43,7 +43,7 @@ def drawn_peers(worker: int, workers: int, rounds: int) -> list[int]:
 class Peer:
     """A worker's weights, which averages and updates change one at a time, and what they were."""
 
-    own: FlatOptimizer
+    optimizer: FlatOptimizer
     clock: Callable[[], float]
     lock: threading.Lock = field(default_factory=threading.Lock)
     events: list[Event] = field(default_factory=list)
@@ -52,24 +52,24 @@ class Peer:
         """The weights that a round's gradient is taken at."""
         with self.lock:
             self._note("copy", number)
-            return self.own.weights
+            return self.optimizer.weights
 
     @property
     def now(self) -> Tensor:
         """The weights as they are, for those who only look."""
         with self.lock:
-            return self.own.weights
+            return self.optimizer.weights
 
     def apply(self, gradient: Tensor, number: int) -> float:
         """Step from wherever the weights are by now; the gradient's norm."""
         with self.lock:
-            norm = self.own.apply(gradient, number)
+            norm = self.optimizer.apply(gradient, number)
             self._note("apply", number)
             return norm
 
     def meet(self, other: Tensor, number: int, initiator: int, peer: int) -> None:
         """Take the mean with another's weights; the caller holds the lock."""
-        self.own.set((self.own.weights + other) / 2)
+        self.optimizer.set((self.optimizer.weights + other) / 2)
         self._note("average", number, initiator, peer)
 
     def _note(self, kind: str, number: int, initiator: int = -1, peer: int = -1) -> None:
@@ -88,7 +88,7 @@ def asynchronous_gossip(work: Work) -> Trained:
     ]
     for thread in answering:
         thread.start()
-    trained = Trained(weights=me.own.weights)
+    trained = Trained(weights=me.optimizer.weights)
     for number, peer in enumerate(peers):
         work.replica.load(me.copy(number))
         average = threading.Thread(target=_asked, args=(me, peer, number, work))
@@ -99,7 +99,7 @@ def asynchronous_gossip(work: Work) -> Trained:
         work.end(trained, number, loss, norm, me.now)
     for thread in answering:
         thread.join()
-    trained.weights, trained.events = me.own.weights, me.events
+    trained.weights, trained.events = me.optimizer.weights, me.events
     return trained
 
 
@@ -116,7 +116,7 @@ def _asked(me: Peer, peer: int, number: int, work: Work) -> None:
 
 
 def _passed(me: Peer, work: Work, begin: float) -> None:
-    size = size_of(len(me.own.values))
+    size = size_of(len(me.optimizer.values))
     work.link.wait(received=size, sent=size, since=begin)
 
 
@@ -124,19 +124,19 @@ def _ask(me: Peer, peer: int, number: int) -> None:
     """Average with a peer; the one of lower rank is locked first."""
     rank = dist.get_rank()
     request, mine, theirs = _tags(rank)
-    other = torch.empty_like(me.own.values)
+    other = torch.empty_like(me.optimizer.values)
     asked = torch.tensor([number], device=other.device)
     if rank > peer:
         dist.send(asked, peer, tag=request)
         dist.recv(other, peer, tag=theirs)  # the peer is locked now
         with me.lock:
-            dist.send(me.own.weights, peer, tag=mine)
+            dist.send(me.optimizer.weights, peer, tag=mine)
             me.meet(other, number, rank, peer)
         return
     with me.lock:
         dist.send(asked, peer, tag=request)
         dist.recv(other, peer, tag=theirs)
-        dist.send(me.own.weights, peer, tag=mine)
+        dist.send(me.optimizer.weights, peer, tag=mine)
         me.meet(other, number, rank, peer)
 
 
@@ -144,13 +144,13 @@ def _answer(me: Peer, initiator: int, world: int, work: Work) -> None:
     """Average with one other worker as often as it draws this one."""
     rank = dist.get_rank()
     request, theirs, mine = _tags(initiator)
-    other = torch.empty_like(me.own.values)
+    other = torch.empty_like(me.optimizer.values)
     number = torch.zeros(1, dtype=torch.int64, device=other.device)
     for _ in range(drawn_peers(initiator, world, work.rounds).count(rank)):
         dist.recv(number, initiator, tag=request)
         begin = time.perf_counter()
         with me.lock:
-            dist.send(me.own.weights, initiator, tag=mine)
+            dist.send(me.optimizer.weights, initiator, tag=mine)
             dist.recv(other, initiator, tag=theirs)
             me.meet(other, int(number), initiator, rank)
         _passed(me, work, begin)

@@ -98,21 +98,21 @@ def asynchronous_server(work: Work) -> Trained:
 
 
 def _exchanged(
-    compressor: Compressor, held: Sequence[Share], servers: dict[int, Server], gradient: Tensor
+    compressor: Compressor, cuts: Sequence[Share], servers: dict[int, Server], gradient: Tensor
 ) -> Tensor:
     """Send every share to its server at once; the weights that come back."""
     rank, strategy = dist.get_rank(), compressor.strategy
-    parts = [torch.empty_like(gradient[share.part]) for share in held]
-    packed = [compressor.pack(place, gradient[share.part]) for place, share in enumerate(held)]
+    parts = [torch.empty_like(gradient[share.part]) for share in cuts]
+    packed = [compressor.pack(index, gradient[share.part]) for index, share in enumerate(cuts)]
     messages = []
-    for place, share in enumerate(held):
+    for index, share in enumerate(cuts):
         if share.rank != rank:
-            push, pull = tags(place, rank)
-            messages.append(dist.isend(packed[place], share.rank, tag=push))
-            messages.append(dist.irecv(parts[place], share.rank, tag=pull))
-    for place, server in servers.items():
-        mine = unpacked(strategy, packed[place], held[place].size)
-        parts[place] = server.exchange(rank, mine)
+            push, pull = tags(index, rank)
+            messages.append(dist.isend(packed[index], share.rank, tag=push))
+            messages.append(dist.irecv(parts[index], share.rank, tag=pull))
+    for index, server in servers.items():
+        mine = unpacked(strategy, packed[index], cuts[index].size)
+        parts[index] = server.exchange(rank, mine)
     for message in messages:
         message.wait()
     return torch.cat(parts)

@@ -20,36 +20,36 @@ from parsim.strategy.program import Rounds
 def local_sgd(work: Work) -> Trained:
     """Average gradients at first (`after`) or always (`every` = 1), else weights now and then."""
     strategy = of_kind(work.plan.strategy, LocalSGD)
-    own, trained = _start(work)
+    optimizer, trained = _start(work)
     late = Rounds(every=strategy.every, since=strategy.after)
     often = Rounds(every=strategy.node_every or strategy.every, since=strategy.after)
     node = _node_group(work) if strategy.node_every else None
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
         at_once = number < strategy.after or strategy.every == 1
-        norm = own.apply(_mean(work, gradient) if at_once else gradient, number)
+        norm = optimizer.apply(_mean(work, gradient) if at_once else gradient, number)
         if not at_once:
             if node is not None and number in often:
-                own.set(_mean(work, own.weights, node))
+                optimizer.set(_mean(work, optimizer.weights, node))
             if number in late:
-                own.set(_mean(work, own.weights))
-        work.end(trained, number, loss, norm, own.weights)
-    trained.weights = own.weights
+                optimizer.set(_mean(work, optimizer.weights))
+        work.end(trained, number, loss, norm, optimizer.weights)
+    trained.weights = optimizer.weights
     return trained
 
 
 def diloco(work: Work) -> Trained:
     """Take the mean change of every so-many steps as the gradient of an outer SGD."""
     strategy = of_kind(work.plan.strategy, DiLoCo)
-    own, trained = _start(work)
-    outer = Outer(own.weights, strategy)
+    optimizer, trained = _start(work)
+    outer = Outer(optimizer.weights, strategy)
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
-        norm = own.apply(gradient, number)
+        norm = optimizer.apply(gradient, number)
         if number in Rounds(every=strategy.every):
-            own.set(outer.step(_mean(work, own.weights)))
-        work.end(trained, number, loss, norm, own.weights)
-    trained.weights = own.weights
+            optimizer.set(outer.step(_mean(work, optimizer.weights)))
+        work.end(trained, number, loss, norm, optimizer.weights)
+    trained.weights = optimizer.weights
     return trained
 
 

@@ -40,15 +40,15 @@ def parameter_server(work: Work) -> Trained:
         loss, gradient = gradient_of(work, number)
         gradient *= weight(work.plan, rank)
         sums = {}
-        for place, share in enumerate(pieces):
-            total = _pushed(compressor, place, share, gradient[share.part])
+        for index, share in enumerate(pieces):
+            total = _pushed(compressor, index, share, gradient[share.part])
             if total is not None:
-                sums[place] = total
+                sums[index] = total
         _waited(work, pieces, pushed=True)
         norm = _norm(sums, gradient.device)
-        for place, server in served.items():
-            server.apply(sums[place], number, norm)
-        mine = {place: server.weights for place, server in served.items()}
+        for index, server in served.items():
+            server.apply(sums[index], number, norm)
+        mine = {index: server.weights for index, server in served.items()}
         weights = pulled(pieces, mine, gradient.device)
         _waited(work, pieces, pushed=False)
         work.end(trained, number, loss, float(norm), weights)
@@ -69,10 +69,10 @@ def _waited(work: Work, pieces: Sequence[Share], *, pushed: bool) -> None:
         work.link.wait(received=others, sent=served)
 
 
-def _pushed(compressor: Compressor, place: int, share: Share, part: Tensor) -> Tensor | None:
+def _pushed(compressor: Compressor, index: int, share: Share, part: Tensor) -> Tensor | None:
     """Gather a share's gradients at its server: their mean there, None elsewhere."""
     strategy, world = compressor.strategy, dist.get_world_size()
-    message = compressor.pack(place, part)
+    message = compressor.pack(index, part)
     if dist.get_rank() != share.rank:
         dist.gather(message, None, dst=share.rank)
         return None

@@ -46,10 +46,10 @@ def hosts(workers: int) -> int:
     return max(workers // int(os.environ.get("LOCAL_WORLD_SIZE", str(workers))), 1)
 
 
-def pulled(held: Sequence[Share], mine: dict[int, Tensor], device: torch.device) -> Tensor:
+def pulled(cuts: Sequence[Share], mine: dict[int, Tensor], device: torch.device) -> Tensor:
     """All shares at every rank, each from its server; every rank must call it."""
     parts = []
-    for number, share in enumerate(held):
+    for number, share in enumerate(cuts):
         values = mine[number] if number in mine else torch.empty(share.size, device=device)
         dist.broadcast(values, src=share.rank)
         parts.append(values)

@@ -98,4 +98,6 @@ def _parts(parameter: nn.Parameter) -> int:
     if not isinstance(parameter, DTensor):
         return 1
     mesh, placements = parameter.device_mesh, enumerate(parameter.placements)
-    return math.prod(mesh.size(dim) for dim, place in placements if not place.is_replicate())
+    return math.prod(
+        mesh.size(dim) for dim, placement in placements if not placement.is_replicate()
+    )

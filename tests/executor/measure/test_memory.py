@@ -58,7 +58,7 @@ CASES: dict[str, dict[str, str]] = {
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def peaks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("memory")
     scenario, cases = folder / "scenario.yaml", folder / "cases.json"
     scenario.write_text(SCENARIO)
@@ -71,7 +71,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 @pytest.mark.distributed
 @pytest.mark.parametrize("name", CASES)
 def test_the_highest_peak_is_predicted_within_three_per_cent(
-    found: dict[str, Any], name: str
+    peaks: dict[str, Any], name: str
 ) -> None:
-    highest = max(found[name]["predicted"])
-    assert highest == pytest.approx(max(found[name]["measured"]), rel=0.03)
+    highest = max(peaks[name]["predicted"])
+    assert highest == pytest.approx(max(peaks[name]["measured"]), rel=0.03)

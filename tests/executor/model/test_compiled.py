@@ -29,8 +29,8 @@ def test_compiled_layers_are_eager_ones(tmp_path: Path) -> None:
     """Data, sharded and pipeline parallelism, recomputation, windows, autocast."""
     every = launch(WORKER, ranks=2, folder=tmp_path, timeout=240.0)
     assert len(every[0]) == 5
-    for found in every:
-        for name, seen in found.items():
+    for by_rank in every:
+        for name, seen in by_rank.items():
             rounding = 2e-2 if "bf16" in name else 1e-6
             assert seen["gradient"] <= rounding, (name, seen)
             assert seen["loss"] <= rounding, (name, seen)

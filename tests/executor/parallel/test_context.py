@@ -29,7 +29,9 @@ def test_every_token_is_on_one_rank(cp: int, causal: bool) -> None:
     spec = GPT if causal else BERT
     places = [token_places(spec, cp, index) for index in range(cp)]
     assert sorted(torch.cat(places).tolist()) == list(range(spec.seq_len))
-    assert all(held.tolist() == sorted(held.tolist()) for held in places)
+    assert all(
+        tokens_of_rank.tolist() == sorted(tokens_of_rank.tolist()) for tokens_of_rank in places
+    )
 
 
 @given(DEGREES)

@@ -134,8 +134,8 @@ def test_norm_is_that_of_all_gradients(precision: str) -> None:
 def test_a_replica_that_nobody_needs_is_freed() -> None:
     replica, optimizer = build(PURE, OptimizerConfig())
     train(replica, optimizer, 1)
-    held = weakref.ref(replica.buckets)
-    assert held() is not None
+    reference = weakref.ref(replica.buckets)
+    assert reference() is not None
     del replica, optimizer
     gc.collect()
-    assert held() is None
+    assert reference() is None

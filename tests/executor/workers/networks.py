@@ -70,7 +70,7 @@ def executed(plan: Plan) -> float:
 
 
 def exact() -> float:
-    """The same of synchronised batch normalisation in fp64, gradients averaged by hand."""
+    """Gradients of synchronised batch normalisation in fp64, gradients averaged by hand."""
     graph = small()
     images, classes = next(Images.of(graph).batches(seed=1, global_batch_size=16))
     model = build_model(graph, dtype=torch.float64, seed=1)

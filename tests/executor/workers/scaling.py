@@ -85,7 +85,7 @@ def state_of(trainer: Trainer) -> list[Tensor]:
 
 
 def same(before: list[Tensor], after: list[Tensor]) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    return all(torch.equal(first, second) for first, second in zip(before, after, strict=True))
 
 
 def overflow(spec: TransformerSpec, which: Plan) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def main(folder: str) -> None:
     torch.set_num_threads(1)
     with process_group("gloo", 60.0):
         cases = CASES[dist.get_world_size()]
-        found = {
+        measured = {
             f"{spec.name} {which.precision} {which.label()}": {
                 "judged": against_one_process(spec, which),
                 "overflow": overflow(spec, which),
@@ -138,7 +138,7 @@ def main(folder: str) -> None:
             for spec, which in cases
         }
         spec, which = cases[-2]
-        results(folder, dist.get_rank(), {"cases": found, "falling": falling(spec, which)})
+        results(folder, dist.get_rank(), {"cases": measured, "falling": falling(spec, which)})
 
 
 if __name__ == "__main__":
