@@ -194,7 +194,7 @@ def test_of_equal_shapes_the_newer_file_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         (" on one core", " on another core", "only calibrations of one device can be merged"),
         (", fp32, torch", ", bf16, torch", "only calibrations of one precision can be merged"),
@@ -218,7 +218,7 @@ def test_another_torch_is_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("devices: {}\n", "holds no calibrated device"),
         ("devices:\n  mine: {from: cpu, calibrated: true}\n", "does not say when and on what"),

@@ -240,7 +240,7 @@ def _fill(path: Path) -> None:
         path.write_text("x")
 
 
-@pytest.mark.parametrize(("rank", "said"), [("0", "out\n"), (None, "out\nlate\n")])
+@pytest.mark.parametrize(("rank", "expected"), [("0", "out\n"), (None, "out\nlate\n")])
 def test_a_rank_ends_at_once_with_its_code_and_all_that_it_said(
     rank: str | None, expected: str
 ) -> None:
