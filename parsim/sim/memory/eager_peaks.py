@@ -13,6 +13,7 @@ do better: what lives at each moment follows from the schedule.
     weights    at the end of a W: two matrices' gradients, before they are added
     reduce     after a chunk's last backward: what its gradients are scattered into (ZeRO-1), or
                sent in where that is narrower, and the library's copies of them
+    sharded    ZeRO-2 and 3 without a pipeline: what travels, see `.sharded_moments`
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them; where
 they lie in buckets, DDP's or the executor's own (`in_buckets`), they are there for the whole run.
 
@@ -24,7 +25,7 @@ keys and values: they are gone when an MLP of four times the layer's width needs
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -32,12 +33,9 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed, composed_kept
-from parsim.cost.layer.kept.activations import border_bytes
 from parsim.cost.step.buckets import bucket_parameters, reduced_bytes
-from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import (
     LayerTable,
-    largest_layer_parameters,
     layer_counts,
     over_kinds,
     sent_bytes,
@@ -45,17 +43,17 @@ from parsim.cost.step.stages import (
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Elementwise, Experts, Linear, Region, Split
-from parsim.plan import PlanTable, Recompute
+from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.buffers import embedding_moment, logit_values
 from parsim.sim.memory.categories import (
     MemoryUse,
     memory_use,
     stage_kept,
     static_bytes,
 )
-from parsim.sim.memory.context_moment import gathered_moment
-from parsim.sim.memory.moments import Moment, moments
+from parsim.sim.memory.eager_buffers import Buffers
+from parsim.sim.memory.moments import moments
+from parsim.sim.memory.sharded_moments import is_sharded
 from parsim.sim.step.schedule_costs import on_ranks
 
 
@@ -69,92 +67,6 @@ class StageBytes(NamedTuple):
     waiting: Array
     sent: Array
     with_blocks: Flags
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Buffers:
-    """Bytes of the moments' own buffers, (B,) each."""
-
-    softmax: Array
-    logits: Array
-    head: Array
-    layer: Array
-    inputs: Array
-    weights: Array
-    embedding: Array
-    gathered: Array
-    gathered_at_loss: Array
-    on_their_way: Array
-
-    @classmethod
-    def of(cls, job: Job, table: PlanTable, layers: LayerTable) -> Buffers:
-        """Price them for all plans."""
-        logits, rows = logit_values(job, table), embedding_moment(job, table)
-        alone = job.model.tied_embeddings and int(table.pp[0]) == 1
-        backward, at_loss = gathered_bytes(job, table)
-        return cls(
-            softmax=logits * job.software.loss_saved,
-            logits=logits * job.software.loss_kept,
-            head=rows + border_bytes(table, job.model.layers[-1].inputs),
-            layer=layer_bytes(job, table, layers) + alone * rows,
-            inputs=2.0 * border_bytes(table, job.model.border),
-            weights=2.0 * _widest_weight(job, table),
-            embedding=rows + alone * 2.0 * rows,
-            gathered=backward,
-            gathered_at_loss=at_loss,
-            on_their_way=buffered_bytes(job, table, layers),
-        )
-
-    def at(self, moment: Moment) -> tuple[Array, Array, Array]:
-        """Bytes of logits, of temporary buffers, and of gathered parameters."""
-        nothing = np.zeros_like(self.softmax)
-        logits = moment.softmax * self.softmax + (self.logits if moment.what == "loss" else 0.0)
-        buffers = {
-            "head": self.head,
-            "layer": self.layer,
-            "inputs": self.inputs,
-            "weights": self.weights,
-            "embedding": self.embedding,
-        }
-        gathered = nothing if moment.what == "update" else self.gathered
-        if moment.what in ("loss", "forward"):
-            gathered = self.gathered_at_loss
-        return logits, buffers.get(moment.what, nothing), gathered
-
-
-def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
-    """Gradients at the top of a layer's backward, and what recomputation makes again, (B,).
-
-    The widest matrix that is split by inputs (the MLP's last): its weight's gradient, its input's
-    (wider than the layer), its output's, and the residual's.
-    """
-    wide = [
-        (op.inputs, op.outputs, op.tokens)
-        for layer in job.model.kinds
-        for op in layer.operators
-        if isinstance(op, Linear) and op.split is Split.ROW
-    ]
-    inputs, outputs, tokens = max(wide, default=(0, 0, 0))
-    whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
-    again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
-    made = [composed(layer, table) * (not job.software.compile) for layer in job.model.kinds]
-    # what `composed_bytes` leaves out as it is not kept
-    again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
-    gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
-    around = 2.0 * border_bytes(table, job.model.border)
-    gradients = gradients * table.precision.activation
-    return np.asarray(again + np.maximum(gradients, gathered_moment(job, table)) + around)
-
-
-def _widest_weight(job: Job, table: PlanTable) -> Array:
-    """Bytes of the largest gradient of a weight inside a layer, (B,)."""
-    sizes = [
-        op.inputs * op.outputs
-        for layer in job.model.kinds
-        for op in layer.operators
-        if isinstance(op, Linear) and op.split is not Split.NONE
-    ]
-    return np.asarray(max(sizes, default=0) / table.tp * table.precision.activation)
 
 
 def waiting_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
@@ -186,25 +98,6 @@ def _output_gradients(layer: Layer, table: PlanTable) -> Array:
             rows = tokens / table.sequence_split * op.top_k
             total = total + rows * (op.halves * op.ffn_hidden_size + op.width * table.etp)
     return total
-
-
-def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
-    """(in backward, at the loss): what `fully_shard` holds beside a rank's shards, (B,).
-
-    Backward of a layer under ZeRO-3: its parameters, and the next layer's on their way (the
-    collective and its copy); embedding and head are one group that stays gathered. ZeRO-2 keeps
-    all parameters gathered beside the fp32 shards, and one layer's gradients on their way.
-    """
-    gathered, reduced = float(table.precision.gathered), reduced_bytes(table)
-    layer = largest_layer_parameters(job.model, table)
-    ends = sum(
-        part.split_parameters / table.tp + part.repeated_parameters for part in job.model.ends
-    )
-    three, two = table.zero_stage == 3, table.zero_stage == 2
-    shards = job.model.parameters / table.tp / table.shards * table.precision.parameter
-    at_loss = np.where(three, ends * gathered, np.where(two, shards, 0.0))
-    backward = np.where(three, 3.0 * gathered * layer, np.where(two, 2.0 * reduced * layer, 0.0))
-    return backward + at_loss, at_loss
 
 
 def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
@@ -332,21 +225,23 @@ def _highest(
     on_their_way = [*(shared + expert), np.zeros(len(table))]  # the last: of no chunk, number -1
     best: dict[str, Array] = {}
     highest = np.full(len(table), -np.inf)
-    for moment in sorted(moments(schedule, rank, all_stages.with_blocks)):
+    sharded = bool(is_sharded(table).any())
+    for moment in sorted(moments(schedule, rank, all_stages.with_blocks, sharded=sharded)):
         in_flight = np.array(moment.in_flight, dtype=np.float64)
         existing = np.array(moment.with_gradients, dtype=np.float64)
-        logits, temporary, gathered = buffers.at(moment)
+        standing = buffers.at(moment)
+        temporary = standing.temporary
         if all_stages.with_blocks[stages].any():
             temporary = temporary + buffers.on_their_way
         waiting = np.array(moment.waiting, dtype=np.float64) @ all_stages.waiting[stages]
         twice = in_flight @ received
         now = {
             "gradients": np.where(bucketed, gradients.sum(axis=0), existing @ gradients),
-            "activations": in_flight @ all_stages.kept[stages] - twice,
-            "logits": logits,
+            "activations": in_flight @ all_stages.kept[stages] - twice - standing.gone,
+            "logits": standing.logits,
             "temporary": temporary + waiting + job.software.workspace,
             "communication": messages + on_their_way[moment.reduced],
-            "gathered": gathered,
+            "gathered": standing.gathered,
         }
         total = np.sum(list(now.values()), axis=0)
         now["in_flight"] = np.tile(in_flight[:, None], (1, len(table)))

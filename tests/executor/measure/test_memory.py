@@ -34,6 +34,7 @@ MIXTURE = {
     "model.expert_ffn_hidden_size": "256",
 }
 DATA = {"plan.pp": "1"}
+WORDS = {"model.vocab_size": "4096"}
 LONG = {
     **DATA,
     "plan.cp": "2",
@@ -54,6 +55,13 @@ CASES: dict[str, dict[str, str]] = {
     "replicas": DATA,
     "ZeRO-1": {**DATA, "plan.zero_stage": "1"},
     "ZeRO-1 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "1"},
+    "ZeRO-2, many words": {**DATA, **WORDS, "plan.zero_stage": "2"},
+    "ZeRO-2 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "2"},
+    "ZeRO-2, recomputed": {**DATA, "plan.zero_stage": "2", "plan.recompute": "full"},
+    "ZeRO-3": {**DATA, "plan.zero_stage": "3"},
+    "ZeRO-3, many words": {**DATA, **WORDS, "plan.zero_stage": "3"},
+    "ZeRO-3 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "3"},
+    "ZeRO-3 of experts apart": {**DATA, **MIXTURE, "plan.zero_stage": "3", "plan.ep": "2"},
 }
 
 
