@@ -16,6 +16,7 @@ from parsim.cost.step.stages import LayerTable, largest_layer_parameters
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.sim.memory.buffers import embedding_moment, logit_values
+from parsim.sim.memory.column_moment import column_moment, exchanged_bytes
 from parsim.sim.memory.context_moment import gathered_moment
 from parsim.sim.memory.moments import Moment
 from parsim.sim.memory.sharded_moments import Sharded
@@ -58,7 +59,9 @@ class Buffers:
             softmax=logits * job.software.loss_saved,
             logits=logits * job.software.loss_kept,
             logit=logits * table.precision.activation,
-            head=rows + border_bytes(table, job.model.layers[-1].inputs),
+            head=rows
+            + border_bytes(table, job.model.layers[-1].inputs)
+            + exchanged_bytes(job, table, job.model.layers[-1].inputs),
             layer=layer_bytes(job, table, layers) + alone * rows,
             inputs=2.0 * border_bytes(table, job.model.border),
             weights=2.0 * _widest_weight(job, table),
@@ -111,13 +114,14 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     inputs, outputs, tokens = max(wide, default=(0, 0, 0))
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
-    made = [composed(layer, table) * (not job.software.compile) for layer in job.model.kinds]
+    made = [composed(layer, table, job.software) for layer in job.model.kinds]
     # what `composed_bytes` leaves out as it is not kept
     again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
     around = 2.0 * border_bytes(table, job.model.border)
     gradients = gradients * table.precision.activation
-    return np.asarray(again + np.maximum(gradients, gathered_moment(job, table)) + around)
+    highest = np.maximum(gradients, gathered_moment(job, table))
+    return np.asarray(again + np.maximum(highest, column_moment(job, table)) + around)
 
 
 def _widest_weight(job: Job, table: PlanTable) -> Array:

@@ -271,8 +271,7 @@ def _outer_parameters(layers: tuple[Layer, ...], table: PlanTable) -> Array:
 
 def _kept(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     """The least that a layer keeps until its backward, (B,)."""
-    compiled = job.software.compile
-    composed = [composed_kept(layer, table, compiled=compiled) for layer in job.model.kinds]
+    composed = [composed_kept(layer, table, job.software) for layer in job.model.kinds]
     return np.asarray(np.min(np.stack(layers.kept) + np.stack(composed), axis=0))
 
 

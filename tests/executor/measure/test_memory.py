@@ -34,6 +34,15 @@ MIXTURE = {
     "model.expert_ffn_hidden_size": "256",
 }
 DATA = {"plan.pp": "1"}
+SPLIT = {"plan.tp": "2", "plan.sequence_parallel": "true"}
+LATENT = {
+    "model.num_key_value_heads": "4",
+    "model.kv_lora_rank": "64",
+    "model.q_lora_rank": "96",
+    "model.rope_head_dim": "16",
+    "model.value_head_dim": "64",
+}
+DROPOUT = {"model.dropout": "true"}
 WORDS = {"model.vocab_size": "4096"}
 LONG = {
     **DATA,
@@ -55,6 +64,10 @@ CASES: dict[str, dict[str, str]] = {
     "replicas": DATA,
     "ZeRO-1": {**DATA, "plan.zero_stage": "1"},
     "ZeRO-1 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "1"},
+    "sequence parallel": {**DATA, **SPLIT, "plan.microbatch_size": "4"},
+    "sequence parallel, latent attention": {**DATA, **SPLIT, **LATENT, "plan.microbatch_size": "4"},
+    "dropout": {**DATA, **GPT, **DROPOUT, "plan.microbatch_size": "2"},
+    "dropout, shared keys": {**DROPOUT, "model.seq_len": "128"},
     "ZeRO-2, many words": {**DATA, **WORDS, "plan.zero_stage": "2"},
     "ZeRO-2 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "2"},
     "ZeRO-2, recomputed": {**DATA, "plan.zero_stage": "2", "plan.recompute": "full"},
