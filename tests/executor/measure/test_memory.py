@@ -64,16 +64,11 @@ CASES: dict[str, dict[str, str]] = {
     "replicas": DATA,
     "ZeRO-1": {**DATA, "plan.zero_stage": "1"},
     "ZeRO-1 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "1"},
-    "sequence parallel": {**DATA, **SPLIT, "plan.microbatch_size": "4"},
     "sequence parallel, latent attention": {**DATA, **SPLIT, **LATENT, "plan.microbatch_size": "4"},
-    "dropout": {**DATA, **GPT, **DROPOUT, "plan.microbatch_size": "2"},
     "dropout, shared keys": {**DROPOUT, "model.seq_len": "128"},
     "ZeRO-2, many words": {**DATA, **WORDS, "plan.zero_stage": "2"},
     "ZeRO-2 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "2"},
-    "ZeRO-2, recomputed": {**DATA, "plan.zero_stage": "2", "plan.recompute": "full"},
-    "ZeRO-3": {**DATA, "plan.zero_stage": "3"},
     "ZeRO-3, many words": {**DATA, **WORDS, "plan.zero_stage": "3"},
-    "ZeRO-3 of a mixture": {**DATA, **MIXTURE, "plan.zero_stage": "3"},
     "ZeRO-3 of experts apart": {**DATA, **MIXTURE, "plan.zero_stage": "3", "plan.ep": "2"},
 }
 
