@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.strategies.compute import gradient_of, mean_of_all
+from executor.strategies.compute import average, gradient_of
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
@@ -27,14 +27,13 @@ def local_sgd(work: Work) -> Trained:
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
         at_once = number < strategy.after or strategy.every == 1
-        norm = optimizer.apply(_mean(work, gradient) if at_once else gradient, number)
+        norm = optimizer.apply(_average(work, gradient) if at_once else gradient, number)
         if not at_once:
             if node is not None and number in often:
-                optimizer.set(_mean(work, optimizer.weights, node))
+                _average(work, optimizer.flat, node)
             if number in late:
-                optimizer.set(_mean(work, optimizer.weights))
-        work.end(trained, number, loss, norm, optimizer.weights)
-    trained.weights = optimizer.weights
+                _average(work, optimizer.flat)
+        work.end(trained, number, loss, norm)
     return trained
 
 
@@ -47,19 +46,18 @@ def diloco(work: Work) -> Trained:
         loss, gradient = gradient_of(work, number)
         norm = optimizer.apply(gradient, number)
         if number in Rounds(every=strategy.every):
-            optimizer.set(outer.step(_mean(work, optimizer.weights)))
-        work.end(trained, number, loss, norm, optimizer.weights)
-    trained.weights = optimizer.weights
+            optimizer.flat.copy_(outer.step(_average(work, optimizer.flat)))
+        work.end(trained, number, loss, norm)
     return trained
 
 
-def _mean(work: Work, values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """The mean over the ranks of a group, once a ring's bytes have passed this rank's link."""
+def _average(work: Work, values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Average over the ranks of a group, once a ring's bytes have passed this rank's link."""
     begin, count = time.perf_counter(), dist.get_world_size(group)
-    mean = mean_of_all(values, group)
+    average(values, group)
     passed = 2.0 * (count - 1) / count * size_of(len(values))
     work.link.wait(received=passed, sent=passed, since=begin)
-    return mean
+    return values
 
 
 class Outer:
@@ -76,14 +74,14 @@ class Outer:
         )
 
     def step(self, mean: Tensor) -> Tensor:
-        """The weights that all workers go on from."""
+        """The weights that all workers go on from, until the next step."""
         self._weights.grad = self._weights.detach() - mean
         self._optimizer.step()
-        return self._weights.detach().clone()
+        return self._weights.detach()
 
 
 def _start(work: Work) -> tuple[FlatOptimizer, Trained]:
-    weights = work.replica.weights
+    weights = work.replica.flat
     return FlatOptimizer(weights, work.config), Trained(weights=weights)
 
 

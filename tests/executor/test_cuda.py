@@ -70,7 +70,7 @@ def test_recomputation_changes_memory_and_not_the_loss(
         name: run(scenario, capsys, f"plan.recompute={name}", "training.precision=bf16")["measured"]
         for name in ("none", "selective", "full")
     }
-    peaks = {name: case["peak_allocated_bytes"][0] for name, case in result.items()}
+    peaks = {name: one["peak_allocated_bytes"][0] for name, one in result.items()}
     assert peaks["full"] < peaks["selective"] <= peaks["none"]
     for name in ("selective", "full"):
         assert result[name]["loss"] == pytest.approx(result["none"]["loss"], rel=0.02)
@@ -113,7 +113,7 @@ def test_more_ranks_than_gpus_are_refused(
 def test_calibration_times_every_group_of_this_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Collectives are timed as on CPU ranks, in groups of two, four and eight GPUs."""
+    """Measured as on CPU ranks; groups of two, four and eight where there are so many GPUs."""
     ids = tuple(load_catalog().devices)
     report = probe("cuda")
     try:

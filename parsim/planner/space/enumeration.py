@@ -20,7 +20,8 @@ from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
-from parsim.plan.rules import ZERO_STAGES, check_plan, violation
+from parsim.plan.rules.degrees import ZERO_STAGES
+from parsim.plan.rules.violation import check_plan, violation
 from parsim.plan.space import chosen
 from parsim.planner.space.cuts import balanced_twins
 from parsim.planner.space.left_out import lacking
@@ -69,10 +70,10 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     tables, enumerated, reasons = [], 0, Counter[str]()
     listed: dict[tuple[object, ...], tuple[PlanTable | None, _Rows]] = {}
     for values in every:
-        decisive, own = ruled(job, values), with_setting(space, values)
+        decisive, narrowed = ruled(job, values), with_setting(space, values)
         if decisive not in listed:
-            rows = _listed(job, own)
-            listed[decisive] = (_table(own, rows) if rows.shapes else None, rows)
+            rows = _listed(job, narrowed)
+            listed[decisive] = (_table(narrowed, rows) if rows.shapes else None, rows)
             reasons += rows.reasons
             enumerated += rows.reasons.total()
         table = listed[decisive][0]

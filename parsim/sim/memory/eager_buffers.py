@@ -9,10 +9,11 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
-from parsim.cost.layer.kept.activations import border_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.offload import buffered_bytes
-from parsim.cost.step.stages import LayerTable, largest_layer_parameters
+from parsim.cost.step.parameters import largest_layer_parameters
+from parsim.cost.step.stages import LayerTable
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.sim.memory.buffers import embedding_moment, logit_values

@@ -42,7 +42,8 @@ from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed_kept
 from parsim.cost.step.buckets import reduced_bytes
-from parsim.cost.step.stages import LayerTable, rank_experts, rank_parameters
+from parsim.cost.step.parameters import rank_experts, rank_parameters
+from parsim.cost.step.stages import LayerTable
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear
 from parsim.plan import PlanTable

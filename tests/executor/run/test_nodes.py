@@ -151,7 +151,7 @@ def words_of(folder: Path) -> list[object]:
 
 
 def two_nodes(scenario: Path, outs: list[Path], *words: object) -> list[tuple[int, str, str]]:
-    """One command for two nodes, each with a folder of its own."""
+    """Both nodes are given one command, but for the folder."""
     meet = ["--nnodes", 2, "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--steps", 3]
     meet += ["--warmup", 1, *words]
     ran = finish([start("run", scenario, *meet, "--out", out) for out in outs])
@@ -178,11 +178,11 @@ def by_hand(scenario: Path, folder: Path) -> list[float]:
 
 @pytest.mark.distributed
 def test_a_node_that_nobody_meets(scenario: Path, tmp_path: Path) -> None:
-    host = f"127.0.0.1:{free_port()}"
-    words = ["--nnodes", 2, "--rdzv-endpoint", host, "--timeout", 2, "--out", tmp_path / "out"]
+    place = f"127.0.0.1:{free_port()}"
+    words = ["--nnodes", 2, "--rdzv-endpoint", place, "--timeout", 2, "--out", tmp_path / "out"]
     ((code, out, told),) = finish([start("run", scenario, *words)])
     assert (code, out) == (1, "")
     assert told.splitlines()[-1] == (
-        f"error: no rank started: this node did not meet the others at {host} within --timeout=2 "
+        f"error: no rank started: this node did not meet the others at {place} within --timeout=2 "
         f"s; start the same command on all 2 nodes; the full log is {tmp_path}/out/log.txt"
     )

@@ -13,7 +13,7 @@ from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.plan.space import Between
 from parsim.planner.space import Enumeration, check_space, enumerate_plans
 
@@ -21,10 +21,10 @@ LAYERS, HEADS, WORLD, BATCH = 6, 4, 4, 8
 STAGES = LAYERS + 2  # embedding and head may be alone
 
 
-def listed(found: Enumeration) -> list[Plan]:
+def listed(enumeration: Enumeration) -> list[Plan]:
     """The legal plans as records."""
-    assert found.table is not None
-    return [found.table.plan(row) for row in range(len(found.table))]
+    assert enumeration.table is not None
+    return [enumeration.table.plan(row) for row in range(len(enumeration.table))]
 
 
 def every_plan(common: Plan) -> Iterator[Plan]:
