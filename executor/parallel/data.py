@@ -8,7 +8,8 @@
 
 Under a pipeline stages 0 and 1 use our buckets, sent at REDUCE_GRAD; 2 and 3 are gathered and
 reduced at UNSHARD and REDUCE_GRAD. Buckets also add up in fp32 what bf16 parameters have of
-gradients, with or without data parallelism.
+gradients, with or without data parallelism, and what is summed with a rank that holds the same
+stages (`held_twice`).
 """
 
 from __future__ import annotations
@@ -84,7 +85,7 @@ def data_kind(plan: Plan) -> DataKind:
     if plan.zero_stage >= 2:
         return "fully_shard"
     pure = storage_dtype(plan) != torch.float32
-    if plan.zero_stage == 1 or pure:
+    if plan.zero_stage == 1 or pure or plan.copies > 1:
         return "buckets"
     if plan.dp * plan.cp == 1:
         return "plain"

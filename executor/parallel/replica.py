@@ -115,6 +115,15 @@ class Replica:
             take_means(self.stage, self.experts)
         finish_partial(self.stage)
 
+    def held_gradients(self) -> list[Tensor]:
+        """What this rank keeps of the averaged gradients, in place; zeros where there are none."""
+        if self.buckets is not None:
+            return [bucket.flat[bucket.share] for bucket in self.buckets.buckets]
+        for parameter in trainable(self.stage.named_parameters()).values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return [local_tensor(p.grad) for p in self.stage.parameters() if p.grad is not None]
+
     def tied_gradients(self) -> list[Tensor]:
         """What this rank has of the gradient of a table that another stage has too, in place."""
         gradients = []

@@ -8,14 +8,14 @@ from parsim.model.model import Model
 from parsim.names import alternatives
 from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
-from parsim.plan.schedule_names import SCHEDULE_NAMES, TWO_WAY
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 
 
 def name_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     """Every name is known, and every device has a peak for the precision."""
     written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)),
+        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, SUMS),
         ("reduce_precision", plan.reduce_precision, SUMS),

@@ -120,6 +120,7 @@ def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
         legal = []
         for moved in layers:
             message = violation(replace(plan, offload_layers=moved), job.model, job.cluster)
+            message = message or _unplaced(job, plan)
             if message is not None:
                 rows.reasons[message] += len(options)
                 continue
@@ -130,6 +131,16 @@ def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
             rows.shapes.append(_shape_row(plan, degrees))
             rows.schedules.append(schedule)
             rows.options.append(legal)
+
+
+def _unplaced(job: Job, plan: Plan) -> str | None:
+    """Why a schedule is not searched on nodes of several kinds; or None."""
+    if not job.mixed or plan.copies == 1:
+        return None
+    return (
+        f"schedule={plan.schedule!r} holds each stage on two ranks: on nodes of several kinds no "
+        f"placement is searched for it; use 'dualpipe_v', or simulate it with a plan"
+    )
 
 
 def _runnable(

@@ -39,7 +39,7 @@ JOB = Job(
     cluster=Cluster(system=load_catalog().system("cpu"), num_nodes=1),
     software=software("executor-cpu"),
 )
-FIRST = Moment((1,), (0,), 1, (False,), "gather")
+FIRST = Moment((1,), (0,), 1, (False,), "gather", (False,))
 LATER = FIRST._replace(with_gradients=(True,))
 
 
