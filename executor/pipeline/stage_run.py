@@ -29,9 +29,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from executor.devices.compat import stored_tensor
-from executor.parallel.buckets import local_gradient
+from executor.parallel.gradients.split import local_gradient
 from executor.pipeline.runtime import LossFn, TensorSpec
+from executor.torch_internals.distributed import stored_tensor
 from parsim.errors import PlanError
 from parsim.schedule import Kind
 from parsim.schedule.replicas import StageReplicas

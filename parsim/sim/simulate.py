@@ -17,7 +17,6 @@ from parsim.cost.software import Software
 from parsim.cost.step.offload import offload_note
 from parsim.plan import Plan
 from parsim.plan.precision import precision
-from parsim.plan.strategies import DDP
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, memory_spread, unstated
@@ -99,7 +98,7 @@ def simulate(
 
 
 def _check_strategy_tiers(job: Job, plan: Plan) -> None:
-    workers = Workers.of(evaluate(job, replace(plan, strategy=DDP)), plan)
+    workers = Workers.of(evaluate(job, plan.whole_models), plan)
     priced, step = tier_times(PROGRAMS[plan.strategy.name](workers))
     if abs(step / priced - 1.0) > 1e-9:
         raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
@@ -121,7 +120,7 @@ def _of_strategy(
     job: Job, plan: Plan, timeline: bool, memory_margin: float | None, jitter: Jitter | None
 ) -> Prediction:
     """Predict a plan with a program of its own, from its step with all-reduced gradients."""
-    evaluation = evaluate(job, replace(plan, strategy=DDP), keep=True)
+    evaluation = evaluate(job, plan.whole_models, keep=True)
     guard(evaluation)
     ddp = _prediction(evaluation, memory_margin)
     prediction = prediction_of(evaluation, ddp, plan, jitter)
