@@ -8,7 +8,7 @@ and builds its space so that only the arithmetic rules remain (planner/space/).
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import gcd, lcm
 
 from parsim.cluster.hardware import Cluster
@@ -45,6 +45,8 @@ ZERO_STAGES = (0, 1, 2, 3)
 TWO_WAY = ("chimera", "dualpipe")
 """Schedules with two copies of the model, which no search looks at."""
 
+_EVERY_SCHEDULE = (*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)
+
 CHUNKED = frozenset(_CHUNKED)
 """Schedules with any number of chunks a rank above one."""
 
@@ -77,10 +79,21 @@ def _degrees(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return None
 
 
+def _known_schedule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    if plan.actions is not None:
+        return None
+    return _unknown("schedule", plan.schedule, _EVERY_SCHEDULE)
+
+
+def _unknown(field: str, value: str, allowed: Sequence[str]) -> str | None:
+    if value in allowed:
+        return None
+    known = alternatives(value, allowed, listing=f"parsim catalog {field}s")
+    return f"{field}={shown(repr(value))} is unknown{known}"
+
+
 def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    written = (plan.schedule,) if plan.actions is not None else ()
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, SUMS),
         ("reduce_precision", plan.reduce_precision, SUMS),
@@ -88,9 +101,8 @@ def _names(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         *(("offload_modules", name, OFFLOAD_MODULES) for name in plan.offload_modules),
     )
     for field, value, allowed in choices:
-        if value not in allowed:
-            known = alternatives(value, allowed, listing=f"parsim catalog {field}s")
-            return f"{field}={shown(repr(value))} is unknown{known}"
+        if message := _unknown(field, value, allowed):
+            return message
     if sorted(plan.rank_order) != sorted(AXES):
         return (
             f"rank_order={'-'.join(plan.rank_order)} must name each of {', '.join(AXES)} once, "
@@ -398,6 +410,7 @@ def _size(plan: Plan, model: Model, cluster: Cluster) -> str | None:
 
 RULES: tuple[Rule, ...] = (
     _degrees,
+    _known_schedule,
     _names,
     _sharding,
     _tensor,
@@ -415,9 +428,26 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def violation(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    """The first broken rule's message, or None for a legal plan."""
-    for rule in RULES:
+SHAPE_RULES: tuple[Rule, ...] = (
+    _known_schedule,
+    _schedule,
+    stage_rules,
+    _stages,
+    batch_rules,
+    _offload,
+    _size,
+)
+"""Rules that read schedule, chunks or layers on the host, in the order of `RULES`.
+
+Of plans that differ from a legal one in these fields alone, no other rule can be broken.
+"""
+
+
+def violation(
+    plan: Plan, model: Model, cluster: Cluster, rules: tuple[Rule, ...] = RULES
+) -> str | None:
+    """The first broken rule's message, or None for a legal plan; of all rules, or of some."""
+    for rule in rules:
         message = rule(plan, model, cluster)
         if message is not None:
             return message

@@ -8,7 +8,7 @@ replicas.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, product
 
@@ -20,7 +20,7 @@ from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
-from parsim.plan.rules import ZERO_STAGES, check_plan, violation
+from parsim.plan.rules import RULES, SHAPE_RULES, ZERO_STAGES, Rule, check_plan, violation
 from parsim.plan.space import chosen
 from parsim.planner.space.cuts import balanced_twins
 from parsim.planner.space.left_out import lacking
@@ -107,28 +107,44 @@ def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
         (schedule, v, offloads(job, space, degrees.pp, schedule, v))
         for schedule, v in dict.fromkeys(chunks(job, space, degrees.pp))
     ]
-    # what is wrong with a pipeline of one chunk is wrong with all
-    message = None
-    if space.common.actions is None:
-        message = violation(_plan(space, degrees, job.model, "1f1b", 1), job.model, job.cluster)
-    if message is not None:
-        rows.reasons[message] += len(options) * sum(len(layers) for _, _, layers in kinds)
-        return
+    single = _plan(space, degrees, job.model)
+    rules = RULES
+    if space.common.actions is None:  # what is wrong with a pipeline of one chunk is so with all
+        message = violation(single, job.model, job.cluster)
+        if message is not None:
+            rows.reasons[message] += len(options) * sum(len(layers) for _, _, layers in kinds)
+            return
+        rules = SHAPE_RULES
     for schedule, v, layers in kinds:
-        plan = _plan(space, degrees, job.model, schedule, v)
-        legal = []
-        for moved in layers:
-            message = violation(replace(plan, offload_layers=moved), job.model, job.cluster)
-            if message is not None:
-                rows.reasons[message] += len(options)
-                continue
-            legal += [(*option, moved) for option in options]
+        plan = replace(single, schedule=schedule, v=v)
+        legal = _legal(rows, job, plan, layers, options, rules)
         if job.software.executor:
             legal = _runnable(rows, job, plan, degrees, legal)
         if legal:
             rows.shapes.append(_shape_row(plan, degrees))
             rows.schedules.append(schedule)
             rows.options.append(legal)
+
+
+def _legal(
+    rows: _Rows,
+    job: Job,
+    plan: Plan,
+    offloaded: Sequence[int],
+    options: list[tuple[int, int, Recompute, bool]],
+    rules: tuple[Rule, ...],
+) -> list[_Option]:
+    """The options of a shape with each number of layers on the host that no rule forbids."""
+    legal: list[_Option] = []
+    for layers in offloaded:
+        same = layers == plan.offload_layers
+        tried = plan if same else replace(plan, offload_layers=layers)
+        message = violation(tried, job.model, job.cluster, rules)
+        if message is not None:
+            rows.reasons[message] += len(options)
+            continue
+        legal += [(*option, layers) for option in options]
+    return legal
 
 
 def _runnable(
@@ -179,7 +195,8 @@ def _options(
             yield (stage, shard, recompute, sequence)
 
 
-def _plan(space: PlanSpace, degrees: Degrees, model: Model, schedule: str, v: int) -> Plan:
+def _plan(space: PlanSpace, degrees: Degrees, model: Model) -> Plan:
+    """A plan of some degrees whose pipeline, if it has one, is of one chunk a rank."""
     return replace(
         space.common,
         tp=degrees.tp,
@@ -191,8 +208,8 @@ def _plan(space: PlanSpace, degrees: Degrees, model: Model, schedule: str, v: in
         zero_stage=0,
         microbatch_size=degrees.microbatch_size,
         num_microbatches=space.global_batch_size // (degrees.dp * degrees.microbatch_size),
-        schedule=schedule,
-        v=v,
+        schedule="1f1b",
+        v=1,
         sequence_parallel=model.experts is not None and degrees.tp > 1,
         stage_layers=None,
     )
