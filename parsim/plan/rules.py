@@ -380,7 +380,8 @@ def _sharding(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return None
 
 
-def _offload(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+def offload_rule(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """The first thing that is wrong with the layers on the host; of a plan that is legal else."""
     return offload_rules(plan, most_layers(plan, model), in_two=splits_backward(plan))
 
 
@@ -423,8 +424,8 @@ RULES: tuple[Rule, ...] = (
     node_rules,
     batch_rules,
     strategy_rules,
-    _offload,
     _size,
+    offload_rule,
 )
 
 
@@ -434,12 +435,12 @@ SHAPE_RULES: tuple[Rule, ...] = (
     stage_rules,
     _stages,
     batch_rules,
-    _offload,
     _size,
 )
-"""Rules that read schedule, chunks or layers on the host, in the order of `RULES`.
+"""Rules that read schedule or chunks, in the order of `RULES`.
 
-Of plans that differ from a legal one in these fields alone, no other rule can be broken.
+A plan that differs from a legal one in these fields alone breaks none of the others, but that of
+layers on the host, which reads schedule, chunks and these layers and comes last.
 """
 
 

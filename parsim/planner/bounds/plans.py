@@ -29,7 +29,7 @@ from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanTable
 from parsim.plan.rules import FOLDED, V_SHAPED, WHOLE
 from parsim.planner.bounds.cases import Cases
-from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.parts import KnownCuts, Parts
 from parsim.planner.bounds.shared import ROUNDING
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
@@ -56,10 +56,11 @@ class PlanBounds(NamedTuple):
 def plan_bounds(job: Job, table: PlanTable, layers: LayerTable, layer_row: Index) -> PlanBounds:
     """Bounds of the plans of a table; `layer_row` (B,) are their rows in `layers`."""
     step, peak = np.zeros(len(table)), np.zeros(len(table))
+    known: KnownCuts = {}
     for alike, several in product(table.by_setting(), (False, True)):
         rows = alike[(table.pp[alike] > 1) == several]
         if len(rows):
-            priced = _Priced.of(job, table.take(rows), layers, layer_row[rows])
+            priced = _Priced.of(job, table.take(rows), layers, layer_row[rows], known)
             step[rows], peak[rows] = priced.bounds()
     return PlanBounds(step, peak)
 
@@ -100,11 +101,13 @@ class _Priced:
     tail_of: Index
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, layers: LayerTable, layer_row: Index) -> _Priced:
+    def of(
+        cls, job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, known: KnownCuts
+    ) -> _Priced:
         """Price each distinct part of the plans' costs once."""
         kinds = _Kinds.of(table)
         cuts = Cases.among(table.pp, table.v, kinds.folded)
-        parts = Parts.of(job, table.take(cuts.first), kinds.folded[cuts.first])
+        parts = Parts.of(job, table.take(cuts.first), kinds.folded[cuts.first], known)
         works = Cases.among(layer_row, cuts.of)
         shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)
         tails = Cases.among(cuts.of, *shared, table.zero_stage)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from statistics import mean, median
 
 from parsim.cost.job import EXPERTS
+from parsim.report.accuracy.choices import choice_lines
 from parsim.report.accuracy.fits import unfit_lines
-from parsim.report.text.measured.steps import RANKING, error_cells, ranking_cells
+from parsim.report.text.measured.steps import error_cells
 from parsim.report.text.tables import percent
 from parsim.validation.coverage import Coverage, LeftOut
 from parsim.validation.fitted_rows import cells, is_fitted
@@ -87,7 +88,7 @@ def _sections(
     yield "Step time by stack, device and precision", _grouped(validation, _setting)
     yield "Step time by GPU type, all sources", _grouped(validation, _chip)
     yield "Configuration cells", _cell_lines(validation)
-    yield "Choice of plans", _ranking_lines(validation)
+    yield "Choice of plans", choice_lines(validation)
     yield "80 % intervals", _interval_lines(validation, left_out)
     yield "Speed-ups over another run", _speedup_lines(validation)
     yield "Peak memory", summary_lines(validation, memory=True)
@@ -198,20 +199,6 @@ def _cells_of(name: str, groups: dict[str, list[float]]) -> Iterator[str]:
     for cell, errors in sorted(groups.items()):
         bias = percent(mean(errors), signed=True)
         yield f"| {cell} | {len(errors)} | {percent(means[cell])} | {bias} |"
-
-
-def _ranking_lines(validation: Validation) -> Iterator[str]:
-    """Rank agreement within groups of plans for one model, batch and device count."""
-    if not validation.rankings:
-        return
-    yield "Groups of at least four plans of the same model, number of devices and global batch on"
-    yield "one system. Regret: how much slower the best of the first 1 or 3 plans is than the best"
-    yield "of the group; ties of predictions count against them."
-    yield ""
-    yield f"| {' | '.join(RANKING)} |"
-    yield f"|---|{'--:|' * (len(RANKING) - 1)}"
-    for name, ranking in validation.rankings.items():
-        yield f"| {name} | {ranking.groups} | {' | '.join(ranking_cells(ranking))} |"
 
 
 def _unseen_lines(left_out: LeftOut) -> Iterator[str]:
