@@ -79,6 +79,7 @@ hardware: $(DEV) $(TORCH) ## calibrate, predict, run and compare on this machine
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the tables of README and docs
 	$(BIN)/python -m parsim.fitting.reports.readme parsim/validation/evidence.json parsim/validation/left_out.json parsim/sim/confidence/interval.json reports/hardware reports/accuracy.md docs/timeline.png $(PAGES)
 	$(BIN)/python -m parsim.report.accuracy.summary $(PAGES)
+	$(BIN)/python -m parsim.report.accuracy.trainings reports/trainings.md
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md
 	$(BIN)/python -m parsim.fitting.reports.strategies reports/guide.md
 	$(BIN)/python -m parsim.fitting.reports.replica_spread reports/replica-spread.md

@@ -15,8 +15,8 @@ from parsim.errors import InputError
 from parsim.units import parse_quantity
 
 if TYPE_CHECKING:
-    from parsim.comparison.timelines import TimelineComparison
-    from parsim.cost.collective.measured_curve import Algorithm
+    from parsim.comparison.compared import TimelineComparison
+    from parsim.cost.collective.kinds import Algorithm
     from parsim.cost.collective.nccl import Protocol
     from parsim.cost.job import Job
     from parsim.plan import Plan, PlanSpace

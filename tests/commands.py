@@ -80,7 +80,7 @@ def settings(*pairs: str) -> list[str]:
 
 
 def process(*words: object, **environment: str) -> Ran:
-    """The same in a process of its own, whose streams are pipes."""
+    """Run a command in a new process, whose streams are pipes."""
     done = subprocess.run(
         [sys.executable, "-m", "parsim", *map(str, words)],
         env=os.environ | {"PYTHONPATH": str(ROOT), "TERM": "xterm-256color"} | environment,

@@ -51,11 +51,11 @@ def build_mesh(plan: Plan, device_type: str) -> DeviceMesh:
 
     The process group must exist and have the plan's world size.
     """
-    from torch.distributed.device_mesh import DeviceMesh
+    from executor.devices.groups import mesh_of
 
     copies, shards = (1, plan.cp) if plan.zero_stage > 0 else (plan.cp, 1)
     sizes = plan.pp, plan.dp_replicate * copies, plan.dp_shard * shards, plan.tp
-    return DeviceMesh(device_type, ranks_by_place(plan).view(sizes), mesh_dim_names=DIMS)
+    return mesh_of(device_type, ranks_by_place(plan).view(sizes), DIMS)
 
 
 def ranks_by_place(plan: Plan) -> Tensor:

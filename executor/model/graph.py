@@ -20,7 +20,7 @@ from executor.model.offload import HostLayer, repeated
 from executor.model.stage import Stage
 from executor.model.tokens import Additive, Heads, Table, crosses, owners, weight_of
 from parsim.errors import ModelError, PlanError
-from parsim.model.graph import images, texts
+from parsim.model.graph import images, joins, pointwise, texts
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.operations import NAMES
 from parsim.model.graph.pointwise import Multiply, Pointwise
@@ -72,7 +72,7 @@ class Lstm(nn.Module):  # type: ignore[misc]
         return y
 
 
-def _relu(op: images.Relu, inputs: tuple[Shape, ...]) -> nn.Module:
+def _relu(op: pointwise.Relu, inputs: tuple[Shape, ...]) -> nn.Module:
     # never in place here: what enters a stage is a leaf, which nothing may overwrite
     return nn.LeakyReLU(op.slope) if op.slope else nn.ReLU()
 
@@ -89,11 +89,11 @@ def _convolution(op: images.Conv2d, inputs: tuple[Shape, ...]) -> nn.Module:
     return nn.Conv2d(*sizes, groups=op.groups, bias=op.bias)
 
 
-def _summed(op: images.Add, inputs: tuple[Shape, ...]) -> nn.Module:
+def _summed(op: joins.Add, inputs: tuple[Shape, ...]) -> nn.Module:
     return Function(lambda first, *rest: sum(rest, first))
 
 
-def _joined(op: images.Concat, inputs: tuple[Shape, ...]) -> nn.Module:
+def _joined(op: joins.Concat, inputs: tuple[Shape, ...]) -> nn.Module:
     dim = 1 if len(inputs[0]) == 3 else -1
     return Function(lambda *parts: torch.cat(parts, dim=dim))
 
@@ -112,21 +112,21 @@ MODULES: Mapping[type[Operation], Made] = {
     images.Conv2d: _convolution,
     images.BatchNorm2d: lambda op, ins: BatchNorm(ins[0][0], affine=op.affine),
     images.InstanceNorm2d: lambda op, ins: nn.InstanceNorm2d(ins[0][0], affine=op.affine),
-    images.Relu: _relu,
-    images.Sigmoid: lambda op, ins: nn.Sigmoid(),
+    pointwise.Relu: _relu,
+    pointwise.Sigmoid: lambda op, ins: nn.Sigmoid(),
     Pointwise: lambda op, ins: Function(getattr(functional, op.function)),
     Multiply: lambda op, ins: Function(lambda x, y: x * y),
     images.MaxPool2d: _pool(nn.MaxPool2d),
     images.AvgPool2d: _pool(nn.AvgPool2d),
     images.AdaptiveAvgPool2d: lambda op, ins: nn.AdaptiveAvgPool2d(op.output_size),
-    images.Add: _summed,
-    images.Scale: lambda op, ins: Function(lambda x, factors: x * factors),
-    images.Concat: _joined,
-    images.Flatten: lambda op, ins: nn.Flatten(1),
+    joins.Add: _summed,
+    joins.Scale: lambda op, ins: Function(lambda x, factors: x * factors),
+    joins.Concat: _joined,
+    joins.Flatten: lambda op, ins: nn.Flatten(1),
     images.Crop: lambda op, ins: Function(lambda x: x[:, :, op.rows :, op.columns :]),
     images.Upsample: lambda op, ins: nn.Upsample(scale_factor=op.factor, mode="bilinear"),
     images.Pad: lambda op, ins: nn.ZeroPad2d((0, op.columns, 0, op.rows)),
-    images.Dropout: lambda op, ins: nn.Dropout2d(op.p) if op.channels else nn.Dropout(op.p),
+    pointwise.Dropout: lambda op, ins: nn.Dropout2d(op.p) if op.channels else nn.Dropout(op.p),
     texts.Dense: lambda op, ins: nn.Linear(ins[0][-1], op.out_features, bias=op.bias),
     texts.LayerNorm: lambda op, ins: nn.LayerNorm(ins[0][-1], bias=op.bias),
     texts.Gelu: lambda op, ins: nn.GELU(),
@@ -256,7 +256,7 @@ def without_dropout(graph: Graph) -> Graph:
 
     nodes = tuple(
         replace(node, operation=replace(node.operation, p=0.0))
-        if isinstance(node.operation, images.Dropout)
+        if isinstance(node.operation, pointwise.Dropout)
         else node
         for node in graph.nodes
     )

@@ -25,7 +25,7 @@ from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec, build_transformer, check_spec
 from parsim.plan import Recompute
-from parsim.plan.executor_rules import unbuildable
+from parsim.plan.rules.executor import unbuildable
 
 INITIAL_STD = 0.02
 """Standard deviation of first weights (GPT-2 and BERT configurations: initializer_range)."""

@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
+from executor.devices.groups import mesh_of, subgroup
 from executor.devices.mesh import ranks_by_place
 from executor.model.mixture.experts import Mixture, Share
 from executor.model.mixture.grouped import Counts
@@ -58,7 +59,7 @@ def expert_place(plan: Plan, spec: TransformerSpec, device_type: str) -> ExpertP
     """The place of this rank, on all ranks at once; None where experts are like all parameters."""
     if not spec.num_experts or plan.ep * plan.etp * plan.tp * plan.cp == 1:
         return None
-    mesh = DeviceMesh(device_type, ranks_by_share(plan), mesh_dim_names=AXES)
+    mesh = mesh_of(device_type, ranks_by_share(plan), AXES)
     at = dict(zip(AXES, mesh.get_coordinate(), strict=True))
     share = Share(ep=plan.ep, index=at["ep"], etp=plan.etp, slice=at["etp"])
     gradients = Groups(
@@ -88,7 +89,7 @@ def _exchange_group(plan: Plan, mesh: DeviceMesh) -> dist.ProcessGroup | None:
         if other == 1:
             return mesh[axis].get_group()
     together = mesh.mesh.flatten(3).flatten(0, 2).tolist()
-    return dist.new_subgroups_by_enumeration(together)[0]
+    return subgroup(together)
 
 
 def apply_expert_parallel(stage: Stage, place: ExpertPlace | None) -> None:

@@ -1,6 +1,6 @@
 """Plans that are refused because their gradients would be wrong, or added up otherwise than asked.
 
-The rules are the planner's (`parsim.plan.executor_rules`), which asks them of every plan for this
+The rules are the planner's (`parsim.plan.rules.executor`), which asks them of every plan for this
 software; here they also hold for plans of other software. Reasons that depend on the schedule and
 its data parallelism alone are in `executor.pipeline.runnable`.
 """
@@ -13,8 +13,8 @@ from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.reader import Description
 from parsim.plan import CpCommType, Plan
-from parsim.plan.executor_rules import rounded, unmergeable, wrong_experts, wrong_training
 from parsim.plan.precision import precision
+from parsim.plan.rules.executor import rounded, unmergeable, wrong_experts, wrong_training
 from parsim.schedule import Kind, Schedule
 
 

@@ -8,6 +8,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from executor.devices.groups import subgroup
 from executor.parallel.data import Replica
 from parsim.schedule import Schedule
 
@@ -24,7 +25,7 @@ def tied_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | None
     if mesh["pp"].size() == 2:
         return mesh["pp"].get_group()
     pairs = mesh.mesh[owners].flatten(1).t().tolist()
-    return dist.new_subgroups_by_enumeration(pairs)[0]
+    return subgroup(pairs)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]

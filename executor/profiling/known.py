@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parsim.model.convolution import Pair
-from parsim.model.graph import images, texts
+from parsim.model.graph import images, joins, pointwise, texts
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.pointwise import FUNCTIONS, Multiply, Pointwise
 
@@ -58,14 +58,14 @@ def _mean(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
 
 
 def _flat(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
-    return images.Flatten() if len(output) == 1 else None
+    return joins.Flatten() if len(output) == 1 else None
 
 
 def _times(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
     other = given["other"]
     scales = isinstance(other, tuple) and len(inputs) == 3 and other[1:] == (inputs[0], 1, 1)
     if scales:
-        return images.Scale()
+        return joins.Scale()
     return Multiply() if isinstance(other, tuple) and other[1:] == inputs == output else None
 
 
@@ -88,12 +88,12 @@ def _clipped(given: Arguments, inputs: Shape, output: Shape) -> Operation | None
 
 def _plus(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
     other = given["other"]
-    return images.Add() if isinstance(other, tuple) and other[1:] == inputs == output else None
+    return joins.Add() if isinstance(other, tuple) and other[1:] == inputs == output else None
 
 
 def _joined(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
     axis = 1 if len(output) == 3 else len(output)
-    return images.Concat() if given["dim"] in (axis, axis - len(output) - 1) else None
+    return joins.Concat() if given["dim"] in (axis, axis - len(output) - 1) else None
 
 
 def _upsampled(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
@@ -126,12 +126,12 @@ OPERATIONS: Mapping[str, Known] = {
     "instance_norm": lambda given, ins, out: images.InstanceNorm2d(
         affine=given.get("weight") is not None
     ),
-    "relu": lambda given, ins, out: images.Relu(in_place=False),
-    "relu_": lambda given, ins, out: images.Relu(in_place=True),
-    "leaky_relu": lambda given, ins, out: images.Relu(
+    "relu": lambda given, ins, out: pointwise.Relu(in_place=False),
+    "relu_": lambda given, ins, out: pointwise.Relu(in_place=True),
+    "leaky_relu": lambda given, ins, out: pointwise.Relu(
         in_place=False, slope=given["negative_slope"]
     ),
-    "sigmoid": lambda given, ins, out: images.Sigmoid(),
+    "sigmoid": lambda given, ins, out: pointwise.Sigmoid(),
     "gelu": lambda given, ins, out: texts.Gelu(),
     "max_pool2d": _pool(images.MaxPool2d),
     "avg_pool2d": _pool(images.AvgPool2d),
@@ -150,9 +150,9 @@ OPERATIONS: Mapping[str, Known] = {
         out_features=out[-1], bias=given.get("bias") is not None
     ),
     "layer_norm": lambda given, ins, out: texts.LayerNorm(bias=given.get("bias") is not None),
-    "dropout": lambda given, ins, out: images.Dropout(p=given["p"]),
-    "dropout_": lambda given, ins, out: images.Dropout(p=given["p"]),
-    "feature_dropout": lambda given, ins, out: images.Dropout(p=given["p"], channels=True),
+    "dropout": lambda given, ins, out: pointwise.Dropout(p=given["p"]),
+    "dropout_": lambda given, ins, out: pointwise.Dropout(p=given["p"]),
+    "feature_dropout": lambda given, ins, out: pointwise.Dropout(p=given["p"], channels=True),
     "upsample_bilinear2d": _upsampled,
     "upsample_nearest2d": _upsampled,
     "embedding": _embedded,

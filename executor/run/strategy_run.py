@@ -30,7 +30,7 @@ from executor.run.run import optimizer_of
 from executor.run.start import started
 from executor.run.step_log import StepLog
 from executor.run.strategy_document import Evaluated, Measured, strategy_document
-from executor.strategies.compute import mean_of_all
+from executor.strategies.compute import average
 from executor.strategies.replays.log import Ended, Trained, Work
 from executor.strategies.replays.replay import Replay, replay, replay_peers
 from executor.strategies.replays.verify import verify
@@ -162,7 +162,7 @@ def _of_all(work: Work, mine: Tensor | None) -> Tensor:
     """The mean of all workers' weights where these differ, else those of rank 0."""
     weights = work.replica.weights if mine is None else mine
     if not work.plan.strategy.shares_weights:
-        return mean_of_all(weights)
+        return average(weights)
     dist.broadcast(weights, src=0)
     return weights
 

@@ -26,7 +26,7 @@ from torch import Tensor
 from executor.strategies.compute import gradient_of
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Event, Trained, Work
-from executor.strategies.replica import FlatOptimizer
+from executor.strategies.replica import FlatOptimizer, Replica
 
 SEED = 0
 """Of the peers that are drawn."""
@@ -43,33 +43,37 @@ def drawn_peers(worker: int, workers: int, rounds: int) -> list[int]:
 class Peer:
     """A worker's weights, which averages and updates change one at a time, and what they were."""
 
-    own: FlatOptimizer
+    optimizer: FlatOptimizer
     clock: Callable[[], float]
     lock: threading.Lock = field(default_factory=threading.Lock)
     events: list[Event] = field(default_factory=list)
 
-    def copy(self, number: int) -> Tensor:
-        """The weights that a round's gradient is taken at."""
+    @property
+    def weights(self) -> Tensor:
+        """The weights themselves; who reads or writes them holds the lock."""
+        return self.optimizer.flat
+
+    def snapshot(self) -> Tensor:
+        """A copy of the weights."""
+        with self.lock:
+            return self.weights.clone()
+
+    def copy(self, replica: Replica, number: int) -> None:
+        """Let a replica have the weights that a round's gradient is taken at."""
         with self.lock:
             self._note("copy", number)
-            return self.own.weights
-
-    @property
-    def now(self) -> Tensor:
-        """The weights as they are, for those who only look."""
-        with self.lock:
-            return self.own.weights
+            replica.load(self.weights)
 
     def apply(self, gradient: Tensor, number: int) -> float:
         """Step from wherever the weights are by now; the gradient's norm."""
         with self.lock:
-            norm = self.own.apply(gradient, number)
+            norm = self.optimizer.apply(gradient, number)
             self._note("apply", number)
             return norm
 
     def meet(self, other: Tensor, number: int, initiator: int, peer: int) -> None:
         """Take the mean with another's weights; the caller holds the lock."""
-        self.own.set((self.own.weights + other) / 2)
+        self.weights.add_(other).div_(2)
         self._note("average", number, initiator, peer)
 
     def _note(self, kind: str, number: int, initiator: int = -1, peer: int = -1) -> None:
@@ -81,6 +85,7 @@ def asynchronous_gossip(work: Work) -> Trained:
     rank, world = dist.get_rank(), dist.get_world_size()
     peers = drawn_peers(rank, world, work.rounds)
     me = Peer(FlatOptimizer(work.replica.weights, work.config), work.clock)
+    trained = Trained(weights=me.weights)
     answering = [
         threading.Thread(target=_answer, args=(me, other, world, work))
         for other in range(world)
@@ -88,18 +93,17 @@ def asynchronous_gossip(work: Work) -> Trained:
     ]
     for thread in answering:
         thread.start()
-    trained = Trained(weights=me.own.weights)
     for number, peer in enumerate(peers):
-        work.replica.load(me.copy(number))
+        me.copy(work.replica, number)
         average = threading.Thread(target=_asked, args=(me, peer, number, work))
         average.start()
         loss, gradient = gradient_of(work, number)
         average.join()
         norm = me.apply(gradient, number)
-        work.end(trained, number, loss, norm, me.now)
+        work.end(trained, number, loss, norm, me.snapshot)
     for thread in answering:
         thread.join()
-    trained.weights, trained.events = me.own.weights, me.events
+    trained.events = me.events
     return trained
 
 
@@ -116,7 +120,7 @@ def _asked(me: Peer, peer: int, number: int, work: Work) -> None:
 
 
 def _passed(me: Peer, work: Work, begin: float) -> None:
-    size = size_of(len(me.own.values))
+    size = size_of(len(me.weights))
     work.link.wait(received=size, sent=size, since=begin)
 
 
@@ -124,19 +128,19 @@ def _ask(me: Peer, peer: int, number: int) -> None:
     """Average with a peer; the one of lower rank is locked first."""
     rank = dist.get_rank()
     request, mine, theirs = _tags(rank)
-    other = torch.empty_like(me.own.values)
+    other = torch.empty_like(me.weights)
     asked = torch.tensor([number], device=other.device)
     if rank > peer:
         dist.send(asked, peer, tag=request)
         dist.recv(other, peer, tag=theirs)  # the peer is locked now
         with me.lock:
-            dist.send(me.own.weights, peer, tag=mine)
+            dist.send(me.weights, peer, tag=mine)
             me.meet(other, number, rank, peer)
         return
     with me.lock:
         dist.send(asked, peer, tag=request)
         dist.recv(other, peer, tag=theirs)
-        dist.send(me.own.weights, peer, tag=mine)
+        dist.send(me.weights, peer, tag=mine)
         me.meet(other, number, rank, peer)
 
 
@@ -144,13 +148,13 @@ def _answer(me: Peer, initiator: int, world: int, work: Work) -> None:
     """Average with one other worker as often as it draws this one."""
     rank = dist.get_rank()
     request, theirs, mine = _tags(initiator)
-    other = torch.empty_like(me.own.values)
+    other = torch.empty_like(me.weights)
     number = torch.zeros(1, dtype=torch.int64, device=other.device)
     for _ in range(drawn_peers(initiator, world, work.rounds).count(rank)):
         dist.recv(number, initiator, tag=request)
         begin = time.perf_counter()
         with me.lock:
-            dist.send(me.own.weights, initiator, tag=mine)
+            dist.send(me.weights, initiator, tag=mine)
             dist.recv(other, initiator, tag=theirs)
             me.meet(other, int(number), initiator, rank)
         _passed(me, work, begin)

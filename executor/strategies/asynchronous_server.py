@@ -13,7 +13,7 @@ a share of a gradient only.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -24,8 +24,8 @@ from executor.strategies.compression import Compressor, empty_message, message_b
 from executor.strategies.compute import gradient_of, norm_of
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Applied, Trained, Work
-from executor.strategies.replica import FlatOptimizer, clipped
-from executor.strategies.shares import Share, pulled, shares
+from executor.strategies.replica import FlatOptimizer, clip
+from executor.strategies.shares import Share, pull, shares
 from parsim.plan.strategies import AsynchronousServer, of_kind
 
 
@@ -46,8 +46,8 @@ class Server:
         """Nobody has done a round."""
         self.done, self.pulled = [0] * self.workers, [0] * self.workers
 
-    def exchange(self, worker: int, gradient: Tensor) -> Tensor:
-        """Apply one gradient and copy the weights, when the worker may go on."""
+    def exchange(self, worker: int, gradient: Tensor, weights: Tensor) -> None:
+        """Apply one gradient and copy the weights to their room, when the worker may go on."""
         with self.changed:
             self.weights.apply(gradient, len(self.applied) // self.workers)
             number = self.done[worker]
@@ -58,18 +58,21 @@ class Server:
                 least = number - self.bound
                 self.changed.wait_for(lambda: min(self.done) > least)
             self.pulled[worker] = len(self.applied)
-            return self.weights.weights
+            weights.copy_(self.weights.flat)
 
 
 def asynchronous_server(work: Work) -> Trained:
     """Train until every worker has done its rounds; the servers' ranks have workers too."""
     strategy = of_kind(work.plan.strategy, AsynchronousServer)
     rank, world = dist.get_rank(), dist.get_world_size()
-    start = work.replica.weights
-    pieces = shares(strategy, len(start), world)
+    weights = work.replica.flat
+    pieces = shares(strategy, len(weights), world)
     servers = {
         number: Server(
-            number, FlatOptimizer(start[share.part], work.servers_config), world, strategy.staleness
+            number,
+            FlatOptimizer(weights[share.part].clone(), work.servers_config),
+            world,
+            strategy.staleness,
         )
         for number, share in enumerate(pieces)
         if share.rank == rank
@@ -82,40 +85,41 @@ def asynchronous_server(work: Work) -> Trained:
     ]
     for thread in threads:
         thread.start()
-    compressor, trained = Compressor(strategy), Trained(weights=start)
+    compressor, trained = Compressor(strategy), Trained(weights=weights)
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
         norm = norm_of(gradient)
-        gradient = clipped(gradient, work.config.clip, norm)
-        weights = _exchanged(compressor, pieces, servers, gradient)
-        work.end(trained, number, loss, float(norm), weights)
+        _exchange(compressor, pieces, servers, clip(gradient, work.config.clip, norm), weights)
+        work.end(trained, number, loss, float(norm))
     for thread in threads:
         thread.join()
-    mine = {number: server.weights.weights for number, server in servers.items()}
-    trained.weights = pulled(pieces, mine, start.device)
+    pull(pieces, {number: server.weights.flat for number, server in servers.items()}, weights)
     trained.applied = [entry for server in servers.values() for entry in server.applied]
     return trained
 
 
-def _exchanged(
-    compressor: Compressor, held: Sequence[Share], servers: dict[int, Server], gradient: Tensor
-) -> Tensor:
-    """Send every share to its server at once; the weights that come back."""
+def _exchange(
+    compressor: Compressor,
+    pieces: Sequence[Share],
+    servers: Mapping[int, Server],
+    gradient: Tensor,
+    weights: Tensor,
+) -> None:
+    """Send every share to its server at once; the weights that come back take their room."""
     rank, strategy = dist.get_rank(), compressor.strategy
-    parts = [torch.empty_like(gradient[share.part]) for share in held]
-    packed = [compressor.pack(place, gradient[share.part]) for place, share in enumerate(held)]
+    packed = [compressor.pack(index, gradient[share.part]) for index, share in enumerate(pieces)]
     messages = []
-    for place, share in enumerate(held):
+    for index, share in enumerate(pieces):
         if share.rank != rank:
-            push, pull = tags(place, rank)
-            messages.append(dist.isend(packed[place], share.rank, tag=push))
-            messages.append(dist.irecv(parts[place], share.rank, tag=pull))
-    for place, server in servers.items():
-        mine = unpacked(strategy, packed[place], held[place].size)
-        parts[place] = server.exchange(rank, mine)
+            push, answer = tags(index, rank)
+            messages.append(dist.isend(packed[index], share.rank, tag=push))
+            messages.append(dist.irecv(weights[share.part], share.rank, tag=answer))
+    for index, server in servers.items():
+        share = pieces[index]
+        mine = unpacked(strategy, packed[index], share.size)
+        server.exchange(rank, mine, weights[share.part])
     for message in messages:
         message.wait()
-    return torch.cat(parts)
 
 
 def tags(server: int, worker: int) -> tuple[int, int]:
@@ -126,12 +130,12 @@ def tags(server: int, worker: int) -> tuple[int, int]:
 
 def _serve(server: Server, worker: int, work: Work, strategy: AsynchronousServer) -> None:
     """Answer one worker."""
-    like, (push, pull) = server.weights.values, tags(server.number, worker)
-    values = len(like)
+    weights, (push, answer) = torch.empty_like(server.weights.flat), tags(server.number, worker)
+    values = len(weights)
+    message = empty_message(strategy, values, weights.device)
     for _ in range(work.rounds):
-        message = empty_message(strategy, values, like.device)
         dist.recv(message, worker, tag=push)
         work.link.wait(received=message_bytes(strategy, values))
-        answer = server.exchange(worker, unpacked(strategy, message, values))
+        server.exchange(worker, unpacked(strategy, message, values), weights)
         work.link.wait(sent=size_of(values))
-        dist.send(answer, worker, tag=pull)
+        dist.send(weights, worker, tag=answer)

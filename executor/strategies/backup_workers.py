@@ -40,15 +40,19 @@ class Quorum:
     applied: list[Applied] = field(default_factory=list)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
-    def exchange(self, worker: int, number: int, gradient: Tensor) -> tuple[Tensor, int]:
-        """Count a gradient of the open step, drop one of an earlier; weights and step to go on."""
+    def exchange(self, worker: int, number: int, gradient: Tensor, weights: Tensor) -> int:
+        """Count a gradient of the open step, drop one of an earlier; the step to go on with.
+
+        Its weights are copied into the room for them.
+        """
         with self.changed:
             if number == self.step:
                 self.come[worker] = gradient
                 if len(self.come) == self.needed:
                     self._close()
             self.changed.wait_for(lambda: self.step > number)
-            return self.weights.weights, self.step
+            weights.copy_(self.weights.flat)
+            return self.step
 
     def _close(self) -> None:
         """Update with the mean of those that came, added in order of rank."""
@@ -64,14 +68,14 @@ def mean_in_order(gradients: dict[int, Tensor]) -> Tensor:
     total = torch.zeros_like(next(iter(gradients.values())))
     for worker in sorted(gradients):
         total += gradients[worker]
-    return total / len(gradients)
+    return total.div_(len(gradients))
 
 
 def backup_workers(work: Work, strategy: ParameterServer) -> Trained:
     """Train until the server has taken all its steps; a late worker misses some of them."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    start = work.replica.weights
-    server = Quorum(FlatOptimizer(start, work.config), world - strategy.backup_workers)
+    weights = work.replica.flat
+    server = Quorum(FlatOptimizer(weights.clone(), work.config), world - strategy.backup_workers)
     others = range(world) if rank == SERVER else ()
     threads = [
         threading.Thread(target=_serve, args=(server, worker, work, strategy))
@@ -80,45 +84,45 @@ def backup_workers(work: Work, strategy: ParameterServer) -> Trained:
     ]
     for thread in threads:
         thread.start()
-    compressor, trained, number = Compressor(strategy), Trained(weights=start), 0
+    compressor, trained, number = Compressor(strategy), Trained(weights=weights), 0
     while number < work.rounds:
         loss, gradient = gradient_of(work, number)
         message = compressor.pack(0, gradient)
         if rank == SERVER:
-            mine = unpacked(strategy, message, len(start))
-            weights, following = server.exchange(rank, number, mine)
+            mine = unpacked(strategy, message, len(weights))
+            following = server.exchange(rank, number, mine, weights)
         else:
-            weights, following = _asked(message, number, torch.empty_like(start))
-        work.end(trained, number, loss, float(norm_of(gradient)), weights)
+            following = _asked(message, number, weights)
+        work.end(trained, number, loss, float(norm_of(gradient)))
         number = following
     for thread in threads:
         thread.join()
-    final = server.weights.weights
-    dist.broadcast(final, src=SERVER)
-    trained.weights, trained.applied = final, server.applied
+    if rank == SERVER:
+        weights.copy_(server.weights.flat)
+    dist.broadcast(weights, src=SERVER)
+    trained.applied = server.applied
     return trained
 
 
-def _asked(message: Tensor, number: int, weights: Tensor) -> tuple[Tensor, int]:
-    """Send a gradient of a step; the weights (in their room) and the step that come back."""
+def _asked(message: Tensor, number: int, weights: Tensor) -> int:
+    """Send a gradient of a step; the step that comes back, with weights into their room."""
     rank, step = dist.get_rank(), torch.tensor([number], device=weights.device)
     dist.send(step, SERVER, tag=4 * rank)
     dist.send(message, SERVER, tag=4 * rank + 1)
     dist.recv(step, SERVER, tag=4 * rank + 2)
     dist.recv(weights, SERVER, tag=4 * rank + 3)
-    return weights, int(step)
+    return int(step)
 
 
 def _serve(server: Quorum, worker: int, work: Work, strategy: ParameterServer) -> None:
     """Answer one worker until the training is over."""
-    like = server.weights.values
-    values, number = len(like), torch.zeros(1, dtype=torch.int64, device=like.device)
+    weights = torch.empty_like(server.weights.flat)
+    values, number = len(weights), torch.zeros(1, dtype=torch.int64, device=weights.device)
+    message = empty_message(strategy, values, weights.device)
     while int(number) < work.rounds:
-        message = empty_message(strategy, values, like.device)
         dist.recv(number, worker, tag=4 * worker)
         dist.recv(message, worker, tag=4 * worker + 1)
         gradient = unpacked(strategy, message, values)
-        weights, following = server.exchange(worker, int(number), gradient)
-        number[0] = following
+        number[0] = server.exchange(worker, int(number), gradient, weights)
         dist.send(number, worker, tag=4 * worker + 2)
         dist.send(weights, worker, tag=4 * worker + 3)

@@ -16,7 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from parsim.arrays import Array, Index
 from parsim.plan.strategies import Servers
+
+SAMPLE = 65_536
+"""About so many values are sorted to find a bound of the largest."""
+TINY = float(np.finfo(np.float32).smallest_subnormal)
 
 
 @dataclass(slots=True)
@@ -45,18 +50,42 @@ class Compressor:
 
 
 def largest(values: Tensor, count: int) -> Tensor:
-    """Where the so many largest values are, of equal ones the first.
-
-    On a CPU by numpy's partition: torch.topk takes 77 ms of 3.5 million values, this 25 (one core
-    of an EPYC).
-    """
+    """Where the so many largest values are, of equal ones the first."""
     size = values.abs()
     if values.device.type != "cpu":
         return torch.topk(size, count, sorted=False).indices
-    least = float(np.partition(size.numpy(), len(size) - count)[len(size) - count])
-    above = (size > least).nonzero().flatten()
-    equal = (size == least).nonzero().flatten()
-    return torch.cat((above, equal[: count - len(above)]))
+    return torch.from_numpy(_largest_on_core(size.numpy(), count))
+
+
+def _largest_on_core(size: Array, count: int) -> Index:
+    """Where the so many largest are, by a bound that a sample gives and a selection above it.
+
+    torch.topk takes 68 ms of 5.6 million values, a partition of them all 25, and 229 where two
+    thirds are zeros, as of kernels whose borders no image reaches; this takes 12 (one core of a
+    Xeon).
+    """
+    candidates = np.flatnonzero(size >= _bound(size, count))
+    if len(candidates) < count:
+        candidates = np.flatnonzero(size > 0.0)
+    if len(candidates) < count:
+        rest = np.flatnonzero(~(size > 0.0))
+        return np.concatenate((candidates, rest[: count - len(candidates)]))
+    chosen = size[candidates]
+    least = np.partition(chosen, len(chosen) - count)[len(chosen) - count]
+    above, equal = candidates[chosen > least], candidates[chosen == least]
+    return np.concatenate((above, equal[: count - len(above)]))
+
+
+def _bound(size: Array, count: int) -> float:
+    """A positive value that rather more than so many reach, estimated from evenly spaced ones.
+
+    Of a sample of s the number above the share q is s q within sqrt(s q): a quarter more and 64 are
+    rarely too few.
+    """
+    sample = np.sort(size[:: max(len(size) // SAMPLE, 1)])
+    above = int(1.25 * len(sample) * count / len(size)) + 64
+    bound = float(sample[-above]) if above < len(sample) else 0.0
+    return bound or TINY
 
 
 def kept(strategy: Servers, values: int) -> int:

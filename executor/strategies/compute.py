@@ -38,11 +38,10 @@ def weight(plan: Plan, worker: int) -> float:
     return len(counts) * counts[worker] / sum(counts)
 
 
-def mean_of_all(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """The mean over the ranks of a group, the same on each of them."""
-    total = values.clone()
-    dist.all_reduce(total, group=group)
-    return total / dist.get_world_size(group)
+def average(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Replace values by their mean over the ranks of a group, the same on each of them."""
+    dist.all_reduce(values, group=group)
+    return values.div_(dist.get_world_size(group))
 
 
 def norm_of(gradient: Tensor) -> Tensor:

@@ -24,12 +24,12 @@ def gossip(work: Work) -> Trained:
     targets = [
         other for other in range(world) if rank in neighbours(other, world, strategy.topology)
     ]
-    optimizer = FlatOptimizer(work.replica.weights, work.config)
-    trained = Trained(weights=optimizer.weights)
+    mine = work.replica.flat  # nobody writes to it while it is sent and computed with
+    received = [torch.empty_like(mine) for _ in sources]
+    optimizer, trained = FlatOptimizer(mine, work.config), Trained(weights=mine)
     for number in range(work.rounds):
-        mine, begin = optimizer.weights, time.perf_counter()
+        begin = time.perf_counter()
         sends = [dist.isend(mine, target, tag=number) for target in targets]
-        received = [torch.empty_like(mine) for _ in sources]
         gets = [
             dist.irecv(values, source, tag=number)
             for values, source in zip(received, sources, strict=True)
@@ -39,16 +39,14 @@ def gossip(work: Work) -> Trained:
             message.wait()
         size = size_of(len(mine))
         work.link.wait(received=size * len(gets), sent=size * len(sends), since=begin)
-        optimizer.set(mixed(mine, received))
+        mix(mine, received)
         norm = optimizer.apply(gradient, number)
-        work.end(trained, number, loss, norm, optimizer.weights)
-    trained.weights = optimizer.weights
+        work.end(trained, number, loss, norm)
     return trained
 
 
-def mixed(mine: Tensor, others: list[Tensor]) -> Tensor:
-    """The mean of a worker's weights and its neighbours'."""
-    total = mine.clone()
+def mix(mine: Tensor, others: list[Tensor]) -> Tensor:
+    """Replace a worker's weights by the mean of its own and its neighbours'."""
     for weights in others:
-        total += weights
-    return total / (len(others) + 1)
+        mine += weights
+    return mine.div_(len(others) + 1)

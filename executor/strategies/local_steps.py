@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.strategies.compute import gradient_of, mean_of_all
+from executor.strategies.compute import average, gradient_of
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
@@ -20,46 +20,44 @@ from parsim.strategy.program import Rounds
 def local_sgd(work: Work) -> Trained:
     """Average gradients at first (`after`) or always (`every` = 1), else weights now and then."""
     strategy = of_kind(work.plan.strategy, LocalSGD)
-    own, trained = _start(work)
+    optimizer, trained = _start(work)
     late = Rounds(every=strategy.every, since=strategy.after)
     often = Rounds(every=strategy.node_every or strategy.every, since=strategy.after)
     node = _node_group(work) if strategy.node_every else None
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
         at_once = number < strategy.after or strategy.every == 1
-        norm = own.apply(_mean(work, gradient) if at_once else gradient, number)
+        norm = optimizer.apply(_average(work, gradient) if at_once else gradient, number)
         if not at_once:
             if node is not None and number in often:
-                own.set(_mean(work, own.weights, node))
+                _average(work, optimizer.flat, node)
             if number in late:
-                own.set(_mean(work, own.weights))
-        work.end(trained, number, loss, norm, own.weights)
-    trained.weights = own.weights
+                _average(work, optimizer.flat)
+        work.end(trained, number, loss, norm)
     return trained
 
 
 def diloco(work: Work) -> Trained:
     """Take the mean change of every so-many steps as the gradient of an outer SGD."""
     strategy = of_kind(work.plan.strategy, DiLoCo)
-    own, trained = _start(work)
-    outer = Outer(own.weights, strategy)
+    optimizer, trained = _start(work)
+    outer = Outer(optimizer.weights, strategy)
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
-        norm = own.apply(gradient, number)
+        norm = optimizer.apply(gradient, number)
         if number in Rounds(every=strategy.every):
-            own.set(outer.step(_mean(work, own.weights)))
-        work.end(trained, number, loss, norm, own.weights)
-    trained.weights = own.weights
+            optimizer.flat.copy_(outer.step(_average(work, optimizer.flat)))
+        work.end(trained, number, loss, norm)
     return trained
 
 
-def _mean(work: Work, values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """The mean over the ranks of a group, once a ring's bytes have passed this rank's link."""
+def _average(work: Work, values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
+    """Average over the ranks of a group, once a ring's bytes have passed this rank's link."""
     begin, count = time.perf_counter(), dist.get_world_size(group)
-    mean = mean_of_all(values, group)
+    average(values, group)
     passed = 2.0 * (count - 1) / count * size_of(len(values))
     work.link.wait(received=passed, sent=passed, since=begin)
-    return mean
+    return values
 
 
 class Outer:
@@ -76,14 +74,14 @@ class Outer:
         )
 
     def step(self, mean: Tensor) -> Tensor:
-        """The weights that all workers go on from."""
+        """The weights that all workers go on from, until the next step."""
         self._weights.grad = self._weights.detach() - mean
         self._optimizer.step()
-        return self._weights.detach().clone()
+        return self._weights.detach()
 
 
 def _start(work: Work) -> tuple[FlatOptimizer, Trained]:
-    weights = work.replica.weights
+    weights = work.replica.flat
     return FlatOptimizer(weights, work.config), Trained(weights=weights)
 
 

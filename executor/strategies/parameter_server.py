@@ -19,7 +19,7 @@ from executor.strategies.compute import gradient_of, weight
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
-from executor.strategies.shares import Share, pulled, shares
+from executor.strategies.shares import Share, pull, shares
 from parsim.plan.strategies import ParameterServer, of_kind
 
 
@@ -28,31 +28,31 @@ def parameter_server(work: Work) -> Trained:
     strategy = of_kind(work.plan.strategy, ParameterServer)
     if strategy.backup_workers:
         return backup_workers(work, strategy)
-    weights, rank = work.replica.weights, dist.get_rank()
+    weights, rank = work.replica.flat, dist.get_rank()
     pieces = shares(strategy, len(weights), dist.get_world_size())
     served = {
-        number: FlatOptimizer(weights[share.part], work.config)
+        number: FlatOptimizer(weights[share.part].clone(), work.config)
         for number, share in enumerate(pieces)
         if share.rank == rank
     }
     compressor, trained = Compressor(strategy), Trained(weights=weights)
+    share_of_mean = weight(work.plan, rank)
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
-        gradient *= weight(work.plan, rank)
-        sums = {}
-        for place, share in enumerate(pieces):
-            total = _pushed(compressor, place, share, gradient[share.part])
-            if total is not None:
-                sums[place] = total
+        if share_of_mean != 1.0:
+            gradient *= share_of_mean
+        means = {}
+        for index, share in enumerate(pieces):
+            mean = _pushed(compressor, index, share, gradient[share.part])
+            if mean is not None:
+                means[index] = mean
         _waited(work, pieces, pushed=True)
-        norm = _norm(sums, gradient.device)
-        for place, server in served.items():
-            server.apply(sums[place], number, norm)
-        mine = {place: server.weights for place, server in served.items()}
-        weights = pulled(pieces, mine, gradient.device)
+        norm = _norm(means, gradient.device)
+        for index, server in served.items():
+            server.apply(means[index], number, norm)
+        pull(pieces, {index: server.flat for index, server in served.items()}, weights)
         _waited(work, pieces, pushed=False)
-        work.end(trained, number, loss, float(norm), weights)
-    trained.weights = weights
+        work.end(trained, number, loss, float(norm))
     return trained
 
 
@@ -69,10 +69,10 @@ def _waited(work: Work, pieces: Sequence[Share], *, pushed: bool) -> None:
         work.link.wait(received=others, sent=served)
 
 
-def _pushed(compressor: Compressor, place: int, share: Share, part: Tensor) -> Tensor | None:
+def _pushed(compressor: Compressor, index: int, share: Share, part: Tensor) -> Tensor | None:
     """Gather a share's gradients at its server: their mean there, None elsewhere."""
     strategy, world = compressor.strategy, dist.get_world_size()
-    message = compressor.pack(place, part)
+    message = compressor.pack(index, part)
     if dist.get_rank() != share.rank:
         dist.gather(message, None, dst=share.rank)
         return None
@@ -81,13 +81,13 @@ def _pushed(compressor: Compressor, place: int, share: Share, part: Tensor) -> T
     total = torch.zeros_like(part)
     for received in messages:
         add(strategy, total, received)
-    return total / world
+    return total.div_(world)
 
 
-def _norm(sums: Mapping[int, Tensor], device: torch.device) -> Tensor:
+def _norm(means: Mapping[int, Tensor], device: torch.device) -> Tensor:
     """The norm of the mean gradient, of which each server has a share; on every rank."""
     total = torch.zeros((), device=device)
-    for share in sums.values():
-        total += share.square().sum()
+    for mean in means.values():
+        total += torch.linalg.vector_norm(mean).square()
     dist.all_reduce(total)
     return total.sqrt()

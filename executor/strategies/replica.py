@@ -17,44 +17,48 @@ Batch = tuple[Tensor, Tensor]
 
 
 class FlatOptimizer:
-    """Weights as one vector that an optimizer updates; a server's share, or a worker's whole.
+    """An optimizer that updates a vector of weights in place: a server's share, a worker's whole.
 
     Its optimizer and rates are those of the trainer; every optimizer treats each value apart from
     all others, so that a share needs no others but for the norm that gradients are clipped to.
+    With a replica's `flat` the model has the new weights as soon as they are made.
     """
 
     def __init__(self, weights: Tensor, config: OptimizerConfig) -> None:
-        self.values = nn.Parameter(weights.detach().clone())
+        self.values = nn.Parameter(weights.detach())
         self._config = config
         self._optimizer = build_optimizer([[self.values]], config)
 
     def apply(self, gradient: Tensor, step: int, norm: Tensor | None = None) -> float:
-        """Take the step of that number with a gradient; the norm before clipping.
+        """Take the step of that number with a gradient, which is clipped in place.
 
         The `norm` is that of the whole gradient, where this is a share of it.
+
+        Returns:
+            The norm before clipping.
         """
         norm = torch.linalg.vector_norm(gradient) if norm is None else norm
         for group in self._optimizer.param_groups:
             group["lr"] = self._config.rate.at(step)
-        self.values.grad = clipped(gradient, self._config.clip, norm)
+        self.values.grad = clip(gradient, self._config.clip, norm)
         self._optimizer.step()
         self.values.grad = None
         return float(norm)
 
-    def set(self, weights: Tensor) -> None:
-        """Replace the weights and keep the optimizer's states."""
-        with torch.no_grad():
-            self.values.copy_(weights)
+    @property
+    def flat(self) -> Tensor:
+        """The weights themselves; who writes to them keeps the optimizer's states."""
+        return self.values.detach()
 
     @property
     def weights(self) -> Tensor:
         """A copy of the weights."""
-        return self.values.detach().clone()
+        return self.flat.clone()
 
 
-def clipped(gradient: Tensor, largest: float, norm: Tensor) -> Tensor:
-    """A gradient of that norm, scaled down to the largest norm; 0 leaves it as it is."""
-    return gradient * clip_factor(norm, largest) if largest else gradient
+def clip(gradient: Tensor, largest: float, norm: Tensor) -> Tensor:
+    """Scale a gradient of that norm in place down to the largest norm; 0 leaves it as it is."""
+    return gradient.mul_(clip_factor(norm, largest)) if largest else gradient
 
 
 class Replica:
@@ -82,6 +86,11 @@ class Replica:
         for parameter, first, gradient in parts:
             parameter.data = first.view(parameter.shape)
             parameter.grad = gradient.view(parameter.shape)
+
+    @property
+    def flat(self) -> Tensor:
+        """All weights in one vector: who writes to it changes the model."""
+        return self._flat
 
     @property
     def weights(self) -> Tensor:

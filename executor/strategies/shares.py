@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -46,11 +46,16 @@ def hosts(workers: int) -> int:
     return max(workers // int(os.environ.get("LOCAL_WORLD_SIZE", str(workers))), 1)
 
 
-def pulled(held: Sequence[Share], mine: dict[int, Tensor], device: torch.device) -> Tensor:
-    """All shares at every rank, each from its server; every rank must call it."""
-    parts = []
-    for number, share in enumerate(held):
-        values = mine[number] if number in mine else torch.empty(share.size, device=device)
-        dist.broadcast(values, src=share.rank)
-        parts.append(values)
-    return torch.cat(parts)
+def pull(pieces: Sequence[Share], mine: Mapping[int, Tensor], weights: Tensor) -> None:
+    """Write all shares into the weights of every rank, each from its server; every rank calls it.
+
+    Args:
+        pieces: all shares.
+        mine: the weights of the shares that this rank serves, by their index in `pieces`.
+        weights: the vector that the shares are parts of.
+    """
+    for index, share in enumerate(pieces):
+        part = weights[share.part]
+        if index in mine:
+            part.copy_(mine[index])
+        dist.broadcast(part, src=share.rank)

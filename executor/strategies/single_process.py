@@ -32,7 +32,7 @@ class Copies:
     @classmethod
     def of(cls, replica: Replica, count: int) -> Copies:
         """So many copies of a replica, itself the first."""
-        device = replica.weights.device
+        device = replica.flat.device
         others = (Replica(replica.spec, seed=0, device=device) for _ in range(count - 1))
         return cls((replica, *others), ThreadPoolExecutor(count))
 
@@ -54,9 +54,8 @@ class Copies:
     def _pass(self, work: Work, number: int, batch: Batch, count: int) -> float:
         """Forward and backward of one micro-batch of all copies; its share of the mean loss."""
         first, *others = self.replicas
-        weights = first.weights
         for replica in others:
-            replica.load(weights)
+            replica.load(first.flat)
         scattered = batch[0].chunk(len(self.replicas))
 
         def forward(copy: int) -> Tensor:
@@ -80,12 +79,11 @@ class Copies:
 def single_process(work: Work) -> Trained:
     """Train with all copies in this process, which is the only one."""
     copies = Copies.of(work.replica, work.plan.dp)
-    optimizer = FlatOptimizer(work.replica.weights, work.config)
-    trained = Trained(weights=optimizer.weights)
+    optimizer = FlatOptimizer(work.replica.flat, work.config)
+    trained = Trained(weights=optimizer.flat)
     with copies.threads:
         for number in range(work.rounds):
             loss, gradient = copies.gradient(work, number)
             norm = optimizer.apply(gradient, number)
-            work.end(trained, number, loss, norm, optimizer.weights)
-    trained.weights = optimizer.weights
+            work.end(trained, number, loss, norm)
     return trained

@@ -81,4 +81,6 @@ def _check_backup(plan: Plan, strategy: ParameterServer) -> None:
 
 def train(work: Work) -> Trained:
     """Train this rank's part; all ranks of the group call it."""
-    return RUNNERS[work.plan.strategy.name](work)
+    trained = RUNNERS[work.plan.strategy.name](work)
+    trained.weights = trained.weights.clone()  # the replica may be given other weights now
+    return trained

@@ -37,7 +37,7 @@ from parsim.errors import InputError
 from parsim.files import read_json
 from parsim.launch import measuring
 from parsim.plan.record import AUTO
-from parsim.plan.rules import CHUNKED, SCHEDULE_NAMES, V_SHAPED
+from parsim.plan.schedule_names import CHUNKED, SCHEDULE_NAMES, V_SHAPED
 from parsim.report.writing import write_text
 
 BASE = "1f1b"

@@ -11,7 +11,7 @@ from parsim.cli.terminal import AsJson, Overrides, load, note, print_json, progr
 from parsim.errors import InputError, shown
 
 if TYPE_CHECKING:
-    from parsim.sim.schedules.table import ScheduleTable
+    from parsim.sim.schedules.rows import ScheduleTable
     from parsim.sim.schedules.timed import UnitTimes
 
 Ranks = Annotated[int | None, typer.Option("--pp", help="pipeline ranks; default 4")]

@@ -11,7 +11,7 @@ from parsim.names import alternatives, matching
 from parsim.units import parse_quantity
 
 if TYPE_CHECKING:
-    from parsim.cost.collective.measured_curve import Algorithm
+    from parsim.cost.collective.kinds import Algorithm
     from parsim.cost.collective.nccl import Protocol
     from parsim.sim.benchmark.collective_sweep import Collective
 
@@ -43,7 +43,7 @@ def read_request(
     Raises:
         InputError: an unknown kind, algorithm or protocol, or sizes that are none.
     """
-    from parsim.cost.collective.measured_curve import Algorithm
+    from parsim.cost.collective.kinds import Algorithm
     from parsim.cost.collective.nccl import Protocol
     from parsim.sim.benchmark.collective_sweep import COLLECTIVES
 

@@ -15,15 +15,8 @@ from typing import Any
 
 from parsim.cluster.cables import missing_devices
 from parsim.cluster.document import Document, parse_document, read_document
-from parsim.cluster.entries import (
-    DEVICE_FIELDS,
-    FIELDS,
-    PRECISIONS,
-    SYSTEM_FIELDS,
-    Entry,
-    Reading,
-    read_entry,
-)
+from parsim.cluster.entries import Entry, Reading, read_entry
+from parsim.cluster.fields import DEVICE_FIELDS, FIELDS, PRECISIONS, SYSTEM_FIELDS
 from parsim.cluster.hardware import Device, IntraNode, Network, System
 from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching

@@ -35,10 +35,11 @@ SELECTION = 5 * VALUE
 CHOSEN = 56.0
 """Bytes of each chosen value, whose index has 8: gathered 8 + 4 + 4, the index narrowed 8 + 4, both
 copied into one message 8 + 8, the value cleared in what is kept 8 + 4."""
-CORE_SECONDS = 14e-9
-"""A CPU core's seconds for each value among which it selects: numpy's partition, masks and copies.
-Measured: 11 to 19 ns for 0.2 to 8 million fp32 values, shares of 1 to 40 % (one core of a shared
-2-core x86-64 server, torch 2.13, numpy 2.4); its memory would take 2.5."""
+CORE_SECONDS, CORE_CHOSEN = 3.5e-9, 25e-9
+"""A CPU core's seconds for each value among which it selects, and for each that it chooses: masks,
+a partition of those above a sampled bound, and copies. Measured: 2.5 to 14.6 ns a value in all, of
+0.2 to 8 million fp32 values and shares of 2 to 80 %, zeros among them or not, where this says 3.8
+to 13.5 (one core of a shared 2-core Xeon, torch 2.13, numpy 2.4)."""
 SELECT_KERNELS, CAST_KERNELS = 12, 1
 
 
@@ -56,9 +57,9 @@ def compress_time(device: Device, strategy: Servers, values: float, width: float
         return 0.0
     if strategy.compressor == "half":
         return memory_time(device, (VALUE + VALUE / 2) * values, CAST_KERNELS, CAST)
-    if device.gemm_tiles == CORE:
-        return CORE_SECONDS * values
     chosen = chosen_values(strategy, values, width)
+    if device.gemm_tiles == CORE:
+        return CORE_SECONDS * values + CORE_CHOSEN * chosen
     moved = (FEEDBACK + MAGNITUDES + SELECTION) * values + CHOSEN * chosen
     return memory_time(device, moved, SELECT_KERNELS, SELECT)
 

@@ -9,12 +9,12 @@ import numpy as np
 
 from parsim.arrays import Array, Ints
 from parsim.cost.collective.group_bandwidth import groups
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.message import Message
 from parsim.cost.collective.spread import collective_spread
 from parsim.cost.job import Job
 from parsim.cost.step.messages import layer_messages
-from parsim.cost.step.stages import largest_layer_parameters
+from parsim.cost.step.parameters import largest_layer_parameters
 from parsim.plan import Plan, PlanTable
 
 

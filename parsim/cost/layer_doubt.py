@@ -31,9 +31,9 @@ from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan
 
 WHOLE = 0.23
-"""Of a layer where none of the device was timed: ln 1.17 / 0.6745."""
+"""Doubt of a layer where none of the device was timed: ln 1.17 / 0.6745."""
 SPLIT_ALONE = 0.75
-"""Of a split layer, or a sharded pass, that was not timed between ranks on processors: ln 1.66 /
+"""Doubt of a split layer or sharded pass that was not timed between ranks on processors: ln 1.66 /
 0.6745."""
 SHARDED = "sharded"
 DIRECTIONS = ("forward", "backward")

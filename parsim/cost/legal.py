@@ -6,9 +6,9 @@ from parsim.cost.job import Job
 from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
 from parsim.plan import Plan, Recompute
-from parsim.plan.batch_rules import wrong_batch
-from parsim.plan.executor_rules import uncompilable, unrunnable
-from parsim.plan.rules import violation
+from parsim.plan.rules.batch import wrong_batch
+from parsim.plan.rules.executor import uncompilable, unrunnable
+from parsim.plan.rules.violation import violation
 
 
 def illegal(job: Job, plan: Plan) -> str | None:

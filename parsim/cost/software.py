@@ -15,17 +15,25 @@ from typing import Any
 from parsim.errors import CatalogError, shown
 from parsim.names import alternatives, matching
 from parsim.plan.context import CpCommType
-from parsim.plan.rules import USUAL
+from parsim.plan.schedule_names import USUAL
 from parsim.shipped import OnDemand, entries_of
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
 
 SWITCHES = (
-    *("compile", "tp_overlap", "cuda_graphs", "fused_experts"),
+    *("compile", "tp_overlap", "cuda_graphs", "blocking_launches", "fused_experts"),
     *("expert_dispatcher", "expert_overlap", "expert_imbalance", "quantized_dispatch"),
 )
 """Fields that a job of a stack may set for itself, because its users do."""
+
+_NOTHING_BESIDE: Mapping[str, Any] = {
+    **dict.fromkeys(("overlap", "tp_overlap_backward"), 0.0),
+    **dict.fromkeys(("tp_overlap", "overlap_p2p"), False),
+    **dict.fromkeys(("overlap_grad_reduce", "overlap_param_gather"), False),
+    "expert_overlap": {"default": 0.0},
+}
+"""What a host that waits for each kernel leaves of overlap."""
 
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """What moves tokens to experts (`cost/layer/dispatch.py`)."""
@@ -45,7 +53,7 @@ class Software:
     replicas, which wait for the slowest one. `attention_factor` maps
     the start of a device id (or "default") to how fast the stack's fused attention runs beside
     the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
-    own, which refuses more (`plan/executor_rules.py`). `selective` says what selective
+    own, which refuses more (`plan/rules/executor.py`). `selective` says what selective
     recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
     keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
     last of several micro-batches is recomputed like the others, `checkpoints_stages` that full
@@ -84,13 +92,17 @@ class Software:
     (`cost/layer/dispatch.py`), and `quantized_dispatch` says that 8-bit training sends them in 8
     bit. `graphs` are the parts of layers that CUDA graphs launch, as
     Megatron-Core names them, and `cuda_graphs` says that one graph launches a whole iteration.
-    `ddp_buckets` is whose rule cuts gradients into buckets, "torch" or "megatron", and
-    `ddp_bucket_parameters` a size that replaces the rule's (`cost/step/buckets.py`). `schedules`
-    are the pipeline schedules that the stack has, by parsim's names, none where it has no
-    pipelines: a search that names none looks at these. `zero_stages` are the ZeRO stages that it
-    has without a pipeline, and `pipeline_zero_stages` those that it has with one. `balanced_cut`
-    says that a pipeline whose cut nobody states is cut by the seconds of layers, embedding and head
-    counted, where that is not slower than as many layers on every stage (`sim/cuts.py`).
+    `blocking_launches` says that the host waits for each kernel (CUDA_LAUNCH_BLOCKING=1), so that
+    its time comes on top of the device's and nothing runs beside anything else.
+    `gradient_copy` says that bf16 gradients of all parameters stand beside the fp32 ones, to which
+    they are added when a backward is over. `ddp_buckets` is whose rule cuts gradients into buckets,
+    "torch" or "megatron", and `ddp_bucket_parameters` a size that replaces the rule's
+    (`cost/step/buckets.py`). `schedules` are the pipeline schedules that the stack has, by parsim's
+    names, none where it has no pipelines: a search that names none looks at these. `zero_stages`
+    are the ZeRO stages that it has without a pipeline, and `pipeline_zero_stages` those that it has
+    with one. `balanced_cut` says that a pipeline whose cut nobody states is cut by the seconds of
+    layers, embedding and head counted, where that is not slower than as many layers on every stage
+    (`sim/cuts.py`).
     """
 
     id: str
@@ -153,6 +165,8 @@ class Software:
     quantized_dispatch: bool
     graphs: tuple[str, ...]
     cuda_graphs: bool
+    blocking_launches: bool
+    gradient_copy: bool
     ddp_buckets: str
     ddp_bucket_parameters: float | None
     schedules: tuple[str, ...]
@@ -207,6 +221,8 @@ class Software:
             given |= self._compiled(given["compile"])
         if "expert_overlap" in given:
             given["expert_overlap"] = {"default": given["expert_overlap"]}
+        if given.get("blocking_launches"):
+            given |= _NOTHING_BESIDE
         return replace(self, **given)
 
     def _compiled(self, asked: bool) -> dict[str, Any]:
@@ -237,9 +253,9 @@ def software_catalog() -> Mapping[str, Software]:
     entries = entries_of(text)
 
     def stated(name: str) -> dict[str, Any]:
-        own = dict(entries[name])
-        base = own.pop("from", None)
-        return {**(stated(base) if base else {}), **own}
+        keys = dict(entries[name])
+        base = keys.pop("from", None)
+        return {**(stated(base) if base else {}), **keys}
 
     return OnDemand(entries, lambda name: _build(name, **stated(name)))
 

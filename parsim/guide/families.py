@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
 from parsim.plan import Plan
+from parsim.plan.rules.strategy import hosts
 from parsim.plan.strategies import (
     DDP,
     AsynchronousServer,
@@ -31,7 +32,6 @@ from parsim.plan.strategies import (
     SingleProcess,
     Strategy,
 )
-from parsim.plan.strategy_rules import hosts
 
 LARGEST_MICROBATCH = 1024
 LOCAL_STEPS = 8

@@ -260,14 +260,14 @@ def _check_alike(run: Run, scenario: Scenario) -> None:
         )
 
 
-def _check_plausible(path: Path, found: RecordedStep) -> None:
+def _check_plausible(path: Path, step: RecordedStep) -> None:
     """No factor is beyond what a run on the same, quiet machine could show.
 
     Raises:
         InputError: one is; the message names it.
     """
     for name in ("forward", "backward", "optimizer", "step", "left"):
-        value = getattr(found, name)
+        value = getattr(step, name)
         if not 1.0 / MOST_FACTOR <= value <= MOST_FACTOR:
             raise InputError(
                 f"{path}: {name} took {value:.3g} times its prediction; allowed: "

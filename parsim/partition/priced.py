@@ -18,8 +18,8 @@ def priced_graph(job: Job, plan: Plan, sent: float = 1.0) -> LayerGraph:
     Bytes of weights are those that a gradient's reduction sends, times `sent`: the share of
     micro-batches that it comes behind.
     """
-    one = replace(plan, stages=None, stage_layers=None, pp=1, v=1, schedule="1f1b", actions=None)
-    each, size = single_layers(job, one), 4.0 * sent
+    single = replace(plan, stages=None, stage_layers=None, pp=1, v=1, schedule="1f1b", actions=None)
+    each, size = single_layers(job, single), 4.0 * sent
     if plan.reduce_precision != "fp32":
         size = float(precision(plan.precision).parameter) * sent
     layers = tuple(

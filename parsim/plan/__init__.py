@@ -1,7 +1,7 @@
 """Plans: how one training step is divided over devices, and which divisions are legal.
 
 Degrees, a schedule and switches come in; a checked `Plan`, a `PlanTable` with one column a field
-for many of them, or the reason why a plan is refused (`rules`, `executor_rules`) leave.
+for many of them, or the reason why a plan is refused (`rules`) leave.
 """
 
 from parsim.plan.context import CpCommType

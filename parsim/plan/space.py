@@ -97,9 +97,9 @@ class PlanSpace:
 
     def with_axes(self, values: Mapping[str, Any]) -> PlanSpace:
         """The space with other values of axes, by their names."""
-        own = {name: value for name, value in values.items() if name in _FIELDS}
+        fields = {name: value for name, value in values.items() if name in _FIELDS}
         varied = {name: value for name, value in values.items() if name not in _FIELDS}
-        return replace(self, **own, varied={**self.varied, **varied})
+        return replace(self, **fields, varied={**self.varied, **varied})
 
 
 _FIELDS = frozenset(f.name for f in fields(PlanSpace))

@@ -104,7 +104,7 @@ class PlanTable:
         return self.settings[0]
 
     def sharing(self, values: Mapping[str, Any]) -> PlanTable:
-        """The same plans with other values of fields that rows share."""
+        """These plans with other values of fields that all rows share."""
         return replace(self, settings=tuple(replace(plan, **values) for plan in self.settings))
 
     def by_setting(self) -> Iterator[Index]:

@@ -22,7 +22,7 @@ from parsim.sim.rounds.figures import StrategyFigures
 from parsim.sim.simulate import simulate
 from parsim.sim.step_breakdown import breakdown
 from parsim.sim.utilisation import mean_peak_flops
-from parsim.space.axes import looked_at
+from parsim.space.words import looked_at
 from parsim.training_run import TrainingGoal
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.power import computing_share
@@ -122,10 +122,10 @@ class Ranked:
         del numbers["plan"], numbers["step_time_interval_s"], numbers["breakdown_s"]
         numbers.pop("training_run", None)
         figures = numbers.pop("strategy", None)
-        own = {"trains_otherwise": figures["trains_otherwise"]} if figures else {}
+        otherwise = {"trains_otherwise": figures["trains_otherwise"]} if figures else {}
         whole = self.run.records()[0] if self.run else {}
         ends = {"step_time_low_s": low, "step_time_high_s": high}
-        return {**self.plan.to_json(), **numbers, **ends, **own, **whole}
+        return {**self.plan.to_json(), **numbers, **ends, **otherwise, **whole}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

@@ -16,8 +16,8 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.comparison.compared import TimelineComparison
 from parsim.comparison.curves import CurveComparison
-from parsim.comparison.timelines import TimelineComparison
 from parsim.guide.record import Guide
 from parsim.planner.choice import Choices
 from parsim.planner.measured import MeasuredPlans

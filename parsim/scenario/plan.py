@@ -13,8 +13,9 @@ from parsim.cost.legal import check_legal
 from parsim.cost.software import Software
 from parsim.errors import PlanError
 from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
-from parsim.plan.batch_rules import microbatches_for
-from parsim.plan.rules import V_SHAPED, check_plan
+from parsim.plan.rules.batch import microbatches_for
+from parsim.plan.rules.violation import check_plan
+from parsim.plan.schedule_names import V_SHAPED
 from parsim.plan.stages import Stage
 from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule

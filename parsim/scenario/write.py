@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import fields
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
-from parsim.cluster.background import Background, Stream
-from parsim.cluster.hardware import IntraNode, Network, System
+from parsim.cluster.background import Background
+from parsim.cluster.hardware import System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
@@ -18,41 +17,18 @@ from parsim.cost.software import Software
 from parsim.model.graph.catalog import network, reads_text
 from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
-from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.plan.rules import V_SHAPED
+from parsim.plan.schedule_names import V_SHAPED
 from parsim.plan.strategies import DDP
 from parsim.scenario.record import Scenario
+from parsim.scenario.written import changed_fields, stated_fields, values_of, written_value
 from parsim.training_run import TrainingGoal
-from parsim.units import format_count, parse_count, parse_quantity
+from parsim.units import format_count, parse_count
 
-_DIMENSIONS = {
-    "bandwidth": "bandwidth",
-    "nic_bandwidth": "bandwidth",
-    "c2c_bandwidth": "bandwidth",
-    "storage_bandwidth": "bandwidth",
-    "rate": "bandwidth",
-    "latency": "time",
-    "hiccup_length": "time",
-    "device_mtbf": "span",
-    "job_mtbf": "span",
-    "restart_time": "span",
-    "checkpoint_stall": "span",
-    "checkpoint_interval": "span",
-    "bucket_bytes": "bytes",
-    "size": "bytes",
-}
-_UNITS = {
-    "bandwidth": {"GB/s": 1e9, "B/s": 1.0},
-    "bytes": {"MB": 1e6, "B": 1.0},
-    "time": {"us": 1e-6, "s": 1.0},
-    "span": {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0},
-}
 _CLUSTER_KEYS = (
     *("system", "nodes", "catalog", "device", "placement", "failed"),
     *("devices_per_node", "intra", "network"),
 )
-_Record = TransformerSpec | IntraNode | Network | Plan
 
 
 def scenario_text(scenario: Scenario, plan: Plan) -> str:
@@ -110,8 +86,8 @@ def _model(scenario: Scenario) -> dict[str, Any]:
         return _graph(scenario.model)
     spec, known = scenario.model, load_model_catalog()
     if spec.name not in known:
-        return {"family": "gpt2", **_values(spec)}
-    block = {"name": spec.name, **_changes(known[spec.name], spec)}
+        return {"family": "gpt2", **values_of(spec)}
+    block = {"name": spec.name, **changed_fields(known[spec.name], spec)}
     block.pop("fused_attention", None)
     if spec.fused_attention != scenario.job.software.fused_attention:
         block["fused_attention"] = spec.fused_attention
@@ -163,9 +139,9 @@ def _nodes(known: Catalog, system: System, number: int) -> dict[str, Any]:
     if system.devices_per_node != base.devices_per_node:
         block["devices_per_node"] = system.devices_per_node
     if system.intra != base.intra:
-        block["intra"] = _changes(base.intra, system.intra)
+        block["intra"] = changed_fields(base.intra, system.intra)
     if system.network is not None and base.network is not None:
-        changes = _changes(base.network, system.network)
+        changes = changed_fields(base.network, system.network)
         if "devices_per_node" in block:  # else the interfaces of unused devices drop out
             changes["nics_per_node"] = system.network.nics_per_node
         if changes:
@@ -177,7 +153,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
     """The plan's choices; what follows from them is a comment, so that one of them can change."""
     from ruamel.yaml.comments import CommentedMap
 
-    values = _values(plan)
+    values = values_of(plan)
     values["bucket_size"] = values.pop("bucket_bytes")
     values["recompute"] = plan.recompute.name.lower()
     values["cp_comm_type"] = str(plan.cp_comm_type) if plan.cp_comm_type else None
@@ -225,24 +201,18 @@ def _background(background: Background) -> dict[str, Any]:
             "from": stream.source,
             "to": stream.target,
             "every": stream.every,
-            **_stated(stream, "size", "rate"),
+            **stated_fields(stream, "size", "rate"),
         }
         for stream in background.streams
     }
     values = {"streams": streams} if streams else {}
-    values |= _stated(background, "storage_bandwidth")
+    values |= stated_fields(background, "storage_bandwidth")
     return {"background": values} if values else {}
-
-
-def _stated(record: Stream | Background, *names: str) -> dict[str, Any]:
-    """The fields that are not None."""
-    values = {name: _written(name, getattr(record, name)) for name in names}
-    return {name: value for name, value in values.items() if value is not None}
 
 
 def _jitter(jitter: Jitter) -> dict[str, Any]:
     """What the file stated; the rest has defaults."""
-    values = {name: _written(name, getattr(jitter, name)) for name in sorted(jitter.stated)}
+    values = {name: written_value(name, getattr(jitter, name)) for name in sorted(jitter.stated)}
     if "slow_ranks" in values:
         values["slow_ranks"] = dict(jitter.slow_ranks)
     return {"jitter": values} if values else {}
@@ -264,41 +234,7 @@ def _goal(goal: TrainingGoal) -> dict[str, Any]:
 def _failures(goal: TrainingGoal) -> dict[str, Any]:
     """What the file stated; the rest has defaults."""
     failures = goal.failures
-    values = {name: _written(name, getattr(failures, name)) for name in sorted(failures.stated)}
-    return {"failures": values} if values else {}
-
-
-def _changes(base: _Record, record: _Record) -> dict[str, Any]:
-    then, now = _values(base), _values(record)
-    return {key: now[key] for key in now if now[key] != then[key]}
-
-
-def _values(record: _Record) -> dict[str, Any]:
-    """Fields as they are written in a scenario file: units on, tuples as lists."""
-    return {
-        field.name: _written(field.name, getattr(record, field.name)) for field in fields(record)
+    values = {
+        name: written_value(name, getattr(failures, name)) for name in sorted(failures.stated)
     }
-
-
-def _written(name: str, value: object) -> object:
-    if name in _DIMENSIONS and isinstance(value, float | int):
-        return _quantity(float(value), _DIMENSIONS[name])
-    return _row(value) if isinstance(value, tuple) else value
-
-
-def _row(values: tuple[object, ...]) -> list[object]:
-    """A list on one line: [7, 8, 8, 7]."""
-    from ruamel.yaml.comments import CommentedSeq
-
-    row = CommentedSeq(values)
-    row.fa.set_flow_style()
-    return row
-
-
-def _quantity(value: float, dimension: str) -> str:
-    """The shortest text that reads as exactly this value."""
-    for unit, factor in _UNITS[dimension].items():
-        text = f"{value / factor:g}{unit}"
-        if parse_quantity(text, dimension) == value:
-            return text
-    return f"{value!r}{unit}"
+    return {"failures": values} if values else {}

@@ -99,8 +99,8 @@ def least_in_flight(name: str, pp: Ints, v: Ints, rank: Ints, num_microbatches: 
     if name in FOLDED:
         n = np.minimum(m, pp)
         away = np.maximum(0, n - 1 - rank - np.maximum(0, m - pp))
-        one = np.ones_like(m + rank)
-        return InFlight(one, one, np.minimum(FOLDED[name](pp, v), v * n - away))
+        ones = np.ones_like(m + rank)
+        return InFlight(ones, ones, np.minimum(FOLDED[name](pp, v), v * n - away))
     if name == "interleaved_1f1b":
         forwards = np.minimum((v - 1) * pp + 2 * (pp - 1 - rank) + 1, m * v)
         rounds, rest = np.divmod(forwards, pp * v)

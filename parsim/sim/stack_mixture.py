@@ -27,7 +27,7 @@ from parsim.sim.confidence.interval import COVERAGE, Z80, Interval
 from parsim.sim.confidence.known_errors import ANY, Errors, shipped_errors
 
 LEAST = 2
-"""Of fewer measured stacks there is no mixture."""
+"""Fewer measured stacks make no mixture."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

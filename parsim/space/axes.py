@@ -7,73 +7,22 @@ which it is another plan (`planner/space/settings.py`), and all that follows is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import numpy as np
 
 from parsim.arrays import Flags
 from parsim.cost.job import Job
-from parsim.cost.step.cuts import cut_words
 from parsim.plan import CpCommType, Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.record import RANK_ORDER
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.plan.space import Between, chosen
+from parsim.space.axis import Setting, SpaceAxis
 from parsim.space.modules import module_sets
-
-Kind = Literal[
-    "count",
-    "stage",
-    "layers",
-    "flag",
-    "schedule",
-    "recompute",
-    "order",
-    "modules",
-    "exchange",
-]
-"""How the values of an axis are written: see `parsim/scenario/schema/values.py`."""
-
-Values = Callable[[Job], Any]
-"""Values that a preset has of an axis, for a job: a tuple, `Between`, or None for all."""
 
 COMMON_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
 """What most stacks with pipelines have."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
-    """How plans differ by a field that a table has no column for.
-
-    `every` are the values that are legal for a job, `differs` (B,) the rows of a table that another
-    value than the first makes another plan. `rules` says whether a rule of legality reads the
-    field for a job, `layers` whether the costs of layers depend on it, `word` what a plan with a
-    rare value is called, "" where its label says it.
-    """
-
-    every: Callable[[Job], tuple[Any, ...]]
-    differs: Callable[[PlanTable], Flags]
-    word: Callable[[Plan], str] = lambda plan: ""
-    rules: Callable[[Job], bool] = lambda job: False
-    layers: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SpaceAxis:
-    """One axis: its key in a search block, what it is, how values are written, its presets.
-
-    A preset that is not named has what a space has without the key: `unsaid`, which is every legal
-    value where nothing else is said; of a `Setting` the value that all plans share.
-    """
-
-    name: str
-    what: str
-    kind: Kind
-    unsaid: str = "every legal one"
-    presets: Mapping[str, Values] = field(default_factory=dict)
-    setting: Setting | None = None
 
 
 def _inside_a_node(job: Job) -> Between:
@@ -323,37 +272,3 @@ def setting_values(job: Job, space: PlanSpace, name: str) -> tuple[Any, ...]:
         return (shared,)
     values = tuple(dict.fromkeys(chosen(asked, SETTINGS[name].every(job))))
     return (shared, *(v for v in values if v != shared)) if shared in values else values
-
-
-def plan_label(space: PlanSpace, plan: Plan) -> str:
-    """A plan's label, the rare values of settings that a space varies, a cut that is not even."""
-    words = [SETTINGS[name].word(plan) for name in space.varied]
-    if plan.stage_layers and plan.node_order is None:
-        words.append(f"cut {cut_words(plan.stage_layers)}")
-    return " ".join([plan.label(), *(word for word in words if word)])
-
-
-def looked_at(space: PlanSpace) -> dict[str, str]:
-    """The values of each axis that a search of a space looks at, in words."""
-    return {axis.name: _words(space, axis) for axis in AXES}
-
-
-def _words(space: PlanSpace, axis: SpaceAxis) -> str:
-    values = space.allowed(axis.name)
-    if values is not None:
-        return axis_words(values)
-    return value_word(getattr(space.common, axis.name)) if axis.setting else axis.unsaid
-
-
-def axis_words(values: tuple[Any, ...] | Between) -> str:
-    """Allowed values of an axis as a person writes them."""
-    return str(values) if isinstance(values, Between) else ", ".join(map(value_word, values))
-
-
-def value_word(value: object) -> str:
-    """One value of an axis as a person writes it."""
-    if isinstance(value, Recompute):
-        return value.name.lower()
-    if isinstance(value, tuple):
-        return "-".join(map(str, value)) or "none"
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -27,7 +27,8 @@ from parsim.sim.step.action_times import kept_share, stage_times
 from parsim.sim.step.priced_step import price_step
 from parsim.sim.step.schedule_costs import SplitCosts
 from parsim.sim.step.split_backward import frees_before_weights
-from parsim.validation.step.measured_run import MeasuredRun, Profile
+from parsim.validation.step.measured_run import MeasuredRun
+from parsim.validation.step.row_cells import Profile
 
 
 def bubble_of(run: MeasuredRun, job: Job, plan: Plan) -> tuple[float | None, float | None]:

@@ -10,9 +10,9 @@ from parsim.cost.jitter import Jitter
 from parsim.cost.step.step import StepCosts
 from parsim.schedule import build_schedule
 from parsim.sim.events.step_run import simulate_events
-from parsim.sim.lateness.draws import Ranks
-from parsim.sim.lateness.monte_carlo import Study
 from parsim.sim.lateness.pipelines import Pipelines
+from parsim.sim.lateness.ranks import Ranks
+from parsim.sim.lateness.study import Study
 from parsim.sim.recurrence.evaluate import pipeline
 from parsim.sim.recurrence.maxplus import ClassTimes
 from parsim.sim.recurrence.maxplus import run as run_plans

@@ -40,7 +40,7 @@ def numpy_events(flows: int) -> float:
 
 
 def numba_events(flows: int) -> float:
-    """The same, compiled."""
+    """Max-min rates, compiled."""
     if find_spec("numba") is None:
         raise NotRun("numba is not installed")
     from parsim.sim.links import numba_flows

@@ -87,7 +87,7 @@ def _launched() -> dict[str, tuple[float, float]]:
             result = launch(Path(__file__), ranks=RANKS, folder=Path(folder), timeout=600.0)
         except LaunchError as error:
             raise NotRun(str(error).splitlines()[0]) from None
-    return {name: (one[0], one[1]) for name, one in result[0].items()}
+    return {name: (pair[0], pair[1]) for name, pair in result[0].items()}
 
 
 def compare(name: str, chunks: int) -> tuple[float, float]:

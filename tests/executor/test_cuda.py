@@ -113,7 +113,7 @@ def test_more_ranks_than_gpus_are_refused(
 def test_calibration_times_every_group_of_this_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The same way as on CPU ranks; groups of two, four and eight where there are so many GPUs."""
+    """Measured as on CPU ranks; groups of two, four and eight where there are so many GPUs."""
     ids = tuple(load_catalog().devices)
     report = probe("cuda")
     try:

@@ -31,8 +31,8 @@ def text_of(path: Path) -> str:
 
 def beside(scenario: Path) -> dict[str, str]:
     """The files that a scenario names, under their own names."""
-    own = scenario.with_suffix(".csv")
-    return {own.name: text_of(own)} if own.exists() else {}
+    table = scenario.with_suffix(".csv")
+    return {table.name: text_of(table)} if table.exists() else {}
 
 
 def spoiled(random: Random, path: Path, also: str = "") -> dict[str, str]:

@@ -29,7 +29,7 @@ HOSTILE = (
 NAMES = tuple(
     text for text in HOSTILE if "/" not in text and text not in (".", "") and MARK * 90 not in text
 )
-"""Those that may name a file to write: in the folder of the input, and no long value, for messages
+"""Texts that may name a file to write: in the folder of the input, and no long value, for messages
 show paths whole."""
 
 _VALUE = re.compile(r"[-+.\w/@%]+")

@@ -108,6 +108,68 @@ def strategy(random: Random) -> Input:
     return Input(words=(*read, *sets))
 
 
+_SPACE = {
+    "space": ("quick", "full"),
+    "tp": ('"<= 2"', "[1, 2]"),
+    "zero_stage": ('"<= 1"', "3"),
+    "offload_layers": ("[0, 1]", "2"),
+    "schedule": ("[1f1b, zb_v]", "[gpipe]"),
+    "recompute_modules": ("[none, mlp+layernorm]", "[none]"),
+    "rank_order": ("[pp-dp-cp-tp, dp-pp-cp-tp]", "[cp-dp-pp-tp]"),
+    "cp_comm_type": ("[p2p, all_gather]", "[a2a]"),
+    "overlap_p2p": ("[true, false]", "true"),
+    "dp_shard": ('"<= 2"', "2"),
+    "memory_cap": ("1GiB", "60GiB"),
+    "max_bubble": ("0.05", "0.5"),
+    "unequal_stages": ("true", "false"),
+    "strategies": ("[parameter_server]", "[{name: local_sgd, every: 8}]", "[ring]"),
+    "synchronous": ("true", "false"),
+}
+"""Keys of `search:`, each with values that it takes in some scenario."""
+
+_PLAN = {
+    "cp": ("2", "4"),
+    "cp_comm_type": ("p2p", "all_gather", "a2a", "a2a+p2p"),
+    "offload_layers": ("1", "4"),
+    "rank_order": ("pp-dp-cp-tp", "dp-pp-cp-tp"),
+    "recompute_modules": ("mlp+layernorm", "core_attn"),
+    "stage_layers": ("[2, 2]", "[1, 1, 1, 1]", "[0, 4]"),
+    "gradient_precision": ("fp32", "same"),
+    "strategy": ("{name: local_sgd, every: 4}", "parameter_server"),
+    "overlap_param_gather": ("true", "false"),
+    "scatter_p2p": ("true", "false"),
+}
+"""The same of `plan:`."""
+
+
+def _chosen(random: Random, keys: dict[str, tuple[str, ...]], block: str) -> tuple[str, ...]:
+    """A few keys, most with a value that they take, so that they meet one another."""
+    names = random.sample(list(keys), random.choice((1, 2, 3)))
+    values = [
+        value(random) if random.random() < 0.25 else random.choice(keys[name]) for name in names
+    ]
+    return _sets(tuple(f"{block}.{name}={each}" for name, each in zip(names, values, strict=True)))
+
+
+def space(random: Random) -> Input:
+    """A search whose block's keys meet one another, some with hostile values."""
+    path = str(random.choice([*SMALL_ONES, *IMAGES]))
+    command = random.choice(("search", "search", "search", "why"))
+    limit = ("--time-limit", "1") if command == "search" else ()
+    words = (command, path, *limit, *_chosen(random, _SPACE, "search"), *_json(random))
+    return Input(words=words)
+
+
+def fields_of_a_plan(random: Random) -> Input:
+    """A plan whose newer fields meet one another, simulated and handed on."""
+    path = str(random.choice(PLANNED))
+    rest = random.choice(
+        (("simulate",), ("simulate", "--events"), ("check",), ("export", "--to", "megatron"))
+    )
+    words = (rest[0], path, *rest[1:], *_chosen(random, _PLAN, "plan"))
+    return Input(words=words)
+
+
 _SHAPES = (
     *(("--pp", "3"), ("-m", "8"), ("--v", "3"), ("--times", "1,2,1,0.1")),
     ("--only", "1f1b,zb_v,interleaved_1f1b"),

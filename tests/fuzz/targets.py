@@ -63,11 +63,11 @@ def contention(random: Random) -> Input:
 
 def schedule(random: Random) -> Input:
     """A spoiled schedule of one's own."""
-    own = ROOT / "scenarios" / "gpt2-zero-bubble-cpu.csv"
-    read = (str(own.with_suffix(".yaml")), "--set", "plan.schedule=own.csv")
+    table = ROOT / "scenarios" / "gpt2-zero-bubble-cpu.csv"
+    read = (str(table.with_suffix(".yaml")), "--set", "plan.schedule=own.csv")
     simulated = random.random() < 0.8
     words = ("simulate", *read) if simulated else ("run", *read, "--emit", "torchrun")
-    return Input(words=words, files={"own.csv": mutated(random, text_of(own))})
+    return Input(words=words, files={"own.csv": mutated(random, text_of(table))})
 
 
 def config(random: Random) -> Input:
@@ -226,6 +226,8 @@ TARGETS: Mapping[str, tuple[int, Callable[[Random], Input]]] = {
     "comparison": (1, plans.comparison),
     "strategy": (2, plans.strategy),
     "schedules": (2, plans.schedules),
+    "space": (2, plans.space),
+    "fields_of_a_plan": (2, plans.fields_of_a_plan),
     "launch_file": (3, foreign.launch_file),
     "model_file": (2, foreign.model_file),
     "partition": (2, foreign.partition),

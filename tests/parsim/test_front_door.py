@@ -12,7 +12,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import parsim
-from parsim.comparison.timelines import TimelineComparison
+from parsim.comparison.compared import TimelineComparison
 from parsim.results import Result
 from parsim.schedule import schedule_of
 from parsim.sim import simulate as simulate_plan

@@ -116,7 +116,7 @@ def mutants(path: Path) -> Iterator[Mutant]:
     inside, nodes = _lines_of_functions(source), list(ast_nodes(get_ast(source)))
     for name in OPERATORS:
         operator = get_operator(name)()
-        places = [place for node in nodes for place in operator.mutation_positions(node)]
+        places = [position for node in nodes for position in operator.mutation_positions(node)]
         for occurrence, ((line, _), _) in enumerate(places):
             if line in inside:
                 relative = str(path.relative_to(ROOT))
@@ -150,7 +150,7 @@ def tests_of(path: str) -> Iterator[list[str]]:
     near = ROOT / "tests" / Path(path).parent
     yield [str(near.relative_to(ROOT))]
     room = next(room for room in ROOMS if path.startswith(room))
-    yield [f"tests/parsim/{place}" for place in WIDER[room]]
+    yield [f"tests/parsim/{folder}" for folder in WIDER[room]]
 
 
 def survives(mutant: Mutant, tree: Path, seconds: float) -> bool:

@@ -122,7 +122,7 @@ def values_of(case: dict[str, Any], rtol: float) -> dict[str, Any]:
 
 
 def values_of_file(file: dict[str, Any], rtol: float) -> dict[str, Any]:
-    """The same of a file; a long document that may be rounded has an outline with sums."""
+    """Compare a file; a long document that may be rounded has an outline with sums."""
     rounded = ("outline",) if rtol > 0.0 else ()
     known = next(key for key in ("content", *rounded, "sha256") if key in file)
     return {known: file[known]}
@@ -163,13 +163,13 @@ def read(path: Path) -> dict[str, Any]:
     return case
 
 
-def tell(name: str, verdict: str, found: list[Difference], most: int) -> None:
+def tell(name: str, verdict: str, differences: list[Difference], most: int) -> None:
     """Print one case and its differences, the largest first."""
     lines = [f"{verdict}: {name}"]
-    chosen = sorted(found, key=lambda each: -each.relative)
+    chosen = sorted(differences, key=lambda each: -each.relative)
     lines += [f"    {each.text()}" for each in chosen[:most]]
-    if len(found) > most:
-        lines.append(f"    ... and {len(found) - most} more")
+    if len(differences) > most:
+        lines.append(f"    ... and {len(differences) - most} more")
     sys.stdout.write("\n".join(lines) + "\n")
 
 

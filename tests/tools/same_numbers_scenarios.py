@@ -32,10 +32,10 @@ LARGE = {
     "llama3.1-405b-dgx-h100": "",
     "megatron-1t-dgx-a100": "training.global_batch_size=384",
 }
-"""Those whose timelines take long, and settings that make them shorter."""
+"""Scenarios whose timelines take long, and settings that make them shorter."""
 
 UNSEARCHED = frozenset({"gpt-6x8x64-hybrid"})
-"""Those whose search takes a minute; `space/hybrid` searches a part of it."""
+"""Scenarios whose search takes a minute; `space/hybrid` searches a part of it."""
 
 QUICK = frozenset(
     {

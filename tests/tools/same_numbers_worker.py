@@ -201,9 +201,9 @@ def check_tree(tree: Path) -> None:
     sys.path[0] = str(tree)
     import parsim
 
-    place = Path(str(parsim.__file__)).resolve()
-    if tree not in place.parents:
-        raise SystemExit(f"parsim is {place}, which is not below {tree}")
+    imported = Path(str(parsim.__file__)).resolve()
+    if tree not in imported.parents:
+        raise SystemExit(f"parsim is {imported}, which is not below {tree}")
 
 
 @contextmanager

@@ -86,7 +86,7 @@ def is_even(seed: int) -> bool:
 
 
 def whole(work: Work) -> Work:
-    """The same pipeline with backwards in one."""
+    """This pipeline with backwards in one."""
     both = zip(work.backward, work.weight, strict=True)
     return replace(work, backward=tuple(i + w for i, w in both), weight=())
 

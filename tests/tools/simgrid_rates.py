@@ -52,26 +52,26 @@ def _platform(ways: list[list[int]]) -> list[tuple[object, object]]:
     """Two hosts a flow, joined by the links of its way; latency is on a link of its own."""
     zone = NetZone.create_full_zone("network")
     links = [
-        zone.create_link(f"l{place}", rate).set_latency(0).seal()
-        for place, rate in enumerate(capacities())
+        zone.create_link(f"l{index}", rate).set_latency(0).seal()
+        for index, rate in enumerate(capacities())
     ]
     pairs = []
     for flow, way in enumerate(ways):
         ends = [zone.create_host(f"{side}{flow}", 1e9).seal() for side in "ab"]
         late = zone.create_link(f"late{flow}", 1e15).set_latency(LATENCY).seal()
-        route = [LinkInRoute(late), *(LinkInRoute(links[place]) for place in way)]
+        route = [LinkInRoute(late), *(LinkInRoute(links[index]) for index in way)]
         zone.add_route(ends[0].netpoint, ends[1].netpoint, None, None, route, False)
         pairs.append((ends[0], ends[1]))
     zone.seal()
     return pairs
 
 
-def _measure(pairs: list[tuple[object, object]], found: list[float]) -> None:
+def _measure(pairs: list[tuple[object, object]], bytes_sent: list[float]) -> None:
     flows = [Comm.sendto_async(source, target, SIZE) for source, target in pairs]
     this_actor.sleep_for(LATENCY)
     before = [flow.remaining for flow in flows]
     this_actor.sleep_for(1.0)
-    found.extend(start - flow.remaining for start, flow in zip(before, flows, strict=True))
+    bytes_sent.extend(start - flow.remaining for start, flow in zip(before, flows, strict=True))
     for flow in flows:
         flow.cancel()
 

@@ -20,10 +20,11 @@ from executor.calibration.cases.targets import Target
 from executor.calibration.choice.belief import Shape
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
-from parsim.cost.layer.kept.activations import border_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.messages import gradient_messages, layer_messages, shard_messages
-from parsim.cost.step.stages import layer_counts, stage_parameters
+from parsim.cost.step.parameters import stage_parameters
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import stage_cut
 from parsim.plan import PlanTable
 

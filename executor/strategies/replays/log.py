@@ -100,12 +100,18 @@ class Work:
         """The optimizer of a server that gets gradients which are clipped already."""
         return dataclasses.replace(self.config, clip=0.0)
 
-    def end(self, trained: Trained, number: int, loss: float, norm: float, weights: Tensor) -> None:
-        """Go on with these weights, and note that a round is over."""
-        self.replica.load(weights)
+    def end(
+        self,
+        trained: Trained,
+        number: int,
+        loss: float,
+        norm: float,
+        weights: Callable[[], Tensor] | None = None,
+    ) -> None:
+        """Note that a round is over; `weights` copies those to go on with: None, the replica's."""
         ended = Ended(number, self.clock(), loss, norm)
         trained.rounds.append(ended)
         if self.keep and (number + 1) % self.keep == 0:
-            trained.copies[number + 1] = weights.clone()
+            trained.copies[number + 1] = weights() if weights else self.replica.weights
         if self.told is not None:
             self.told(ended)

@@ -13,7 +13,7 @@ from executor.strategies.backup_workers import mean_in_order
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.compute import norm_of
 from executor.strategies.replays.log import Applied, Batches, Event
-from executor.strategies.replica import FlatOptimizer, Replica, clipped
+from executor.strategies.replica import FlatOptimizer, Replica, clip
 from executor.strategies.shares import Share, shares
 from executor.training.optimizer import OptimizerConfig
 from parsim.errors import ParsimError
@@ -87,7 +87,7 @@ class _Senders:
         """The messages of a worker's gradient, one for each part."""
         gradient = self.run.gradient(weights, worker, number)
         if isinstance(self.strategy, AsynchronousServer):
-            gradient = clipped(gradient, self.run.config.clip, norm_of(gradient))
+            gradient = clip(gradient, self.run.config.clip, norm_of(gradient))
         compressor = self.compressors.setdefault(worker, Compressor(self.strategy))
         return [compressor.pack(place, gradient[part]) for place, part in enumerate(parts)]
 
@@ -166,7 +166,7 @@ def replay_peers(run: Replay, logs: Sequence[Sequence[Event]]) -> list[Tensor]:
         ReplayError: two peers disagree on the order of their averages.
     """
     start = run.replica.weights
-    optimizers = [FlatOptimizer(start, run.config) for _ in logs]
+    optimizers = [FlatOptimizer(start.clone(), run.config) for _ in logs]
     copies: dict[int, Tensor] = {}
     at = [0] * len(logs)
 
@@ -178,9 +178,9 @@ def replay_peers(run: Replay, logs: Sequence[Sequence[Event]]) -> list[Tensor]:
             partners = [event.initiator, event.peer]
             if any(not _same(logs[other], at[other], event) for other in partners):
                 return False
-            mean = (optimizers[partners[0]].weights + optimizers[partners[1]].weights) / 2
+            mean = (optimizers[partners[0]].flat + optimizers[partners[1]].flat) / 2
             for other in partners:
-                optimizers[other].set(mean)
+                optimizers[other].flat.copy_(mean)
         elif event.kind == "copy":
             copies[worker] = optimizers[worker].weights
         else:

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from executor.measure.steps import known
 from executor.measure.tolerance import judge
-from executor.strategies.compute import gradient_of, mean_of_all, weight
+from executor.strategies.compute import average, gradient_of, weight
 from executor.strategies.replays.log import Work
 from executor.strategies.single_process import Copies
 from parsim.plan.strategies import SingleProcess
@@ -30,8 +30,8 @@ def verify(work: Work, seed: int) -> dict[str, Any] | None:
     else:
         loss, gradient = gradient_of(work, 0)
         share = weight(plan, dist.get_rank())
-        mean = mean_of_all(share * gradient)
-        loss = float(mean_of_all(torch.tensor([share * loss], dtype=torch.float64)))
+        mean = average(share * gradient)
+        loss = float(average(torch.tensor([share * loss], dtype=torch.float64)))
     if dist.get_rank() != 0:
         return None
     parts = [work.batches(worker, 0) for worker in range(plan.dp)]

@@ -9,7 +9,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.collective.choice import forced_time
 from parsim.cost.collective.collectives import collective_time, waiting_time
 from parsim.cost.collective.group_bandwidth import Groups
-from parsim.cost.collective.measured_curve import Algorithm, CollectiveKind
+from parsim.cost.collective.kinds import Algorithm, CollectiveKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,10 +9,8 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index
 from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import Groups
-from parsim.cost.collective.measured_curve import (
-    CollectiveKind,
-    measured,
-)
+from parsim.cost.collective.kinds import CollectiveKind
+from parsim.cost.collective.measured_curve import measured
 
 SPREAD = {
     "measured": (0.57, 0.36, 0.12, 0.04),

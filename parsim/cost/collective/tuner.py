@@ -16,16 +16,11 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cluster.hardware import System
+from parsim.cost.collective.constants import CONSTANTS, Constants
 from parsim.cost.collective.group_bandwidth import Groups
-from parsim.cost.collective.measured_curve import (
-    CONSTANTS,
-    Algorithm,
-    CollectiveKind,
-    Constants,
-    bandwidths,
-    measured,
-    modelled,
-)
+from parsim.cost.collective.kinds import Algorithm, CollectiveKind
+from parsim.cost.collective.measured_curve import measured
+from parsim.cost.collective.modelled import bandwidths, modelled
 from parsim.cost.collective.nccl import Protocol, table
 
 MOST = (100.0 * 2.0**30, 2.0**20)

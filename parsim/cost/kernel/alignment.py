@@ -48,7 +48,7 @@ def aligned_share(device: Device, sides: Sequence[Num], value: float) -> Array:
     Leaves out: which operand it is (0.55 to 0.67 on A100), CPUs, values of more than 2 bytes.
     """
     if device.gemm_unaligned == device.gemm_odd == 1.0 or value > WIDEST:
-        return np.asarray(1.0)
+        return np.ones(np.shape(sides[0]))
     size = aligned_bytes(sides, value)
     share = np.where(size >= 4.0, device.gemm_unaligned, device.gemm_odd)
     return np.where(size >= LOAD, 1.0, share)

@@ -20,11 +20,14 @@ from parsim.cost.kernel.gemm import Products, body_time
 from parsim.cost.kernel.residuals import measured_factor
 
 Layout = Literal["tn", "nn", "nt"]
+Side = Literal["m", "n", "k"]
 
 BENCHMARKS_IN_STEPS: bool = False
 """Whether published residuals of kernels correct kernels in training steps too: they do not, the
 step tables are no better with them (reports/kernels.md)."""
 
+CONTIGUOUS: tuple[Side, ...] = ("n", "k")
+"""Sides along which a product's result and operands lie in memory, where nothing else is said."""
 PUBLISHED = ("bf16", "fp16")
 """Precisions of the published kernels: other ones say nothing about the choices of these."""
 NARROW = ("fp8", "mxfp8", "nvfp4")
@@ -61,7 +64,7 @@ def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everyw
     out_value: int | None = None,
     accumulate: bool = False,
     isolated: bool = False,
-    contiguous: tuple[Num, ...] | None = None,
+    contiguous: tuple[Side, ...] = CONTIGUOUS,
 ) -> Array:
     """Time of a (batched) matrix product.
 
@@ -84,19 +87,18 @@ def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everyw
         out_value: bytes of one element of the result; as `value` if None.
         accumulate: the result is added to what is there.
         isolated: alone in a benchmark; see the head of this file.
-        contiguous: the sides along which operands and result lie in memory; n and k if None.
+        contiguous: names of the sides along which operands and result lie in memory.
 
     Source: tile model fitted to the vidur and SimuMax tables, `reports/kernels.md`: on shapes
     outside the fit 4.9 % median and 13 % at p90 on A100, 4.7 and 15 % on H100, with residuals 4.0
     and 12 % on both. In steps, `gemm_sustained` stands for the clock instead of r and tau.
     Leaves out: the library's choice of kernel, contents of the matrices.
     """
-    share = aligned_share(device, (n, k) if contiguous is None else contiguous, value)
     m, n, k, batch = (np.asarray(x, dtype=np.float64) for x in (m, n, k, batch))
     out = (value if out_value is None else out_value) * (2.0 if accumulate else 1.0)
     moved = (value * (m * k + k * n) + out * m * n) * batch + extra_bytes
-    shape = (m, n, k, batch, share)
-    seconds = _product_time(device, precision, shape, moved, value, isolated)
+    shape = (m, n, k, batch, moved)
+    seconds = _product_time(device, precision, shape, value, isolated, contiguous)
     wide = accumulate and out == 8.0 > 2.0 * value
     if wide:
         seconds = seconds * device.gemm_accumulate_factor
@@ -113,15 +115,17 @@ def _product_time(
     device: Device,
     precision: str,
     shape: tuple[Num, Num, Num, Num, Num],
-    moved: Num,
     value: float,
     isolated: bool,
+    contiguous: tuple[Side, ...],
 ) -> Array:
     """Seconds of products by the tile model, each distinct one priced once."""
-    (m, n, k, batch, aligned, traffic), back, whole = distinct(*shape, moved)
+    (m, n, k, batch, moved), back, whole = distinct(*shape)
+    sides = {"m": m, "n": n, "k": k}
+    aligned = aligned_share(device, [sides[name] for name in contiguous], value)
     share = device.gemm_efficiency * _narrow(device, precision)
     rate = device.peak(precision) * share * (1.0 if isolated else device.gemm_sustained)
-    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic, aligned=aligned)
+    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=moved, aligned=aligned)
     body = body_time(device, rate, products)
     if isolated:
         body = body + (device.gemm_clock_drop - 1.0) * np.maximum(body - device.gemm_boost_time, 0)

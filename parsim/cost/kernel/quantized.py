@@ -19,7 +19,7 @@ import numpy as np
 from parsim.arrays import Array, Num
 from parsim.cluster.hardware import Device
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import gemm_time, memory_time
+from parsim.cost.kernel.kernels import CONTIGUOUS, Side, gemm_time, memory_time
 from parsim.model.layer import Layer
 from parsim.model.model import Model
 from parsim.model.operators import Linear
@@ -42,7 +42,7 @@ def product_time(
     how: Quantization | None,
     sides: Sides,
     extra_bytes: Num = 0.0,
-    contiguous: tuple[Num, ...] | None = None,
+    contiguous: tuple[Side, ...] = CONTIGUOUS,
 ) -> Array:
     """Seconds of one product of a layer, without casts.
 

@@ -30,7 +30,7 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.group_bandwidth import groups
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
@@ -141,12 +141,12 @@ def _gathered(job: Job, table: PlanTable, op: Attention, core: Pair) -> Pair:
 
 def _swapped_sizes(table: PlanTable, op: Attention) -> tuple[Array, ...]:
     """Bytes that a rank has of queries, keys, values and outputs: tokens x heads / tp x width."""
-    one = table.on_rank(op.tokens) / table.tp * table.precision.activation
+    unit = table.on_rank(op.tokens) / table.tp * table.precision.activation
     widths = (
         *(op.heads * op.head_dim, op.kv_heads * op.head_dim),
         *(op.kv_heads * op.output_dim, op.heads * op.output_dim),
     )
-    return tuple(one * width for width in widths)
+    return tuple(unit * width for width in widths)
 
 
 def _swapped_bytes(table: PlanTable, op: Attention) -> Array:

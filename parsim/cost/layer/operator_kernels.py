@@ -13,7 +13,7 @@ import numpy as np
 
 from parsim.arrays import Array, Num
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import memory_excess, memory_time
+from parsim.cost.kernel.kernels import CONTIGUOUS, Side, memory_excess, memory_time
 from parsim.cost.kernel.quantized import Sides, cast_time, product_time, weight_cast_time
 from parsim.cost.layer.attention import attention_core
 from parsim.cost.layer.convolution import convolution_kernels
@@ -120,7 +120,7 @@ class OperatorKernels:
         sides: Sides,
         extra_bytes: Num = 0.0,
         launches: int = 1,
-        contiguous: tuple[Num, ...] | None = None,
+        contiguous: tuple[Side, ...] = CONTIGUOUS,
     ) -> Kernel:
         """A product of backward."""
         return Kernel(
@@ -136,7 +136,7 @@ class OperatorKernels:
         how: Quantization | None,
         sides: Sides,
         extra_bytes: Num = 0.0,
-        contiguous: tuple[Num, ...] | None = None,
+        contiguous: tuple[Side, ...] = CONTIGUOUS,
     ) -> Array:
         on = self.job.device
         return product_time(on, self.table.precision, how, sides, extra_bytes, contiguous)
@@ -152,9 +152,9 @@ class OperatorKernels:
         wide, launches = self.table.common.gradient_precision == "fp32", 1 + op.bias
         if self.job.software.fused_gradient_accumulation:
             extra = (8.0 if wide else 4.0) * n * k
-            return (self._product(how, (k, n, m), extra, launches, (k, n)),)
+            return (self._product(how, (k, n, m), extra, launches, ("m", "n")),)
         moved = (10.0 if wide else 6.0) * n * k
-        gradient = self._product(how, (k, n, m), launches=launches, contiguous=(k, n))
+        gradient = self._product(how, (k, n, m), launches=launches, contiguous=("m", "n"))
         return gradient, self._moved(PassPart.BACKWARD, "accumulate", moved, 1, 0)
 
     def _casts(self, how: Quantization | None, sides: Sides) -> Iterator[Kernels]:

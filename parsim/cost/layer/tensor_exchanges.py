@@ -15,7 +15,7 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.collective.group_bandwidth import Groups, groups
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import crowded_device

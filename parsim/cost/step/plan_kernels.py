@@ -17,13 +17,8 @@ from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.stages import (
-    layer_counts,
-    per_rank,
-    repeated_share,
-    stage_experts,
-    stage_parameters,
-)
+from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
+from parsim.cost.step.stages import layer_counts, repeated_share
 from parsim.cost.step.step import stage_cut
 from parsim.plan import Plan, PlanTable, Recompute
 

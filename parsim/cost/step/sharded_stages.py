@@ -17,14 +17,9 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.parameters import rank_experts, rank_parameters
 from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
-from parsim.cost.step.stages import (
-    ChunkTimes,
-    LayerTable,
-    over_kinds,
-    rank_experts,
-    rank_parameters,
-)
+from parsim.cost.step.stages import ChunkTimes, LayerTable, over_kinds
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -108,10 +103,10 @@ class LayerWire(NamedTuple):
         measured = data.job.system.residuals
         gather = Wire.of(data, data.gather, counts, parameters)
         scatter = Wire.of(data, data.scatter, counts, parameters)
-        one, both = gather.whole, gather.whole + scatter.whole
+        gathered, both = gather.whole, gather.whole + scatter.whole
         slower = measured_factor(measured, "sharded_backward", both)
-        ahead = gather.scaled(measured_factor(measured, "sharded_forward", one))
-        return cls(ahead, gather.scaled(slower), scatter.scaled(slower), one, both)
+        ahead = gather.scaled(measured_factor(measured, "sharded_forward", gathered))
+        return cls(ahead, gather.scaled(slower), scatter.scaled(slower), gathered, both)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

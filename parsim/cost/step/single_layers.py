@@ -8,13 +8,13 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
+from parsim.cost.step.parameters import stage_parameters
 from parsim.cost.step.stages import (
     LayerTable,
     backward_times,
     forward_times,
     layer_counts,
     sent_bytes,
-    stage_parameters,
 )
 from parsim.plan import Plan, PlanTable
 

@@ -17,8 +17,9 @@ from parsim.arrays import Array, Columns, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.composed import composed_kept
-from parsim.cost.layer.kept.activations import border_bytes, kept_bytes, kept_policy, whole_bytes
+from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, whole_bytes
 from parsim.cost.layer.kept.offloaded_modules import offloaded_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost, Pass
 from parsim.cost.order_statistics import expected_maximum
@@ -220,8 +221,15 @@ def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
 
 
 def raced(job: Job, layers: LayerTable, total: Pass) -> Array:
-    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host)."""
-    return smooth_max(total.seconds, _host(job, layers, total), 8.0)
+    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host).
+
+    A host that waits for each kernel before it launches the next takes turns with the device: the
+    sum of both. Source: CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING.
+    """
+    host = _host(job, layers, total)
+    if job.software.blocking_launches:
+        return np.asarray(total.seconds + host)
+    return smooth_max(total.seconds, host, 8.0)
 
 
 def _host(job: Job, layers: LayerTable, total: Pass) -> Array:
@@ -246,53 +254,3 @@ def host_share(job: Job, layers: LayerTable) -> Array:
     """Host seconds of launching a layer's forward over the device's seconds of it, (B,)."""
     first = layers.kinds[0].forward
     return np.asarray(_host(job, layers, first) / np.maximum(first.seconds, 1e-30))
-
-
-def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
-    """Parameters of each stage on one rank, (S, B), its experts' among them.
-
-    With tied embeddings and more than one stage the last stage holds a second copy of the table.
-    """
-    per_kind = np.stack([rank_parameters(layer, table) for layer in model.kinds])
-    rows = over_kinds(counts, per_kind)
-    for stage, outer in ((0, model.before), (-1, model.behind)):
-        for layer in outer:
-            rows[stage] += rank_parameters(layer, table)
-    if model.tied_embeddings and len(counts) > 1:
-        rows[-1] += tied_parameters(model, table)
-    return rows
-
-
-def stage_experts(model: Model, table: PlanTable, counts: Array) -> Array:
-    """Parameters of experts on each stage of one rank, (S, B): part of `stage_parameters`."""
-    per_kind = np.stack([rank_experts(layer, table) for layer in model.kinds])
-    return over_kinds(counts, per_kind)
-
-
-def per_rank(stages: Array, pp: int) -> Array:
-    """Sum stages r, r + pp, ... that one pipeline rank holds: (S, B) -> (p, B)."""
-    return np.asarray(stages.reshape(len(stages) // pp, pp, -1).sum(axis=0))
-
-
-def tied_parameters(model: Model, table: PlanTable) -> Array:
-    """Parameters of the shared vocabulary table on one rank, (B,)."""
-    shared = model.lookup
-    if shared is None:
-        return np.zeros(len(table))
-    return np.asarray(np.ceil(shared.vocab_size / table.tp) * shared.width)
-
-
-def rank_parameters(layer: Layer, table: PlanTable) -> Array:
-    """Parameters of one layer on one rank, (B,)."""
-    shared = np.ceil(layer.split_parameters / table.tp) + layer.repeated_parameters
-    return np.asarray(shared + rank_experts(layer, table))
-
-
-def rank_experts(layer: Layer, table: PlanTable) -> Array:
-    """Parameters of a layer's experts on one rank, (B,): all experts' over ep x etp."""
-    return np.asarray(layer.expert_parameters / table.expert_ranks)
-
-
-def largest_layer_parameters(model: Model, table: PlanTable) -> Array:
-    """Parameters of the largest single layer on one rank, (B,): what FSDP gathers at once."""
-    return np.asarray(np.max([rank_parameters(layer, table) for layer in model.kinds], axis=0))

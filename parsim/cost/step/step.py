@@ -6,22 +6,19 @@ between stages, gradient buckets and the tail of the step; and what each stage k
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags, Ints
-from parsim.cluster.placement import hop_crosses
-from parsim.cost.collective.collectives import collective_time, p2p_time
-from parsim.cost.collective.group_bandwidth import Groups, crossing_share, groups, spine_divisor
+from parsim.arrays import Array, Columns, Ints
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
-from parsim.cost.layer.kept.activations import border_bytes
 from parsim.cost.order_statistics import expected_maximum, later_than_of_node
-from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.hops import hop_times
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
+from parsim.cost.step.pair_sums import tied_time
+from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import Sharded
 from parsim.cost.step.stages import (
     LayerTable,
@@ -29,11 +26,7 @@ from parsim.cost.step.stages import (
     even_cut,
     forward_times,
     layer_counts,
-    per_rank,
     stage_borders,
-    stage_experts,
-    stage_parameters,
-    tied_parameters,
 )
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
@@ -127,10 +120,10 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         exposed_forward=ahead.exposed,
         exposed_backward=behind.exposed,
         recomputed=behind.recomputed,
-        hop=_hop_times(job, table, stage_borders(job.model, stage_cut(job, table))),
+        hop=hop_times(job, table, stage_borders(job.model, stage_cut(job, table))),
         buckets=buckets,
         bucket_time=bucket_time,
-        tied=_tied(job, table),
+        tied=tied_time(job, table),
         norm=data.gradient_norm(by_rank, routed),
         optimizer=data.optimizer(by_rank, routed),
         gather=data.final_gather(
@@ -178,118 +171,6 @@ def _late(length: Array, buckets: Array, bucket_time: Array, speed: Array) -> Ar
     """
     wire = buckets * bucket_time
     return pipelined(length, wire, buckets, speed) - pipelined(length, wire, buckets, 1.0)
-
-
-def _crossing(job: Job, table: PlanTable) -> Flags:
-    """Which hops leave a node, (p, B): rank r to r + 1, and from the last to rank 0."""
-    pp, per_node = int(table.pp[0]), job.system.devices_per_node
-    cases = np.stack([table.stride("pp"), table.world_size], axis=1)
-    distinct, back = np.unique(cases, axis=0, return_inverse=True)
-    rows = [
-        hop_crosses(stride=q, pp=pp, devices_per_node=per_node, world_size=w)
-        for q, w in distinct.tolist()
-    ]
-    crosses = np.array(rows, dtype=bool).reshape(len(distinct), pp - 1).T[:, back.reshape(-1)]
-    return np.concatenate([crosses, crosses.any(axis=0, keepdims=True)])
-
-
-def _spine(job: Job, table: PlanTable) -> Array:
-    """By how much up-links of leaf groups narrow a hop, (B,): all replicas send at once."""
-    system, network = job.system, job.system.network
-    if network is None:
-        return np.ones(len(table))
-    several = table.world_size > network.nodes_per_leaf * system.devices_per_node
-    shared = spine_divisor(system, crossing_share(system, table.stride("pp")))
-    return np.asarray(np.where(several, shared, 1.0))
-
-
-def _hop_times(job: Job, table: PlanTable, borders: Sequence[int]) -> Array:
-    """Message time after each stage; scattered, each rank sends 1/tp and the node gathers it."""
-    pp = int(table.pp[0])
-    hop = np.zeros((len(borders), len(table)))
-    if pp == 1:
-        return hop
-    crosses = _crossing(job, table)
-    distinct = dict.fromkeys(borders[:-1])  # most stages send as much as the others
-    seconds = {values: message_seconds(job, table, values) for values in distinct}
-    for stage, values in enumerate(borders[:-1]):
-        inside, across = seconds[values]
-        hop[stage] = np.where(crosses[stage % pp], across, inside)
-    return hop
-
-
-def message_seconds(job: Job, table: PlanTable, values: int) -> tuple[Array, Array]:
-    """Seconds of a message of so many values a sample: inside a node, and out of it, (B,) each."""
-    sharing, spine = _sharing(job, table), _spine(job, table)
-    inside, across = (
-        p2p_time(job.system, hop_bytes(table, values), crosses=over, sharing=sharing, spine=spine)
-        for over in (False, True)
-    )
-    return inside, across + _regather(job, table, values)
-
-
-def _sharing(job: Job, table: PlanTable) -> Array:
-    """How many ranks of a node send to the next stage at the same time, (B,)."""
-    return np.minimum(table.stride("pp"), job.system.devices_per_node).astype(np.float64)
-
-
-def hop_bytes(table: PlanTable, values: int) -> Array:
-    """Bytes that a rank sends to the next stage of so many values a sample, (B,)."""
-    whole = border_bytes(table, values)
-    if not table.common.scatter_p2p:
-        return whole
-    return whole / np.where(table.sequence_parallel, 1, table.tp)
-
-
-def _regather(job: Job, table: PlanTable, values: int) -> Array:
-    """Seconds in which a node's ranks put scattered messages together again, (B,)."""
-    if not table.common.scatter_p2p:
-        return np.zeros(len(table))
-    tp = groups(job.system, size=table.tp, stride=table.stride("tp"), world=table.world_size)
-    again = collective_time(job.system, "all_gather", border_bytes(table, values), tp)
-    return np.where(table.sequence_parallel, 0.0, again)
-
-
-def _tied(job: Job, table: PlanTable) -> Array:
-    """All-reduce of the shared table's gradient between first and last stage, (B,)."""
-    if not job.model.tied_embeddings or int(table.pp[0]) == 1:
-        return np.zeros(len(table))
-    return tied_seconds(job, table, _crossing(job, table)[-1])
-
-
-def tied_seconds(job: Job, table: PlanTable, wrap: Flags) -> Array:
-    """All-reduce of a shared table between two stages, with `wrap` on two nodes, (B,)."""
-    return _pair_seconds(job, table, wrap, tied_parameters(job.model, table))
-
-
-def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
-    """All-reduces between ranks r and pp - 1 - r, which hold copies of the same stages, (p, B).
-
-    Of what their own replicas have reduced: under ZeRO each rank has its share.
-
-    Source: Chimera (arXiv 2107.06925), section 3.2. Leaves out: that it may begin before the last
-    action of the rank.
-    """
-    pp, crosses = len(by_rank), _crossing(job, table)
-    rows = []
-    for rank in range(pp):
-        low, high = sorted((rank, pp - 1 - rank))
-        between = np.asarray(crosses[low:high].any(axis=0))
-        rows.append(_pair_seconds(job, table, between, by_rank[rank] / table.shards))
-    return np.stack(rows)
-
-
-def _pair_seconds(job: Job, table: PlanTable, wrap: Flags, parameters: Array) -> Array:
-    """All-reduce of gradients between two pipeline ranks, with `wrap` on two nodes, (B,)."""
-    pair = Groups(
-        size=np.full(len(table), 2.0),
-        per_node=np.where(wrap, 1.0, 2.0),
-        nodes=np.where(wrap, 2.0, 1.0),
-        sharing=_sharing(job, table),
-        leaves=np.zeros(len(table), dtype=bool),
-    )
-    size = parameters * reduced_bytes(table)
-    return collective_time(job.system, "all_reduce", size, pair)
 
 
 def straggler(job: Job, table: PlanTable) -> Array:

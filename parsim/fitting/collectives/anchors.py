@@ -2,7 +2,7 @@
 
 `data/network/anchors.csv` has one a row: busbw of a collective of whole groups, GB/s as nccl-tests
 prints it. The prediction takes no measured curve of the system, only its catalog entry and the
-constants of `parsim/cost/collective/measured_curve.py` and `parsim/cost/collective/tuner.py`.
+constants of `parsim/cost/collective/constants.py` and `parsim/cost/collective/tuner.py`.
 `data/network/unpredicted.csv` has those whose links nobody stated, and `data/network/curves.csv`
 whole curves in the schema of `data/collectives` that `make fit-collectives` does not see.
 """
@@ -20,7 +20,7 @@ from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.choice import choose
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.collective.measured_curve import Algorithm, CollectiveKind, wire_share
+from parsim.cost.collective.kinds import Algorithm, CollectiveKind, wire_share
 from parsim.validation.collective.measured_collective import CALL_OF_TORCH
 
 WITHIN = 0.1

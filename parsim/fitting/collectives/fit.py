@@ -4,7 +4,7 @@ Minimises the Huber loss of ln(predicted / measured) (each curve weighs as the r
 sizes below 1 MiB count 0.3) plus log-normal priors, by damped Gauss-Newton with numeric
 derivatives. Flagged rows (see the table's column) are left out of every fit.
 
-The constants of `parsim/cost/collective/measured_curve.py` are fitted to all curves, and once more
+The constants of `parsim/cost/collective/constants.py` are fitted to all curves, and once more
 without each curve, which tells the error on a system that nobody measured. A catalog curve is
 fitted to the points of its group, with the constants' figures as prior; its error is told for every
 second size, fitted to the others. Nothing here runs when parsim predicts.
@@ -14,97 +14,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
-from parsim.arrays import Array, Flags
-from parsim.cluster.hardware import System
-from parsim.cost.collective.group_bandwidth import Groups, inter_bandwidth
-from parsim.cost.collective.measured_curve import (
-    CollectiveKind,
-    Constants,
-    Shape,
-    bandwidths,
-    generation,
-    modelled,
-)
+from parsim.arrays import Array
+from parsim.cost.collective.constants import Constants, generation
+from parsim.cost.collective.modelled import Shape, bandwidths, modelled
+from parsim.fitting.collectives.points import Points
 from parsim.validation.collective.measured_collective import (
     CALL_OF_TORCH,
-    MeasuredCollective,
-    parse_collective,
-    read_collectives,
 )
-from parsim.validation.tables import RowSkipped
 
 Log = Callable[[Array], Array]
-
 HUBER = 0.05
 """Errors beyond 5 % count linearly: NCCL's protocol dips must not steer the constants."""
+
 PRIOR = 0.02
-SMALL = 0.3
-LEAST_POINTS = 5
-"""Curves with fewer points take part in the fit but are not left out by themselves."""
-MIB = 2.0**20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Points:
-    """One measured curve: a collective on a group, at several sizes."""
-
-    name: str
-    system: System
-    where: Groups
-    kind: CollectiveKind
-    algorithm: str
-    place: str
-    size: Array
-    seconds: Array
-    overhead: float
-
-    def only(self, chosen: Flags) -> Points:
-        """Some of its sizes."""
-        return replace(self, size=self.size[chosen], seconds=self.seconds[chosen])
-
-    def weights(self) -> Array:
-        """How much each point counts in a fit over curves."""
-        return np.asarray(np.where(self.size >= MIB, 1.0, SMALL) / np.sqrt(len(self.size)))
-
-
-def load_points(paths: Sequence[Path]) -> list[Points]:
-    """Unflagged collectives of the tables, by curve: one source, group, kind and algorithm."""
-    curves: dict[tuple[object, ...], list[MeasuredCollective]] = {}
-    for path in paths:
-        for row in read_collectives(path):
-            try:
-                timed = parse_collective(row)
-            except RowSkipped:
-                continue
-            if not timed.flag and timed.kind != "send_recv":
-                shaped = timed.system.id, timed.kind, timed.algorithm, *_group(timed.where)
-                curves.setdefault((row["source"], row["tool"], *shaped), []).append(timed)
-    return [_points(str(key[1]), rows) for key, rows in curves.items()]
-
-
-def _group(where: Groups) -> tuple[int, int]:
-    return int(where.size[0]), int(where.nodes[0])
-
-
-def _points(tool: str, rows: Sequence[MeasuredCollective]) -> Points:
-    first = rows[0]
-    ranks, nodes = _group(first.where)
-    name = f"{first.system.id} {first.kind} {ranks} on {nodes} {first.algorithm}".strip()
-    return Points(
-        name=f"{name}, {tool.split()[0]}",
-        system=replace(first.system, curves=()),
-        where=first.where,
-        kind=first.kind,  # type: ignore[arg-type]
-        algorithm=first.algorithm,
-        place=first.place,
-        size=np.array([row.size for row in rows]),
-        seconds=np.array([row.seconds for row in rows]),
-        overhead=first.overhead,
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +44,7 @@ class Fitted:
         """The modelled shape of a curve's group, with the algorithm that its rows forced."""
         share = self.ring.get(generation(curve.system), curve.system.intra.efficiency)
         system = replace(curve.system, intra=replace(curve.system.intra, efficiency=share))
-        if system.network is not None and curve.place == "across nodes":
+        if system.network is not None and curve.scope == "across nodes":
             system = replace(system, network=replace(system.network, efficiency=NETWORK))
         shape = modelled(system, curve.kind, curve.where, self.constants)
         if curve.algorithm in ("ring", "nvls"):
@@ -149,12 +74,15 @@ START = Fitted(
     torch=24e-6,
 )
 """Priors: NCCL uses 0.80 (Ampere, Blackwell), 0.82 (Hopper) of a link; NVLS 273 GB/s on H100."""
+
 RATES = 0.03
 TIMES = 0.5
 KNOWN, UNKNOWN = 0.05, 0.5
 """How far a curve's bandwidth may be from the model's: inside a node, and where a network joins."""
+
 NETWORK = 0.96
 """Share of its interfaces that a group reaches, for a network that nobody measured."""
+
 SPREADS = {"call": TIMES, "torch": TIMES, "ring": RATES, "nvls": 0.1, "ramp": TIMES, "idle": TIMES}
 GENERATIONS = {
     "ring": ("ampere", "hopper", "blackwell"),
@@ -260,75 +188,3 @@ def _slopes(errors: Log, at: Array, log_errors: Array) -> Array:
     return np.stack(
         [(errors(at + nudge) - log_errors) / width for nudge in width * np.eye(len(at))], axis=1
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scores:
-    """ln(predicted / measured) per curve: constants fitted without it, and its own unseen sizes.
-
-    `unseen` holds sizes and errors, none where a curve has too few points.
-    """
-
-    fitted: Fitted
-    left_out: tuple[Array, ...]
-    unseen: tuple[tuple[Array, Array], ...]
-
-
-def score(curves: Sequence[Points]) -> Scores:
-    """Fit everything, and each curve once more from the others and from half of itself."""
-    fitted = fit_constants(curves)
-    left_out, unseen = [], []
-    for curve in curves:
-        others = [other for other in curves if other is not curve]
-        alone = len(curve.size) < LEAST_POINTS
-        left_out.append((fitted if alone else fit_constants(others)).errors(curve))
-        unseen.append((np.zeros(0), np.zeros(0)) if alone else _unseen(curve, fitted))
-    return Scores(fitted=fitted, left_out=tuple(left_out), unseen=tuple(unseen))
-
-
-def _unseen(curve: Points, fitted: Fitted) -> tuple[Array, Array]:
-    """Sizes and errors of every second point by a fit to the others, both ways."""
-    even = np.arange(len(curve.size)) % 2 == 0
-    sizes, errors = [], []
-    for chosen in (even, ~even):
-        test = curve.only(~chosen)
-        shape = fit_curve([curve.only(chosen)], fitted)
-        predicted = shape.seconds(test.size) + bool(curve.overhead) * fitted.torch
-        sizes.append(test.size)
-        errors.append(np.log(predicted / test.seconds))
-    return np.concatenate(sizes), np.concatenate(errors)
-
-
-def catalog_curves(curves: Sequence[Points], fitted: Fitted) -> dict[str, list[str]]:
-    """Lines for `curves:` in the catalog, by system: groups of enough points, sources together."""
-    pooled: dict[tuple[object, ...], list[Points]] = {}
-    for curve in curves:
-        if not curve.algorithm and len(curve.size) >= LEAST_POINTS:
-            pooled.setdefault((curve.system.id, curve.kind, *_group(curve.where)), []).append(curve)
-    lines: dict[str, list[str]] = {}
-    for (system, kind, ranks, nodes), parts in pooled.items():
-        lines.setdefault(str(system), []).extend(
-            _curve_lines(fit_curve(parts, fitted), parts, str(kind), (ranks, nodes))
-        )
-    return lines
-
-
-def _curve_lines(
-    shape: Shape, parts: Sequence[Points], kind: str, group: tuple[object, object]
-) -> list[str]:
-    sizes = np.concatenate([curve.size for curve in parts])
-    system, where = parts[0].system, parts[0].where
-    rates = f"link: {system.intra.bandwidth / 1e9:.4g}GB/s"
-    if where.nodes[0] > 1 and system.network is not None:
-        out = float(inter_bandwidth(system, where)[0]) / system.network.efficiency
-        rates += f", node_bandwidth: {out / 1e9:.4g}GB/s"
-    tools = sorted({"torch" if curve.overhead else "nccl-tests or profiler" for curve in parts})
-    return [
-        f"      - {{collective: {kind}, ranks: {group[0]}, nodes: {group[1]}, "
-        f"latency: {shape.latency[0] * 1e6:.3g}us,",
-        f"         bandwidth: {shape.bandwidth[0] / 1e9:.4g}GB/s, "
-        f"ramp: {shape.ramp[0] * 1e6:.3g}us, {rates},",
-        f"         least: {sizes.min() / 1024:.6g}KiB, most: {sizes.max() / MIB:.6g}MiB,",
-        f'         source: "make fit-collectives: {len(sizes)} public points of '
-        f'{", ".join(tools)}"}}',
-    ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from parsim.errors import PlanError
 from parsim.fitting.constants.families import Family
-from parsim.plan.rules import check_plan
+from parsim.plan.rules.violation import check_plan
 from parsim.validation.fitted_rows import Source, source_rows
 from parsim.validation.step.case import Case, build_case
 from parsim.validation.step.known_models import is_mixture

@@ -26,8 +26,9 @@ from parsim.cost.order_statistics import later_than_of_node
 from parsim.fitting.constants.families import families
 from parsim.fitting.constants.source_cases import load_source
 from parsim.plan import Plan
-from parsim.sim.lateness.monte_carlo import Study, ranks_of
+from parsim.sim.lateness.monte_carlo import ranks_of
 from parsim.sim.lateness.pipelines import priced_plan
+from parsim.sim.lateness.study import Study
 from parsim.validation.step.case import Case
 
 TABLE = "megatron_sc21_table1_weak_scaling"

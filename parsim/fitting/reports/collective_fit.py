@@ -10,15 +10,10 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.collective.spread import SPREAD, size_class
-from parsim.fitting.collectives.fit import (
-    GENERATIONS,
-    LEAST_POINTS,
-    Points,
-    Scores,
-    catalog_curves,
-    load_points,
-    score,
-)
+from parsim.fitting.collectives.catalog_curves import catalog_curves
+from parsim.fitting.collectives.fit import GENERATIONS
+from parsim.fitting.collectives.points import LEAST_POINTS, Points, load_points
+from parsim.fitting.collectives.scores import Scores, score
 from parsim.sim.confidence.interval import Z80
 from parsim.validation.collective.validate import CLASSES, LARGE
 from parsim.validation.tables import shipped_tables
@@ -59,7 +54,7 @@ def _lines(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
     yield ""
     yield METHOD.format(least=LEAST_POINTS)
     yield ""
-    yield from _by_place(curves, scores)
+    yield from _by_scope(curves, scores)
     yield ""
     yield "Each curve, sizes of 1 MiB and more:"
     yield ""
@@ -117,10 +112,10 @@ def _told(errors: Array) -> str:
 
 
 def _gathered(
-    curves: Sequence[Points], scores: Scores, place: str
+    curves: Sequence[Points], scores: Scores, scope: str
 ) -> dict[str, tuple[Array, Array]]:
-    """Sizes and errors of all curves of a place, per way of predicting."""
-    here = [i for i, curve in enumerate(curves) if curve.place == place]
+    """Sizes and errors of all curves of a scope, per way of predicting."""
+    here = [i for i, curve in enumerate(curves) if curve.scope == scope]
     unseen = [scores.unseen[i] for i in here]
     return {
         "uncalibrated": (
@@ -134,20 +129,20 @@ def _gathered(
     }
 
 
-def places(curves: Sequence[Points]) -> list[str]:
+def scopes(curves: Sequence[Points]) -> list[str]:
     """NVLink domain, across nodes, PCIe, as far as there are curves."""
-    return list(dict.fromkeys(curve.place for curve in curves))
+    return list(dict.fromkeys(curve.scope for curve in curves))
 
 
-def _by_place(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
+def _by_scope(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
     yield "| where | | " + " | ".join((*CLASSES, LARGE)) + " | points |"
     yield "|---|---|" + "--:|" * (len(CLASSES) + 2)
-    for place in places(curves):
-        for mode, (sizes, errors) in _gathered(curves, scores, place).items():
+    for scope in scopes(curves):
+        for mode, (sizes, errors) in _gathered(curves, scores, scope).items():
             kind = size_class(sizes)
             cells = [_told(errors[kind == k]) for k in range(len(CLASSES))]
             cells.append(f"**{_told(errors[kind >= 2])}**")
-            yield f"| {place} | {mode} | {' | '.join(cells)} | {len(errors)} |"
+            yield f"| {scope} | {mode} | {' | '.join(cells)} | {len(errors)} |"
 
 
 def _by_curve(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
@@ -167,7 +162,7 @@ def _spreads(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
     yield ""
     yield "| rests on | " + " | ".join(CLASSES) + " |"
     yield "|---|" + "--:|" * len(CLASSES)
-    parts = [_gathered(curves, scores, place) for place in places(curves)]
+    parts = [_gathered(curves, scores, scope) for scope in scopes(curves)]
     calibrated = [part["calibrated"] for part in parts]
     table = {
         "measured": (
@@ -175,8 +170,8 @@ def _spreads(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
             np.concatenate([b for _, b in calibrated]),
         )
     }
-    for place, name in (("NVLink domain", "node"), ("across nodes", "across")):
-        table[name] = _gathered(curves, scores, place)["uncalibrated"]
+    for scope, name in (("NVLink domain", "node"), ("across nodes", "across")):
+        table[name] = _gathered(curves, scores, scope)["uncalibrated"]
     words = {"measured": "a measured curve", "node": "links in a node", "across": "a network"}
     for name, (sizes, errors) in table.items():
         cells = []

@@ -18,8 +18,9 @@ from parsim.fitting.intervals.levels import Novelty
 from parsim.fitting.reports.evidence import evidence_text
 from parsim.planner import search
 from parsim.planner.result import SearchResult
-from parsim.report.accuracy.accuracy import interval_table, summary_lines
+from parsim.report.accuracy.accuracy import summary_lines
 from parsim.report.accuracy.files import write_accuracy
+from parsim.report.accuracy.intervals import interval_table
 from parsim.report.blocks import fill_pages
 from parsim.report.picture.gantt import draw_timeline
 from parsim.report.text.answer import WIDTH, answer_view

@@ -42,9 +42,9 @@ class Ratio:
     measured: float
     predicted: tuple[float, ...]
 
-    def error(self, place: int) -> float:
+    def error(self, index: int) -> float:
         """(predicted - measured) / measured with one value of the grid."""
-        return self.predicted[place] / self.measured - 1.0
+        return self.predicted[index] / self.measured - 1.0
 
 
 def ratios() -> list[Ratio]:
@@ -78,14 +78,14 @@ def _ratio(key: tuple[str, str, str], both: dict[int, tuple[float, float, float]
     model, device, precision = key
     (alone, none_1, some_1), (eight, none_8, some_8) = both[1], both[8]
     shares = GRID / GRID[-1]
-    one, many = none_1 + shares * (some_1 - none_1), none_8 + shares * (some_8 - none_8)
+    first, many = none_1 + shares * (some_1 - none_1), none_8 + shares * (some_8 - none_8)
     return Ratio(
         model=model,
         device=device,
         compute="fp16" if precision.startswith("fp16") else "default",
         # eight devices do eight times the samples in a step
         measured=8.0 * alone / eight,
-        predicted=tuple((8.0 * one / many).tolist()),
+        predicted=tuple((8.0 * first / many).tolist()),
     )
 
 
@@ -119,10 +119,10 @@ def page() -> str:
         (
             model,
             "AMP" if compute == "fp16" else "fp32, tf32",
-            f"{GRID[place]:.3f}",
+            f"{GRID[index]:.3f}",
             ", ".join(percent(error, signed=True) for error in of),
         )
-        for model, compute, place, of in folds
+        for model, compute, index, of in folds
     )
     lines = [
         "# Scaling from one device to eight, with each model left out of the fit",

@@ -1,4 +1,4 @@
-"""Operations on images: convolution, normalisation, activation, pooling, joins.
+"""Operations on images: convolution, normalisation, pooling, and what changes rows and columns.
 
 Traffic of a pass is in values moved for each value of its input or output: what its kernels must
 read and write in eager PyTorch, whose kernels are one for each operation.
@@ -10,7 +10,6 @@ reaches 0.7 to 0.8 of the memory's bandwidth by them).
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
 from typing import ClassVar
 
 from parsim.errors import ModelError
@@ -108,35 +107,10 @@ class InstanceNorm2d(BatchNorm2d):
     affine: bool = False
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """As a batch's."""
+        """3 values forward and 5 backward for each value, as in a batch's."""
         channels, *_ = image_of(at.output, "instance_norm")
         parameters = 2 * channels * self.affine
         return (moving("instancenorm", at.size_out, 3, 5, kept=at.kept, parameters=parameters),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Relu(Operation):
-    """max(x, 0), or with a `slope` below 0: reads and writes; backward reads 2, writes 1.
-
-    In place it overwrites its input, and keeps its output either way (LeakyReLU out of place its
-    input, which is as large).
-    """
-
-    in_place: bool = True
-    slope: float = 0.0
-
-    keeps: ClassVar[tuple[Kept, ...]] = ("output",)
-
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """2 values forward, 3 backward."""
-        return (moving("relu", at.size_out, 2, 3, kept=at.kept),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sigmoid(Relu):
-    """1 / (1 + exp(-x)); keeps its output."""
-
-    in_place: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -194,75 +168,6 @@ class AdaptiveAvgPool2d(Operation):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Add(Operation):
-    """Elementwise sum: reads both, writes one; its gradient is the output's, handed on."""
-
-    arity: ClassVar[int | None] = None
-
-    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """That of all inputs."""
-        if len(set(inputs)) != 1:
-            raise ModelError(f"tensors of one shape can be added, got {_listed(inputs)}")
-        return inputs[0]
-
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """One more read than inputs."""
-        return (
-            moving("add", at.size_out, len(at.inputs) + 1, 0, launches=(len(at.inputs) - 1, 0)),
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scale(Operation):
-    """An image times one factor for each channel, as squeeze-and-excitation has it; keeps both."""
-
-    arity: ClassVar[int | None] = 2
-    keeps: ClassVar[tuple[Kept, ...]] = ("input",)
-
-    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """The image's."""
-        channels, *_ = image_of(inputs[0], "scale")
-        if inputs[1] != (channels, 1, 1):
-            raise ModelError(f"scale needs ({channels}, 1, 1) factors, got {inputs[1]}")
-        return inputs[0]
-
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """Reads, writes; backward reads x and dy, writes dx, and the factors' sum reads both."""
-        return (moving("scale", at.size_out, 2, 6, kept=at.kept, launches=(1, 3)),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Concat(Operation):
-    """Tensors side by side along their channels, or along the last dimension of texts."""
-
-    arity: ClassVar[int | None] = None
-
-    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """All channels together."""
-        axis = _joined_axis(inputs[0])
-        rest = {(*shape[:axis], *shape[axis + 1 :]) for shape in inputs}
-        if len(rest) != 1 or len({len(shape) for shape in inputs}) != 1:
-            raise ModelError(f"tensors differ in more than their channels: {_listed(inputs)}")
-        total = sum(shape[axis] for shape in inputs)
-        return (*inputs[0][:axis], total, *inputs[0][axis + 1 :])
-
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """In and out; backward its parts are views, which the next operation copies."""
-        return (moving("concat", at.size_out, 2, 2),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flatten(Operation):
-    """All values of a sample in one row; nothing moves."""
-
-    view: ClassVar[bool] = True
-
-    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """One dimension."""
-        return (prod(inputs[0]),)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Crop(Operation):
     """The image shifted by a row and a column; a view (factorised reduction has one)."""
 
@@ -310,19 +215,6 @@ class Pad(Operation):
         return (through("pad", at),)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dropout(Operation):
-    """Some values, or with `channels` whole images of a channel, become zero; keeps a mask."""
-
-    p: float = 0.5
-    channels: bool = False
-
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """Reads and writes, and a byte of mask for each value, or for each channel."""
-        mask = at.output[0] / at.size_out if self.channels else 1.0
-        return (moving("dropout", at.size_out, 2, 2, mask=mask),)
-
-
 def _slid(
     image: list[int], kernel: Pair, stride: Pair, padding: Pair, *, ceil: bool = False
 ) -> tuple[int, int]:
@@ -337,11 +229,3 @@ def _slid(
             count -= 1  # the last window must begin inside the image
         sizes.append(count + 1)
     return sizes[0], sizes[1]
-
-
-def _joined_axis(shape: Shape) -> int:
-    return len(shape) - 1 if len(shape) < 3 else 0
-
-
-def _listed(shapes: tuple[Shape, ...]) -> str:
-    return ", ".join("x".join(map(str, shape)) for shape in shapes)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from math import prod
 
-from parsim.model.graph.images import Relu
 from parsim.model.graph.operation import Operation
+from parsim.model.graph.pointwise import Relu
 from parsim.model.graph.record import INPUT, Graph
 
 

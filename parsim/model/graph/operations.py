@@ -6,24 +6,18 @@ from collections.abc import Mapping
 
 from parsim.model.graph.images import (
     AdaptiveAvgPool2d,
-    Add,
     AvgPool2d,
     BatchNorm2d,
-    Concat,
     Conv2d,
     Crop,
-    Dropout,
-    Flatten,
     InstanceNorm2d,
     MaxPool2d,
     Pad,
-    Relu,
-    Scale,
-    Sigmoid,
     Upsample,
 )
+from parsim.model.graph.joins import Add, Concat, Flatten, Scale
 from parsim.model.graph.operation import Operation
-from parsim.model.graph.pointwise import Multiply, Pointwise
+from parsim.model.graph.pointwise import Dropout, Multiply, Pointwise, Relu, Sigmoid
 from parsim.model.graph.texts import (
     AdditiveAttention,
     CrossEntropy,

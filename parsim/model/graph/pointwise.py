@@ -1,4 +1,4 @@
-"""Functions of each value of a tensor, and products of two tensors.
+"""Functions of each value of a tensor: activations, dropout, and products of two tensors.
 
 Traffic as in `parsim/model/graph/images.py`: values that eager kernels must read and write.
 """
@@ -61,3 +61,41 @@ class Multiply(Operation):
     def operators(self, at: Setting) -> tuple[Operator, ...]:
         """Reads both and writes one; either gradient reads two and writes one."""
         return (moving("multiply", at.size_out, 3, 6, kept=at.kept, launches=(1, 2)),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Relu(Operation):
+    """max(x, 0), or with a `slope` below 0: reads and writes; backward reads 2, writes 1.
+
+    In place it overwrites its input, and keeps its output either way (LeakyReLU out of place its
+    input, which is as large).
+    """
+
+    in_place: bool = True
+    slope: float = 0.0
+
+    keeps: ClassVar[tuple[Kept, ...]] = ("output",)
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """2 values forward, 3 backward."""
+        return (moving("relu", at.size_out, 2, 3, kept=at.kept),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sigmoid(Relu):
+    """1 / (1 + exp(-x)); keeps its output."""
+
+    in_place: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dropout(Operation):
+    """Some values, or with `channels` whole images of a channel, become zero; keeps a mask."""
+
+    p: float = 0.5
+    channels: bool = False
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """Reads and writes, and a byte of mask for each value, or for each channel."""
+        mask = at.output[0] / at.size_out if self.channels else 1.0
+        return (moving("dropout", at.size_out, 2, 2, mask=mask),)

@@ -59,7 +59,7 @@ class LayerNorm(Operation):
     keeps: ClassVar[tuple[Kept, ...]] = ("input",)
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """As a transformer's."""
+        """A matrix product with the sides of a transformer's."""
         parameters = at.output[-1] * (1 + self.bias)
         return (
             moving(
@@ -193,7 +193,7 @@ class AdditiveAttention(Operation):
     arity: ClassVar[int | None] = 3
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """As many rows as queries, as wide as values."""
+        """A row for each query, as wide as a value."""
         if any(len(shape) != TEXT for shape in inputs) or inputs[0][-1] != inputs[1][-1]:
             raise ModelError(f"attention needs queries and keys of one width, got {inputs}")
         return inputs[0][0], inputs[2][-1]
@@ -250,7 +250,7 @@ class Measured(Operation):
     arity: ClassVar[int | None] = None
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """As measured."""
+        """The measured seconds, in one operator."""
         return self.output
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:

@@ -22,7 +22,7 @@ from parsim.cluster.placement import hop_crosses
 from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
-from parsim.plan.rules import FOLDED
+from parsim.plan.schedule_names import FOLDED
 from parsim.planner.bounds.cases import Cases
 from parsim.schedule import build_schedule
 
@@ -32,24 +32,24 @@ class Parts(Columns):
     """R stages and Q ranks that stand for those of C plans.
 
     `counts` (R, K, C) are a stage's layers of each kind, `every` (R, C) how many such stages there
-    are; `held` and `ahead` (Q, R, C) how many such
+    are; `on_rank` and `ahead` (Q, R, C) how many such
     stages a rank holds, and how many lie before its first one. `rank` (Q, C) are the ranks' numbers
     and `early` the first ranks that hold the same. `looped` says that stage s is on rank s % pp,
-    `own` that a schedule of the user's puts stages anywhere.
+    `by_user` that a schedule of the user's puts stages anywhere.
     """
 
     counts: Array
     every: Array
-    held: Array
+    on_rank: Array
     ahead: Array
     rank: Ints
     early: Ints
     looped: Flags
-    own: bool
+    by_user: bool
 
     @classmethod
     def of(cls, job: Job, table: PlanTable, folded: Flags, known: KnownCuts) -> Parts:
-        """Those of a table; `folded` (C,) are plans whose stages go down the ranks and back up."""
+        """Find a table's stages and ranks; `folded` (C,) plans run down the ranks and back up."""
         cuts = [
             _known_cut(job, _placed(table.plan(row), bool(down_and_up)), known)
             for row, down_and_up in enumerate(folded)
@@ -58,14 +58,14 @@ class Parts(Columns):
         padded = [cut.padded(kinds) for cut in cuts]
         stacked = {
             name: np.stack([getattr(cut, name) for cut in padded], axis=-1)
-            for name in ("counts", "every", "held", "ahead", "rank", "early")
+            for name in ("counts", "every", "on_rank", "ahead", "rank", "early")
         }
-        own = table.common.actions is not None
-        return cls(**stacked, looped=~folded & (not own), own=own)
+        by_user = table.common.actions is not None
+        return cls(**stacked, looped=~folded & (not by_user), by_user=by_user)
 
     def sums(self, stages: Array) -> Array:
         """What a rank's stages have together, of what each of them has: (R, C) to (Q, C)."""
-        return np.asarray(np.einsum("qrc,rc->qc", self.held, stages))
+        return np.asarray(np.einsum("qrc,rc->qc", self.on_rank, stages))
 
     def sums_ahead(self, stages: Array) -> Array:
         """What the stages before a rank's first one have together, (R, C) to (Q, C)."""
@@ -73,7 +73,7 @@ class Parts(Columns):
 
     def least(self, stages: Array) -> Array:
         """The least of a rank's stages, (R, C) to (Q, C)."""
-        return np.asarray(np.where(self.held > 0, stages, np.inf).min(axis=1))
+        return np.asarray(np.where(self.on_rank > 0, stages, np.inf).min(axis=1))
 
 
 def _placed(plan: Plan, folded: bool) -> Plan:
@@ -105,7 +105,7 @@ class _Cut:
 
     counts: Array
     every: Array
-    held: Array
+    on_rank: Array
     ahead: Array
     rank: Ints
     early: Ints
@@ -117,28 +117,28 @@ class _Cut:
         rows, row_of = _kinds_of_stage(counts)
         each = np.eye(len(rows))[row_of]  # (S, R): which stage is of which kind
         first = [int(np.argmax(rank_of == rank)) for rank in range(rank_of.max() + 1)]
-        held = np.stack([each[rank_of == rank].sum(axis=0) for rank in range(len(first))])
+        on_rank = np.stack([each[rank_of == rank].sum(axis=0) for rank in range(len(first))])
         ahead = np.stack([each[:stage].sum(axis=0) for stage in first])
-        chosen = _telling_ranks(held @ rows.sum(axis=1))
-        early = [int(np.argmax((held == held[rank]).all(axis=1))) for rank in chosen]
+        chosen = _telling_ranks(on_rank @ rows.sum(axis=1))
+        early = [int(np.argmax((on_rank == on_rank[rank]).all(axis=1))) for rank in chosen]
         return cls(
             counts=rows,
             every=each.sum(axis=0),
-            held=held[chosen],
+            on_rank=on_rank[chosen],
             ahead=ahead[chosen],
             rank=np.array(chosen),
             early=np.array(early),
         )
 
     def padded(self, kinds: int) -> _Cut:
-        """The same with as many kinds of stage as other cuts have: the new ones stand for none."""
+        """This cut with as many kinds of stage as others have: the new ones stand for none."""
         more = kinds - len(self.counts)
         counts = np.insert(self.counts, [1] * more, self.counts[0], axis=0)
-        every, held, ahead = (
+        every, on_rank, ahead = (
             np.insert(each, [1] * more, 0.0, axis=-1)
-            for each in (self.every, self.held, self.ahead)
+            for each in (self.every, self.on_rank, self.ahead)
         )
-        return replace(self, counts=counts, every=every, held=held, ahead=ahead)
+        return replace(self, counts=counts, every=every, on_rank=on_rank, ahead=ahead)
 
 
 KnownCuts = dict[tuple[object, ...], _Cut]
@@ -201,9 +201,9 @@ class Hops(Columns):
 def _counted_hops(
     job: Job, table: PlanTable, parts: Parts, row: int, stride: int, world: int
 ) -> tuple[Array, Array, Array]:
-    """`_hops` of a row; of a single rank, and of a schedule of the user's own, none."""
+    """Count the messages of a row; a single rank and a schedule of the user's own have none."""
     pp, ranks = int(table.pp[row]), parts.rank[:, row]
-    if pp == 1 or parts.own:
+    if pp == 1 or parts.by_user:
         nothing = np.zeros((2, len(ranks)))
         return nothing, nothing, nothing
     crosses = hop_crosses(

@@ -27,7 +27,7 @@ from parsim.arrays import Array, Flags, Index, Ints, Num
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanTable
-from parsim.plan.rules import FOLDED, V_SHAPED, WHOLE
+from parsim.plan.schedule_names import FOLDED, V_SHAPED, WHOLE
 from parsim.planner.bounds.cases import Cases
 from parsim.planner.bounds.parts import KnownCuts, Parts
 from parsim.planner.bounds.shared import ROUNDING
@@ -75,16 +75,16 @@ class _Kinds(NamedTuple):
 
     @classmethod
     def of(cls, table: PlanTable) -> _Kinds:
-        """Of a table; a schedule of the user's own is of no kind, without a pipeline it is 1F1B."""
-        own, single = table.common.actions is not None, table.pp == 1
+        """Sort a table's plans; a user's schedule is of no kind, without a pipeline it is 1F1B."""
+        by_user, single = table.common.actions is not None, table.pp == 1
         by_name = np.array(
             [
                 (name in WHOLE, name == "naive", name in FOLDED, name in V_SHAPED)
                 for name in table.schedules
             ]
         )
-        whole, naive, folded, either = by_name[table.schedule].T & (not own)
-        return cls(whole | single, naive & ~single, folded & ~single, either | own)
+        whole, naive, folded, either = by_name[table.schedule].T & (not by_user)
+        return cls(whole | single, naive & ~single, folded & ~single, either | by_user)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,9 +211,9 @@ class _Chunk:
             rows = np.flatnonzero((table.schedule == table.schedules.index(name)) & (table.pp > 1))
             if len(rows):
                 kept[:, rows] = self._chunked(name, rows)
-        held = np.maximum(tail.gradients * tail.bucketed + kept, tail.gradients)
+        filled = np.maximum(tail.gradients * tail.bucketed + kept, tail.gradients)
         more = work.moment + (flying - 1) * work.scores
-        return np.asarray((tail.fixed + held + more).max(axis=0) * (1.0 - ROUNDING))
+        return np.asarray((tail.fixed + filled + more).max(axis=0) * (1.0 - ROUNDING))
 
     def _chunked(self, name: str, rows: Index) -> Array:
         """Bytes that plans with a schedule of several chunks keep in flight, (Q, rows)."""
@@ -232,9 +232,9 @@ class _Chunk:
 
     def _warm_ups(self) -> tuple[Flags, Flags]:
         """Plans that warm up as 1F1B does, and those that hold every micro-batch."""
-        table, own = self.table, self.table.common.actions is not None
+        table, by_user = self.table, self.table.common.actions is not None
         by_name = np.array([(name in WARM, name in HOLD_ALL) for name in table.schedules])
-        warm, every = by_name[table.schedule].T & (not own)
+        warm, every = by_name[table.schedule].T & (not by_user)
         several = table.pp > 1
         return warm & several, every & several
 

@@ -14,22 +14,19 @@ from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.pair_sums import tied_seconds
+from parsim.cost.step.parameters import largest_layer_parameters, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import BucketWire, LayerWire
-from parsim.cost.step.stages import (
-    largest_layer_parameters,
-    stage_experts,
-    stage_parameters,
-)
-from parsim.cost.step.step import reduces_beside, straggler, tied_seconds
+from parsim.cost.step.step import reduces_beside, straggler
 from parsim.plan import PlanTable
 from parsim.planner.bounds.parts import Hops, Parts
 from parsim.sim.memory.categories import static_bytes
-from parsim.sim.memory.eager_peaks import in_buckets
+from parsim.sim.memory.eager_gradients import in_buckets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail(Columns):
-    """Of Q ranks of C plans, seconds and bytes.
+    """Seconds and bytes behind the pipeline, of Q ranks of C plans.
 
     `reduced` (Q, C) are all reductions of a rank's gradients, `bucket` (Q, C) one of each of its
     stages, `first_bucket` and `first_buckets` (C,) one of stage 0 and their number; `tied` and
@@ -143,7 +140,7 @@ def _gathered(job: Job, table: PlanTable, parts: Parts) -> Array:
     blocks = parts.sums(parts.counts.sum(axis=1)) > 0
     out = blocks * largest_layer_parameters(job.model, table)
     for row, outer in ((0, job.model.before), (-1, job.model.behind)):
-        on_rank = parts.held[:, row] > 0
+        on_rank = parts.on_rank[:, row] > 0
         for part in outer:
             shared = part.split_parameters / table.tp + part.repeated_parameters
             out = out + np.where(on_rank, shared, 0.0)

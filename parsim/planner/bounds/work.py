@@ -13,10 +13,10 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.job import Job
-from parsim.cost.layer.kept.activations import border_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.step.hops import message_seconds
 from parsim.cost.step.offload import buffered_bytes, copy_seconds, offloads
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times
-from parsim.cost.step.step import message_seconds
 from parsim.plan import PlanTable, Recompute
 from parsim.planner.bounds.parts import Hops, Parts
 from parsim.sim.memory.buffers import (
@@ -27,12 +27,12 @@ from parsim.sim.memory.buffers import (
     placeholder_bytes,
 )
 from parsim.sim.memory.categories import layers_kept
-from parsim.sim.memory.eager_peaks import composed_bytes
+from parsim.sim.memory.eager_kept import composed_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work(Columns):
-    """Of Q ranks of C plans: seconds (Q, C) and bytes (Q, C) of one micro-batch.
+    """Seconds and bytes of one micro-batch, (Q, C) for Q ranks of C plans.
 
     `forward`, `backward` of a rank's stages and `ahead_forward`, `ahead_backward` of those before
     them; `sent_ahead` and `sent_back` messages on the way to a rank and back from it, `blocked`
@@ -89,7 +89,7 @@ class Work(Columns):
             last=np.asarray(np.maximum(backward, most)[0]),
             all_forward=(parts.every * ahead_of).sum(axis=0),
             all_backward=(parts.every * behind_of).sum(axis=0),
-            first_kept=np.where(parts.held[:, 0] > 0, kept[0], least),
+            first_kept=np.where(parts.on_rank[:, 0] > 0, kept[0], least),
             last_kept=np.where(_last_rank(parts), kept[-1], least),
             least_kept=least,
             kept=parts.sums(kept),
@@ -189,4 +189,4 @@ def _moments(
 
 def _last_rank(parts: Parts) -> Flags:
     """Which of the ranks hold the last stage, once each, (Q, C)."""
-    return np.asarray(parts.held[:, -1] > 0)
+    return np.asarray(parts.on_rank[:, -1] > 0)

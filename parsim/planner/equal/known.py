@@ -93,8 +93,8 @@ class Known:
 
     def tightly(self, rows: Index | slice) -> Flags:
         """Which of some plans are tight, known for certain."""
-        held = self.counted[rows] & ~self.roomy[rows] & ~self.too_large[rows]
-        return np.asarray(held & ~self.idling(rows))
+        fitting = self.counted[rows] & ~self.roomy[rows] & ~self.too_large[rows]
+        return np.asarray(fitting & ~self.idling(rows))
 
     def idling(self, rows: Index | slice) -> Flags:
         """Which of some plans idle more than the largest bubble allowed, known for certain."""

@@ -22,7 +22,7 @@ from parsim.cost.step.stages import LayerTable, even_cut, layer_counts, plan_cut
 from parsim.model.model import Model
 from parsim.plan import Plan
 from parsim.plan.record import RANK_ORDER
-from parsim.plan.rules import WHOLE
+from parsim.plan.schedule_names import WHOLE
 from parsim.planner.bounds.parts import stage_ranks
 from parsim.planner.mixed.earliest_ends import earliest_ends
 from parsim.sim.step.class_costs import groups_in

@@ -17,7 +17,7 @@ from parsim.sim.cuts import chooses_cut
 
 
 def balanced_twins(job: Job, table: PlanTable) -> Iterator[PlanTable]:
-    """The same pipelines with balanced cuts, a table for each number of stages that has one."""
+    """Balanced cuts of a table's pipelines, a table for each number of stages that has one."""
     (common,) = table.settings
     stages = table.pp * table.v
     several = np.flatnonzero(table.pp > 1)

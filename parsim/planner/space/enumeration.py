@@ -22,14 +22,9 @@ from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
-from parsim.plan.rules import (
-    RULES,
-    SHAPE_RULES,
-    ZERO_STAGES,
-    check_plan,
-    offload_rule,
-    violation,
-)
+from parsim.plan.rules.degrees import ZERO_STAGES
+from parsim.plan.rules.offload import offload_rules
+from parsim.plan.rules.violation import RULES, SHAPE_RULES, check_plan, violation
 from parsim.plan.space import chosen
 from parsim.planner.space.cuts import balanced_twins
 from parsim.planner.space.left_out import lacking
@@ -82,10 +77,10 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
     tables, enumerated, reasons = [], 0, Counter[str]()
     listed: dict[tuple[object, ...], tuple[PlanTable | None, _Rows]] = {}
     for values in every:
-        decisive, own = ruled(job, values), with_setting(space, values)
+        decisive, narrowed = ruled(job, values), with_setting(space, values)
         if decisive not in listed:
-            rows = _listed(job, own)
-            listed[decisive] = (_table(own, rows) if rows.shapes else None, rows)
+            rows = _listed(job, narrowed)
+            listed[decisive] = (_table(narrowed, rows) if rows.shapes else None, rows)
             reasons += rows.reasons
             enumerated += rows.reasons.total()
         table = listed[decisive][0]
@@ -122,7 +117,7 @@ def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
         for schedule, v in dict.fromkeys(chunks(job, space, degrees.pp))
     ]
     single = _plan(space, degrees, job.model)
-    rules = tuple(rule for rule in RULES if rule is not offload_rule)
+    rules = tuple(rule for rule in RULES if rule is not offload_rules)
     if space.common.actions is None:  # what is wrong with a pipeline of one chunk is so with all
         message = violation(single, job.model, job.cluster)
         if message is not None:
@@ -155,7 +150,7 @@ def _movable(rows: _Rows, job: Job, plan: Plan, layers: Sequence[int], each: int
         shape = (plan.schedule, plan.pp, plan.v, count)
         if shape not in rows.moved:
             moving = replace(plan, offload_layers=count)
-            rows.moved[shape] = offload_rule(moving, job.model, job.cluster)
+            rows.moved[shape] = offload_rules(moving, job.model, job.cluster)
         message = rows.moved[shape]
         if message is None:
             yield count

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
-from parsim.plan.rules import SCHEDULE_NAMES, USUAL, ZERO_STAGES
+from parsim.plan.rules.degrees import ZERO_STAGES
+from parsim.plan.schedule_names import SCHEDULE_NAMES, USUAL
 from parsim.plan.space import Between
 from parsim.plan.strategies import DDP, STRATEGY_KINDS
-from parsim.space.axes import AXES, SETTINGS, axis_words, setting_values, value_word
+from parsim.space.axes import AXES, SETTINGS, setting_values
+from parsim.space.words import axis_words, value_word
 
 ALL_BUT = "all but "
 """How a text begins that names the values that were looked at."""
@@ -63,13 +65,13 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
         name: f"{ALL_BUT}{value_word(getattr(space.common, name))}" for name in (*alike, *COMMON)
     }
     cuts = " and balanced by seconds" if software.balanced_cut and not job.mixed else ""
-    own = {
+    unequal = {
         "stages": "replicas, layers and recomputation of each stage of its own, but with "
         "search.unequal_stages"
     }
     return {
         **asked,
-        **({} if space.unequal_stages else own),
+        **({} if space.unequal_stages else unequal),
         "stage_layers": f"cuts other than as even as possible{cuts}",
         **NEVER,
         **unsaid,

@@ -10,7 +10,9 @@ from math import gcd
 from parsim.cost.job import Job
 from parsim.plan import PlanSpace
 from parsim.plan.divisors import divisors
-from parsim.plan.rules import SPLIT, is_splittable, most_stages, tensor_splits
+from parsim.plan.rules.cut import most_stages
+from parsim.plan.rules.tensor import is_splittable, tensor_splits
+from parsim.plan.schedule_names import SPLIT
 from parsim.plan.space import Between, chosen
 from parsim.schedule import CHUNKED, V_SHAPED
 
@@ -32,9 +34,9 @@ def all_degrees(job: Job, space: PlanSpace) -> Iterator[Degrees]:
     world = job.cluster.num_devices
     heads = max(tensor_splits(job.model).values(), default=world)
     heads = heads if is_splittable(job.model) else 1
-    own, pipelines = None, space.pp
+    fixed, pipelines = None, space.pp
     if space.common.actions is not None:  # a schedule of the user's own has its sizes
-        pipelines, own = (space.common.pp,), space.common.num_microbatches
+        pipelines, fixed = (space.common.pp,), space.common.num_microbatches
     tensor = chosen(space.tp, divisors(world, heads))
     for tp, cp in product(tensor, context_degrees(job, space)):
         for pp in chosen(pipelines, divisors(world, most_stages(job.model))):
@@ -45,7 +47,7 @@ def all_degrees(job: Job, space: PlanSpace) -> Iterator[Degrees]:
                 continue
             count = space.global_batch_size // dp
             for size in chosen(space.microbatch_size, divisors(count)):
-                if count % size or own not in (None, count // size):
+                if count % size or fixed not in (None, count // size):
                     continue
                 for ep in _expert_degrees(job, space, dp * cp * tp):
                     yield Degrees(tp, pp, cp, dp, ep, size)

@@ -45,16 +45,16 @@ def candidates(job: Job, like: Plan) -> list[Candidate]:
     """
     groups = job.cluster.num_devices // like.tp
     count = like.global_batch_size // like.microbatch_size
-    one = _single(like, count)
+    single = _single(like, count)
     # PipeDream reduces after each micro-batch, a pipeline that flushes once in a step
-    states = states_of(priced_graph(job, one, sent=min(groups / count, 1.0)))
+    states = states_of(priced_graph(job, single, sent=min(groups / count, 1.0)))
     levels = tuple(_shared_out(levels_of(job), like.tp))
     judge = Judge(states, levels, Options())
     listed = []
     for replicas in _divisions(groups, divisors(count), min(MOST_STAGES, len(states))):
         cut = fastest_by_formula(judge, replicas)
         stages = tuple(Stage(layers=part.end - part.first, replicas=part.replicas) for part in cut)
-        plan = replace(one, pp=len(stages), stages=stages)
+        plan = replace(single, pp=len(stages), stages=stages)
         if illegal(job, plan) is None:
             prices = judge.prices(cut)
             slowest = np.max((prices.forward + prices.backward) / np.array(prices.counts))
@@ -87,12 +87,12 @@ def _shared_out(levels: tuple[Level, ...], tp: int) -> Iterator[Level]:
 
 def _divisions(groups: int, allowed: list[int], most: int) -> Iterator[tuple[int, ...]]:
     """Numbers of replicas that sum to the groups, few stages first, at least two of them."""
-    found = 0
+    count = 0
     for stages in range(2, most + 1):
         for division in _sums(groups, stages, allowed):
-            if found == MOST_DIVISIONS:
+            if count == MOST_DIVISIONS:
                 return
-            found += 1
+            count += 1
             yield division
 
 

@@ -9,9 +9,10 @@ from parsim.errors import InputError, shown
 from parsim.names import alternatives, matching
 from parsim.plan import CpCommType, PlanSpace, Recompute
 from parsim.plan.record import AUTO, RECOMPUTE_MODULES
-from parsim.plan.rules import SCHEDULE_NAMES
-from parsim.space.axes import AXES, BY_NAME, value_word
+from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.space.axes import AXES, BY_NAME
 from parsim.space.rank_order import read_order
+from parsim.space.words import value_word
 
 FIELDS = tuple(axis.name for axis in AXES)
 

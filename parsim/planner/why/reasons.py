@@ -9,7 +9,7 @@ from typing import Any
 from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.planner.result import Progress, Ranked
 from parsim.planner.search import search
 from parsim.planner.space import enumerate_plans

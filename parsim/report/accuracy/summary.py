@@ -41,6 +41,7 @@ NEW = {
 BLIND = {
     "mlperf_gpt3_175b": "MLPerf's GPT-3 175B",
     "bigscience_176b": "BigScience's 176B to 206B trials",
+    "published_trainings": "published trainings",
 }
 """What the summary calls the blind tables."""
 

@@ -16,9 +16,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from parsim.comparison.compared import Names, Pair, TimelineComparison
 from parsim.comparison.likeness import drawn_step
 from parsim.comparison.quantities import STEP
-from parsim.comparison.timelines import Names, Pair, TimelineComparison
 from parsim.report.picture.gantt import draw_timeline
 from parsim.report.picture.grid import readable_unit
 from parsim.report.picture.saving import check_picture, save_picture

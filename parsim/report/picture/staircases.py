@@ -35,7 +35,7 @@ from parsim.report.picture.legend import head_of, legend_of
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
 from parsim.report.text.schedules import UNIT, ends
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sim.schedules.table import ScheduleRow, ScheduleTable
+from parsim.sim.schedules.rows import ScheduleRow, ScheduleTable
 from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes
 

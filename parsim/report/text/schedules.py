@@ -10,7 +10,7 @@ from rich.text import Text
 
 from parsim.report.text.tables import table
 from parsim.sim.orders.auto import AutoSchedule
-from parsim.sim.schedules.table import ScheduleRow, ScheduleTable
+from parsim.sim.schedules.rows import ScheduleRow, ScheduleTable
 from parsim.units import format_bytes, format_seconds
 
 UNIT = "a unit is the forward of a rank's whole share of the layers"
@@ -93,7 +93,7 @@ def ends(values: Sequence[float]) -> str:
 def auto_view(auto: AutoSchedule) -> RenderableType:
     """The order that was found, beside the named ones that fit, and how far it may be off."""
     rows = table("schedule | step time", right=(1,))
-    times = {**auto.found, **auto.named}
+    times = {**auto.orders, **auto.named}
     for name, seconds in sorted(times.items(), key=lambda pair: pair[1]):
         rows.add_row(name, format_seconds(seconds))
     limits = ", ".join(map(str, auto.limits))

@@ -51,6 +51,7 @@ class SoftwareBlock(Block):
     compile: Flag = UNSET
     tp_overlap: Flag = UNSET
     cuda_graphs: Flag = UNSET
+    blocking_launches: Flag = UNSET
     fused_experts: Flag = UNSET
     expert_dispatcher: Annotated[
         Literal["alltoall", "deepep", "hybridep"], in_any_case(*DISPATCHERS)

@@ -23,7 +23,7 @@ from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AUTO, RECOMPUTE_MODULES, WITHOUT_FLUSH
-from parsim.plan.rules import SCHEDULE_NAMES, TWO_WAY
+from parsim.plan.schedule_names import SCHEDULE_NAMES, TWO_WAY
 from parsim.plan.space import Between
 from parsim.scenario.space.axis import range_or_numbers
 from parsim.space.rank_order import read_order

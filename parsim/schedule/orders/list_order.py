@@ -119,7 +119,7 @@ class _Numbered:
         for rank in range(ranks):
             stages = work.stages_by_depth(rank)
             _check_limit(work, rank, len(stages))
-            queue_of.update({stage: 1 + place for place, stage in enumerate(stages)})
+            queue_of.update({stage: 1 + index for index, stage in enumerate(stages)})
         followers = map(work.next_of, actions)
         return cls(
             actions=actions,
@@ -206,9 +206,9 @@ class _Listing:
         """
         queues, room = self.waiting[rank], self.room[rank]
         chosen = 0 if queues[0] else -1
-        for place in range(1, min(len(queues) - 1, room) + 1):
-            if queues[place] and (chosen < 0 or queues[place][0] < queues[chosen][0]):
-                chosen = place
+        for queue in range(1, min(len(queues) - 1, room) + 1):
+            if queues[queue] and (chosen < 0 or queues[queue][0] < queues[chosen][0]):
+                chosen = queue
         if chosen < 0:
             return -1
         number = heapq.heappop(queues[chosen])
@@ -234,8 +234,8 @@ def best_order(work: Work) -> Ordered:
     share = max(1, work.num_microbatches // work.copies)
 
     def priority(action: Action) -> tuple[float, ...]:
-        place, mb = action.stage % work.depth, action.microbatch % share
-        return (0, -place, mb) if action.kind == Kind.F else (1, mb, -place)
+        depth, mb = action.stage % work.depth, action.microbatch % share
+        return (0, -depth, mb) if action.kind == Kind.F else (1, mb, -depth)
 
     numbered = _Numbered.of(work, priority)
     durations = [work.length(action) for action in numbered.actions]

@@ -14,7 +14,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.collective.choice import Choice, choose
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.group_bandwidth import GLOO
-from parsim.cost.collective.measured_curve import Algorithm, CollectiveKind, wire_share
+from parsim.cost.collective.kinds import Algorithm, CollectiveKind, wire_share
 from parsim.cost.collective.nccl import Protocol
 from parsim.cost.collective.spread import collective_spread
 from parsim.errors import PlanError

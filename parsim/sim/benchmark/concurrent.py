@@ -18,7 +18,7 @@ import numpy as np
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cost.collective.collectives import longer_wait
 from parsim.cost.collective.group_bandwidth import GLOO
-from parsim.cost.collective.measured_curve import Algorithm
+from parsim.cost.collective.kinds import Algorithm
 from parsim.cost.collective.nccl import Protocol
 from parsim.sim.benchmark.collective_sweep import Collective, Row, Sweep, Timings, benchmark_choice
 from parsim.sim.benchmark.group_layout import GroupLayout

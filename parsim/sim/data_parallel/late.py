@@ -26,13 +26,8 @@ from parsim.plan.strategies import DDP, ParameterServer
 from parsim.sim.data_parallel.pace import WARM_UP, columns, on_all_ranks, speeds
 from parsim.sim.data_parallel.programs import PROGRAMS, Priced
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
-from parsim.sim.lateness.monte_carlo import (
-    SHARE_STEPS,
-    JitterResult,
-    Progress,
-    check_steps,
-    simulate_jitter,
-)
+from parsim.sim.lateness.monte_carlo import JitterResult, check_steps, simulate_jitter
+from parsim.sim.lateness.study import SHARE_STEPS, Progress
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.sim.rounds.run import run_rounds

@@ -51,12 +51,12 @@ def prediction_of(
     ran = pace(workers, priced, jitter or Jitter())
     grown = 1.0 + (workers.straggler if priced.synchronises else 0.0)
     step = ran.step_time * grown
-    held = holdings(workers, priced, ddp.memory)
+    holding = holdings(workers, priced, ddp.memory)
     parts = _parts(workers, priced, ddp, ran, step)
-    figures = _figures(workers, priced, ran, step, held)
+    figures = _figures(workers, priced, ran, step, holding)
     faster = ddp.step_time / step
     return replace(
-        _with_memory(workers, ddp, held),
+        _with_memory(workers, ddp, holding),
         plan=plan,
         step_time=step,
         interval=_interval(workers, ddp, parts["synchronisation"] / step, step),
@@ -103,9 +103,9 @@ def _interval(workers: Workers, ddp: Prediction, exposed: float, step: float) ->
     return Interval(low=step * exp(-low), high=step * exp(high), basis=basis)
 
 
-def _with_memory(workers: Workers, ddp: Prediction, held: Holdings) -> Prediction:
+def _with_memory(workers: Workers, ddp: Prediction, holding: Holdings) -> Prediction:
     """DDP's prediction with what devices of each role hold instead; the fullest role first."""
-    by_role = tuple(held.devices.values())
+    by_role = tuple(holding.devices.values())
     peaks = tuple(sum(parts.values()) for parts in by_role)
     fullest = int(np.argmax(peaks))
     software = workers.job.software
@@ -123,7 +123,7 @@ def _with_memory(workers: Workers, ddp: Prediction, held: Holdings) -> Predictio
 
 
 def _figures(
-    workers: Workers, priced: Priced, ran: Pace, step: float, held: Holdings
+    workers: Workers, priced: Priced, ran: Pace, step: float, holding: Holdings
 ) -> StrategyFigures:
     """Rates, traffic, ages and servers."""
     samples = workers.plan.global_batch_size
@@ -142,12 +142,12 @@ def _figures(
         servers=servers,
         server_received=priced.wires.received if priced.wires else 0.0,
         server_sent=priced.wires.sent if priced.wires else 0.0,
-        server_bytes=held.server,
+        server_bytes=holding.server,
         busy=busy,
         dropped=ran.dropped,
         updates_per_second=ran.updates,
         staleness=_staleness(workers, ran),
-        roles=tuple(held.devices),
+        roles=tuple(holding.devices),
         trains_otherwise=priced.changes_training,
     )
 

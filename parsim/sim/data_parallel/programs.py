@@ -10,9 +10,9 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.kernel.kernels import memory_time
-from parsim.cost.layer.kept.activations import border_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.server_rates import host_link
 from parsim.cost.step.stages import host_share
 from parsim.plan import PlanTable
@@ -62,11 +62,17 @@ class Priced:
     carried: Mapping[str, float] = field(default_factory=dict)
 
 
-def compute_prices(workers: Workers) -> dict[str, Array]:
-    """Seconds of forward, backward and update of each worker, by the names of `workers.py`."""
+def compute_prices(workers: Workers, beside: Array | float = 0.0) -> dict[str, Array]:
+    """Seconds of forward, backward and update of each worker, by the names of `workers.py`.
+
+    Args:
+        workers: those of a plan.
+        beside: seconds of the exchange that goes on beside the passes of a round, (n,).
+    """
+    slowed = workers.slowed_beside(np.broadcast_to(beside, workers.forward.shape))
     return {
-        "forward": workers.forward,
-        "backward": workers.backward,
+        "forward": slowed * workers.forward,
+        "backward": slowed * workers.backward,
         "optimizer": workers.optimizer,
     }
 
@@ -189,10 +195,8 @@ def _gossip(workers: Workers) -> Priced:
     program = STRATEGIES[strategy.name].program(
         workers.count, workers.passes, strategy.topology, rounds=4
     )
-    prices = {
-        **compute_prices(workers),
-        "exchange": neighbour_exchange(workers, strategy.topology),
-    }
+    exchange = neighbour_exchange(workers, strategy.topology)
+    prices = {**compute_prices(workers, beside=exchange), "exchange": exchange}
     gate = program.task("exchange").gate
     peers = len(gate.of[0]) if gate else 0
     traffic = peers * workers.weight_bytes
@@ -210,7 +214,10 @@ def _asynchronous_gossip(workers: Workers) -> Priced:
     program = STRATEGIES[strategy.name].program(
         workers.count, workers.passes, rounds=strategy.updates
     )
-    prices = {**compute_prices(workers), "average": pair_exchange(workers)}
+    average = pair_exchange(workers)
+    answered = 1.0  # as many as a worker asks for, in the mean
+    slowing = (1.0 + answered) * average
+    prices = {**compute_prices(workers, beside=slowing), "average": average}
     traffic = 2.0 * workers.weight_bytes
     return Priced(
         program=program,

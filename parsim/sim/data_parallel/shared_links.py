@@ -213,7 +213,7 @@ class _Run:
 
 
 def _shorter(priced: Priced, workers: Workers) -> Priced:
-    """As many rounds of what has no rounds of its own as are run in some seconds."""
+    """How many rounds of a program without rounds can be run in some seconds."""
     program = priced.program
     if not program.depends_on_arrival:
         return priced

@@ -10,6 +10,7 @@ from parsim.arrays import Array, Index
 from parsim.cluster.groups import device_nodes, in_groups, level_devices, node_systems
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job
+from parsim.cost.layer.interference import speed_beside
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.plan import Plan, PlanTable
 from parsim.plan.precision import precision
@@ -99,6 +100,23 @@ class Workers:
     def compute(self) -> Array:
         """Seconds of a step's forwards and backwards, (n,)."""
         return (self.forward + self.backward) * self.passes
+
+    def slowed_beside(self, exchange: Array) -> Array:
+        """How many times as long workers compute beside an exchange of so many seconds, (n,).
+
+        min(1 / v, 1 + (1 - v) E / C): compute of C seconds makes v seconds of progress in each of
+        the exchange's E (`cost/layer/interference.py`, or `interference` as it was measured).
+        """
+        layers = self.evaluation.step.pricing.layers(0).kinds
+        busbw = self.weight_bytes / np.maximum(exchange, 1e-30)
+        left = np.concatenate(
+            [
+                speed_beside(self.systems[int(node)], busbw[rank : rank + 1], layers)
+                for rank, node in enumerate(self.node)
+            ]
+        )
+        lost = (1.0 - left) * exchange / np.maximum(self.compute, 1e-30)
+        return np.asarray(np.minimum(1.0 / np.maximum(left, 1e-30), 1.0 + lost))
 
     @property
     def optimizer(self) -> Array:

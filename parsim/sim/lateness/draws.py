@@ -13,13 +13,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from parsim.arrays import Array, Floats, Index
 from parsim.cost.jitter import Jitter
 from parsim.sim.lateness.normal import Pairs, exponentials, largest_of, upper_quantile
+from parsim.sim.lateness.ranks import HICCUPS, NOISE, TIES, Ranks, ReplicaSubset, speeds, stream
 from parsim.sim.step.compiled_schedule import CompiledSchedule
 
 Seconds = float | Array
@@ -31,54 +31,6 @@ DIRECT_FROM = 3
 DRAWN_AT_ONCE = 65_536
 """Numbers of one draw: arrays that stay in a core's cache, and cost more than their calls."""
 
-_SPEED, _NOISE, _HICCUPS, _TIES = range(4)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
-    """A plan's ranks as an array: `groups` (dp) replicas, each of `members` (tp x cp), `pp` times.
-
-    `slow` lists (pipeline rank, replica, member, factor). `meet_forward` and `meet_backward` are
-    how many neighbouring replicas exchange shards within every forward and every backward.
-    """
-
-    pp: int
-    groups: int
-    members: int
-    slow: tuple[tuple[int, int, int, float], ...] = ()
-    meet_forward: int = 1
-    meet_backward: int = 1
-
-    @property
-    def world_size(self) -> int:
-        """All ranks."""
-        return self.pp * self.groups * self.members
-
-    def differ(self, jitter: Jitter) -> frozenset[int]:
-        """Pipeline ranks whose members are not alike, and so must be drawn one by one."""
-        if jitter.speed_spread > 0:
-            return frozenset(range(self.pp))
-        return frozenset(row for row, *_ in self.slow) if jitter.slow_ranks else frozenset()
-
-
-def stream(seed: int, source: int, number: int, part: int = 0) -> np.random.Generator:
-    """The numbers of one source for one block (or cluster), whatever else is drawn.
-
-    Replicas with actions of their own are a part of the block and have numbers of their own.
-    """
-    words = [seed, source, number, part] if part else [seed, source, number]
-    return np.random.Generator(np.random.SFC64(np.random.SeedSequence(words)))
-
-
-def speeds(ranks: Ranks, jitter: Jitter, seed: int, cluster: int) -> Array:
-    """Logarithm of each rank's factor on one cluster, (pp, members, groups)."""
-    shape = (ranks.pp, ranks.members, ranks.groups)
-    drawn = stream(seed, _SPEED, cluster).standard_normal(shape) * jitter.speed_spread
-    if jitter.slow_ranks:
-        for row, group, member, factor in ranks.slow:
-            drawn[row, member, group] += np.log(factor)
-    return drawn
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Stops:
@@ -87,13 +39,6 @@ class _Stops:
     member: Index
     column: Index
     seconds: Array
-
-
-class ReplicaSubset(NamedTuple):
-    """Replicas that run a schedule of their own: its number, and which they are."""
-
-    part: int
-    replicas: Index
 
 
 class Block:
@@ -132,11 +77,11 @@ class Block:
         part = 0 if subset is None else subset.part
         groups = ranks.groups if subset is None else len(subset.replicas)
         self.shape = (groups, len(clusters))
-        self._noise = stream(seed, _NOISE, number, part)
-        self._ties = stream(seed, _TIES, number, part)
+        self._noise = stream(seed, NOISE, number, part)
+        self._ties = stream(seed, TIES, number, part)
         self._speed = self._speeds(seed, clusters)
         self._pairs = Pairs((ranks.members, *self.shape))
-        hiccups = stream(seed, _HICCUPS, number, part)
+        hiccups = stream(seed, HICCUPS, number, part)
         self._stops = _hiccups(compiled, ranks, jitter, self.shape, hiccups)
         self._constant: dict[int, Array] = {}
 

@@ -27,7 +27,8 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import GLOO, Groups
-from parsim.cost.collective.measured_curve import Algorithm, CollectiveKind, bandwidths, wire_share
+from parsim.cost.collective.kinds import Algorithm, CollectiveKind, wire_share
+from parsim.cost.collective.modelled import bandwidths
 from parsim.sim.links.fair_share import Flows
 from parsim.sim.links.flows import Carried, Traffic, carry
 

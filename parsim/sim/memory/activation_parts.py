@@ -7,15 +7,16 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed_kept
-from parsim.cost.layer.kept.activations import KINDS, kept_parts, kept_policy
+from parsim.cost.layer.kept.activations import kept_parts, kept_policy
 from parsim.cost.layer.kept.offloaded_modules import offloaded_parts
+from parsim.cost.layer.kept.operator_tensors import KINDS
 from parsim.cost.step.offload import offload_counts, offloads
 from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
 from parsim.cost.step.step import stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.memory.categories import MemoryUse
-from parsim.sim.memory.eager_peaks import composed_bytes, received_bytes
+from parsim.sim.memory.eager_kept import composed_bytes, received_bytes
 
 
 def activation_parts(

@@ -17,7 +17,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
-from parsim.cost.layer.kept.activations import border_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.offload import buffered_bytes, freed_bytes
 from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
 from parsim.cost.step.step import StepCosts, stage_cut
@@ -137,7 +137,7 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
     """Parameters, gradients and optimizer states, each shared out as its ZeRO stage says."""
     p, stage = table.precision, table.zero_stage
     shards = over.astype(np.float64)
-    grad = 4.0 if table.common.gradient_precision == "fp32" else float(p.parameter)
+    grad = _gradient_bytes(job, table)
     # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
     alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)
     return (
@@ -147,6 +147,15 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
         * (np.where(alone, 0.0, p.master) + job.optimizer.states)
         / np.where(stage >= 1, shards, 1.0),
     )
+
+
+def _gradient_bytes(job: Job, table: PlanTable) -> float:
+    """Bytes of a parameter's gradient, and of the bf16 one beside it (`Software.gradient_copy`)."""
+    p = table.precision
+    if table.common.gradient_precision != "fp32":
+        return float(p.parameter)
+    copied = job.software.gradient_copy and p.compute == "bf16" and p.parameter == 2
+    return 4.0 + (p.parameter if copied else 0.0)
 
 
 def stage_kept(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:

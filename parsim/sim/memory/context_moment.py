@@ -44,7 +44,7 @@ def _moment(job: Job, table: PlanTable, layer: Layer, core: Attention) -> Array:
     value = table.precision.activation
     whole = keys_and_values(job, table, core).size * (2.0 + job.software.scatter_copies)
     width = core.heads * (core.head_dim + core.output_dim)
-    own = table.on_rank(core.tokens) * width / table.tp * value
+    local = table.on_rank(core.tokens) * width / table.tp * value
     kept = whole_parts(layer, table)
     behind = sum((kept[name] for name in BEHIND if name in kept), start=np.zeros(len(table)))
-    return np.asarray(whole + own - behind)
+    return np.asarray(whole + local - behind)

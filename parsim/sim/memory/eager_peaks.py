@@ -23,253 +23,33 @@ keys and values: they are gone when an MLP of four times the layer's width needs
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import replace
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index
+from parsim.arrays import Array
 from parsim.cost.job import Job
-from parsim.cost.layer.composed import composed, composed_kept
-from parsim.cost.layer.kept.activations import border_bytes
-from parsim.cost.step.buckets import bucket_parameters, reduced_bytes
-from parsim.cost.step.offload import buffered_bytes
-from parsim.cost.step.stages import (
-    LayerTable,
-    largest_layer_parameters,
-    layer_counts,
-    over_kinds,
-    sent_bytes,
-)
+from parsim.cost.step.stages import LayerTable, layer_counts, sent_bytes
 from parsim.cost.step.step import StepCosts, stage_cut
-from parsim.model.layer import Layer
-from parsim.model.operators import Elementwise, Experts, Linear, Region, Split
-from parsim.plan import PlanTable, Recompute
+from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.buffers import embedding_moment, logit_values
 from parsim.sim.memory.categories import (
     MemoryUse,
     memory_use,
     stage_kept,
     static_bytes,
 )
-from parsim.sim.memory.context_moment import gathered_moment
-from parsim.sim.memory.moments import Moment, moments
+from parsim.sim.memory.eager_buffers import Buffers
+from parsim.sim.memory.eager_gradients import in_buckets, reduce_bytes
+from parsim.sim.memory.eager_kept import (
+    StageBytes,
+    composed_bytes,
+    message_bytes,
+    received_bytes,
+    waiting_bytes,
+)
+from parsim.sim.memory.moments import moments
 from parsim.sim.step.schedule_costs import on_ranks
-
-
-class StageBytes(NamedTuple):
-    """Bytes of a micro-batch on each stage, (S, B), and which stages hold blocks.
-
-    What it keeps until its backward, what it keeps beside that from I to W, what it sends on.
-    """
-
-    kept: Array
-    waiting: Array
-    sent: Array
-    with_blocks: Flags
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Buffers:
-    """Bytes of the moments' own buffers, (B,) each."""
-
-    softmax: Array
-    logits: Array
-    head: Array
-    layer: Array
-    inputs: Array
-    weights: Array
-    embedding: Array
-    gathered: Array
-    gathered_at_loss: Array
-    on_their_way: Array
-
-    @classmethod
-    def of(cls, job: Job, table: PlanTable, layers: LayerTable) -> Buffers:
-        """Price them for all plans."""
-        logits, rows = logit_values(job, table), embedding_moment(job, table)
-        alone = job.model.tied_embeddings and int(table.pp[0]) == 1
-        backward, at_loss = gathered_bytes(job, table)
-        return cls(
-            softmax=logits * job.software.loss_saved,
-            logits=logits * job.software.loss_kept,
-            head=rows + border_bytes(table, job.model.layers[-1].inputs),
-            layer=layer_bytes(job, table, layers) + alone * rows,
-            inputs=2.0 * border_bytes(table, job.model.border),
-            weights=2.0 * _widest_weight(job, table),
-            embedding=rows + alone * 2.0 * rows,
-            gathered=backward,
-            gathered_at_loss=at_loss,
-            on_their_way=buffered_bytes(job, table, layers),
-        )
-
-    def at(self, moment: Moment) -> tuple[Array, Array, Array]:
-        """Bytes of logits, of temporary buffers, and of gathered parameters."""
-        nothing = np.zeros_like(self.softmax)
-        logits = moment.softmax * self.softmax + (self.logits if moment.what == "loss" else 0.0)
-        buffers = {
-            "head": self.head,
-            "layer": self.layer,
-            "inputs": self.inputs,
-            "weights": self.weights,
-            "embedding": self.embedding,
-        }
-        gathered = nothing if moment.what == "update" else self.gathered
-        if moment.what in ("loss", "forward"):
-            gathered = self.gathered_at_loss
-        return logits, buffers.get(moment.what, nothing), gathered
-
-
-def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
-    """Gradients at the top of a layer's backward, and what recomputation makes again, (B,).
-
-    The widest matrix that is split by inputs (the MLP's last): its weight's gradient, its input's
-    (wider than the layer), its output's, and the residual's.
-    """
-    wide = [
-        (op.inputs, op.outputs, op.tokens)
-        for layer in job.model.kinds
-        for op in layer.operators
-        if isinstance(op, Linear) and op.split is Split.ROW
-    ]
-    inputs, outputs, tokens = max(wide, default=(0, 0, 0))
-    whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
-    again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
-    made = [composed(layer, table) * (not job.software.compile) for layer in job.model.kinds]
-    # what `composed_bytes` leaves out as it is not kept
-    again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
-    gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
-    around = 2.0 * border_bytes(table, job.model.border)
-    gradients = gradients * table.precision.activation
-    return np.asarray(again + np.maximum(gradients, gathered_moment(job, table)) + around)
-
-
-def _widest_weight(job: Job, table: PlanTable) -> Array:
-    """Bytes of the largest gradient of a weight inside a layer, (B,)."""
-    sizes = [
-        op.inputs * op.outputs
-        for layer in job.model.kinds
-        for op in layer.operators
-        if isinstance(op, Linear) and op.split is not Split.NONE
-    ]
-    return np.asarray(max(sizes, default=0) / table.tp * table.precision.activation)
-
-
-def waiting_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
-    """Kept from I to W beside what forward kept, one micro-batch on each stage, (S, B).
-
-    The gradient of what each operator with parameters gave: PyTorch's I notes it and runs W from
-    there (`torch.distributed.pipelining._backward`). None on the first stage, where I does nothing.
-    """
-    kinds = [_output_gradients(layer, table) for layer in job.model.kinds]
-    rows: Array = counts @ np.stack(kinds)
-    for layer in job.model.behind:
-        rows[-1] += _output_gradients(layer, table)
-    rows[0] = 0.0
-    return rows
-
-
-def _output_gradients(layer: Layer, table: PlanTable) -> Array:
-    """Bytes of the gradients of what products, norms and experts gave, but for the logits."""
-    value, total = table.precision.activation, np.zeros(len(table))
-    for op in layer.operators:
-        tokens = table.on_rank(op.tokens) * value
-        if isinstance(op, Linear) and op.name != "logits":
-            split = table.tp if op.split is Split.COLUMN else table.sequence_split
-            total = total + tokens * op.outputs / split
-        elif isinstance(op, Elementwise) and op.kind == "norm":
-            split = table.tp if op.region is Region.TENSOR else table.sequence_split
-            total = total + tokens * op.width / split
-        elif isinstance(op, Experts):
-            rows = tokens / table.sequence_split * op.top_k
-            total = total + rows * (op.halves * op.ffn_hidden_size + op.width * table.etp)
-    return total
-
-
-def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
-    """(in backward, at the loss): what `fully_shard` holds beside a rank's shards, (B,).
-
-    Backward of a layer under ZeRO-3: its parameters, and the next layer's on their way (the
-    collective and its copy); embedding and head are one group that stays gathered. ZeRO-2 keeps
-    all parameters gathered beside the fp32 shards, and one layer's gradients on their way.
-    """
-    gathered, reduced = float(table.precision.gathered), reduced_bytes(table)
-    layer = largest_layer_parameters(job.model, table)
-    ends = sum(
-        part.split_parameters / table.tp + part.repeated_parameters for part in job.model.ends
-    )
-    three, two = table.zero_stage == 3, table.zero_stage == 2
-    shards = job.model.parameters / table.tp / table.shards * table.precision.parameter
-    at_loss = np.where(three, ends * gathered, np.where(two, shards, 0.0))
-    backward = np.where(three, 3.0 * gathered * layer, np.where(two, 2.0 * reduced * layer, 0.0))
-    return backward + at_loss, at_loss
-
-
-def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
-    """Kept where eager PyTorch composes what others fuse, one micro-batch on each stage, (S, B).
-
-    See `cost/layer/composed.py`.
-    """
-    compiled = job.software.compile
-    kept = [composed_kept(layer, table, compiled=compiled) for layer in job.model.kinds]
-    rows = over_kinds(counts, np.stack(kept))
-    for layer in job.model.behind:
-        rows[-1] += composed(layer, table)
-    return rows
-
-
-def in_buckets(job: Job, table: PlanTable) -> Flags:
-    """Whether gradients lie in flat buffers that stay, (B,).
-
-    Those of replicas (DDP's buckets, or the executor's), of ZeRO-1, of 16-bit parameters, and of
-    experts that other ranks reduce. Source: `executor/parallel/data.py`.
-    """
-    routed = (table.expert_ranks * table.tp > 1) & (job.model.experts is not None)
-    narrow = table.precision.parameter == 2
-    kept = (table.zero_stage == 1) | narrow | (table.dp * table.cp > 1) | routed
-    return np.asarray(kept & (table.zero_stage < 2))
-
-
-def reduce_bytes(job: Job, table: PlanTable, gradients: Array, shards: Index) -> Array:
-    """What gradients of so many bytes need beside them while they are reduced, (B,).
-
-    Under ZeRO-1 a share for each rank, and the library's copies: of the last bucket, or under a
-    pipeline, which sends them all at once, of all. What is sent narrower is a copy of its own.
-    Source: `GradientBuckets._launch` of `executor/parallel/buckets.py`.
-    """
-    kept = 4.0 if table.common.gradient_precision == "fp32" else float(table.precision.parameter)
-    sent = gradients * reduced_bytes(table) / kept
-    narrower = sent if reduced_bytes(table) < kept else np.zeros_like(sent)
-    bucket = bucket_parameters(job.software, table) * reduced_bytes(table)
-    copied = np.where(table.pp > 1, sent, np.minimum(sent, bucket)) * job.software.scatter_copies
-    scattered = np.where(shards > 1, sent / shards + copied, 0.0)
-    extra = narrower + np.where(table.zero_stage == 1, scattered, 0.0)
-    replicas = table.dp * table.cp > 1
-    return np.asarray(np.where(replicas & (table.zero_stage < 2), extra, 0.0))
-
-
-def message_bytes(schedule: Schedule, sent: Array, rank: int) -> Array:
-    """Buffers that messages of all micro-batches are received into, for the whole run, (B,).
-
-    `sent` (S, B) are the bytes that each stage sends to the next one, which go back as gradients.
-
-    What a stage's forward received is what it keeps, and is counted there while it is in flight.
-    """
-    buffers = np.zeros(sent.shape[1])
-    for stage in schedule.stages_on(rank):
-        before = not schedule.is_first(stage) and schedule.stage_rank[stage - 1] != rank
-        after = not schedule.is_last(stage) and schedule.stage_rank[stage + 1] != rank
-        buffers = buffers + before * sent[stage - 1] + after * sent[stage]
-    return np.asarray(schedule.num_microbatches // schedule.copies * buffers)
-
-
-def received_bytes(schedule: Schedule, sent: Array, stages: Sequence[int]) -> Array:
-    """Bytes of a micro-batch that come to each stage from another rank, (stages, B)."""
-    ranks = schedule.stage_rank
-    crosses = [not schedule.is_first(s) and ranks[s - 1] != ranks[s] for s in stages]
-    return np.stack([sent[s - 1] * crossing for s, crossing in zip(stages, crosses, strict=True)])
 
 
 def peak_memory(

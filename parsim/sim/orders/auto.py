@@ -22,7 +22,7 @@ from parsim.cost.legal import check_legal, illegal
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.record import AUTO
-from parsim.plan.rules import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, V_SHAPED
 from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.orders.list_order import Work
@@ -46,7 +46,7 @@ TRIES = 3
 class AutoSchedule:
     """The fastest order found, and what it is compared with; seconds of whole steps.
 
-    `named` are the named schedules of one stage a rank that fit as well, `found` the orders that
+    `named` are the named schedules of one stage a rank that fit as well, `orders` those that
     were searched: "auto" of whole backwards, "auto_split" of backwards in two. `chosen` is the
     fastest of all, and `plan` the plan with its actions. `searched` are the searches by the same
     names, each with its own bound.
@@ -59,7 +59,7 @@ class AutoSchedule:
     searched: Mapping[str, Searched]
     limits: tuple[int, ...]
     named: Mapping[str, float]
-    found: Mapping[str, float]
+    orders: Mapping[str, float]
 
     @property
     def gap(self) -> float:
@@ -91,7 +91,7 @@ class AutoSchedule:
             "stage_layers": list(self.plan.stage_layers) if self.plan.stage_layers else None,
             "step_time_s": self.step_time,
             "named_step_time_s": dict(self.named),
-            "found_step_time_s": dict(self.found),
+            "found_step_time_s": dict(self.orders),
             "limits_in_microbatches": list(self.limits),
             "gap_to_lower_bound": self.gap,
             "proven": self.proven,
@@ -144,7 +144,7 @@ def auto_schedule(
         searched=searched,
         limits=tuple(works["auto"].limits),
         named={name: trial.times[name] for name in NAMED if trial.as_good(name, chosen)},
-        found={name: trial.times[name] for name in works if trial.as_good(name, chosen)},
+        orders={name: trial.times[name] for name in works if trial.as_good(name, chosen)},
     )
 
 
@@ -263,7 +263,7 @@ def _whole(evaluation: Evaluation, capacity: float) -> Work:
 
 
 def _split(evaluation: Evaluation, capacity: float) -> Work:
-    """The same with backwards in two, priced as a schedule of one's own is."""
+    """This work with backwards in two, priced as in a user's schedule."""
     seconds = action_seconds(evaluation.step.costs)
     _, back, _ = _messages(evaluation)
     return replace(

@@ -144,15 +144,15 @@ class LinkedRun(RoundsRun):
 
     def _pair(self, rank: int, turn: Turn, drawn: int) -> None:
         """Average with a peer once neither of the two is held by another average."""
-        own, start = turn.queues[0][0], self.carrier.now
-        if self.held & {own, drawn}:
+        mine, start = turn.queues[0][0], self.carrier.now
+        if self.held & {mine, drawn}:
             self.waiting.append((rank, turn, drawn))
             return
-        self.held |= {own, drawn}
+        self.held |= {mine, drawn}
 
         def arrived(end: float) -> None:
-            self.held -= {own, drawn}
-            for queue in (own, drawn):
+            self.held -= {mine, drawn}
+            for queue in (mine, drawn):
                 self.busy[queue] += end - start
             self._end([rank], start, end)
             waiting, self.waiting = self.waiting, []
@@ -164,7 +164,7 @@ class LinkedRun(RoundsRun):
 
 def _owners(program: StepProgram, rows: CompiledRows) -> dict[int, int]:
     """The rank whose average each drawn queue holds back."""
-    number = {name: place for place, name in enumerate(rows.queues)}
+    number = {name: index for index, name in enumerate(rows.queues)}
     return {
         number[queue.row(position)]: rank
         for task in program.tasks

@@ -11,16 +11,8 @@ from parsim.plan import Plan
 from parsim.schedule import schedule_of
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.schedules.asynchronous import AsynchronousRow, asynchronous_rows
-from parsim.sim.schedules.table import (
-    InSeconds,
-    ScheduleRow,
-    ScheduleTable,
-    check_work,
-    chosen,
-    chunks_of,
-    collected,
-    row_of,
-)
+from parsim.sim.schedules.rows import InSeconds, ScheduleRow, ScheduleTable
+from parsim.sim.schedules.table import check_work, chosen, chunks_of, collected, row_of
 from parsim.sim.simulate import simulate
 from parsim.sim.stages.plan_prices import PlanPrices
 from parsim.timelines.timeline import ACTIONS, Timeline

@@ -22,8 +22,10 @@ from parsim.cost.collective.group_bandwidth import neighbours
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.stages import stage_borders, tied_parameters
-from parsim.cost.step.step import StepCosts, hop_bytes, late_by_stage, stage_cut, straggler_growth
+from parsim.cost.step.hops import hop_bytes
+from parsim.cost.step.parameters import tied_parameters
+from parsim.cost.step.stages import stage_borders
+from parsim.cost.step.step import StepCosts, late_by_stage, stage_cut, straggler_growth
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.stages import Stage

@@ -151,7 +151,7 @@ def _last_backward(kinds: Index, stages: int, position: Index) -> Index:
 def compile_repeated(schedule: Schedule) -> CompiledSchedule:
     """Compile for finish times alone: naive model parallelism repeats one micro-batch m times.
 
-    It is known by its name, which a user's schedule cannot have (plan/rules.py).
+    It is known by its name, which a user's schedule cannot have (plan/rules/schedule.py).
     """
     if schedule.name != "naive":
         return compile_schedule(schedule)

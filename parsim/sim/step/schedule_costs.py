@@ -25,12 +25,14 @@ from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.stages import LayerTable, layer_counts, per_rank, raced, stage_pass
-from parsim.cost.step.step import StepCosts, copies_seconds, filling, stage_cut
+from parsim.cost.step.pair_sums import copies_seconds
+from parsim.cost.step.parameters import per_rank
+from parsim.cost.step.stages import LayerTable, layer_counts, raced, stage_pass
+from parsim.cost.step.step import StepCosts, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
-from parsim.plan.rules import SPLIT
+from parsim.plan.schedule_names import SPLIT
 from parsim.schedule import Kind, Schedule
 from parsim.sim.step.split_backward import is_split, splits_like_torch
 
@@ -193,7 +195,7 @@ def _in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> 
 
 
 def _parts_of_backward(job: Job, table: PlanTable, layers: LayerTable) -> tuple[Pass, Pass, Pass]:
-    """Of each stage: weight gradients, a backward that repeats nothing, and what is repeated."""
+    """Split each stage's backward: weight gradients, one that repeats nothing, the repeat."""
     counts = layer_counts(job.model, stage_cut(job, table))
     rows = len(table)
     ours = [

@@ -14,13 +14,13 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
-from parsim.cost.layer.kept.activations import product_input_bytes
+from parsim.cost.layer.kept.operator_tensors import product_input_bytes
 from parsim.cost.step.stages import LayerTable, layer_counts
 from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
-from parsim.plan.rules import SPLIT
+from parsim.plan.schedule_names import SPLIT
 from parsim.schedule import Kind, Schedule
 
 

@@ -65,7 +65,7 @@ _KINDS = {
 class MeasuredCollective:
     """One timed size: what ran on which group of which system, and how long it took.
 
-    `place` is where it ran, as summaries group it; `overhead` what the tool adds to a call.
+    `scope` is where it ran, as summaries group it; `overhead` what the tool adds to a call.
     """
 
     row_id: str
@@ -75,7 +75,7 @@ class MeasuredCollective:
     seconds: float
     system: System
     where: Groups
-    place: str
+    scope: str
     overhead: float
     flag: str
     notes: tuple[str, ...]
@@ -128,7 +128,7 @@ def parse_collective(row: Mapping[str, str]) -> MeasuredCollective:
         seconds=_seconds(row, kind, size, float(where.size[0])),
         system=system,
         where=where,
-        place=_place(system, where),
+        scope=_scope(system, where),
         overhead=CALL_OF_TORCH if "torch" in tool and "vidur" not in tool else 0.0,
         flag=row.get("flag", "") or _unstated(row, nodes),
         notes=notes,
@@ -243,7 +243,7 @@ def _placed(system: System, nodes: int, used: int) -> Groups:
     return Groups(**values, sharing=np.array([1.0 if across else 0.0]), leaves=np.array([False]))
 
 
-def _place(system: System, where: Groups) -> str:
+def _scope(system: System, where: Groups) -> str:
     switched = system.intra.fabric in ("nvswitch", "nvlink-mesh")
     if where.nodes[0] == 1:
         return "NVLink domain" if switched else "PCIe"

@@ -13,7 +13,8 @@ import numpy as np
 from parsim.cluster.hardware import System
 from parsim.cost.collective.choice import choose
 from parsim.cost.collective.collectives import collective_time, p2p_time
-from parsim.cost.collective.measured_curve import Algorithm, CollectiveKind, measured
+from parsim.cost.collective.kinds import Algorithm, CollectiveKind
+from parsim.cost.collective.measured_curve import measured
 from parsim.cost.collective.spread import collective_spread, size_class
 from parsim.errors import PlanError
 from parsim.sim.confidence.interval import Z80
@@ -51,7 +52,7 @@ class CollectiveRow:
     row_id: str
     reason: str = ""
     flag: str = ""
-    place: str = ""
+    scope: str = ""
     size: float = 0.0
     measured: float = 0.0
     system: str = ""
@@ -91,7 +92,7 @@ class CollectiveRow:
             "status": "skipped" if self.reason else "ok",
             "reason": self.reason,
             "flag": self.flag,
-            "place": self.place,
+            "place": self.scope,
             "system": self.system,
             "collective": self.kind,
             "group": self.group,
@@ -106,17 +107,17 @@ class CollectiveRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CollectiveSummary:
-    """Errors of one mode, place and size class, and the share inside the 80 % interval."""
+    """Errors of one mode, scope and size class, and the share inside the 80 % interval."""
 
     mode: str
-    place: str
+    scope: str
     size_class: str
     errors: Summary
     coverage: float | None
 
     def to_json(self) -> dict[str, Any]:
         """One entry of `summary`."""
-        named = {"mode": self.mode, "place": self.place, "size_class": self.size_class}
+        named = {"mode": self.mode, "place": self.scope, "size_class": self.size_class}
         return {**named, **self.errors.to_json(), "coverage_80": self.coverage}
 
 
@@ -128,19 +129,19 @@ class CollectiveValidation:
     modes: tuple[str, ...] = MODES
 
     @property
-    def places(self) -> tuple[str, ...]:
-        """Groups of the summary: places of sound rows, the flagged rows, all."""
-        sound = dict.fromkeys(row.place for row in self.rows if row.place and not row.flag)
+    def scopes(self) -> tuple[str, ...]:
+        """Groups of the summary: scopes of sound rows, the flagged rows, all."""
+        sound = dict.fromkeys(row.scope for row in self.rows if row.scope and not row.flag)
         flagged = (FLAGGED,) if any(row.flag for row in self.rows) else ()
         return (*sound, *flagged, ALL)
 
-    def of(self, place: str, size_class: str = ALL) -> tuple[CollectiveRow, ...]:
-        """Rows of a place and a size class; ALL takes every row."""
+    def of(self, scope: str, size_class: str = ALL) -> tuple[CollectiveRow, ...]:
+        """Rows of a scope and a size class; ALL takes every row."""
 
         def at_place(row: CollectiveRow) -> bool:
-            if place == FLAGGED:
+            if scope == FLAGGED:
                 return bool(row.flag)
-            return place == ALL or (row.place == place and not row.flag)
+            return scope == ALL or (row.scope == scope and not row.flag)
 
         def of_size(row: CollectiveRow) -> bool:
             if size_class == LARGE:
@@ -149,26 +150,26 @@ class CollectiveValidation:
 
         return tuple(row for row in self.rows if not row.reason and at_place(row) and of_size(row))
 
-    def summary(self, mode: str, place: str, size_class: str) -> CollectiveSummary:
-        """Errors of one mode, place and size class."""
-        rows = [row for row in self.of(place, size_class) if row.predicted(mode)]
+    def summary(self, mode: str, scope: str, size_class: str) -> CollectiveSummary:
+        """Errors of one mode, scope and size class."""
+        rows = [row for row in self.of(scope, size_class) if row.predicted(mode)]
         errors = [error for row in rows if (error := row.error(mode)) is not None]
-        skipped = sum(bool(row.reason) for row in self.rows) if place == ALL else 0
+        skipped = sum(bool(row.reason) for row in self.rows) if scope == ALL else 0
         inside = [bool(row.inside(mode)) for row in rows]
         return CollectiveSummary(
             mode=mode,
-            place=place,
+            scope=scope,
             size_class=size_class,
             errors=summarise(errors, skipped),
             coverage=sum(inside) / len(inside) if inside else None,
         )
 
     def summaries(self) -> list[CollectiveSummary]:
-        """Every mode, place and size class that has rows."""
+        """Every mode, scope and size class that has rows."""
         every = [
-            self.summary(mode, place, size)
+            self.summary(mode, scope, size)
             for mode in self.modes
-            for place in self.places
+            for scope in self.scopes
             for size in (*CLASSES, LARGE, ALL)
         ]
         return [summary for summary in every if summary.errors.n]
@@ -214,7 +215,7 @@ def predict_collective(table: str, row: dict[str, str]) -> CollectiveRow:
         table=table,
         row_id=row_id,
         flag=timed.flag,
-        place=timed.place if timed.kind != "send_recv" else f"send/recv, {timed.place}",
+        scope=timed.scope if timed.kind != "send_recv" else f"send/recv, {timed.scope}",
         size=timed.size,
         measured=timed.seconds,
         system=timed.system.id,

@@ -33,7 +33,7 @@ EXPERTS = {
     "moe_topk": "experts_per_token",
     "moe_ffn_hidden_size": "expert_ffn_hidden_size",
 }
-"""The same of mixtures of experts."""
+"""Sizes that mixtures of experts have beside them."""
 
 
 def blank_sizes(row: Mapping[str, str]) -> Filled:

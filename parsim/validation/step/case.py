@@ -12,7 +12,7 @@ from parsim.cost.software import Software, software
 from parsim.errors import InputError, shown
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 from parsim.plan import Plan
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.sim.step.action_times import with_action_times
 from parsim.validation.step.assumptions import assumptions_for, software_of_experts
 from parsim.validation.step.case_cluster import case_cluster
@@ -128,6 +128,8 @@ def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Softw
     if run.cuda_graphs is not None:
         graphs = stack.graphs if run.cuda_graphs else ()
         stack = replace(stack, cuda_graphs=run.cuda_graphs, graphs=graphs)
+    if run.blocking_launches:
+        stack = stack.switched({"blocking_launches": True})
     if run.bucket_parameters is not None:
         stack = replace(stack, ddp_bucket_parameters=float(run.bucket_parameters))
     return stack

@@ -26,7 +26,7 @@ def case_model(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Trans
         "fused_attention": stack.fused_attention
         if run.flash_attention is None
         else run.flash_attention,
-        "dropout": assumed.dropout,
+        "dropout": assumed.dropout if run.dropout is None else run.dropout,
         **(_experts(run) if run.n_experts else {}),
     }
     base = known_model(run.model)

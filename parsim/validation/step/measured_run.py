@@ -1,8 +1,8 @@
 """One measured training run per CSV row, checked; the schema users write for their own runs.
 
 Columns and units: docs/accuracy.md, "Validate against your own runs". A
-blank cell means the source does
-not say. A row that cannot be used raises RowSkipped with the reason; it is never repaired.
+blank cell means the source does not say. A row that cannot be used raises RowSkipped with the
+reason; it is never repaired.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any
 
 from parsim.errors import shown
-from parsim.plan.precision import SUMS
-from parsim.validation.step.blank_sizes import EXPERTS, SIZES, Filled, blank_sizes
+from parsim.validation.step.blank_sizes import Filled, blank_sizes
 from parsim.validation.step.blank_sizes import cells as filled_cells
 from parsim.validation.step.known_models import known_mixture, unmodelled
-from parsim.validation.tables import LEAST, MOST, RowSkipped
+from parsim.validation.step.row_cells import Cells, Profile
+from parsim.validation.tables import RowSkipped
 
 REQUIRED = (
     "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "seq_len",
@@ -32,35 +32,35 @@ OPTIONAL = (
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
-    "gradient_precision", "out_of_memory", "bubble_fraction", "t_forward_ms",
-    "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note",
+    "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
+    "out_of_memory", "bubble_fraction", "t_forward_ms", "t_backward_input_ms",
+    "t_backward_weight_ms", "t_p2p_ms", "task", "note",
 )  # fmt: skip
-
-TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
-"""Milliseconds of a pipeline rank and micro-batch, its chunks together."""
-
-ORDERED = ("pp", "dp", "cp", "tp")
-"""What a cell of `rank_order` names, with + between, outermost first."""
-
-OVERLAPS = ("none", "dp", "fsdp", "tp", "p2p", "p2p_scatter_gather")
-"""What a cell of `overlap` may list, with + between."""
 
 GIB = 2.0**30
 
 ON_DEVICE = "nvidia-smi"
 """A cell of `peak_memory_kind` that begins so is of the whole device: the context counts too."""
 
-LARGEST = 10**9
-"""No count of a training run is larger; a typing mistake is."""
+_SAME_NAME = (
+    "n_heads", "gpus_per_node", "n_gpus", "n_layers", "hidden_size", "ffn_hidden_size", "seq_len",
+    "vocab_size", "tp", "pp", "dp", "global_batch_size",
+)  # fmt: skip
+NEEDED = {
+    **{name: name for name in _SAME_NAME},
+    "microbatch_size": "micro_batch_size",
+    "num_microbatches": "n_micro_batches",
+}
+"""Counts that every row must state, by the field: their columns."""
 
+COUNTS = ("zero_stage", "moe_ffn_hidden_size", "offload_layers")
+"""Counts that may be blank."""
 
-class Profile(NamedTuple):
-    """Seconds of F, I and W of a pipeline rank and micro-batch, and of a message."""
+FLAGS = ("sequence_parallel", "flash_attention", "torch_compile", "cuda_graphs", "dropout")
+"""Switches that may be blank."""
 
-    forward: float
-    backward_input: float
-    backward_weight: float
-    message: float
+TEXTS = ("precision", "recompute", "schedule")
+"""Words that may be blank; the case checks them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +70,9 @@ class MeasuredRun:
     `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
     the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
     layers of a stage whose activations are on the host. `memory_on_device` says that `peak_memory`
-    is what the driver counts, `out_of_memory` that the run ended so. `filled` are the sizes that
-    were blank, each with where it is from.
+    is what the driver counts, `out_of_memory` that the run ended so, `training_steps` how many of
+    these steps the whole training took, `device_hours` what it cost as published. `filled` are the
+    sizes that were blank, each with where it is from.
     """
 
     row_id: str
@@ -107,6 +108,7 @@ class MeasuredRun:
     overlap: frozenset[str] | None
     torch_compile: bool | None
     step_time: float | None
+    step_time_from: str
     peak_memory: float | None
     bubble_fraction: float | None = None
     profile: Profile | None = None
@@ -123,133 +125,14 @@ class MeasuredRun:
     bucket_parameters: int | None = None
     cuda_graphs: bool | None = None
     gradient_precision: str | None = None
+    dropout: bool | None = None
+    blocking_launches: bool = False
+    training_steps: int | None = None
+    device_hours: float | None = None
     memory_on_device: bool = False
     out_of_memory: bool = False
     offload_layers: int | None = None
     filled: tuple[str, ...] = ()
-
-
-class _Cells:
-    """Typed access to one row's text."""
-
-    def __init__(self, row: Mapping[str, str]) -> None:
-        self.row = row
-
-    def text(self, name: str) -> str | None:
-        return self.row.get(name, "") or None
-
-    def integer(self, name: str) -> int | None:
-        cell = self.text(name)
-        if cell is None:
-            return None
-        try:
-            value = float(cell)
-        except ValueError:
-            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number") from None
-        if not value.is_integer() or not 0 <= value <= LARGEST:
-            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number from 0 to {LARGEST:,}")
-        return int(value)
-
-    def need(self, name: str) -> int:
-        value = self.integer(name)
-        if value is None:
-            raise RowSkipped(f"{name} is not stated{self._unknown_model(name)}")
-        if value < 1:
-            raise RowSkipped(f"{name}={value} must be at least 1")
-        return value
-
-    def _unknown_model(self, name: str) -> str:
-        """Why a blank size was not filled."""
-        if name not in SIZES and name not in EXPERTS:
-            return ""
-        model = self.text("model") or ""
-        return f" and not known of model {model!r}; write it, or a name of `parsim catalog models`"
-
-    def _float(self, name: str) -> float | None:
-        cell = self.text(name)
-        try:
-            return None if cell is None else float(cell)
-        except ValueError:
-            raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
-
-    def number(self, name: str) -> float | None:
-        value = self._float(name)
-        if value is not None and not LEAST <= value <= MOST:
-            cell = shown(self.text(name))
-            raise RowSkipped(f"{name}='{shown(cell)}' must be a number from {LEAST:g} to {MOST:g}")
-        return value
-
-    def fraction(self, name: str) -> float | None:
-        value = self._float(name)
-        if value is not None and not 0.0 <= value < 1.0:
-            raise RowSkipped(f"{name}={self.text(name)!r} must be at least 0 and below 1")
-        return value
-
-    def profile(self) -> Profile | None:
-        """All of F, I and W, or none; a message that is not stated takes no time."""
-        stated = {name: self.number(name) for name in TIMES}
-        message = 0.0 if self.text("t_p2p_ms") in ("0", "0.0") else self.number("t_p2p_ms")
-        missing = [name for name, value in stated.items() if value is None]
-        if len(missing) == len(TIMES) and message is None:
-            return None
-        if missing:
-            raise RowSkipped(f"{', '.join(TIMES)} belong together, but {missing[0]} is not stated")
-        times = (1e-3 * (value or 0.0) for value in (*stated.values(), message))
-        return Profile(*times)
-
-    def flag(self, name: str) -> bool | None:
-        cell = self.text(name)
-        if cell is None:
-            return None
-        if cell not in ("yes", "no"):
-            raise RowSkipped(f"{name}='{shown(cell)}' must be yes, no or blank")
-        return cell == "yes"
-
-    def rank_order(self) -> tuple[str, ...] | None:
-        """The axes of a plan, with both data axes where the cell says dp."""
-        cell = self.text("rank_order")
-        if cell is None:
-            return None
-        words = cell.split("+")
-        if sorted(words) != sorted(ORDERED):
-            allowed = "+".join(ORDERED)
-            raise RowSkipped(
-                f"rank_order='{shown(cell)}' must name each axis of {allowed} once, outermost first"
-            )
-        both = {"dp": ("dp_replicate", "dp_shard")}
-        return tuple(axis for word in words for axis in both.get(word, (word,)))
-
-    def stage_layers(self) -> tuple[int, ...] | None:
-        """Layers of each stage; 0 of one that holds the embedding or the head alone."""
-        cell = self.text("stage_layers")
-        if cell is None:
-            return None
-        counts = cell.split("+")
-        if not all(count.isdecimal() and int(count) <= LARGEST for count in counts):
-            raise RowSkipped(
-                f"stage_layers='{shown(cell)}' must be counts with + between, such as 7+8+8+7"
-            )
-        return tuple(map(int, counts))
-
-    def gradient_precision(self) -> str | None:
-        """What gradients are summed in."""
-        cell = self.text("gradient_precision")
-        if cell is not None and cell not in SUMS:
-            raise RowSkipped(
-                f"gradient_precision='{shown(cell)}' is unknown; allowed: {', '.join(SUMS)}"
-            )
-        return cell
-
-    def overlap(self) -> frozenset[str] | None:
-        cell = self.text("overlap")
-        if cell is None:
-            return None
-        for word in cell.split("+"):
-            if word not in OVERLAPS:
-                raise RowSkipped(
-                    f"overlap='{shown(word)}' is unknown; allowed: {', '.join(OVERLAPS)}"
-                )
-        return frozenset(cell.split("+"))
 
 
 def parse_row(row: Mapping[str, str]) -> MeasuredRun:
@@ -259,70 +142,71 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         RowSkipped: a needed figure is missing or garbage, or the row's arithmetic does not hold.
     """
     filled = blank_sizes(row)
-    cells = _Cells({**row, **filled_cells(filled)})
+    cells = Cells({**row, **filled_cells(filled)})
     _in_scope(cells)
-    memory = cells.number("peak_memory_gib")
-    heads = cells.need("n_heads")
     run = MeasuredRun(
-        row_id=row["row_id"],
-        stack=row["stack"],
+        **_plain(cells, row),
+        **_with_defaults(cells),
         release=row.get("stack_release", ""),
         publisher=_publisher(row.get("source", "")),
-        system=row["system"],
-        gpu_type=row["gpu_type"],
-        gpus_per_node=cells.need("gpus_per_node"),
         internode_gbit=cells.number("internode_gbit_per_s_per_node"),
-        n_gpus=cells.need("n_gpus"),
-        model=row["model"],
-        n_layers=cells.need("n_layers"),
-        hidden_size=cells.need("hidden_size"),
-        n_heads=heads,
-        n_kv_heads=cells.integer("n_kv_heads") or heads,
-        ffn_hidden_size=cells.need("ffn_hidden_size"),
-        seq_len=cells.need("seq_len"),
-        vocab_size=cells.need("vocab_size"),
-        precision=cells.text("precision"),
-        tp=cells.need("tp"),
-        pp=cells.need("pp"),
-        v=cells.integer("vpp") or 1,
-        dp=cells.need("dp"),
-        cp=cells.integer("cp") or 1,
-        zero_stage=cells.integer("zero_stage"),
-        fsdp_size=cells.integer("fsdp_size") or 0,
-        microbatch_size=cells.need("micro_batch_size"),
-        num_microbatches=cells.need("n_micro_batches"),
-        global_batch_size=cells.need("global_batch_size"),
-        sequence_parallel=cells.flag("sequence_parallel"),
-        recompute=cells.text("recompute"),
-        schedule=cells.text("schedule"),
-        flash_attention=cells.flag("flash_attention"),
         overlap=cells.overlap(),
-        torch_compile=cells.flag("torch_compile"),
-        step_time=cells.number("step_time_s"),
-        peak_memory=None if memory is None else memory * GIB,
-        bubble_fraction=cells.fraction("bubble_fraction"),
-        profile=cells.profile(),
-        n_experts=cells.integer("n_experts") or 0,
-        moe_topk=cells.need("moe_topk") if cells.integer("n_experts") else 0,
-        moe_ffn_hidden_size=cells.integer("moe_ffn_hidden_size"),
-        ep=cells.integer("ep") or 1,
-        etp=cells.integer("etp") or None,
-        token_drop="tokendrop" in (cells.text("note") or ""),
         rank_order=cells.rank_order(),
         stage_layers=cells.stage_layers(),
-        bucket_parameters=cells.integer("ddp_bucket_parameters") or None,
-        cuda_graphs=cells.flag("cuda_graphs"),
         gradient_precision=cells.gradient_precision(),
-        memory_on_device=(cells.text("peak_memory_kind") or "").startswith(ON_DEVICE),
-        out_of_memory=cells.flag("out_of_memory") or False,
-        offload_layers=cells.integer("offload_layers"),
+        token_drop="tokendrop" in (cells.text("note") or ""),
         filled=_told(filled),
+        **_measured(cells),
     )
     _arithmetic(run)
     measured = (run.step_time, run.peak_memory, run.bubble_fraction)
     if not run.out_of_memory and all(value is None for value in measured):
         raise RowSkipped("neither step_time_s nor peak_memory_gib is stated")
     return run
+
+
+def _plain(cells: Cells, row: Mapping[str, str]) -> dict[str, Any]:
+    """Fields that are a cell each."""
+    return {
+        **{name: row[name] for name in ("row_id", "stack", "system", "gpu_type", "model")},
+        **{name: cells.need(column) for name, column in NEEDED.items()},
+        **{name: cells.integer(name) for name in COUNTS},
+        **{name: cells.flag(name) for name in FLAGS},
+        **{name: cells.text(name) for name in TEXTS},
+    }
+
+
+def _with_defaults(cells: Cells) -> dict[str, Any]:
+    """Counts whose blank cell says the usual: one chunk, no experts, heads that share nothing."""
+    experts = cells.integer("n_experts") or 0
+    return {
+        "n_kv_heads": cells.integer("n_kv_heads") or cells.need("n_heads"),
+        "v": cells.integer("vpp") or 1,
+        "cp": cells.integer("cp") or 1,
+        "ep": cells.integer("ep") or 1,
+        "etp": cells.integer("etp") or None,
+        "fsdp_size": cells.integer("fsdp_size") or 0,
+        "bucket_parameters": cells.integer("ddp_bucket_parameters") or None,
+        "training_steps": cells.integer("training_steps") or None,
+        "blocking_launches": cells.flag("blocking_launches") or False,
+        "n_experts": experts,
+        "moe_topk": cells.need("moe_topk") if experts else 0,
+    }
+
+
+def _measured(cells: Cells) -> dict[str, Any]:
+    """What was measured: seconds, bytes, the bubble, hours, or that memory ran out."""
+    memory = cells.number("peak_memory_gib")
+    return {
+        "step_time": cells.number("step_time_s"),
+        "step_time_from": cells.text("step_time_from") or "",
+        "device_hours": cells.number("gpu_hours"),
+        "peak_memory": None if memory is None else memory * GIB,
+        "bubble_fraction": cells.fraction("bubble_fraction"),
+        "profile": cells.profile(),
+        "memory_on_device": (cells.text("peak_memory_kind") or "").startswith(ON_DEVICE),
+        "out_of_memory": cells.flag("out_of_memory") or False,
+    }
 
 
 def _publisher(source: str) -> str:
@@ -334,7 +218,7 @@ def _told(filled: Filled) -> tuple[str, ...]:
     return tuple(f"{column}={cell} ({why})" for column, (cell, why) in filled.items())
 
 
-def _in_scope(cells: _Cells) -> None:
+def _in_scope(cells: Cells) -> None:
     task = cells.text("task")
     if task not in (None, "pretrain"):
         raise RowSkipped(f"task '{shown(task)}' is out of scope (only pretrain)")

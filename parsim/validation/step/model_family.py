@@ -9,6 +9,7 @@ from typing import Any
 from parsim.model.config.families import BERT_CLASSES, FAMILY_FLAGS
 
 _WITHOUT_BIASES = {"qkv_bias": False, "projection_bias": False, "mlp_bias": False}
+_NEOX = {"rope": True, "tied_embeddings": False}
 _POOLER, _HEAD = BERT_CLASSES["BertForPreTraining"]
 
 
@@ -38,6 +39,21 @@ FAMILIES = (
         plain_mlp=True,
     ),
     Family(name="mpt", vocabulary=50_368, flags=_WITHOUT_BIASES, plain_mlp=True),
+    Family(name="gptneox", vocabulary=50_432, flags=_NEOX, plain_mlp=True),
+    Family(name="pythia", vocabulary=50_304, flags=_NEOX, plain_mlp=True),
+    Family(name="bloom", vocabulary=250_880, flags=FAMILY_FLAGS["gpt2"], plain_mlp=True),
+    Family(
+        name="starcoder",
+        vocabulary=49_152,
+        flags=FAMILY_FLAGS["gpt2"],
+        positions=True,
+        plain_mlp=True,
+    ),
+    Family(
+        name="smollm3",
+        vocabulary=128_256,
+        flags={**FAMILY_FLAGS["llama"], "tied_embeddings": True},
+    ),
     Family(
         name="bert",
         vocabulary=30_522,
@@ -51,6 +67,12 @@ FAMILIES = (
 )
 """The first whose name is in a model's name counts, and the last where none is. Megatron's GPTs
 pad GPT-2's vocabulary.
+
+GPT-NeoX and Pythia have rotary positions and a head of their own (arXiv:2204.06745, section 2.1),
+and add attention and MLP of a layer to the same input, which is predicted as one after the other.
+BLOOM has neither table nor rotation (ALiBi, arXiv:2211.05100, section 3.2.2), StarCoder one
+key-value head and a table of positions (arXiv:2305.06161, section 5.2), SmolLM3 tied embeddings
+(its config.json).
 
 BERT is pre-trained with a head: dense, GELU, norm and tied logits (arXiv:1810.04805)."""
 

@@ -40,7 +40,7 @@ FRAMEWORKS: Mapping[str, str] = {"pytorch": "pytorch-ddp", "torchgpipe": "torchg
 Case = tuple[Job, Plan, tuple[str, ...]]
 """A job, its plan, and what had to be assumed."""
 ASSUMED: Mapping[str, str] = {"gpipe": "torchgpipe"}
-"""As what other frameworks are predicted, by strategy; else as DistributedDataParallel."""
+"""Software that other frameworks are predicted as, by strategy; else DistributedDataParallel."""
 
 
 def predict_samples(table: str, row: dict[str, str]) -> ValidatedRow:
@@ -145,7 +145,7 @@ def _replicated(job: Job, run: MeasuredSamples) -> Plan:
     A row that states no partition does not say which layers a stage had: each is given those that
     PipeDream's own partitioner would, from parsim's prices.
     """
-    one = Plan(
+    single = Plan(
         microbatch_size=run.batch_per_gpu or run.global_batch_size // run.n_gpus,
         num_microbatches=lcm(*run.replicas),
         precision=run.precision,
@@ -153,10 +153,10 @@ def _replicated(job: Job, run: MeasuredSamples) -> Plan:
         overlap_p2p=True,
     )
     if len(run.replicas) == 1:
-        return replace(one, dp_replicate=run.n_gpus, num_microbatches=1)
-    layers = zip(_layers(job, one, run.replicas), run.replicas, strict=True)
+        return replace(single, dp_replicate=run.n_gpus, num_microbatches=1)
+    layers = zip(_layers(job, single, run.replicas), run.replicas, strict=True)
     stages = tuple(Stage(layers=count, replicas=replicas) for count, replicas in layers)
-    return replace(one, pp=len(stages), schedule="pipedream", stages=stages)
+    return replace(single, pp=len(stages), schedule="pipedream", stages=stages)
 
 
 def _layers(job: Job, plan: Plan, replicas: tuple[int, ...]) -> tuple[int, ...]:

@@ -151,7 +151,7 @@ def words_of(folder: Path) -> list[object]:
 
 
 def two_nodes(scenario: Path, outs: list[Path], *words: object) -> list[tuple[int, str, str]]:
-    """The same command twice, but for the folder."""
+    """Both nodes are given one command, but for the folder."""
     meet = ["--nnodes", 2, "--rdzv-endpoint", f"127.0.0.1:{free_port()}", "--steps", 3]
     meet += ["--warmup", 1, *words]
     ran = finish([start("run", scenario, *meet, "--out", out) for out in outs])

@@ -232,6 +232,26 @@ def test_the_largest_values_and_of_equal_ones_the_first() -> None:
     assert set(largest(draw, 37).tolist()) == set(torch.topk(draw.abs(), 37).indices.tolist())
 
 
+@pytest.mark.parametrize("zeros", [0.0, 0.6, 0.95, 1.0])
+@pytest.mark.parametrize("share", [0.0001, 0.05, 0.4, 0.9])
+def test_the_largest_of_a_gradient_with_zeros(zeros: float, share: float) -> None:
+    """A sampled bound finds them all, whether there are more values than zeros or fewer."""
+    generator = torch.Generator().manual_seed(3)
+    draw = torch.randn(200_000, generator=generator)
+    draw[torch.rand(200_000, generator=generator) < zeros] = 0.0
+    count = int(share * len(draw))
+    chosen = largest(draw, count)
+    assert len(set(chosen.tolist())) == count
+    expected = torch.topk(draw.abs(), count).values
+    assert torch.equal(draw[chosen].abs().sort(descending=True).values, expected)
+
+
+def test_the_largest_of_a_gradient_that_is_not_finite() -> None:
+    """As many are sent as were announced, so that the servers' update shows what happened."""
+    values = torch.tensor([float("nan"), 1.0, float("inf"), 0.0, float("nan")])
+    assert largest(values, 4).tolist() == [1, 2, 0, 3]
+
+
 def test_a_log_that_cannot_be_is_refused() -> None:
     """An arrival that was made of weights which only later arrivals make."""
     replica = Replica(FAMILIES["gpt2"], seed=3, device=torch.device("cpu"))

@@ -15,7 +15,7 @@ from executor.strategy_suite.compare import Row, summary
 from executor.strategy_suite.report import schedule_lines, write_report
 from executor.strategy_suite.schedules import schedule_cases
 from executor.suite.cases import before_calibration, scenario_text
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.scenario import load_scenario
 
 

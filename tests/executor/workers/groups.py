@@ -16,7 +16,7 @@ from parsim.cluster.reader import load_catalog
 from tests.executor.launch import results
 
 SECONDS, PATIENCE = 0.5, 20.0
-"""Of choosing, and of measuring: a busy machine leaves nothing out."""
+"""Seconds of choosing, and of measuring: a busy machine leaves nothing out."""
 
 
 def main() -> None:

@@ -15,7 +15,8 @@ from executor.model.module import build_model
 from executor.parallel.context import rank_part
 from executor.training.images import Images
 from executor.training.trainer import build_trainer
-from parsim.model.graph.images import AdaptiveAvgPool2d, Flatten
+from parsim.model.graph.images import AdaptiveAvgPool2d
+from parsim.model.graph.joins import Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import CrossEntropy
@@ -70,7 +71,7 @@ def executed(plan: Plan) -> float:
 
 
 def exact() -> float:
-    """The same of synchronised batch normalisation in fp64, gradients averaged by hand."""
+    """Synchronised batch normalisation in fp64, gradients averaged by hand."""
     graph = small()
     images, classes = next(Images.of(graph).batches(seed=1, global_batch_size=16))
     model = build_model(graph, dtype=torch.float64, seed=1)

@@ -46,7 +46,7 @@ def batch(plan: Plan, spec: TransformerSpec) -> tuple[torch.Tensor, torch.Tensor
 
 
 def masked(plan: Plan, spec: TransformerSpec) -> tuple[torch.Tensor, torch.Tensor]:
-    """As `batch`, but only every seventh token has a target."""
+    """Make a `batch` in which only every seventh token has a target."""
     tokens, targets = batch(plan, spec)
     counted = torch.arange(spec.seq_len) % 7 == 0
     return tokens, targets.masked_fill(~counted, IGNORED)

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from executor.devices.process_group import gathered
 from executor.strategies.compression import Compressor, unpacked
-from executor.strategies.gossip import mixed
+from executor.strategies.gossip import mix
 from executor.strategies.local_steps import Outer
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replays.replay import Replay, ages, ages_of_peers, replay, replay_peers
@@ -145,11 +145,11 @@ def loops(recipe: OptimizerConfig, every: int, outer: DiLoCo | None = None) -> T
         if (number + 1) % every == 0:
             mean = torch.stack([own.weights for own in workers]).mean(0)
             for own in workers:
-                own.set(mean)
+                own.flat.copy_(mean)
             if step is not None:
                 after = step.step(mean)
                 for own in workers:
-                    own.set(after)
+                    own.flat.copy_(after)
     return workers[dist.get_rank()].weights
 
 
@@ -162,7 +162,7 @@ def gossiping(recipe: OptimizerConfig, topology: str) -> Tensor:
         for worker, own in enumerate(workers):
             model.load(old[worker])
             gradient = model.gradient(batches(worker, number))[1]
-            own.set(mixed(old[worker], [old[n] for n in neighbours(worker, world, topology)]))
+            mix(own.flat, [old[n] for n in neighbours(worker, world, topology)])
             own.apply(gradient, number)
     return workers[dist.get_rank()].weights
 

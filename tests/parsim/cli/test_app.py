@@ -75,7 +75,7 @@ def test_check_as_a_document(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "one"),
+    ("kind", "entry"),
     [
         ("devices", "gb200"),
         ("systems", "gb200-nvl72"),
@@ -84,10 +84,10 @@ def test_check_as_a_document(cli: Cli) -> None:
         ("software", "megatron-2021"),
     ],
 )
-def test_catalogs(cli: Cli, kind: str, one: str) -> None:
+def test_catalogs(cli: Cli, kind: str, entry: str) -> None:
     rows = cli("catalog", kind, "--json").document[kind]
     printed = cli("catalog", kind)
-    assert one in [row["id"] for row in rows]
+    assert entry in [row["id"] for row in rows]
     assert all(row["id"] in printed.out for row in rows)
     assert (printed.code, printed.err) == (0, "")
 
@@ -218,8 +218,8 @@ def test_the_main_job_in_a_small_space(cli: Cli) -> None:
     assert counts["out_of_memory"] > 0
     assert {plan["memory_fit"] for plan in document["plans"]} == {"fits"}
     assert len(document["plans"]) == counts["evaluated"] > 0
-    own = cli("simulate", GPT3, "--json").document
-    assert document["plans"][0]["step_time_s"] <= own["step_time_s"]
+    published = cli("simulate", GPT3, "--json").document
+    assert document["plans"][0]["step_time_s"] <= published["step_time_s"]
 
 
 def test_the_main_job_is_recommended_what_its_stack_can_run(cli: Cli) -> None:

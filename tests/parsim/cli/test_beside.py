@@ -77,7 +77,7 @@ def test_the_trace_has_both_jobs(cli: Cli, file: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (("--on", "0,2"), "name a job with --beside"),
         (("--beside", f"{SMALL}"), "and cpu has no network, so that they share no fabric"),
@@ -93,11 +93,11 @@ def test_the_trace_has_both_jobs(cli: Cli, file: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_share_is_refused(
-    cli: Cli, file: Path, words: tuple[str, ...], said: str
+    cli: Cli, file: Path, words: tuple[str, ...], message: str
 ) -> None:
     done = cli("simulate", file, *(word.replace("FILE", str(file)) for word in words))
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err
 
 
 def test_beside_is_drawn_as_a_trace_only(cli: Cli, file: Path, tmp_path: Path) -> None:

@@ -182,8 +182,10 @@ def test_the_document_of_compare_is_the_contract(cli: Cli, predicted: Path) -> N
     whole = {row["quantity"] for row in document["rows"] if row["rank"] is None}
     assert whole >= step | both | {"F_mean_s", "B_mean_s"}
     assert all(name in step | both or name.endswith("_mean_s") for name in whole)
-    own = {(row["quantity"], row["rank"]) for row in document["rows"] if row["rank"] is not None}
-    assert own == {(name, rank) for name in ranks for rank in (0, 1)}
+    by_rank = {
+        (row["quantity"], row["rank"]) for row in document["rows"] if row["rank"] is not None
+    }
+    assert by_rank == {(name, rank) for name in ranks for rank in (0, 1)}
 
 
 def test_outside_the_tolerance(cli: Cli, predicted: Path) -> None:

@@ -420,7 +420,7 @@ UNNAMED = (
     "lstopo that names no device",
     "graph without a device",
 )
-"""Those of BAD that are bad only where no --device is said."""
+"""Inputs of BAD that are bad only where no --device is said."""
 
 BAD_WORDS = {
     "no id": (

@@ -176,7 +176,7 @@ def test_slow_ranks_where_shared_links_cannot_say_more(cli: Cli) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (
             ("simulate", *SHARDS, "--contention"),
@@ -210,8 +210,8 @@ def test_slow_ranks_where_shared_links_cannot_say_more(cli: Cli) -> None:
     ],
 )
 def test_what_takes_all_nodes_for_equal_refuses(
-    cli: Cli, words: tuple[str, ...], said: str
+    cli: Cli, words: tuple[str, ...], message: str
 ) -> None:
     done = cli(words[0], MIXED, *words[1:])
     assert done.code == 2
-    assert said in done.err
+    assert message in done.err

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from parsim.cluster.entries import DEVICE_FIELDS, FIELDS, SYSTEM_FIELDS
+from parsim.cluster.fields import DEVICE_FIELDS, FIELDS, SYSTEM_FIELDS
 from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.errors import CatalogError

@@ -56,7 +56,7 @@ def test_a_file_says_how_sure_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "message"),
     [
         ("clock: 0.012", "clock: -1", "must be a number from 0 to 5"),
         ("clock: 0.012", "clock: nan", "must be a number from 0 to 5"),
@@ -70,6 +70,6 @@ def test_a_file_says_how_sure_it_is(tmp_path: Path) -> None:
         ('"time over: about 5 s, 2 s left"', '" "', "must say why"),
     ],
 )
-def test_impossible_evidence_is_refused(tmp_path: Path, old: str, new: str, said: str) -> None:
-    with pytest.raises(ScenarioError, match=said):
+def test_impossible_evidence_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    with pytest.raises(ScenarioError, match=message):
         read(tmp_path, FILE.replace("RUN", RUN).replace(old, new))

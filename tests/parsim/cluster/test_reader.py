@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parsim.cluster.entries import DEVICE_FIELDS
+from parsim.cluster.fields import DEVICE_FIELDS
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.errors import ScenarioError
 from parsim.names import alternatives

@@ -61,7 +61,7 @@ def test_who_is_first_at_the_loss_that_all_reached(tmp_path: Path) -> None:
 
 
 def test_evaluations_are_compared_where_all_runs_have_them(tmp_path: Path) -> None:
-    """Those of DDP at the ends of their steps, which took 1, 2, 3 and 4 seconds."""
+    """DDP's losses stand at the ends of their steps, which took 1, 2, 3 and 4 seconds."""
     plain, other = ddp([4.0, 3.0, 2.0, 1.0]), server([3.0, 1.0])
     plain["measured"]["step_seconds"] = [1.0, 2.0, 3.0, 4.0]
     plain["measured"]["evaluations"] = [{"steps": 2, "loss": 3.5}, {"steps": 4, "loss": 2.5}]
@@ -70,7 +70,7 @@ def test_evaluations_are_compared_where_all_runs_have_them(tmp_path: Path) -> No
         {"steps": 1, "loss": 3.0, "seconds": 0.2, "samples": 4.0},
         {"steps": 2, "loss": 2.0, "seconds": 0.4, "samples": 8.0},
     ]
-    paths = [saved(tmp_path, name, one) for name, one in (("c", plain), ("d", other))]
+    paths = [saved(tmp_path, name, run) for name, run in (("c", plain), ("d", other))]
     compared = compare_curves(paths)
     assert compared.evaluated
     assert compared.curves[0].seconds == (3.0, 10.0)

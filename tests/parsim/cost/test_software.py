@@ -121,3 +121,13 @@ def test_compiling_moves_less_and_back() -> None:
         CatalogError, match=r"software.compile=true: stack nemo has no such switch.*"
     ):
         software("nemo").switched({"compile": True})
+
+
+def test_nothing_runs_beside_a_launch_that_blocks() -> None:
+    usual = software("megatron-bridge")
+    blocking = usual.switched({"blocking_launches": True, "expert_overlap": 1.0})
+    assert usual.tp_overlap
+    assert (blocking.overlap, blocking.tp_overlap, blocking.overlap_p2p) == (0.0, False, False)
+    assert blocking.expert_hidden("b200-sxm") == 0.0
+    assert usual.switched(blocking.switches) == blocking
+    assert usual.switched({"blocking_launches": False}) == usual

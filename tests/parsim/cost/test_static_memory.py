@@ -94,3 +94,20 @@ def test_context_parallel_ranks_share_states_out(zero_stage: int) -> None:
     table = PlanTable.of([Plan(zero_stage=zero_stage, dp_shard=2, cp=4)])
     memory = sum(float(x[0, 0]) for x in static_bytes(job(), table, np.array([[1.0]])))
     assert memory == sum(static(1.0, sharded(zero_stage, 8)))
+
+
+@pytest.mark.parametrize(
+    ("stack", "precision", "gradient_precision", "expected"),
+    [
+        ("megatron-deepspeed-2022", "bf16", "fp32", 6.0),  # 2 of backward beside the sum's 4
+        ("megatron-deepspeed-2022", "bf16", "same", 2.0),
+        ("megatron-deepspeed-2022", "fp16", "fp32", 4.0),
+        ("megatron-lm", "bf16", "fp32", 4.0),  # hooks free each gradient
+    ],
+)
+def test_gradients_that_stay_beside_their_sums(
+    stack: str, precision: str, gradient_precision: str, expected: float
+) -> None:
+    plan = Plan(precision=precision, gradient_precision=gradient_precision, zero_stage=0)
+    used = replace(job(), software=software(stack))
+    assert static_bytes(used, PlanTable.of([plan]), np.array([[1.0]]))[1][0, 0] == expected

@@ -30,8 +30,8 @@ def resnet() -> Guide:
     return guide(load_scenario(RESNET))
 
 
-def row(found: Guide, name: str) -> FamilyRow:
-    return next(each for each in found.rows if each.name == name)
+def row(guide: Guide, name: str) -> FamilyRow:
+    return next(each for each in guide.rows if each.name == name)
 
 
 def test_there_is_a_row_for_each_family(resnet: Guide) -> None:

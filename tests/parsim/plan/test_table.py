@@ -118,7 +118,9 @@ def test_ranks_of_any_order_number_the_world(order: tuple[str, ...]) -> None:
     plan = Plan(pp=2, dp_replicate=3, dp_shard=1, cp=2, tp=2, rank_order=order)
     shape = [plan.degree(axis) for axis in order]
     coordinates = np.indices(shape).reshape(len(order), -1)
-    ranks = sum(plan.stride(axis) * place for axis, place in zip(order, coordinates, strict=True))
+    ranks = sum(
+        plan.stride(axis) * coordinate for axis, coordinate in zip(order, coordinates, strict=True)
+    )
     assert np.array_equal(ranks, np.arange(plan.world_size))
     assert plan.world_size == prod(shape)
 
@@ -171,10 +173,10 @@ def test_labels(plan: Plan, label: str) -> None:
 
 def test_bytes_of_training_in_each_precision() -> None:
     """A parameter with its master copy, gradients and the optimizer's states aside."""
-    held = {name: p.parameter + p.master for name, p in PRECISIONS.items()}
+    sizes = {name: p.parameter + p.master for name, p in PRECISIONS.items()}
     quantized = {"fp8": 6, "fp8_rowwise": 6, "mxfp8": 6, "nvfp4": 6, "fp8_amp": 4}
     quantized["fp16_amp"] = 4
-    assert held == {"fp32": 4, "tf32": 4, "bf16": 6, "fp16": 6, "bf16_amp": 4, **quantized}
+    assert sizes == {"fp32": 4, "tf32": 4, "bf16": 6, "fp16": 6, "bf16_amp": 4, **quantized}
 
 
 def test_an_unknown_precision() -> None:

@@ -13,11 +13,12 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace
-from parsim.plan.rules import SCHEDULE_NAMES, ZERO_STAGES
+from parsim.plan.rules.degrees import ZERO_STAGES
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 
 
 def with_memory(job: Job, memory: float) -> Job:
-    """The same job on devices with so many bytes beside the driver's context."""
+    """This job on devices with so many bytes beside the driver's context."""
     device = replace(job.device, memory=memory + job.device.context_memory)
     system = replace(job.system, device=device)
     return replace(job, cluster=replace(job.cluster, system=system))

@@ -19,7 +19,7 @@ from parsim.cost.step.stages import LayerTable
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.planner.bounds import PlanBounds, growth, plan_bounds, shared_bound
 from parsim.planner.space import Enumeration, enumerate_plans
@@ -78,8 +78,8 @@ def test_no_plan_is_faster_or_smaller_than_its_bounds(
     job, result = case(stack, model, layers, nodes, overlap, varied)
     if result.table is None:
         return
-    for place in places:
-        row = np.array([int(place * len(result.table))])
+    for share in places:
+        row = np.array([int(share * len(result.table))])
         table = result.table.take(row)
         layers_of = LayerTable.of(job, table)
         bounds = bounds_of(job, table)
@@ -91,7 +91,7 @@ def test_no_plan_is_faster_or_smaller_than_its_bounds(
 
 
 def test_bounds_are_tight_where_a_pipeline_is_even() -> None:
-    """Of plans whose schedule is the closed form's, most steps are within 2 % of their bound."""
+    """Where the schedule is the closed form's, most steps are within 2 % of their bound."""
     job, result = case("megatron-te-2025", "llama3-8b", 6, 2, True)
     assert result.table is not None
     rows = np.arange(0, len(result.table), 97)
@@ -127,8 +127,8 @@ def test_the_least_in_flight_of_folded_schedules_is_exact(name: str) -> None:
     for pp, m in ((2, 1), (4, 4), (4, 5), (6, 20)):
         schedule = build_schedule(name, pp=pp, num_microbatches=m, v=2)
         ranks = np.arange(pp)
-        one = np.ones_like(ranks)
-        flying = least_in_flight(name, pp * one, 2 * one, ranks, m * one)
+        ones = np.ones_like(ranks)
+        flying = least_in_flight(name, pp * ones, 2 * ones, ranks, m * ones)
         most = [max(sum(moment[:2]) for moment in moments) for moments in split_counts(schedule)]
         assert flying.total.tolist() == most
 

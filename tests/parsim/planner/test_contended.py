@@ -15,9 +15,9 @@ def plans(*seconds: float) -> ContendedOrder:
     return ContendedOrder(
         plans=tuple(
             Contention(
-                plan=Plan(tp=2**i), alone=1.0 + i, step_time=one, bottleneck=full, classes=()
+                plan=Plan(tp=2**i), alone=1.0 + i, step_time=step, bottleneck=full, classes=()
             )
-            for i, one in enumerate(seconds)
+            for i, step in enumerate(seconds)
         )
     )
 

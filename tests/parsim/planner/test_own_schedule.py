@@ -10,7 +10,7 @@ import pytest
 from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.planner import search
 from parsim.planner.nearest_miss import shortage
 from parsim.schedule import Schedule, build_schedule

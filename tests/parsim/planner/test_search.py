@@ -57,13 +57,13 @@ def everything(job: Job, space: PlanSpace) -> SearchResult:
     return search(job, space, top=10**6)
 
 
-def peak(found: Prediction) -> float:
-    return max(found.peak_allocated)
+def peak(prediction: Prediction) -> float:
+    return max(prediction.peak_allocated)
 
 
-def room(found: Prediction) -> float:
+def room(prediction: Prediction) -> float:
     """Memory beside the context that a plan needs to fit, the allocator's reserve counted."""
-    return max(found.peak_reserved) / (1.0 - found.margin.share)
+    return max(prediction.peak_reserved) / (1.0 - prediction.margin.share)
 
 
 def middle(predicted: dict[Plan, Prediction]) -> float:
@@ -185,8 +185,12 @@ def test_only_plans_that_fit_are_ranked_and_the_others_are_counted(
 ) -> None:
     limit = middle(predicted)
     result = search(with_memory(job, limit), space, top=10**6)
-    fitting = {plan for plan, one in predicted.items() if room(one) <= limit}
-    tight = {plan for plan, one in predicted.items() if peak(one) <= limit < room(one)}
+    fitting = {plan for plan, prediction in predicted.items() if room(prediction) <= limit}
+    tight = {
+        plan
+        for plan, prediction in predicted.items()
+        if peak(prediction) <= limit < room(prediction)
+    }
     assert {entry.plan for entry in result.plans} == fitting
     assert {entry.fit for entry in result.plans} == {Fit.FITS}
     counts = result.counts
@@ -219,7 +223,7 @@ def test_a_tight_plan_that_is_faster_than_the_best_is_told(
     job: Job, space: PlanSpace, predicted: dict[Plan, Prediction]
 ) -> None:
     """A device that the fastest plan of all just does not fit."""
-    fastest = min(predicted.values(), key=lambda found: (found.step_time, peak(found)))
+    fastest = min(predicted.values(), key=lambda each: (each.step_time, peak(each)))
     result = search(with_memory(job, peak(fastest) * 1.0001), space)
     assert result.faster_tight is not None
     assert result.faster_tight.fit is Fit.TIGHT

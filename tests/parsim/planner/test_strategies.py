@@ -56,8 +56,8 @@ def test_every_strategy_has_the_numbers_of_its_own_simulation() -> None:
     """And plans with all-reduced gradients are those of a space without strategies."""
     result = search(job(1), space(synchronous=False, microbatch_size=(8,)), top=50)
     alone = search(job(1), space(strategies=(), microbatch_size=(8,)), top=50)
-    own = [row for row in result.plans if row.strategy is not None]
-    for row in own:
+    rows = [row for row in result.plans if row.strategy is not None]
+    for row in rows:
         prediction = simulate(job(1), row.plan)
         assert (row.step_time, row.interval) == (prediction.step_time, prediction.interval)
         assert row.peak_allocated == max(prediction.peak_allocated)

@@ -60,7 +60,7 @@ def test_it_is_written_and_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("background: {streams: {x: {from: devices, to: hosts}}}", "either size"),
         ("background: {streams: {x: {from: devices, to: disk, size: 1GB}}}", "'disk' is unknown"),
@@ -81,8 +81,8 @@ def test_it_is_written_and_read_again(tmp_path: Path) -> None:
         ("background: {stream: {}}", "did you mean 'streams'"),
     ],
 )
-def test_mistakes_are_named_with_their_place(tmp_path: Path, text: str, said: str) -> None:
+def test_mistakes_are_named_with_their_place(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(ScenarioError) as wrong:
         load(tmp_path, text)
-    assert said in str(wrong.value)
+    assert message in str(wrong.value)
     assert str(wrong.value).startswith(f"{tmp_path / 's.yaml'}:6:")

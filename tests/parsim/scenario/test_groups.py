@@ -109,7 +109,7 @@ def test_a_search_has_nodes_and_batches_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "said"),
+    ("old", "new", "expected"),
     [
         (
             "    slow:\n",
@@ -180,10 +180,10 @@ def test_a_search_has_nodes_and_batches_of_its_own(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_is_wrong_and_where(tmp_path: Path, old: str, new: str, said: str) -> None:
+def test_what_is_wrong_and_where(tmp_path: Path, old: str, new: str, expected: str) -> None:
     assert old in TEXT
     message = wrong(tmp_path, TEXT.replace(old, new, 1))
-    assert said in message
+    assert expected in message
 
 
 def test_one_kind_has_no_order_of_nodes(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from parsim.plan.rules import check_plan
+from parsim.plan.rules.violation import check_plan
 from parsim.scenario import load_scenario, scenario_text
 
 FOLDER = Path(__file__).parent.parent.parent.parent / "scenarios"

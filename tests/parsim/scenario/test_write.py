@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parsim.plan import Recompute
 from parsim.scenario import Scenario, load_scenario, scenario_text
-from parsim.scenario.write import _quantity
+from parsim.scenario.written import quantity_text
 from parsim.units import parse_quantity
 
 CONFIGS = Path(__file__).parent.parent / "model" / "configs"
@@ -178,4 +178,4 @@ AMOUNTS = st.one_of(
 @given(AMOUNTS)
 def test_a_quantity_reads_as_exactly_what_was_written(amount: tuple[float, str]) -> None:
     value, dimension = amount
-    assert parse_quantity(_quantity(value, dimension), dimension) == value
+    assert parse_quantity(quantity_text(value, dimension), dimension) == value

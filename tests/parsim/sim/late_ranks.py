@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 from parsim.arrays import Array, Index
 from parsim.cost.step.step import StepCosts
 from parsim.schedule import Kind
-from parsim.sim.lateness.draws import Block, Ranks, Seconds
+from parsim.sim.lateness.draws import Block, Seconds
+from parsim.sim.lateness.ranks import Ranks
 from parsim.sim.recurrence.maxplus import ClassTimes
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
 from parsim.sim.step.schedule_costs import compute_seconds
@@ -46,10 +47,10 @@ class RecordedBlock(Block):
             self.kept[self.place + number] = drawn.astype(np.float64)
         return result
 
-    def stopped(self, place: int) -> Array:
+    def stopped(self, action: int) -> Array:
         """Hiccups of every member within an action."""
         result = np.zeros((self.ranks.members, *self.shape))
-        stops = self._stops.get(place)
+        stops = self._stops.get(action)
         if stops is not None:
             for member, column, seconds in zip(
                 stops.member, stops.column, stops.seconds, strict=True
@@ -74,11 +75,11 @@ def step_time(
     compute = compute_seconds(costs)
     clock = np.zeros((ranks.pp, ranks.groups, ranks.members))
     ended: dict[int, list[list[Action]]] = {}
-    for place in range(graph.num_actions):
-        row, what = int(graph.rank[place]), int(graph.duration_class[place])
+    for action in range(graph.num_actions):
+        row, what = int(graph.rank[action]), int(graph.duration_class[action])
         stage, kind = divmod(what, KINDS)
-        before, source = int(graph.before[place]) - 1, int(graph.source[place]) - 1
-        own, hiccups = block.kept[place], block.stopped(place)
+        before, source = int(graph.before[action]) - 1, int(graph.source[action]) - 1
+        drawn, hiccups = block.kept[action], block.stopped(action)
         wholes, parts = times.duration[what], compute[Kind(kind)][stage]
         begun = np.zeros((ranks.groups, ranks.members))
         took = np.zeros_like(begun)
@@ -91,11 +92,11 @@ def step_time(
                     if int(graph.rank[source]) == row:
                         hop = 0.0
                     start = max(start, ended[source][group][member].end + hop)
-                factor = np.exp(own[member, group, step])
+                factor = np.exp(drawn[member, group, step])
                 begun[group, member] = start
                 took[group, member] = part * factor + hiccups[member, group, step] + whole - part
-        ended[place] = _met(begun, took, _replicas(ranks, kind))
-        clock[row] = [[entry.end for entry in group] for group in ended[place]]
+        ended[action] = _met(begun, took, _replicas(ranks, kind))
+        clock[row] = [[entry.end for entry in group] for group in ended[action]]
     reduced = np.maximum(clock, _reduced(graph, costs, clock, ended))
     first, last = graph.schedule.stage_rank[0], graph.schedule.stage_rank[-1]
     if first != last and costs.tied[0] > 0:
@@ -157,8 +158,8 @@ def _reduced(
             sends = [send * _own(costs.hop[stage - 1], group) for group in range(len(done))]
             for bucket in range(1, count + 1):
                 made = [
-                    one.end - hop - (one.length - hop) * (1 - bucket / count)
-                    for one, hop in zip(done, sends, strict=True)
+                    entry.end - hop - (entry.length - hop) * (1 - bucket / count)
+                    for entry, hop in zip(done, sends, strict=True)
                 ]
                 ready = max(made) if costs.overlap_reduce else float(clock[row].max())
                 free = max(free, ready) + each

@@ -11,7 +11,7 @@ from parsim.arrays import Array
 from parsim.cluster.hardware import Cluster, System
 from parsim.cost.collective.collectives import collective_time, p2p_time, waiting_time
 from parsim.cost.collective.group_bandwidth import Groups
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.sim.benchmark.group_layout import GroupLayout
 from parsim.sim.links.collective_flows import (
     CollectiveFlow,

@@ -56,7 +56,7 @@ def node(name: str, devices: int = PER_NODE) -> System:
 def cluster_of(**groups: tuple[System, int]) -> Cluster:
     """Groups of nodes by their names."""
     return mixed_cluster(
-        [NodeGroup(name=name, system=one, num_nodes=n) for name, (one, n) in groups.items()]
+        [NodeGroup(name=name, system=system, num_nodes=n) for name, (system, n) in groups.items()]
     )
 
 
@@ -82,7 +82,7 @@ def job_on(cluster: Cluster, stack: str = "megatron-te-2025", layers: int = 8) -
 
 
 def slower(system: System, times: float) -> System:
-    """The same node with devices that take so many times as long for everything."""
+    """This node with devices that take so many times as long for everything."""
     device = system.device
     peaks = {name: peak / times for name, peak in device.peak_flops.items()}
     other = replace(
@@ -95,7 +95,7 @@ def slower(system: System, times: float) -> System:
 
 
 def narrower(system: System, times: float) -> System:
-    """The same node with slower network interfaces."""
+    """This node with slower network interfaces."""
     assert system.network is not None
     rate = system.network.nic_bandwidth / times
     return replace(system, network=replace(system.network, nic_bandwidth=rate))

@@ -137,7 +137,10 @@ def _added(graph: CompiledSchedule, costs: StepCosts, slowdown: Array) -> dict[K
     """
     more, rank_of = slowdown - 1.0, graph.schedule.stage_rank
     return {
-        kind: [one[:, None] * more[rank] for one, rank in zip(values, rank_of, strict=True)]
+        kind: [
+            values_of_stage[:, None] * more[rank]
+            for values_of_stage, rank in zip(values, rank_of, strict=True)
+        ]
         for kind, values in compute_seconds(costs).items()
     }
 
@@ -154,7 +157,7 @@ def _pipeline(graph: CompiledSchedule, costs: StepCosts, slowdown: Array) -> Pip
     box: dict[int, Array] = {}
     ends: dict[int, Array] = {}
     actions = zip(graph.rank.tolist(), graph.duration_class.tolist(), needs, sends, strict=True)
-    for place, (rank, what, needed, sent) in enumerate(actions):
+    for index, (rank, what, needed, sent) in enumerate(actions):
         stage, kind = divmod(what, KINDS)
         start = clock[rank] if needed < 0 else np.maximum(clock[rank], box.pop(needed))
         end = start + added[Kind(kind)][stage]
@@ -162,9 +165,9 @@ def _pipeline(graph: CompiledSchedule, costs: StepCosts, slowdown: Array) -> Pip
         end += duration[what]
         clock[rank] = end
         if sent:
-            box[place] = end + hop[what]
-        if place in final:
-            ends[place] = end
+            box[index] = end + hop[what]
+        if index in final:
+            ends[index] = end
     return _backwards_done(graph, costs, clock, ends, added)
 
 
@@ -182,7 +185,7 @@ def _backwards_done(
 ) -> PipelineEnds:
     """Take the blocking send off the end of each stage's last backward; its group's length."""
     lengths, sent = last_backwards(graph, costs)
-    made = np.stack([ends[place] for place in graph.last_backward.tolist()]) - sent[:, :, None]
+    made = np.stack([ends[index] for index in graph.last_backward.tolist()]) - sent[:, :, None]
     kinds = (graph.duration_class[graph.last_backward] % KINDS).tolist()
     late = [added[Kind(kind)][stage] for stage, kind in enumerate(kinds)]
     slowest = np.stack(late).max(axis=2, keepdims=True)

@@ -18,7 +18,7 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, Recompute
 from parsim.plan.divisors import divisors
-from parsim.plan.rules import SCHEDULE_NAMES
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 
 MODELS = ("gpt-1.7b", "llama3-8b", "bert-large", "qwen3-30b-a3b")
 SYSTEMS = ("dgx-a100", "dgx-h100", "dgx-b200", "dgx-2", "rtx-4090-node", "aws-p5")

@@ -89,7 +89,7 @@ def test_shards_on_either_side_of_the_pipeline_ranks(job: Job) -> None:
 
 
 def test_a_longer_ring_does_less_work_and_shows_more_of_its_messages(job: Job) -> None:
-    """The same 16 devices: each of cp ranks has 1/cp of a sequence, and of those cp times more."""
+    """On 16 devices each of cp ranks has 1/cp of a sequence, and cp times more of them."""
     steps = {
         cp: simulate(job, Plan(cp=cp, dp_replicate=16 // cp, num_microbatches=cp))
         for cp in (1, 2, 4, 8)
@@ -142,10 +142,12 @@ def test_context_ranks_fold_like_replicas() -> None:
 @pytest.mark.parametrize("recompute", list(Recompute))
 def test_the_executor_keeps_no_second_output(job: Job, recompute: Recompute) -> None:
     """Its cp ranks hold what as many data-parallel ones of half the sequences do."""
-    own = replace(job, software=software("executor-cuda"))
+    on_executor = replace(job, software=software("executor-cuda"))
     halves = Plan(cp=2, dp_replicate=8, microbatch_size=2, recompute=recompute)
     whole = Plan(dp_replicate=16, microbatch_size=1, recompute=recompute)
-    assert simulate(own, halves).peak_allocated == simulate(own, whole).peak_allocated
+    assert (
+        simulate(on_executor, halves).peak_allocated == simulate(on_executor, whole).peak_allocated
+    )
     more = (simulate(job, plan).peak_allocated[0] for plan in (halves, whole))
     kept = 0 if recompute is Recompute.FULL else 8  # outputs of 4096 tokens, 32 x 128 wide, 16 bit
     assert next(more) - next(more) == pytest.approx(kept * 4096 * 4096 * 2, rel=0.01, abs=4e7)

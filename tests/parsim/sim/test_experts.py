@@ -16,7 +16,7 @@ from parsim.cost.step.stages import LayerTable
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
-from parsim.plan.rules import check_plan
+from parsim.plan.rules.violation import check_plan
 from parsim.planner import search
 from parsim.planner.bounds import plan_bounds
 from parsim.sim.contention.contention import simulate_contention

@@ -29,10 +29,10 @@ PLANS = NAMED | {
 }
 
 
-def sends(found: Prediction) -> list[float]:
+def sends(prediction: Prediction) -> list[float]:
     """What each message holds up its sender."""
-    assert found.timeline is not None
-    return [span.exposed for span in found.timeline.spans if span.stream == "send"]
+    assert prediction.timeline is not None
+    return [span.exposed for span in prediction.timeline.spans if span.stream == "send"]
 
 
 @pytest.mark.parametrize("name", PLANS)
@@ -44,7 +44,7 @@ def test_sends_beside_compute_hold_nobody_up(name: str, job: Job) -> None:
     assert beside.step_time < blocking.step_time or name.endswith(("naive", "gpipe"))
     # the same sums in another order
     assert beside.step_time <= blocking.step_time * (1.0 + 1e-12)
-    free, held = sends(beside), sends(blocking)
+    free, waiting = sends(beside), sends(blocking)
     assert free
     assert not any(free)
-    assert all(held)
+    assert all(waiting)

@@ -15,7 +15,7 @@ from parsim.cost.step.stages import LayerTable, even_cut, stage_borders
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.sim import simulate
 from parsim.sim.events.step_run import simulate_events
 from parsim.sim.memory.categories import ranks_with_blocks

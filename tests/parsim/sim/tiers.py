@@ -20,7 +20,7 @@ class BothTiers(NamedTuple):
     """One case by the recurrence, with its end, and by discrete events."""
 
     compiled: CompiledSchedule
-    found: Run
+    run: Run
     end: StepEnd
     events: StepRun
 
@@ -33,11 +33,11 @@ def both_tiers(case: Case) -> BothTiers:
     return BothTiers(compiled, result, end, simulate_events(*case))
 
 
-def finish_times(compiled: CompiledSchedule, found: Run) -> dict[Action, float]:
+def finish_times(compiled: CompiledSchedule, run: Run) -> dict[Action, float]:
     """Ends of all actions in tier B."""
-    assert found.finish is not None
+    assert run.finish is not None
     actions = [action for row in compiled.schedule.ranks for action in row]
-    ends = found.finish[compiled.position, 0]
+    ends = run.finish[compiled.position, 0]
     return dict(zip(actions, ends.tolist(), strict=True))
 
 

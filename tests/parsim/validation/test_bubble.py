@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from parsim.plan.rules import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, V_SHAPED
 from parsim.sim import simulate
 from parsim.sim.step.action_times import stage_times
 from parsim.validation.bubble import bubble_from_profile, post_validated_step
 from parsim.validation.predict_row import predict_row
 from parsim.validation.step.case import build_case
-from parsim.validation.step.measured_run import Profile, parse_row
+from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.row_cells import Profile
 from parsim.validation.tables import RowSkipped
 from tests.parsim.validation.conftest import MakeRow
 
@@ -30,7 +31,7 @@ TIMES = {
     "t_p2p_ms": "0.601",
 }
 AUTHORS = {"zb_1p": 0.1238, "zb_2p": 0.0036, "zb_v": 0.0536, "v_half": 0.1333, "v_min": 0.3089}
-"""Of the authors' own schedulers: tests/parsim/schedule/families/test_zero_bubble.py."""
+"""Bubbles of the authors' schedulers: tests/parsim/schedule/families/test_zero_bubble.py."""
 
 UNIT = Profile(forward=1.0, backward_input=1.0, backward_weight=1.0, message=0.0)
 

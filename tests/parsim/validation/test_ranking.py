@@ -56,13 +56,13 @@ def test_a_tie_is_no_merit() -> None:
 
 
 @given(times)
-def test_more_tries_are_no_worse(one: list[tuple[float, float]]) -> None:
-    assert regret(one, 1) >= regret(one, 3) >= regret(one, len(one)) == 0.0
+def test_more_tries_are_no_worse(plans: list[tuple[float, float]]) -> None:
+    assert regret(plans, 1) >= regret(plans, 3) >= regret(plans, len(plans)) == 0.0
 
 
 @given(times)
-def test_a_perfect_prediction(one: list[tuple[float, float]]) -> None:
-    right = [(measured, measured) for _, measured in one]
+def test_a_perfect_prediction(plans: list[tuple[float, float]]) -> None:
+    right = [(measured, measured) for _, measured in plans]
     assert spearman(right) in (None, pytest.approx(1.0))
     assert regret(right, 1) == 0.0
 

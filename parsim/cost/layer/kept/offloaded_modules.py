@@ -23,12 +23,8 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.layer.kept.activations import (
-    Parts,
-    kept_parts,
-    kept_tensors,
-    product_input_bytes,
-)
+from parsim.cost.layer.kept.activations import kept_parts
+from parsim.cost.layer.kept.operator_tensors import Parts, kept_tensors, product_input_bytes
 from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention, Experts, Operator

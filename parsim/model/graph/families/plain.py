@@ -6,7 +6,9 @@ Source: torchvision's definitions (`models/alexnet.py`, `models/vgg.py`); Krizhe
 
 from __future__ import annotations
 
-from parsim.model.graph.images import AdaptiveAvgPool2d, Dropout, Flatten
+from parsim.model.graph.images import AdaptiveAvgPool2d
+from parsim.model.graph.joins import Flatten
+from parsim.model.graph.pointwise import Dropout
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import CrossEntropy

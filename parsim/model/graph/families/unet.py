@@ -13,7 +13,8 @@ Source: kakaobrain/torchgpipe (commit a1b4ee2), benchmarks; Ronneberger et al. 2
 
 from __future__ import annotations
 
-from parsim.model.graph.images import Dropout, InstanceNorm2d, Pad, Relu, Upsample
+from parsim.model.graph.images import InstanceNorm2d, Pad, Upsample
+from parsim.model.graph.pointwise import Dropout, Relu
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 

@@ -23,7 +23,7 @@ from parsim.training_run.estimate import Estimate
 SIZE: Final = (11.0, 5.2)
 DAY: Final = 86400.0
 FAINT: Final = 0.3
-"""Of the choices that are not on the front."""
+"""Shade of the choices that are not on the front."""
 
 
 def draw_choices(result: Choices, path: Path | None = None) -> Figure:

@@ -44,7 +44,7 @@ def _summary(validation: CollectiveValidation, mode: str) -> Table:
     columns = "group | bytes | n | median | p90 | max | bias | in 80 % interval"
     title = f"{TITLES[mode]}; (predicted - measured) / measured"
     filled = table(columns, title=title, right=range(2, 8))
-    for group in validation.places:
+    for group in validation.scopes:
         shown = group
         for size in (*CLASSES, LARGE, ALL):
             summary = validation.summary(mode, group, size)

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.comparison.timelines import PREDICTED_MEASURED, Compared, TimelineComparison
+from parsim.comparison.compared import PREDICTED_MEASURED, Compared, TimelineComparison
 from parsim.report.text.tables import head_lines, table
 
 _SCATTER = (("median", "median"), ("min", "min"), ("mad", "MAD"))

@@ -17,7 +17,7 @@ from parsim.report.text.planning.training_run import amount
 from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
-from parsim.space.axes import plan_label
+from parsim.space.words import plan_label
 from parsim.units import format_bytes, format_seconds
 
 TIED = (

@@ -22,7 +22,7 @@ def system(name: str, **network: float | int | str | None) -> System:
 
 def groups(**named: tuple[System, int]) -> Cluster:
     return mixed_cluster(
-        [NodeGroup(name=name, system=one, num_nodes=n) for name, (one, n) in named.items()]
+        [NodeGroup(name=name, system=system, num_nodes=n) for name, (system, n) in named.items()]
     )
 
 
@@ -30,10 +30,10 @@ def rate(graph: Graph, name: str) -> float:
     return float(graph.capacity[graph.names.index(name)])
 
 
-def same(one: Graph, two: Graph) -> bool:
+def same(first: Graph, two: Graph) -> bool:
     arrays = ("source", "target", "capacity", "effective", "latency", "devices")
-    equal = all((getattr(one, name) == getattr(two, name)).all() for name in arrays)
-    return equal and one.nodes == two.nodes and one.link_class == two.link_class
+    equal = all((getattr(first, name) == getattr(two, name)).all() for name in arrays)
+    return equal and first.nodes == two.nodes and first.link_class == two.link_class
 
 
 @pytest.mark.parametrize("fabric", ["fat-tree", "rail-optimised", "ring", "torus-2d", "dragonfly"])
@@ -110,6 +110,6 @@ def test_failed_parts_are_named_by_the_order_of_the_groups() -> None:
     cluster = groups(a=(system("dgx-h100"), 1), b=(system("dgx-a100"), 1))
     graph = build_graph(replace(cluster, failed=("nic:1.0",)))
     assert not any("nic:1.0" in name for name in graph.names)
-    every = tuple(f"nic:1.{place}" for place in range(8))
+    every = tuple(f"nic:1.{index}" for index in range(8))
     with pytest.raises(CatalogError, match=r"\(b\): with nic:1\.0.* failed, gpu:8"):
         build_graph(replace(cluster, failed=every))

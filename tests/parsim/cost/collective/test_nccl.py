@@ -7,7 +7,7 @@ import pytest
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.choice import Choice, choose
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.nccl import Call, estimates, table, tables
 from parsim.errors import CatalogError, PlanError
 

@@ -14,7 +14,8 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.choice import choose
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.collective.measured_curve import Algorithm, bandwidths
+from parsim.cost.collective.kinds import Algorithm
+from parsim.cost.collective.modelled import bandwidths
 from parsim.cost.collective.nccl import Protocol
 from parsim.cost.collective.tuner import Area, algorithm_seconds, areas, chosen
 

@@ -114,8 +114,8 @@ def first_stage(paper: Paper, kept: float) -> float:
     schedule = build_schedule(name, pp=paper.p, num_microbatches=8 * paper.p, v=paper.v)
     layers = model.num_layers // (paper.p * paper.v)
     stages = np.full((paper.p * paper.v, 1), layers * kept)
-    held = on_ranks(in_flight_at_peak(stages, schedule) * stages, schedule)
-    return float(held[0, 0])
+    kept_bytes = on_ranks(in_flight_at_peak(stages, schedule) * stages, schedule)
+    return float(kept_bytes[0, 0])
 
 
 @pytest.mark.parametrize(

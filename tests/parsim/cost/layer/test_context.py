@@ -153,7 +153,7 @@ def test_heads_are_exchanged_four_times_in_either_direction() -> None:
 
 
 def test_a_plan_says_what_its_software_would_not() -> None:
-    """Of each way to exchange: named by the plan, or the habit of the stack."""
+    """Each way to exchange is named by the plan, or is the habit of the stack."""
     for kind in (CpCommType.P2P, CpCommType.ALL_GATHER, CpCommType.A2A):
         named = core(make_job(), cp=4, dp_replicate=2, cp_comm_type=kind)
         usual = core(make_job(cp_comm_type=kind), cp=4, dp_replicate=2)

@@ -93,9 +93,9 @@ def test_synchronised_statistics() -> None:
     norms = [op for op in ops if isinstance(op, Elementwise) and op.statistics]
     pairs = [statistics_messages(job, table, op) for op in norms]
     assert sum(float(summed.size[0]) for _, summed in pairs) == 8 * 26_560
-    assert sum(float(one.size[0]) for one, _ in pairs) == 8 * 4 * (2 * 26_560 + 53)
+    assert sum(float(first.size[0]) for first, _ in pairs) == 8 * 4 * (2 * 26_560 + 53)
     waits = sum(
-        float(one.seconds(job.system)[0] + two.seconds(job.system)[0]) for one, two in pairs
+        float(first.seconds(job.system)[0] + two.seconds(job.system)[0]) for first, two in pairs
     )
     apart, together = simulate(job, plan), simulate(job, replace(plan, sync_batch_norm=True))
     grown = 1.0 + job.software.spread_of_replicas("fp16") * 1.4236

@@ -19,7 +19,7 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.record import RECOMPUTE_MODULES
-from parsim.plan.rules import check_plan
+from parsim.plan.rules.violation import check_plan
 from parsim.sim.utilisation import recomputed_flops
 
 MIXTURES = RECOMPUTE_MODULES[:3] + RECOMPUTE_MODULES[4:]

@@ -63,7 +63,7 @@ def test_a_stated_size_replaces_the_rule() -> None:
 
 
 def test_gathers_pay_their_latency_once_a_bucket_too() -> None:
-    """As many gathers as reductions; the whole in one call would pay one latency."""
+    """There are as many gathers as reductions; the whole in one call would pay one latency."""
     job = Job(
         model=build_transformer(model_spec("megatron-22b")),
         cluster=Cluster(system=load_catalog().system("dgx-h100"), num_nodes=32),

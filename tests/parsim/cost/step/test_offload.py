@@ -22,7 +22,7 @@ from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable, Recompute
-from parsim.plan.rules import check_plan
+from parsim.plan.rules.violation import check_plan
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.simulate import simulate
 

@@ -47,3 +47,21 @@ def test_a_device_that_waits_for_its_host_waits_for_the_slowest(job: Job) -> Non
 
     assert seconds(0.1) / seconds(0.0) == pytest.approx(1.0 + 0.1 * 1.4236, rel=1e-3)
     assert seconds(0.2) > seconds(0.1)
+
+
+def test_a_host_that_waits_for_each_kernel_takes_turns_with_the_device(job: Job) -> None:
+    """Both alike fast: the race takes 2^(1/8) of either, turns take both."""
+    table = plans(1)
+    counts = layer_counts(job.model, (job.model.num_layers,))
+
+    def seconds(launch_cost: float, *, blocking: bool) -> float:
+        stack = replace(job.software, launch_cost=launch_cost, microbatch_overhead=0.0)
+        slow = replace(job, software=stack.switched({"blocking_launches": blocking}))
+        return float(forward_times(slow, LayerTable.of(slow, table), counts).time[0, 0])
+
+    device = seconds(0.0, blocking=True)
+    assert device == pytest.approx(seconds(0.0, blocking=False))
+    host = seconds(1.0, blocking=True) - device  # a second for each launch
+    alike = device / host
+    assert seconds(alike, blocking=True) == pytest.approx(2.0 * device)
+    assert seconds(alike, blocking=False) == pytest.approx(2.0**0.125 * device)

@@ -6,17 +6,10 @@ import numpy as np
 import pytest
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.measured_curve import CONSTANTS
-from parsim.fitting.collectives.fit import (
-    START,
-    Fitted,
-    Points,
-    Scores,
-    fit_constants,
-    fit_curve,
-    load_points,
-    score,
-)
+from parsim.cost.collective.constants import CONSTANTS
+from parsim.fitting.collectives.fit import START, Fitted, fit_constants, fit_curve
+from parsim.fitting.collectives.points import Points, load_points
+from parsim.fitting.collectives.scores import Scores, score
 from parsim.fitting.reports.collective_fit import fit_report
 from parsim.validation.collective.measured_collective import CALL_OF_TORCH
 from parsim.validation.tables import shipped_tables
@@ -63,13 +56,13 @@ def test_the_catalogs_curves_are_the_fit(curves: list[Points], fitted: Fitted) -
             )
             parts.setdefault(key, []).append(points)
     assert len(parts) >= 18
-    for (system, kind, ranks, nodes), own in parts.items():
+    for (system, kind, ranks, nodes), sizes in parts.items():
         (shipped,) = [
             c
             for c in load_catalog().systems[str(system)].curves
             if (c.collective, c.ranks, c.nodes) == (kind, ranks, nodes)
         ]
-        shape = fit_curve(own, fitted)
+        shape = fit_curve(sizes, fitted)
         assert shipped.bandwidth == pytest.approx(shape.bandwidth[0], rel=0.01)
         assert shipped.latency == pytest.approx(shape.latency[0], rel=0.02)
         assert shipped.ramp == pytest.approx(shape.ramp[0], rel=0.03)
@@ -107,11 +100,11 @@ def scores(curves: list[Points]) -> Scores:
 @pytest.mark.slow
 def test_curves_that_the_constants_have_not_seen(curves: list[Points], scores: Scores) -> None:
     """1 MiB and more: 5 % (median) within an NVLink domain, 20 % across nodes."""
-    for place, limit in (("NVLink domain", 0.05), ("across nodes", 0.2)):
-        own = [
-            (c.size, e) for c, e in zip(curves, scores.left_out, strict=True) if c.place == place
+    for scope, limit in (("NVLink domain", 0.05), ("across nodes", 0.2)):
+        errors = [
+            (c.size, e) for c, e in zip(curves, scores.left_out, strict=True) if c.scope == scope
         ]
-        assert np.median(large(own)) <= limit
+        assert np.median(large(errors)) <= limit
 
 
 @pytest.mark.slow

@@ -95,9 +95,9 @@ def test_values_go_where_they_belong() -> None:
 
 
 def test_the_catalogs_values_change_nothing() -> None:
-    own = job("megatron_sc21_table1")
+    table = job("megatron_sc21_table1")
     addresses = (HBM, NETWORK, TRAFFIC, FLASH, OVERLAP)
-    assert with_values(own, {address: address.catalog_value() for address in addresses}) == own
+    assert with_values(table, {address: address.catalog_value() for address in addresses}) == table
 
 
 def test_what_a_row_says_of_a_constant_stays_said() -> None:

@@ -78,10 +78,10 @@ def test_step_times_are_those_of_simulate(dense: Rows) -> None:
 def test_rows_of_one_job_are_one_batch(dense: Rows) -> None:
     cases, result = dense.cases, dense.batches
     assert len(result) < len(cases)
-    places = sorted(place for batch in result for place in batch.indices)
+    places = sorted(index for batch in result for index in batch.indices)
     assert places == list(range(len(cases)))
     for batch in result:
-        assert all(cases[place].job == batch.job for place in batch.indices)
+        assert all(cases[index].job == batch.job for index in batch.indices)
 
 
 @pytest.mark.parametrize("effect", EFFECTS, ids=lambda effect: effect.name)

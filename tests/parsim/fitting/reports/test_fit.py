@@ -99,7 +99,7 @@ def test_sources_left_out_have_three_sets_of_errors() -> None:
         "| a100 | SC21 | 1 | 10.0 / 10.0 / 10.0 / +10.0 | 1.0 / 1.0 / 1.0 / +1.0 "
         "| 2.0 / 2.0 / 2.0 / -2.0 | - | - |"
     )
-    held = coverage([(1.0, 1.05, (0.9, 1.1)), (1.0, 1.2, (0.9, 1.1))])
-    (_, _, line) = leave_out_lines([replace(first, intervals=held)], [])
+    inside = coverage([(1.0, 1.05, (0.9, 1.1)), (1.0, 1.2, (0.9, 1.1))])
+    (_, _, line) = leave_out_lines([replace(first, intervals=inside)], [])
     assert line.endswith("| 50.0 % | 10.0 % |")
     assert lines[-1].endswith("none can be left out: b200.")

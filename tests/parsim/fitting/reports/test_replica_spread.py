@@ -28,8 +28,8 @@ def test_the_fit_of_one_model_is_its_spread() -> None:
 def test_a_model_is_judged_by_the_others() -> None:
     """One of a spread of 20 % beside two of 10 %: it is off by what it loses more."""
     folds = {
-        model: (float(GRID[place]), errors)
-        for model, _, place, errors in left_out([ratio("a", 0.1), ratio("b", 0.1), ratio("c", 0.2)])
+        model: (float(GRID[index]), errors)
+        for model, _, index, errors in left_out([ratio("a", 0.1), ratio("b", 0.1), ratio("c", 0.2)])
     }
     assert folds["c"][0] == pytest.approx(0.1)
     assert folds["c"][1] == pytest.approx([1.2 / 1.1 - 1.0])

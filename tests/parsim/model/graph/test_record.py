@@ -10,8 +10,10 @@ from parsim.errors import ModelError
 from parsim.model.graph.build import build_graph
 from parsim.model.graph.catalog import network
 from parsim.model.graph.document import graph_of, graph_text, read_graph
-from parsim.model.graph.images import Add, Conv2d, MaxPool2d, Relu
+from parsim.model.graph.images import Conv2d, MaxPool2d
+from parsim.model.graph.joins import Add
 from parsim.model.graph.kept import first_kept
+from parsim.model.graph.pointwise import Relu
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.operators import Elementwise

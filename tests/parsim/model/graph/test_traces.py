@@ -138,7 +138,7 @@ def test_kernels_count_instead_of_operators_where_there_are_any() -> None:
 
 
 def test_operators_of_a_module_are_one_layer() -> None:
-    """Of its innermost call; a second call of the module is another layer."""
+    """A record belongs to its innermost call; a second call of the module is another layer."""
     modules = [
         span("nn.Module: Sequential_0", -2, cat="python_function", dur=60.0),
         span("nn.Module: Block_0", -1, cat="python_function", dur=34.0),

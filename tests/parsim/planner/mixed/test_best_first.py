@@ -17,7 +17,7 @@ from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.planner import search
 from parsim.planner.bounds import shared_bound
 from parsim.planner.mixed.best_first import _best_first, _refine

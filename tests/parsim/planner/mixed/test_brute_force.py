@@ -10,7 +10,7 @@ import pytest
 from parsim.cluster.groups import rank_groups
 from parsim.cost.job import Job
 from parsim.plan import Plan, PlanSpace, Recompute
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.planner import search
 from parsim.planner.bounds.cases import price_layers
 from parsim.planner.mixed.placements import Speeds, orders, placements

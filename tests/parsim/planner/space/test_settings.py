@@ -17,8 +17,9 @@ from parsim.planner.space import enumerate_plans
 from parsim.planner.space.left_out import left_out
 from parsim.planner.why.pins import pinned, read_pins
 from parsim.sim import simulate
-from parsim.space.axes import AXES, SETTINGS, looked_at, plan_label
+from parsim.space.axes import AXES, SETTINGS
 from parsim.space.presets import preset
+from parsim.space.words import looked_at, plan_label
 
 DP_FIRST = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
 ON_AND_OFF = (True, False)
@@ -125,8 +126,8 @@ def test_experts_are_split_by_etp(job: Job, space: PlanSpace) -> None:
     spec = replace(model_spec("mixtral-8x7b"), num_layers=2, seq_len=256)
     mixture = replace(job, model=build_transformer(spec))
     some = replace(space, schedule=("1f1b",), cp=(1,), microbatch_size=(1,), zero_stage=(0,))
-    found = {plan.etp for plan in plans_of(mixture, some.with_axes({"etp": Between(least=1)}))}
-    assert found == {1, 2, 4}
+    degrees = {plan.etp for plan in plans_of(mixture, some.with_axes({"etp": Between(least=1)}))}
+    assert degrees == {1, 2, 4}
     pinned_plans = plans_of(mixture, pinned(some, read_pins("etp=2")))
     assert {plan.etp for plan in pinned_plans} == {2}
     assert {plan.etp for plan in plans_of(mixture, some)} == {1}

@@ -13,7 +13,9 @@ from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
-from parsim.plan.rules import RULES, SCHEDULE_NAMES, SHAPE_RULES, offload_rule, violation
+from parsim.plan.rules.offload import offload_rules
+from parsim.plan.rules.violation import RULES, SHAPE_RULES, violation
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.planner.space import Enumeration, check_space, enumerate_plans
 
@@ -21,10 +23,10 @@ LAYERS, HEADS, WORLD, BATCH = 6, 4, 4, 8
 STAGES = LAYERS + 2  # embedding and head may be alone
 
 
-def listed(found: Enumeration) -> list[Plan]:
+def listed(enumeration: Enumeration) -> list[Plan]:
     """The legal plans as records."""
-    assert found.table is not None
-    return [found.table.plan(row) for row in range(len(found.table))]
+    assert enumeration.table is not None
+    return [enumeration.table.plan(row) for row in range(len(enumeration.table))]
 
 
 def every_plan(common: Plan) -> Iterator[Plan]:
@@ -217,7 +219,7 @@ def test_sequences_that_context_parallelism_cannot_cut(job: Job, space: PlanSpac
 
 def test_one_check_of_a_shape_is_enough(job: Job) -> None:
     """Rules beside those of shapes say the same of every schedule, number of chunks and layers."""
-    others = tuple(rule for rule in RULES if rule not in (*SHAPE_RULES, offload_rule))
+    others = tuple(rule for rule in RULES if rule not in (*SHAPE_RULES, offload_rules))
     degrees = [Plan(pp=2, dp_replicate=2), Plan(tp=2, pp=2, sequence_parallel=True), Plan(tp=3)]
     degrees += [Plan(pp=2, cp=2), Plan(pp=4, zero_stage=1), Plan(precision="fp8", dp_replicate=4)]
     for plan, schedule, v, layers in product(degrees, SCHEDULE_NAMES, (1, 2, 9), (0, 1, 99)):

@@ -170,8 +170,8 @@ def test_twins_are_folded(job: Job, narrow: PlanSpace) -> None:
     folded = fold_twins(plans)
     assert sum(1 + len(twins) for _, _, twins in folded) == len(plans)
     assert any(twins for _, _, twins in folded)
-    for place, better, twins in folded:
-        assert plans[place] is better
+    for index, better, twins in folded:
+        assert plans[index] is better
         for twin in twins:
             assert twin.step_time >= better.step_time
             assert twin.peak_allocated >= better.peak_allocated

@@ -172,10 +172,10 @@ def published() -> Validation:
 
 
 def test_a_report_of_own_rows_claims_nothing_of_the_shipped_ones(published: Validation) -> None:
-    own = accuracy_report(published, command="x")
-    assert "](fit.md)" not in own
-    assert "](ablation.md)" not in own
-    assert "come from\nthe shipped tables, not from these rows." in own
+    report = accuracy_report(published, command="x")
+    assert "](fit.md)" not in report
+    assert "](ablation.md)" not in report
+    assert "come from\nthe shipped tables, not from these rows." in report
     coverage = Coverage(n=1, covered=1.0, half_width=0.1, error=0.05)
     level = LevelCoverage(
         level="model",

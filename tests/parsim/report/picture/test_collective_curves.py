@@ -25,15 +25,15 @@ def points_of(axes: Axes) -> list[PathCollection]:
 
 
 @pytest.fixture(scope="module")
-def found() -> Sweep:
+def swept() -> Sweep:
     return sweep(spread_layout(load_catalog().systems["dgx-h100"], 2), COLLECTIVES, SIZES)
 
 
-def test_a_line_for_every_kind_in_both_panels(found: Sweep) -> None:
-    time, rate = draw_collectives(found).axes
+def test_a_line_for_every_kind_in_both_panels(swept: Sweep) -> None:
+    time, rate = draw_collectives(swept).axes
     assert [line.get_label() for line in time.lines] == list(COLLECTIVES)
     assert len(rate.lines) == len(COLLECTIVES)
-    rows = found.of("all_reduce")
+    rows = swept.of("all_reduce")
     np.testing.assert_array_equal(np.asarray(time.lines[0].get_xdata()), SIZES)
     np.testing.assert_allclose(
         np.asarray(rate.lines[0].get_ydata(), dtype=float), [row.busbw / 1e9 for row in rows]
@@ -42,18 +42,18 @@ def test_a_line_for_every_kind_in_both_panels(found: Sweep) -> None:
         assert (axes.get_xscale(), axes.get_yscale()) == ("log", "log")
 
 
-def test_names_at_the_ends_stand_apart(found: Sweep) -> None:
-    figure = draw_collectives(found)
+def test_names_at_the_ends_stand_apart(swept: Sweep) -> None:
+    figure = draw_collectives(swept)
     figure.draw_without_rendering()
     boxes = [text.get_window_extent() for text in figure.axes[1].texts]
     assert len(boxes) == 8  # bandwidth and kinds of four ends
-    for i, one in enumerate(boxes):
-        assert one.x1 <= figure.bbox.x1
-        assert not any(one.overlaps(other) for other in boxes[i + 1 :])
+    for i, box in enumerate(boxes):
+        assert box.x1 <= figure.bbox.x1
+        assert not any(box.overlaps(other) for other in boxes[i + 1 :])
 
 
-def test_measured_points(found: Sweep) -> None:
-    timed = found.beside({("all_reduce", 4096): (3e-4, 1e-5), ("all_reduce", 8): (1.0, 0.1)})
+def test_measured_points(swept: Sweep) -> None:
+    timed = swept.beside({("all_reduce", 4096): (3e-4, 1e-5), ("all_reduce", 8): (1.0, 0.1)})
     time, rate = draw_collectives(timed, remark="measured here").axes
     (points,) = (
         collection for collection in time.collections if isinstance(collection, PathCollection)
@@ -84,10 +84,10 @@ def test_groups_that_slow_one_another_are_crosses(system: str, crosses: int) -> 
 
 
 @pytest.mark.parametrize("suffix", [".png", ".svg"])
-def test_same_input_same_file(found: Sweep, tmp_path: Path, suffix: str) -> None:
+def test_same_input_same_file(swept: Sweep, tmp_path: Path, suffix: str) -> None:
     paths = [tmp_path / f"{name}{suffix}" for name in "ab"]
     for path in paths:
-        draw_collectives(found, path)
+        draw_collectives(swept, path)
     assert paths[0].read_bytes() == paths[1].read_bytes()
     assert paths[0].stat().st_size > 10_000
 

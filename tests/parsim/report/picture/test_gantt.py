@@ -23,7 +23,7 @@ from parsim.timelines.timeline import Span, Timeline, ordered
 Pipeline = Callable[..., Timeline]
 
 
-def one(*spans: Span, **parts: Any) -> Timeline:
+def timeline_of(*spans: Span, **parts: Any) -> Timeline:
     return Timeline(spans=ordered(spans), **parts)
 
 
@@ -54,7 +54,9 @@ def blue(axes: Axes) -> list[tuple[float, float, float, float]]:
 
 def test_boxes_stand_at_their_times_in_the_row_of_their_rank() -> None:
     figure = draw_timeline(
-        one(Span(3, "compute", "F", 0.0, 0.25, 0, 0), Span(5, "compute", "F", 0.25, 0.5, 1, 0))
+        timeline_of(
+            Span(3, "compute", "F", 0.0, 0.25, 0, 0), Span(5, "compute", "F", 0.25, 0.5, 1, 0)
+        )
     )
     first, second = sorted(blue(figure.axes[0]))
     assert first[:2] == pytest.approx((0.0, 250.0))
@@ -74,13 +76,13 @@ def test_rank_zero_is_on_top_and_rows_carry_rank_numbers(pipeline: Pipeline) -> 
 )
 def test_axis_unit_follows_the_length(seconds: float, unit: str) -> None:
     assert readable_unit(seconds)[0] == unit
-    axes = draw_timeline(one(Span(0, "compute", "F", 0.0, seconds, 0, 0))).axes[0]
+    axes = draw_timeline(timeline_of(Span(0, "compute", "F", 0.0, seconds, 0, 0))).axes[0]
     assert axes.get_xlabel() == f"time [{unit}]"
     assert axes.get_xlim() == pytest.approx((0.0, seconds * readable_unit(seconds)[1]))
 
 
 def test_label_stands_clear_of_the_exposed_tail() -> None:
-    figure = draw_timeline(one(Span(0, "compute", "F", 0.0, 1.0, 0, 7, exposed=0.5)))
+    figure = draw_timeline(timeline_of(Span(0, "compute", "F", 0.0, 1.0, 0, 7, exposed=0.5)))
     assert figure.axes[0].texts[0].get_position()[0] == pytest.approx(0.25)
     (tail,) = rectangles(figure.axes[0], colours.rgb(colours.EXPOSED_FILL))
     assert tail[:2] == pytest.approx((0.5, 1.0))
@@ -104,7 +106,7 @@ def test_communication_lies_below_compute_one_lane_a_stream(pipeline: Pipeline) 
 
 
 def test_input_gradients_are_hatched() -> None:
-    axes = draw_timeline(one(Span(0, "compute", "I", 0.0, 1.0, 0, 0))).axes[0]
+    axes = draw_timeline(timeline_of(Span(0, "compute", "I", 0.0, 1.0, 0, 0))).axes[0]
     assert [collection.get_hatch() for collection in axes.collections] == [None, "////"]
 
 
@@ -183,13 +185,13 @@ def test_impossible_wishes_are_refused(
 
 def test_missing_critical_path_and_empty_timelines_are_refused() -> None:
     with pytest.raises(InputError, match="critical path: the timeline has none"):
-        draw_timeline(one(Span(0, "compute", "F", 0.0, 1.0, 0, 0)), critical=True)
+        draw_timeline(timeline_of(Span(0, "compute", "F", 0.0, 1.0, 0, 0)), critical=True)
     with pytest.raises(InputError, match="no span that takes time"):
-        draw_timeline(one())
+        draw_timeline(timeline_of())
 
 
 def test_a_dollar_in_a_name_is_no_formula() -> None:
-    timeline = one(Span(0, "compute", "F", 0.0, 1.0, 0, 0), meta={"plan": "$x^$ and $y$"})
+    timeline = timeline_of(Span(0, "compute", "F", 0.0, 1.0, 0, 0), meta={"plan": "$x^$ and $y$"})
     assert "$x^$" in draw_timeline(timeline, title="$z^$").texts[1].get_text()
     assert (
         rendered(draw_timeline(timeline, title="$z^$"), ".svg").decode().rstrip().endswith("</svg>")
@@ -209,7 +211,7 @@ def test_drawing_loads_no_pyplot(tmp_path: Path) -> None:
 
 
 def crowd(count: int) -> Timeline:
-    return one(*(Span(0, "compute", "F", i, i + 1.0, 0, i) for i in range(count)))
+    return timeline_of(*(Span(0, "compute", "F", i, i + 1.0, 0, i) for i in range(count)))
 
 
 @pytest.mark.parametrize(("count", "images"), [(20_000, 0), (20_001, 1)])
@@ -228,10 +230,10 @@ def test_the_image_lies_where_the_rows_are() -> None:
     )
     assert result is not None
     width, height = figure.get_size_inches() * 72
-    place = figure.axes[0].get_position()
-    tall = place.height * height  # of which a twentieth is free above and below the lane
-    corner = (place.x0 * width, (1 - place.y1) * height + 0.05 * tall)
-    expected = (*corner, place.width * width, 0.9 * tall)
+    box = figure.axes[0].get_position()
+    tall = box.height * height  # of which a twentieth is free above and below the lane
+    corner = (box.x0 * width, (1 - box.y1) * height + 0.05 * tall)
+    expected = (*corner, box.width * width, 0.9 * tall)
     assert [float(number) for number in result.groups()] == pytest.approx(expected, abs=0.6)
 
 

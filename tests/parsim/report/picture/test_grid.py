@@ -14,7 +14,7 @@ from parsim.timelines.timeline import Span, Timeline, ordered
 Pipeline = Callable[..., Timeline]
 
 
-def one(*spans: Span, **parts: Any) -> Timeline:
+def timeline_of(*spans: Span, **parts: Any) -> Timeline:
     return Timeline(spans=ordered(spans), **parts)
 
 
@@ -30,7 +30,7 @@ def test_rows_follow_the_ranks_and_chunks_the_stages() -> None:
     spans = [
         Span(rank, "compute", "F", 0.0, 1.0, stage) for rank, stage in ((7, 5), (7, 1), (2, 0))
     ]
-    grid = grid_of(one(*spans))
+    grid = grid_of(timeline_of(*spans))
     assert grid.rows == {2: 0, 7: 1}
     assert grid.chunks == {(2, 0): 0, (7, 1): 0, (7, 5): 1}
     assert grid.chunk_count == 2
@@ -38,14 +38,14 @@ def test_rows_follow_the_ranks_and_chunks_the_stages() -> None:
 
 def test_a_box_is_cut_at_the_end_and_waits_in_its_tail() -> None:
     span = Span(0, "compute", "B", 0.1, 0.5, 0, 0, exposed=0.1)
-    whole, cut = (grid_of(one(span), end).box(span, 1) for end in (0.5, 0.3))
+    whole, cut = (grid_of(timeline_of(span), end).box(span, 1) for end in (0.5, 0.3))
     assert (whole.left, whole.tail, whole.right) == pytest.approx((100.0, 400.0, 500.0))
     assert (cut.left, cut.tail, cut.right) == pytest.approx((100.0, 300.0, 300.0))
 
 
 def test_what_starts_after_the_end_has_no_box() -> None:
     spans = [Span(0, "compute", "F", start, start + 1.0, 0, 0) for start in (0.0, 1.0, 2.0)]
-    grid = grid_of(one(*spans), 2.0)
+    grid = grid_of(timeline_of(*spans), 2.0)
     assert [box.span.start for box in grid.boxes(spans)] == [0.0, 1.0]
 
 
@@ -55,7 +55,7 @@ def test_what_starts_after_the_end_has_no_box() -> None:
 )
 def test_lanes_lie_in_their_row_below_compute(streams: set[str], ranks: int) -> None:
     spans = [Span(rank, "compute", "F", 0.0, 1.0) for rank in range(ranks)]
-    lanes = grid_of(one(*spans, *(Span(0, name, "X", 0.0, 1.0) for name in streams))).lanes
+    lanes = grid_of(timeline_of(*spans, *(Span(0, name, "X", 0.0, 1.0) for name in streams))).lanes
     assert set(lanes) == {"compute", *streams}
     assert all(0.0 <= top < bottom <= 1.0 for top, bottom in lanes.values())
     assert all(lanes[name][0] > lanes["compute"][1] for name in streams)
@@ -64,7 +64,7 @@ def test_lanes_lie_in_their_row_below_compute(streams: set[str], ranks: int) -> 
 def test_thin_rows_share_one_lane_for_communication() -> None:
     def distinct(ranks: int) -> int:
         spans = [Span(i, name, "X", 0.0, 1.0) for i in range(ranks) for name in ("send", "dp")]
-        return len(set(grid_of(one(*spans)).lanes.values()))
+        return len(set(grid_of(timeline_of(*spans)).lanes.values()))
 
     assert distinct(4) == 3
     assert distinct(64) == 2
@@ -77,7 +77,7 @@ def test_labels_carry_the_kind_only_where_all_have_room() -> None:
     narrow = Span(0, "compute", "B", 0.85, 0.862, 0, 11)
 
     def labels(*spans: Span) -> list[str]:
-        grid = grid_of(one(*spans))
+        grid = grid_of(timeline_of(*spans))
         return [label for _, label in grid.labels(grid.boxes(spans), five_pixels_a_letter)]
 
     assert labels(*wide, last) == [*(f"F{i}" for i in range(9)), "B10"]
@@ -93,7 +93,7 @@ def test_dense_pictures_have_no_labels(pipeline: Pipeline) -> None:
 
 def test_the_path_crosses_each_box_low_in_its_lane() -> None:
     spans = [Span(0, "compute", "F", 0.0, 1.0, 0, 0), Span(1, "compute", "F", 1.0, 2.0, 1, 0)]
-    grid = grid_of(one(*spans))
+    grid = grid_of(timeline_of(*spans))
     x, y = grid.path(spans)
     assert x == pytest.approx([0.0, 1.0, 1.0, 2.0])
     boxes = [grid.box(span, grid.chunk_count) for span in spans]
@@ -110,14 +110,16 @@ def test_a_length_reads_as_one_or_more_of_its_unit(seconds: float) -> None:
 
 
 def test_long_names_of_ranks_are_shortened() -> None:
-    timeline = one(Span(0, "compute", "F", 0.0, 1.0), meta={"rank_labels": {0: "node " * 20}})
+    timeline = timeline_of(
+        Span(0, "compute", "F", 0.0, 1.0), meta={"rank_labels": {0: "node " * 20}}
+    )
     (name,) = row_names(timeline)
     assert len(name) <= 40
     assert name.endswith("...")
 
 
 def test_the_picture_ends_where_asked_or_with_the_timeline() -> None:
-    timeline = one(Span(0, "compute", "F", 0.0, 3.0))
+    timeline = timeline_of(Span(0, "compute", "F", 0.0, 3.0))
     assert picture_end(timeline, None) == 3.0
     assert picture_end(timeline, 2.0) == 2.0
     with pytest.raises(InputError, match=r"until=-1\.0 s"):

@@ -15,7 +15,7 @@ Pipeline = Callable[..., Timeline]
 ENTRIES = [f"entry {i}" for i in range(11)]
 
 
-def one(*spans: Span) -> Timeline:
+def timeline_of(*spans: Span) -> Timeline:
     return Timeline(spans=ordered(spans))
 
 
@@ -33,12 +33,12 @@ def columns(names: Sequence[str], inches: float) -> int:
 
 def test_legend_names_only_what_occurs(pipeline: Pipeline) -> None:
     assert legend_of(draw_timeline(pipeline(2, 2))) == ["F  forward", "B  backward", "idle"]
-    busy = one(Span(0, "compute", "W", 0.0, 1.0, 0, 0))
+    busy = timeline_of(Span(0, "compute", "W", 0.0, 1.0, 0, 0))
     assert legend_of(draw_timeline(busy)) == ["W  backward for weights"]
 
 
 def test_unknown_kinds_appear_under_their_own_name() -> None:
-    assert legend_of(draw_timeline(one(Span(0, "compute", "NAP", 0.0, 1.0)))) == ["NAP"]
+    assert legend_of(draw_timeline(timeline_of(Span(0, "compute", "NAP", 0.0, 1.0)))) == ["NAP"]
 
 
 def test_caption_says_what_meta_says(pipeline: Pipeline) -> None:
@@ -95,7 +95,7 @@ def test_narrow_boxes_have_no_label() -> None:
         Span(0, "compute", "F", 0.010, 0.015, 0, 2),
         Span(0, "compute", "F", 0.5, 1.0, 0, 3),
     ]
-    assert texts(draw_timeline(one(*spans)).axes[0]) == ["1", "3"]
+    assert texts(draw_timeline(timeline_of(*spans)).axes[0]) == ["1", "3"]
 
 
 def test_a_legend_that_fits_is_one_row() -> None:
@@ -114,7 +114,7 @@ def test_rows_of_a_legend_are_about_as_full() -> None:
 def test_drawn_rows_of_a_legend_differ_by_one_entry_at_most() -> None:
     kinds = [f"some long name {i}" for i in range(11)]
     spans = [Span(0, "compute", kind, i, i + 1.0) for i, kind in enumerate(kinds)]
-    figure = draw_timeline(one(*spans))
+    figure = draw_timeline(timeline_of(*spans))
     figure.draw_without_rendering()
     heights = [round(t.get_window_extent().y0) for t in figure.legends[0].get_texts()]
     assert sorted(heights.count(y) for y in set(heights)) == [5, 6]

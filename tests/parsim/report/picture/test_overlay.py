@@ -18,10 +18,10 @@ from parsim.timelines.timeline import Span, Timeline, ordered
 Pipeline = Callable[..., Timeline]
 
 
-def slower(one: Timeline, factor: float) -> Timeline:
-    spans = tuple(s._replace(start=s.start * factor, end=s.end * factor) for s in one.spans)
-    meta = {**one.meta, "step_time_s": one.meta["step_time_s"] * factor, "model": "gpt2"}
-    return Timeline(spans=spans, memory=one.memory, meta=meta)
+def slower(timeline: Timeline, factor: float) -> Timeline:
+    spans = tuple(s._replace(start=s.start * factor, end=s.end * factor) for s in timeline.spans)
+    meta = {**timeline.meta, "step_time_s": timeline.meta["step_time_s"] * factor, "model": "gpt2"}
+    return Timeline(spans=spans, memory=timeline.memory, meta=meta)
 
 
 def drawn(predicted: Timeline, measured: Timeline) -> Figure:

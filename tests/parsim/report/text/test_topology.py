@@ -38,8 +38,8 @@ def check_apart(layout: GraphLayout) -> None:
         rows[box.row].append(box)
     for boxes in rows.values():
         ordered = sorted(boxes, key=lambda box: box.x)
-        for one, two in pairwise(ordered):
-            assert one.x + one.width / 2 <= two.x - two.width / 2 + 1e-9, (one, two)
+        for left, right in pairwise(ordered):
+            assert left.x + left.width / 2 <= right.x - right.width / 2 + 1e-9, (left, right)
         assert len({box.y for box in boxes}) == 1
         assert ordered[0].x - ordered[0].width / 2 > -0.3
     heights = sorted(layout.rows.values())
@@ -61,9 +61,11 @@ def test_no_cable_to_an_interface_runs_through_a_host(tmp_path: Path) -> None:
     hosts = [box for box in boxes.values() if box.row == "host"]
     ends = zip(graph.source.tolist(), graph.target.tolist(), strict=True)
     upward = [
-        (boxes[one], boxes[two])
-        for one, two in ends
-        if boxes[one].row != "host" and boxes[two].row == "interface" and boxes[one].y < hosts[0].y
+        (boxes[first], boxes[two])
+        for first, two in ends
+        if boxes[first].row != "host"
+        and boxes[two].row == "interface"
+        and boxes[first].y < hosts[0].y
     ]
     assert hosts
     assert upward

@@ -131,12 +131,12 @@ spans = st.builds(
 
 
 @given(st.lists(spans, min_size=1, max_size=30), st.data())
-def test_any_timeline_gives_a_clean_trace(found: list[Span], data: st.DataObject) -> None:
-    numbers = st.integers(0, len(found) - 1)
+def test_any_timeline_gives_a_clean_trace(drawn: list[Span], data: st.DataObject) -> None:
+    numbers = st.integers(0, len(drawn) - 1)
     flows = data.draw(st.lists(st.builds(Flow, numbers, numbers), max_size=10))
-    document = to_trace_events(Timeline(spans=ordered(found), flows=tuple(flows)))
+    document = to_trace_events(Timeline(spans=ordered(drawn), flows=tuple(flows)))
     check(document)
-    assert len(of(document, "X")) == len(found)
+    assert len(of(document, "X")) == len(drawn)
     left_out = document["otherData"]["flows_left_out"]
     assert len(of(document, "s")) == len(flows) - left_out
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parsim.plan.rules import TWO_WAY as NAMED_TWO_WAY
+from parsim.plan.schedule_names import TWO_WAY as NAMED_TWO_WAY
 from parsim.schedule import TWO_WAY, Kind, Schedule, build_schedule
 from parsim.schedule.actions import Action
 from parsim.schedule.inflight import inflight_counts

@@ -17,7 +17,7 @@ def makespan(schedule: Schedule, times: UnitTimes) -> float:
     return unit_timeline(schedule, times).end
 
 
-def held(schedule: Schedule) -> list[int]:
+def in_flight(schedule: Schedule) -> list[int]:
     return [max(map(sum, counts)) for counts in inflight_counts(schedule)]
 
 
@@ -34,8 +34,8 @@ def test_messages_of_eager_1f1b_are_hidden(pp: int, m: int) -> None:
 
 
 def test_eager_1f1b_holds_nearly_twice_as_much() -> None:
-    assert held(built("eager_1f1b", 4, 16)) == [7, 5, 3, 1]
-    assert held(built("eager_1f1b", 4, 5)) == [5, 5, 3, 1]
+    assert in_flight(built("eager_1f1b", 4, 16)) == [7, 5, 3, 1]
+    assert in_flight(built("eager_1f1b", 4, 5)) == [5, 5, 3, 1]
 
 
 @pytest.mark.parametrize(("pp", "m", "v"), [(2, 2, 2), (4, 4, 2), (4, 9, 3), (8, 16, 4)])
@@ -43,7 +43,7 @@ def test_looped_bfs_divides_the_bubble_of_gpipe(pp: int, m: int, v: int) -> None
     times = UnitTimes(1.0, 1.0, 1.5)
     schedule = built("looped_bfs", pp, m, v)
     assert makespan(schedule, times) == pytest.approx(3.5 * m + (pp - 1) * 3.5 / v)
-    assert held(schedule) == [m * v] * pp
+    assert in_flight(schedule) == [m * v] * pp
 
 
 @pytest.mark.parametrize("ratio", [1.0, 2.0, 3.0])
@@ -58,7 +58,7 @@ def test_hanayo_is_the_proven_optimum(pp: int, m: int, v: int, ratio: float) -> 
     times = UnitTimes(1.0, ratio / 2, ratio / 2)
     bubble = (pp - 1) * ratio / (v // 2)
     assert makespan(schedule, times) == pytest.approx(m * (1 + ratio) + bubble)
-    assert max(held(schedule)) <= pp * v
+    assert max(in_flight(schedule)) <= pp * v
 
 
 def test_hanayo_with_more_micro_batches_is_a_little_above() -> None:

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.errors import ScheduleError
-from parsim.plan.rules import CHUNKED as NAMED_CHUNKED
-from parsim.plan.rules import SPLIT
-from parsim.plan.rules import V_SHAPED as NAMED_V_SHAPED
+from parsim.plan.schedule_names import CHUNKED as NAMED_CHUNKED
+from parsim.plan.schedule_names import SPLIT
+from parsim.plan.schedule_names import V_SHAPED as NAMED_V_SHAPED
 from parsim.schedule import (
     CHUNKED,
     SCHEDULES,
@@ -170,19 +170,19 @@ def test_bubbles_are_those_of_the_authors_schedulers(name: str, m: int) -> None:
 @pytest.mark.parametrize(("pp", "m"), SIZES)
 @pytest.mark.parametrize("times", [None, (4.0, 3.5, 2.0, 0.25, 1.0)])
 def test_memory_in_micro_batches(pp: int, m: int, times: Times | None) -> None:
-    def held(name: str) -> float:
+    def peak(name: str) -> float:
         schedule = built(name, pp, m, times)
         share = 0.5 if name in V_SHAPED else 1.0
         return share * max(most_held(schedule, rank) for rank in range(pp))
 
-    assert held("zb_h1") == min(pp, m)
-    assert held("zb_h2") == min(2 * pp - 1, m)
-    assert held("zb_1p") <= pp
-    assert held("zb_2p") <= 2 * pp
-    assert held("zb_auto") <= 2 * pp
-    assert held("zb_v") <= pp
-    assert held("v_half") <= (pp + 2) // 2
-    assert held("v_min") <= (pp + 4) // 3
+    assert peak("zb_h1") == min(pp, m)
+    assert peak("zb_h2") == min(2 * pp - 1, m)
+    assert peak("zb_1p") <= pp
+    assert peak("zb_2p") <= 2 * pp
+    assert peak("zb_auto") <= 2 * pp
+    assert peak("zb_v") <= pp
+    assert peak("v_half") <= (pp + 2) // 2
+    assert peak("v_min") <= (pp + 4) // 3
 
 
 def test_every_rank_of_h1_holds_as_much_as_rank_0() -> None:

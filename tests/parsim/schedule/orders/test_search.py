@@ -75,7 +75,7 @@ def _length(ours: Work, stage: int, kind: Kind) -> float:
     return (ours.forward[stage], whole, ours.backward[stage], weight)[kind]
 
 
-def held(schedule: Schedule) -> list[int]:
+def in_flight(schedule: Schedule) -> list[int]:
     return [max(map(sum, counts)) for counts in inflight_counts(schedule)]
 
 
@@ -180,11 +180,11 @@ def test_large_cases_are_legal_no_worse_than_1f1b_and_the_same_again(seed: int) 
     schedule = Schedule.from_ranks(result.rows, name="found.csv")
     check_schedule(schedule)
     assert result.makespan == pytest.approx(made(schedule, ours), rel=1e-12)
-    assert all(n <= limit for n, limit in zip(held(schedule), limits, strict=True))
+    assert all(n <= limit for n, limit in zip(in_flight(schedule), limits, strict=True))
 
 
 def test_uneven_stages_are_ordered_better_than_by_any_named_schedule() -> None:
-    """Of 10 at least 9 are shorter than the best named order that fits, or that one is optimal."""
+    """At least 9 of 10 are shorter than the best named order that fits, or that one is optimal."""
     rng = random.Random(7)
     shorter = optimal = 0
     for _ in range(10):
@@ -195,11 +195,13 @@ def test_uneven_stages_are_ordered_better_than_by_any_named_schedule() -> None:
         limits = (rng.choice((p, p + 1, 2 * p)),) * p
         ours = work(ahead, back, m, limits, weight, rng.choice((0.0, 0.1)))
         named = [build_schedule(name, pp=p, num_microbatches=m) for name in NAMED]
-        best = min(made(schedule, ours) for schedule in named if max(held(schedule)) <= limits[0])
+        best = min(
+            made(schedule, ours) for schedule in named if max(in_flight(schedule)) <= limits[0]
+        )
         result = search_order(ours, run=300_000, branched=0)
         schedule = Schedule.from_ranks(result.rows, name="found.csv")
         check_schedule(schedule)
-        assert max(held(schedule)) <= limits[0]
+        assert max(in_flight(schedule)) <= limits[0]
         assert result.makespan == pytest.approx(made(schedule, ours), rel=1e-12)
         assert lower_bound(ours) * (1 - 1e-12) <= result.makespan
         assert result.makespan <= best * (1 + 1e-9)

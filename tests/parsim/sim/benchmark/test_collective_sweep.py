@@ -123,8 +123,8 @@ def test_the_last_axis_communicates() -> None:
 
 def test_ranks_that_do_not_fit() -> None:
     system = SYSTEMS["dgx-a100"]
-    for nodes, ranks, said in ((1, 9, "more than the 8"), (2, 3, "equally"), (1, 1, "nothing")):
-        with pytest.raises(PlanError, match=said):
+    for nodes, ranks, message in ((1, 9, "more than the 8"), (2, 3, "equally"), (1, 1, "nothing")):
+        with pytest.raises(PlanError, match=message):
             spread_layout(system, nodes, ranks)
     with pytest.raises(CatalogError, match="no network"):
         spread_layout(SYSTEMS["cpu"], 2)

@@ -48,7 +48,7 @@ GROUPS = (
     Group(device=CALIBRATED, software=ANY, n=12, half=0.06, ranges={}),
 )
 ERRORS = Errors(
-    groups={(one.device, one.software, one.release): one for one in GROUPS},
+    groups={(each.device, each.software, each.release): each for each in GROUPS},
     factors={"known": 1.0, "model": 1.2, "mixture": 1.5, "kind": 1.3, "device": 2.0,
              "software": 1.8, "release": 0.8},
     unknown_software=0.25,
@@ -199,8 +199,8 @@ standings = st.builds(
 )
 
 
-def wider(one: Interval, other: Interval) -> bool:
-    return one.low <= other.low * (1.0 + 1e-9) and one.high >= other.high * (1.0 - 1e-9)
+def wider(first: Interval, other: Interval) -> bool:
+    return first.low <= other.low * (1.0 + 1e-9) and first.high >= other.high * (1.0 - 1e-9)
 
 
 @given(where=standings, seconds=st.floats(1e-6, 1e6))

@@ -147,7 +147,7 @@ def test_the_trace_begins_with_the_checkpoint(job: Job) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         (stream("hosts", "hosts"), "two different ones"),
         (stream(rate=1e9), "either size"),
@@ -155,8 +155,8 @@ def test_the_trace_begins_with_the_checkpoint(job: Job) -> None:
         (stream(size=None, rate=1e9, every=3), "flows all the time"),
     ],
 )
-def test_a_stream_that_cannot_run_is_refused(wrong: Stream, said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_a_stream_that_cannot_run_is_refused(wrong: Stream, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         Background(streams=(wrong,)).check()
 
 

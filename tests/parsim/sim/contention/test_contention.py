@@ -92,7 +92,7 @@ def test_an_oversubscribed_spine_slows_messages(job: Job) -> None:
 
 
 def test_tensor_groups_across_nodes_are_slow_and_say_where(job: Job) -> None:
-    """The same 16 devices in nodes of 8 and of 4."""
+    """Put 16 devices into nodes of 8 and of 4."""
     plan = Plan(tp=8, dp_replicate=2, num_microbatches=2)
     small = replace(
         job.system, devices_per_node=4, network=replace(network_of(job), nics_per_node=4)

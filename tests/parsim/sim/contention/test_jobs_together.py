@@ -46,9 +46,9 @@ def test_the_engine_says_so_too_where_it_runs(job: Job) -> None:
     jobs = (at(thin(job), 0, 1), at(thin(job), 2, 3, name="b", plan=Plan(pp=2, dp_replicate=8)))
     placed = PlacedJobs(jobs, jobs[0].job.system, (), None)
     ran = placed.run(placed.fabric([0, 1]), [0, 1], 3)
-    for place in (0, 1):
-        for step in ran[place].ended:
-            assert step.seconds == pytest.approx(placed.alone(place), rel=1e-9)
+    for index in (0, 1):
+        for step in ran[index].ended:
+            assert step.seconds == pytest.approx(placed.alone(index), rel=1e-9)
 
 
 def test_rings_that_cross_one_spine_halve_it(job: Job) -> None:
@@ -91,12 +91,14 @@ def test_halves_of_the_same_nodes_share_no_interface_on_a_rail(job: Job) -> None
     """Four devices of each node: own interfaces; ring edges of a fat tree meet on the leaf."""
     half = replace(job.system, devices_per_node=4,
                    network=replace(thin(job).system.network, nics_per_node=4))  # type: ignore[type-var]  # fmt: skip
-    own = replace(job, cluster=replace(job.cluster, system=half))
+    halved = replace(job, cluster=replace(job.cluster, system=half))
     plan = Plan(dp_replicate=8, num_microbatches=1)
-    result = run(at(own, 0, 1, plan=plan), at(own, 0, 1, name="b", plan=plan), system=job.system)
+    result = run(
+        at(halved, 0, 1, plan=plan), at(halved, 0, 1, name="b", plan=plan), system=job.system
+    )
     assert all(entry.slowdown >= 0.0 for entry in result.jobs)
     with pytest.raises(InputError, match="needs 4 devices of node 0, and 0 of 8 are left"):
-        run(*(at(own, 0, 1, name=x, plan=plan) for x in "abc"), system=job.system)
+        run(*(at(halved, 0, 1, name=x, plan=plan) for x in "abc"), system=job.system)
 
 
 def test_streams_of_a_neighbour_slow_a_job(job: Job) -> None:

@@ -43,11 +43,11 @@ def run(*jobs: JobAt) -> JobsTogether:
 @pytest.mark.parametrize("name", ["replicas", "tp", "hsdp", "zero3", "cp"])
 def test_equal_groups_are_one_kind_to_the_bit(name: str) -> None:
     plan = PLANS[name]
-    one = job_on(Cluster(system=FAST, num_nodes=4))
+    single = job_on(Cluster(system=FAST, num_nodes=4))
     two = job_on(cluster_of(a=(FAST, 3), b=(FAST, 1)))
     result, other, third = (
         run(at(first, 0, 2, 4, 6, plan=plan), at(second, 1, 3, 5, 7, name="b", plan=plan))
-        for first, second in ((one, one), (two, one), (one, two))
+        for first, second in ((single, single), (two, single), (single, two))
     )
     assert result == other == third
 
@@ -88,9 +88,9 @@ def test_who_is_named_first_does_not_matter(job: Job) -> None:
     """But for the switches, which here are the same."""
     plan = PLANS["no pipeline"]
     other = job_on(Cluster(system=SLOW, num_nodes=2))
-    one, two = at(job, 0, 2, 4, 6, plan=plan), at(other, 1, 3, name="b", plan=PLANS["tp"])
+    left, two = at(job, 0, 2, 4, 6, plan=plan), at(other, 1, 3, name="b", plan=PLANS["tp"])
     two = replace(two, plan=Plan(dp_replicate=4, num_microbatches=4))
-    first, second = (jobs_together(jobs, FAST) for jobs in ((one, two), (two, one)))
+    first, second = (jobs_together(jobs, FAST) for jobs in ((left, two), (two, left)))
     for a, b in zip(first.jobs, reversed(second.jobs), strict=True):
         assert a.together == pytest.approx(b.together, rel=1e-9)
 

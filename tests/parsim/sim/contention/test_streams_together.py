@@ -43,9 +43,9 @@ def test_a_tiny_stream_costs_nothing(job: Job) -> None:
     slow = thin(job)
     quiet = run(at(slow, (0, 2)), at(slow, (1, 3), name="b"))
     result = run(at(slow, (0, 2), checkpoint(1.0)), at(slow, (1, 3), name="b"))
-    for one, two in zip(quiet.jobs, result.jobs, strict=True):
-        assert two.together == pytest.approx(one.together, rel=1e-9)
-        assert two.alone == pytest.approx(one.alone, rel=1e-9)
+    for before, after in zip(quiet.jobs, result.jobs, strict=True):
+        assert after.together == pytest.approx(before.together, rel=1e-9)
+        assert after.alone == pytest.approx(before.alone, rel=1e-9)
 
 
 def test_without_a_common_link_a_stream_is_its_owners(job: Job) -> None:
@@ -76,9 +76,9 @@ def test_a_neighbours_checkpoint_costs_both(job: Job) -> None:
     assert min(costs[0]) > 0.0
     assert costs[0] == pytest.approx([10.0 * cost for cost in costs[1]], rel=1e-9)
     quiet = run(at(slow, (0, 2)), at(slow, (1, 3), name="b"))
-    for place, cost in enumerate(costs[0]):
-        expected = quiet.jobs[place].together + cost
-        assert often.jobs[place].together == pytest.approx(expected, rel=1e-12)
+    for index, cost in enumerate(costs[0]):
+        expected = quiet.jobs[index].together + cost
+        assert often.jobs[index].together == pytest.approx(expected, rel=1e-12)
 
 
 def test_a_checkpoint_that_never_ends_in_time_is_its_owners_pace(job: Job) -> None:

@@ -57,10 +57,10 @@ def test_workers_that_do_not_differ_take_the_predicted_step(strategy: Strategy, 
 def test_local_steps_wait_for_the_slowest_sum() -> None:
     """Two steps between averages: the largest of the workers' two computes, and the average."""
     strategy = LocalSGD(every=2)
-    made, own = priced(strategy), workers(strategy)
+    made, each = priced(strategy), workers(strategy)
     result = study(strategy, NOISE, steps=40)
-    factors = speeds(NOISE, 40, float(own.compute.mean()), 16, [4, 0])
-    busy = factors * (own.compute + own.optimizer)
+    factors = speeds(NOISE, 40, float(each.compute.mean()), 16, [4, 0])
+    busy = factors * (each.compute + each.optimizer)
     pairs = busy.reshape(20, 2, 16).sum(axis=1).max(axis=1) + float(made.seconds["average"][0])
     assert np.array(result.times).reshape(20, 2).sum(axis=1) == pytest.approx(pairs)
 

@@ -160,8 +160,8 @@ def test_workers_of_a_server_hold_no_optimizer() -> None:
     states = ddp.memory["optimizer"]
     assert max(ddp.peak_allocated) - max(served.peak_allocated) == pytest.approx(states)
     assert served.strategy is not None
-    held = served.strategy.server_bytes
-    assert held == pytest.approx(job().model.parameters / 2 * (2 + 4 + 8 + 4))
+    server_bytes = served.strategy.server_bytes
+    assert server_bytes == pytest.approx(job().model.parameters / 2 * (2 + 4 + 8 + 4))
 
 
 def test_diloco_holds_weights_and_momentum_of_its_outer_optimizer() -> None:

@@ -14,7 +14,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan, PlanTable
-from parsim.plan.rules import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, V_SHAPED
 from parsim.schedule import Kind
 from parsim.sim.contention.contention import simulate_contention
 from parsim.sim.events.fabric import Fabric
@@ -58,7 +58,7 @@ def wide(job: Job) -> Graph:
 
 
 def longest(job: Job, plan: Plan, graph: Graph) -> dict[tuple[str, int], float]:
-    """Of each kind of action and stage, the longest one in tier C, seconds."""
+    """The longest action of each kind and stage in tier C, seconds."""
     ready = ready_step(job, plan, graph, build_graph(job.cluster))
     fabric = Fabric([ready.sent], graph)
     step = StepRun(SharedWire(fabric, 0), ready.run)
@@ -122,7 +122,7 @@ def shards(ready: ReadyStep) -> Mapping[Kind, Array]:
 
 
 def test_shards_are_gathered_in_i_and_scattered_in_w(job: Job) -> None:
-    """As ranks that are late meet in them (`in_step`); on slower interfaces both are late."""
+    """Late ranks meet in them (`in_step`); on slower interfaces both are late."""
     here, plan = on(job, "megatron-2021"), named("zb_h1", PLANS["zero 3"])
     ready = ready_step(here, plan, wide(here))
     shard, costs = shards(ready), ready.step.costs

@@ -11,9 +11,10 @@ from parsim.arrays import Array
 from parsim.cost.jitter import Jitter
 from parsim.cost.step.step import StepCosts
 from parsim.schedule import build_schedule
-from parsim.sim.lateness.draws import Block, Ranks, speeds
+from parsim.sim.lateness.draws import Block
 from parsim.sim.lateness.late_replicas import late_steps
 from parsim.sim.lateness.pipelines import Pipelines
+from parsim.sim.lateness.ranks import Ranks, speeds
 from parsim.sim.recurrence.evaluate import pipeline
 from parsim.sim.recurrence.step_end import step_end
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_schedule

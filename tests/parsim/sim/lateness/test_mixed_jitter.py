@@ -11,10 +11,11 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.plan import Plan
-from parsim.sim.lateness.draws import Block, ReplicaSubset, speeds
+from parsim.sim.lateness.draws import Block
 from parsim.sim.lateness.late_replicas import late_steps
 from parsim.sim.lateness.monte_carlo import ranks_of, simulate_jitter
 from parsim.sim.lateness.pipelines import Pipelines, priced_plan
+from parsim.sim.lateness.ranks import ReplicaSubset, speeds
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.late_ranks import RecordedBlock, step_time
 from tests.parsim.sim.mixed_clusters import (
@@ -104,9 +105,9 @@ def blocks(pipelines: Pipelines, plan: Plan, jitter: Jitter, steps: int) -> list
             seed=5,
             number=0,
             one_by_one=frozenset(range(plan.pp)),
-            subset=ReplicaSubset(place, part.replicas),
+            subset=ReplicaSubset(index, part.replicas),
         )
-        for place, part in enumerate(pipelines.parts)
+        for index, part in enumerate(pipelines.parts)
     ]
 
 

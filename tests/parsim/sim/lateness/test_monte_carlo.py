@@ -15,8 +15,9 @@ from parsim.errors import InputError
 from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.sim import simulate
-from parsim.sim.lateness.monte_carlo import Study, mesh_position, ranks_of, simulate_jitter
+from parsim.sim.lateness.monte_carlo import mesh_position, ranks_of, simulate_jitter
 from parsim.sim.lateness.pipelines import priced_plan
+from parsim.sim.lateness.study import Study
 from tests.commands import ROOT
 
 SCENARIOS = ROOT / "scenarios"

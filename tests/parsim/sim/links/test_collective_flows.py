@@ -11,7 +11,7 @@ from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import groups, inter_bandwidth
-from parsim.cost.collective.measured_curve import CollectiveKind
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.sim.links.collective_flows import by_node, pattern, together
 from tests.parsim.sim.link_graphs import RailGraph, collective_flow, message_flow, placed
 

@@ -51,7 +51,7 @@ def test_a_flow_without_links_runs_at_its_limit() -> None:
 
 
 @pytest.mark.parametrize(
-    ("build", "said"),
+    ("build", "message"),
     [
         (lambda: Flows.of([[0]], [0.0]), "capacity of link 0 is 0.0; it must be above 0"),
         (lambda: Flows.of([[0]], [-1.0]), "capacity of link 0 is -1.0"),
@@ -64,19 +64,19 @@ def test_a_flow_without_links_runs_at_its_limit() -> None:
         (lambda: Flows.of([[0]], [1.0], usage=[[1.0, 1.0]]), "2 usages for 1 links"),
     ],
 )
-def test_what_has_no_fair_rates_is_refused(build: Callable[[], Flows], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_what_has_no_fair_rates_is_refused(build: Callable[[], Flows], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         build()
 
 
 @pytest.mark.parametrize(
-    ("rates", "said"),
+    ("rates", "message"),
     [([8.0, 2.0, 1.9], "no full link"), ([8.0, 2.1, 2.0], "link 0 carries"),
      ([7.0, 2.0, 2.0], "flow 0"), ([8.5, 1.5, 2.5], "flow 1")],
 )  # fmt: skip
-def test_the_certificate_fails_where_rates_are_not_fair(rates: list[float], said: str) -> None:
+def test_the_certificate_fails_where_rates_are_not_fair(rates: list[float], message: str) -> None:
     flows = Flows.of([[0], [0, 1], [1]], [10.0, 4.0])
-    with pytest.raises(CertificateError, match=said):
+    with pytest.raises(CertificateError, match=message):
         certify(flows, np.array(rates))
 
 

@@ -62,7 +62,7 @@ def test_a_flow_in_pieces_ends_when_the_whole_does(pieces: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"size": np.array([0.0, 1.0])}, "size of flow 0 is 0.0"),
         ({"size": np.array([1.0])}, "1 values of size for 2 flows"),
@@ -71,8 +71,8 @@ def test_a_flow_in_pieces_ends_when_the_whole_does(pieces: int) -> None:
         ({"size": np.ones(2), "after": np.array([1, -1])}, "waits for one that does not come"),
     ],
 )
-def test_traffic_that_cannot_run_is_refused(wrong: dict[str, Any], said: str) -> None:
-    with pytest.raises(InputError, match=said):
+def test_traffic_that_cannot_run_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(InputError, match=message):
         Traffic.of(Flows.of([[0], [0]], [1.0]), **wrong)
 
 

@@ -12,7 +12,8 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.activations import kept_parts
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable, layer_counts, stage_parameters
+from parsim.cost.step.parameters import stage_parameters
+from parsim.cost.step.stages import LayerTable, layer_counts
 from parsim.cost.step.step import stage_cut
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
@@ -129,7 +130,7 @@ def test_zero_3_gathers_ends_where_they_are() -> None:
     [(12288, LIVE), (20480, 20480 * 4 * 20480), (2048, 2048 * (12 * 2048 + 13))],
 )
 def test_deepspeed_gathers_weights_and_not_layers(width: int, parameters: float) -> None:
-    """As many as may live; one weight that is larger; all of a small layer with its biases."""
+    """Gradients that may live; one weight that is larger; all of a small layer with its biases."""
     spec = with_options(
         model_spec("gpt3-175b"), hidden_size=width, ffn_hidden_size=4 * width,
         num_attention_heads=width // 128, num_key_value_heads=width // 128,
@@ -163,7 +164,7 @@ def test_the_token_table_s_gradient_is_highest_on_a_thin_stage() -> None:
 
 
 def test_operator_level_checkpointing_keeps_every_second_product() -> None:
-    """Of q k v o gate up down: q, v, gate, and down where nobody drops the layer's output."""
+    """Kept are q, v, gate (of q k v o gate up down), and down where nobody drops the output."""
     layer = build_transformer(model_spec("llama3-8b")).blocks[0]
     table = PlanTable.of([Plan(recompute=Recompute.SELECTIVE)])
     h, kv, f, tokens = 4096, 1024, 14336, 8192

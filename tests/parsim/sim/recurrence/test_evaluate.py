@@ -13,7 +13,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
 from parsim.errors import InputError
 from parsim.plan import Plan
-from parsim.plan.rules import violation
+from parsim.plan.rules.violation import violation
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.events.step_run import events_step_time
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
@@ -45,7 +45,7 @@ def job() -> Job:
 
 @pytest.fixture(scope="module")
 def alike() -> tuple[Job, Job]:
-    """The same nodes as one kind and as two groups."""
+    """Equal nodes, as one kind and as two groups."""
     system = node("dgx-h100")
     return (
         job_on(Cluster(system=system, num_nodes=4)),
@@ -137,7 +137,7 @@ def naive(number: int, dp: int) -> ReplicaClasses:
 
 
 def test_naive_folding_is_wrong(job: Job) -> None:
-    """As if all replicas were on the H100s: a third too fast; refined, two classes are exact."""
+    """Priced as if all replicas were on H100s it is a third too fast; with two classes exact."""
     exact = unfolded(job, BY_REPLICA).step_time
     assert len(fold_replicas(DevicesOfRanks.of(job.cluster, BY_REPLICA)).first) == 2
     assert evaluate(job, BY_REPLICA).step_time == exact
@@ -189,9 +189,9 @@ def test_nodes_in_another_order_with_the_plan_that_names_it_are_the_same(
     """One group of each node in that order, or two groups and a plan that orders their nodes."""
     kinds = {"fast": node("dgx-h100"), "slow": node("dgx-a100")}
     plan = replace(PLANS[name], node_order=tuple(order))
-    own = job_on(cluster_of(**{f"n{i}": (kinds[which], 1) for i, which in enumerate(order)}))
+    reordered = job_on(cluster_of(**{f"n{i}": (kinds[which], 1) for i, which in enumerate(order)}))
     two = job_on(fast_and_slow())
-    assert evaluate(two, plan).step_time == evaluate(own, PLANS[name]).step_time
+    assert evaluate(two, plan).step_time == evaluate(reordered, PLANS[name]).step_time
 
 
 @settings(max_examples=20)

@@ -20,7 +20,7 @@ def test_compiled_is_bit_equal(name: str, pp: int, m: int, v: int) -> None:
     times = ClassTimes(duration=random.random((classes, 17)), hop=random.random((classes, 17)))
     tables = [np.zeros((graph.num_actions + 1, 17)) for _ in range(2)]
     _by_levels(graph, times.duration, times.hop, tables[0])
-    own, sender = graph.duration_class, sender_class(graph)
-    sweep(graph.before, graph.source, own, sender, times.duration, times.hop, tables[1])
+    kinds, sender = graph.duration_class, sender_class(graph)
+    sweep(graph.before, graph.source, kinds, sender, times.duration, times.hop, tables[1])
     assert (tables[0] == tables[1]).all()
     assert (tables[0][1:] > 0).all()

@@ -123,17 +123,17 @@ def step_of_quorum(workers: int, quorum: int) -> float:
         for late in range(workers - quorum + 1)
         if come + late <= workers
     ]
-    number = {state: place for place, state in enumerate(states)}
+    number = {state: index for index, state in enumerate(states)}
     flow, closing = np.zeros((len(states), len(states))), np.zeros(len(states))
-    for (come, late), place in number.items():
+    for (come, late), index in number.items():
         fresh = workers - come - late
         after = (0, workers - quorum) if come + 1 == quorum else (come + 1, late)
-        closing[place] = fresh if come + 1 == quorum else 0
+        closing[index] = fresh if come + 1 == quorum else 0
         moves = [(after, fresh)] if fresh else []
         moves += [((come, late - 1), late)] if late else []
         for to, rate in moves:
-            flow[place, number[to]] += rate
-            flow[place, place] -= rate
+            flow[index, number[to]] += rate
+            flow[index, index] -= rate
     system = np.vstack([flow.T, np.ones(len(states))])
     shares = np.linalg.lstsq(system, np.eye(len(system))[-1], rcond=None)[0]
     return float(1.0 / (shares @ closing))
@@ -175,7 +175,7 @@ def test_what_depends_on_arrival_is_for_events_alone() -> None:
 
 
 def test_peers_are_drawn_and_busy_with_one_another() -> None:
-    """Of n workers that average all the time, two are busy with each average."""
+    """Two of n workers that average all the time are busy with each average."""
     ranks = tuple(range(4))
     queue = Queue(rows=tuple(f"worker {rank}" for rank in ranks), price="service", drawn=True)
     program = StepProgram(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from parsim.cost.job import Job
-from parsim.cost.step.step import tied_seconds
+from parsim.cost.step.pair_sums import tied_seconds
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable
 from parsim.scenario import load_scenario
@@ -51,12 +51,12 @@ def test_both_tiers_agree_and_memory_is_that_of_two_copies(
 ) -> None:
     job = job_of(tmp_path, stack)
     ours = simulate(job, replace(PLAN, schedule=name), tier="events", timeline=True)
-    one = simulate(job, replace(PLAN, schedule="1f1b"))
+    single = simulate(job, replace(PLAN, schedule="1f1b"))
     for rank, memory in enumerate(ours.memory_by_rank):
         for kind in ("parameters", "optimizer"):
-            both = one.memory_by_rank[rank][kind] + one.memory_by_rank[3 - rank][kind]
+            both = single.memory_by_rank[rank][kind] + single.memory_by_rank[3 - rank][kind]
             assert memory[kind] == pytest.approx(both, rel=1e-12)
-    assert ours.bubble_fraction < one.bubble_fraction
+    assert ours.bubble_fraction < single.bubble_fraction
     assert sum(ours.breakdown.values()) == pytest.approx(ours.step_time, rel=1e-9)
     assert ours.timeline is not None
     peaks = [max(curve.bytes) for curve in ours.timeline.memory]
@@ -77,8 +77,8 @@ def test_the_pair_of_ranks_adds_up_what_the_replicas_have_reduced(
     tied = tied_seconds(job, table, np.array([True]))[0]
     lookup = job.model.lookup
     assert lookup is not None
-    held = float(costs.parameters[[0, 3], 0].sum())
-    assert tied < costs.copies[0, 0] < tied * held / (lookup.vocab_size * lookup.width) * 1.01
+    parameters = float(costs.parameters[[0, 3], 0].sum())
+    assert tied < costs.copies[0, 0] < tied * parameters / (lookup.vocab_size * lookup.width) * 1.01
     pairs = [t for t in ours.step.program.tasks if t.price == "copies"]
     assert [task.ranks for task in pairs] == [(0, 3), (1, 2)]
     for task in pairs:

@@ -13,7 +13,8 @@ from parsim.schedule import SCHEDULES
 from parsim.sim import simulate
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.schedules.planned import planned_table
-from parsim.sim.schedules.table import ScheduleRow, schedule_table
+from parsim.sim.schedules.rows import ScheduleRow
+from parsim.sim.schedules.table import schedule_table
 from parsim.sim.schedules.timed import UnitTimes
 
 SCENARIO = Path(__file__).parents[4] / "scenarios" / "gpt2-small-cpu.yaml"

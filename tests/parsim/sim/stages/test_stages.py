@@ -174,8 +174,8 @@ def test_versions_of_a_replicated_stage_are_its_warm_up_and_one() -> None:
     versions = Versions(rule="pipedream", pp=2, counts=(3, 1))
     assert [versions.used(0, mb) for mb in range(9)] == [0, 0, 0, 0, 0, 0, 1, 1, 1]
     assert [versions.kept(stage) for stage in (0, 1)] == [2, 1]
-    held = peak_bytes(prices((3, 1), (3.0, 1.0)).on(without_flush(versions, 24)))
-    assert held.tolist() == [1000 + 100 + 2] * 3 + [1000 + 1]
+    peaks = peak_bytes(prices((3, 1), (3.0, 1.0)).on(without_flush(versions, 24)))
+    assert peaks.tolist() == [1000 + 100 + 2] * 3 + [1000 + 1]
 
 
 @pytest.mark.parametrize(

@@ -40,7 +40,7 @@ from tests.parsim.sim.tiers import both_tiers, finish_events, finish_times, redu
 PIPELINES = [name for name, plan in PLANS.items() if plan.pp > 1]
 
 
-def own(plan: Plan, schedule: Schedule) -> Plan:
+def with_actions(plan: Plan, schedule: Schedule) -> Plan:
     """The plan with a schedule as if read from a file."""
     return replace(
         plan,
@@ -53,7 +53,7 @@ def own(plan: Plan, schedule: Schedule) -> Plan:
 
 
 def placed(schedule: Schedule, rank_of: dict[int, int]) -> Schedule:
-    """The same rows on other ranks."""
+    """These rows on other ranks."""
     order = sorted(rank_of, key=rank_of.__getitem__)
     return Schedule.from_ranks((schedule.ranks[rank] for rank in order), name="placed")
 
@@ -70,7 +70,9 @@ def evaluated(job: Job, plan: Plan) -> Evaluation:
 def test_a_named_schedule_from_a_file_is_bit_equal(job: Job, name: str, lowered: bool) -> None:
     plan = PLANS[name]
     schedule = schedule_of(plan)
-    file = own(plan, lower(schedule, unshard=True, reduce_grad=True) if lowered else schedule)
+    file = with_actions(
+        plan, lower(schedule, unshard=True, reduce_grad=True) if lowered else schedule
+    )
     named, read = simulate(job, plan, timeline=True), simulate(job, file, timeline=True)
     assert named.timeline is not None
     assert read.timeline is not None
@@ -113,7 +115,7 @@ def random_plans() -> list[Plan]:
             overlap_p2p=rng.random() < 0.5, overlap_grad_reduce=rng.random() < 0.5,
             recompute=Recompute(rng.choice([0, 1, 2])), bucket_bytes=5e7,
         )  # fmt: skip
-        plans.append(own(base, schedule))
+        plans.append(with_actions(base, schedule))
     return plans
 
 
@@ -163,7 +165,7 @@ def test_stages_are_summed_on_their_ranks() -> None:
 
 def test_a_vee_sends_nothing_where_both_stages_are_on_one_rank(job: Job) -> None:
     base = Plan(dp_replicate=4, tp=2)
-    result = evaluated(job, own(base, Schedule.from_csv(VEE)))
+    result = evaluated(job, with_actions(base, Schedule.from_csv(VEE)))
     twice = replace(base, pp=2, v=2, schedule="interleaved_1f1b", num_microbatches=2)
     looped = evaluated(job, twice)
     hop = result.step.costs.hop[:, 0].tolist()
@@ -184,7 +186,7 @@ def test_messages_between_any_two_ranks_cost_what_they_cross(job: Job) -> None:
     assert 0 < inside < across
     other = placed(schedule_of(base), {0: 0, 1: 2, 2: 3, 3: 1})
     assert other.stage_rank == (0, 2, 3, 1)
-    hop = evaluated(job, own(base, other)).step.costs.hop[:, 0].tolist()
+    hop = evaluated(job, with_actions(base, other)).step.costs.hop[:, 0].tolist()
     assert hop == [across, inside, across, 0.0]
 
 
@@ -193,7 +195,9 @@ def test_inside_a_node_it_does_not_matter_which_rank_is_which(job: Job) -> None:
     base = Plan(pp=4, tp=2, num_microbatches=6)
     named = simulate(first, base)
     for rank_of in ({0: 3, 1: 2, 2: 1, 3: 0}, {0: 2, 1: 0, 2: 3, 3: 1}):
-        prediction = simulate(first, own(base, placed(schedule_of(base), rank_of)), tier="events")
+        prediction = simulate(
+            first, with_actions(base, placed(schedule_of(base), rank_of)), tier="events"
+        )
         assert prediction.step_time == named.step_time
         moved = [prediction.peak_allocated[rank_of[rank]] for rank in range(4)]
         assert moved == list(named.peak_allocated)
@@ -216,7 +220,9 @@ def halves(plan: Plan) -> Schedule:
 
 @pytest.mark.parametrize("recompute", Recompute)
 def test_the_two_parts_are_the_whole(job: Job, recompute: Recompute) -> None:
-    plan = own(Plan(pp=4, tp=4, num_microbatches=4, recompute=recompute), halves(PLANS["1f1b"]))
+    plan = with_actions(
+        Plan(pp=4, tp=4, num_microbatches=4, recompute=recompute), halves(PLANS["1f1b"])
+    )
     costs = evaluated(job, plan).step.costs
     weight, exposed = action_seconds(costs)[Kind.W], exposed_seconds(costs)
     inner, outer = exposed[Kind.I], exposed[Kind.W]
@@ -230,7 +236,7 @@ def test_the_two_parts_are_the_whole(job: Job, recompute: Recompute) -> None:
 
 
 def test_recomputation_is_no_part_of_w(job: Job) -> None:
-    plain = own(Plan(pp=4, tp=4, num_microbatches=4), halves(PLANS["1f1b"]))
+    plain = with_actions(Plan(pp=4, tp=4, num_microbatches=4), halves(PLANS["1f1b"]))
     again = replace(plain, recompute=Recompute.FULL)
     without, with_it = (evaluated(job, plan).step.costs for plan in (plain, again))
     assert (with_it.backward > 1.2 * without.backward).all()
@@ -260,7 +266,9 @@ class NoWeightGradients(OperatorKernels):
 def test_w_is_what_the_weight_gradients_cost(job: Job, stack: str, size: int) -> None:
     """Within 10 % of the kernels that a layer's backward has for them."""
     other = replace(job, software=software(stack))
-    plan = own(Plan(dp_replicate=8, microbatch_size=size), Schedule.from_csv(HALVES_OF_TWO))
+    plan = with_actions(
+        Plan(dp_replicate=8, microbatch_size=size), Schedule.from_csv(HALVES_OF_TWO)
+    )
     table = PlanTable.of([plan])
     with_weights, without = (
         coster(other, table).cost(other.model.kinds[0]).backward.kernels[0]
@@ -280,7 +288,7 @@ def test_sending_before_w_is_never_slower(job: Job) -> None:
     """
     for name in ("1f1b", "naive", "gpipe", "interleaved"):
         plan = PLANS[name]
-        whole, split = simulate(job, plan), simulate(job, own(plan, halves(plan)))
+        whole, split = simulate(job, plan), simulate(job, with_actions(plan, halves(plan)))
         assert split.pipeline_time < whole.pipeline_time
         computed = split.breakdown["backward"] / whole.breakdown["backward"]
         assert 1.0 <= computed < 1.01
@@ -290,7 +298,9 @@ def test_a_rank_keeps_activations_until_w(job: Job) -> None:
     early = "0F0,0F1,0I0,0W0,0F2,0I1,0W1,0I2,0W2\n1F0,1I0,1W0,1F1,1I1,1W1,1F2,1I2,1W2\n"
     late = "0F0,0F1,0I0,0F2,0I1,0I2,0W0,0W1,0W2\n1F0,1I0,1W0,1F1,1I1,1W1,1F2,1I2,1W2\n"
     base = Plan(dp_replicate=8)
-    two, three = (evaluated(job, own(base, Schedule.from_csv(text))) for text in (early, late))
-    held = [entry.memory_of(0).activations[:, 0] for entry in (two, three)]
-    assert held[1][0] == pytest.approx(1.5 * held[0][0])
-    assert held[1][1] == held[0][1]
+    two, three = (
+        evaluated(job, with_actions(base, Schedule.from_csv(text))) for text in (early, late)
+    )
+    kept = [entry.memory_of(0).activations[:, 0] for entry in (two, three)]
+    assert kept[1][0] == pytest.approx(1.5 * kept[0][0])
+    assert kept[1][1] == kept[0][1]

@@ -12,7 +12,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.plan.rules import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, V_SHAPED
 from parsim.planner.search import search
 from parsim.schedule import Kind, build_schedule, schedule_of
 from parsim.sim import simulate
@@ -79,12 +79,11 @@ def test_they_are_faster_than_1f1b_as_the_papers_say(job: Job) -> None:
 
 def test_memory_follows_the_papers(job: Job) -> None:
     result = {name: simulate(job, named(name)) for name in ("1f1b", *NAMES)}
-    high = {name: max(one.memory_by_rank[0]["activations"] for _ in [0]) for name, one in
-            result.items()}  # fmt: skip
+    high = {name: each.memory_by_rank[0]["activations"] for name, each in result.items()}
     assert high["zb_h1"] == high["1f1b"]  # rank 0: pp micro-batches, none waiting for its W
     assert high["1f1b"] < high["zb_h2"] < 2.0 * high["1f1b"]
     assert high["v_min"] < high["v_half"] < 0.8 * high["1f1b"]
-    last = {name: one.memory_by_rank[-1]["activations"] for name, one in result.items()}
+    last = {name: each.memory_by_rank[-1]["activations"] for name, each in result.items()}
     assert last["1f1b"] < last["zb_h1"]  # those that wait
 
 
@@ -116,8 +115,8 @@ def test_searched_for_its_own_times(job: Job, name: str) -> None:
     assert 1.0 < inputs + weights < 3.0
     assert 0.0 < message < 0.5
     assert 0.2 < kept < 1.0
-    own = simulate(job, plan, tier="events")
-    assert own.device_span <= simulate(job, named(name)).device_span * 1.02
+    searched = simulate(job, plan, tier="events")
+    assert searched.device_span <= simulate(job, named(name)).device_span * 1.02
     for other in (BASE, named("zb_h1"), named("v_half")):
         assert with_action_times(job, other) == other
 

@@ -48,8 +48,8 @@ def row() -> MakeRow:
     return make
 
 
-def large(validation: CollectiveValidation, mode: str, place: str) -> CollectiveSummary:
-    return validation.summary(mode, place, LARGE)
+def large(validation: CollectiveValidation, mode: str, scope: str) -> CollectiveSummary:
+    return validation.summary(mode, scope, LARGE)
 
 
 def test_every_row_is_counted(validation: CollectiveValidation) -> None:
@@ -58,12 +58,12 @@ def test_every_row_is_counted(validation: CollectiveValidation) -> None:
     assert sum(bool(row.reason) for row in validation.rows) == 33
     assert validation.summary(UNCALIBRATED, ALL, ALL).errors.n == 539
     assert validation.summary(UNCALIBRATED, FLAGGED, ALL).errors.n == 145
-    parts = [validation.summary(UNCALIBRATED, place, ALL).errors.n for place in validation.places]
+    parts = [validation.summary(UNCALIBRATED, scope, ALL).errors.n for scope in validation.scopes]
     assert sum(parts[:-1]) == parts[-1] == 539
 
 
 @pytest.mark.parametrize(
-    ("mode", "place", "points", "median"),
+    ("mode", "scope", "points", "median"),
     [
         (CALIBRATED, ALL, 224, 0.04),
         (CALIBRATED, "NVLink domain", 146, 0.04),
@@ -75,9 +75,9 @@ def test_every_row_is_counted(validation: CollectiveValidation) -> None:
     ],
 )
 def test_messages_of_a_mebibyte_and_more(
-    validation: CollectiveValidation, mode: str, place: str, points: int, median: float
+    validation: CollectiveValidation, mode: str, scope: str, points: int, median: float
 ) -> None:
-    errors = large(validation, mode, place).errors
+    errors = large(validation, mode, scope).errors
     assert errors.n == points
     assert errors.median_abs_error is not None
     assert errors.median_abs_error <= median

@@ -145,7 +145,7 @@ def test_other_devices_are_not_taken_for_known_ones(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (b"", "columns missing: row_id, gpu_type, op"),
         (b"a,b\n1,2\n", "columns missing: row_id, gpu_type, op"),
@@ -154,10 +154,10 @@ def test_other_devices_are_not_taken_for_known_ones(name: str) -> None:
         (b'row_id,gpu_type,op\n"1,2,3\n', "not CSV"),
     ],
 )
-def test_a_table_that_is_none(tmp_path: Path, text: bytes, said: str) -> None:
+def test_a_table_that_is_none(tmp_path: Path, text: bytes, message: str) -> None:
     path = tmp_path / "table.csv"
     path.write_bytes(text)
-    with pytest.raises(TableError, match=said):
+    with pytest.raises(TableError, match=message):
         read_kernel_table(path)
 
 

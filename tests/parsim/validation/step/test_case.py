@@ -195,6 +195,9 @@ def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
         case(row, stack="torchtitan", torch_compile=told).job.software for told in ("yes", "no")
     )
     assert eager.traffic > compiled.traffic == software("torchtitan").traffic
+    assert case(row, dropout="no").job.model != case(row).job.model
+    assert case(row, dropout="yes").job.model == case(row).job.model
+    assert case(row, blocking_launches="yes").job.software.blocking_launches
 
 
 # --------------------------------------------------------------------------- models
@@ -210,6 +213,9 @@ def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
         ("Nemotron-4 15B", "nemotron"),
         ("mpt-7b", "mpt"),
         ("Mistral 7B", "mistral"),
+        ("GPT-NeoX-20B", "gptneox"),
+        ("BLOOM 176B", "bloom"),
+        ("StarCoderBase 15.5B", "starcoder"),
         ("ours", "gpt"),
     ],
 )

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.comparison.timelines import TimelineComparison, compare_timelines
+from parsim.comparison.compared import TimelineComparison
+from parsim.comparison.timelines import compare_timelines
 from parsim.errors import InputError
 from parsim.report.text.measured.timelines import comparison_view
 from parsim.report.text.tables import console
@@ -44,21 +45,21 @@ def timeline(*ranks: int, slower: float = 1.0, peak: float = 8.0 * GIB, **meta: 
     )
 
 
-def scaled(one: Timeline, factor: float) -> Timeline:
+def scaled(timeline: Timeline, factor: float) -> Timeline:
     """All times longer by a factor, those in `meta` too."""
-    step = one.meta.get("step_time_s")
+    step = timeline.meta.get("step_time_s")
     return Timeline(
         spans=tuple(
             s._replace(start=s.start * factor, end=s.end * factor, exposed=s.exposed * factor)
-            for s in one.spans
+            for s in timeline.spans
         ),
-        memory=one.memory,
-        meta={**one.meta, **({"step_time_s": step * factor} if step else {})},
+        memory=timeline.memory,
+        meta={**timeline.meta, **({"step_time_s": step * factor} if step else {})},
     )
 
 
-def printed(found: TimelineComparison, capsys: pytest.CaptureFixture[str]) -> list[str]:
-    console().print(comparison_view(found))
+def printed(comparison: TimelineComparison, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    console().print(comparison_view(comparison))
     return [line.rstrip() for line in capsys.readouterr().out.splitlines()]
 
 
@@ -147,7 +148,7 @@ def test_what_is_zero_on_both_sides_is_not_printed(capsys: pytest.CaptureFixture
 
 @pytest.mark.parametrize("scenario", [SMALL, LLAMA, GPT3])
 def test_a_prediction_s_timeline_says_what_the_prediction_says(scenario: str) -> None:
-    job, plan = (found := load_scenario(scenario)).job, found.fixed_plan()
+    job, plan = (loaded := load_scenario(scenario)).job, loaded.fixed_plan()
     prediction = simulate(job, plan, timeline=True)
     assert prediction.timeline is not None
     found_here = compare_timelines(prediction.timeline, prediction.timeline)

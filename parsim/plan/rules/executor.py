@@ -16,7 +16,7 @@ from parsim.model.operators import Attention
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
-from parsim.plan.rules import SPLIT, TWO_WAY
+from parsim.plan.schedule_names import SPLIT, TWO_WAY
 
 
 def unrunnable(plan: Plan, model: Model) -> str | None:

@@ -13,14 +13,11 @@ from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import CpCommType, Plan
-from parsim.plan.batch_rules import microbatches_for
 from parsim.plan.divisors import divisors
-from parsim.plan.rules import (
-    SCHEDULE_NAMES,
-    check_plan,
-    tensor_splits,
-    violation,
-)
+from parsim.plan.rules.batch import microbatches_for
+from parsim.plan.rules.tensor import tensor_splits
+from parsim.plan.rules.violation import check_plan, violation
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.schedule import SCHEDULES, TWO_WAY
 
 
@@ -184,9 +181,9 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
         "x cp x tp = 12 must divide 16",
     ),
     "too many actions": (
-        {"num_microbatches": 1_000_001},
-        "num_microbatches=1000001 on 2 stages is a schedule of 4,000,004 actions; at most "
-        "4,000,000 are simulated: use a larger microbatch_size, more replicas or a smaller global "
+        {"num_microbatches": 250_001},
+        "num_microbatches=250001 on 2 stages is a schedule of 1,000,004 actions; at most "
+        "1,000,000 are simulated: use a larger microbatch_size, more replicas or a smaller global "
         "batch",
     ),
 }

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from parsim.cluster.hardware import Cluster
+from parsim.model.model import Model
 from parsim.plan.record import Plan, Recompute
+from parsim.plan.rules.cut import most_layers
+from parsim.plan.rules.schedule import splits_backward
 
 
-def offload_rules(plan: Plan, most: int, *, in_two: bool) -> str | None:
-    """The first thing that is wrong with what a plan moves to the host, or None.
-
-    Args:
-        plan: the plan; legal otherwise.
-        most: layers of its largest stage.
-        in_two: whether its backward is in two actions, I and W.
-    """
+def offload_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """The first thing that is wrong with what a plan moves to the host, or None."""
+    most = most_layers(plan, model)
     layers, modules = plan.offload_layers, "+".join(plan.offload_modules)
     if modules and layers < 1:
         return (
@@ -29,13 +28,13 @@ def offload_rules(plan: Plan, most: int, *, in_two: bool) -> str | None:
             f"offload_modules={modules}: with recompute=full a layer keeps its input alone; leave "
             f"offload_modules out, or use recompute=none or selective"
         )
-    return _beside(plan, in_two=in_two) if layers else None
+    return _beside(plan) if layers else None
 
 
-def _beside(plan: Plan, *, in_two: bool) -> str | None:
+def _beside(plan: Plan) -> str | None:
     """What copies to the host cannot stand beside."""
     what = f"offload_layers={plan.offload_layers}"
-    if in_two:
+    if splits_backward(plan):
         return (
             f"{what}: schedule={plan.schedule!r} needs what I brought back from the host until its "
             f"W, so that little is freed; use a schedule with whole backwards, e.g. '1f1b'"

@@ -1,0 +1,45 @@
+"""Meshes and groups of ranks that a process builds once, however often it asks for them.
+
+Each group costs threads (gloo: six of a mesh's groups a rank) or memory of the GPU (an NCCL
+communicator's buffers), and none of it is given back before the process leaves its world. A run
+that verifies builds its plan twice, a suite dozens of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from torch.distributed.device_mesh import DeviceMesh
+
+_BUILT: dict[tuple[Any, ...], Any] = {}
+"""What was built in the world that stands under the key WORLD."""
+_WORLD = ("world",)
+
+
+def mesh_of(device_type: str, ranks: Tensor, names: Sequence[str]) -> DeviceMesh:
+    """The mesh of these ranks, whose dims have these names; every rank asks for it."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    key = ("mesh", device_type, tuple(ranks.shape), tuple(ranks.flatten().tolist()), tuple(names))
+    return _once(key, lambda: DeviceMesh(device_type, ranks, mesh_dim_names=tuple(names)))
+
+
+def subgroup(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup:
+    """The one of these groups of ranks that this rank is in; every rank asks for all of them."""
+    key = ("subgroups", tuple(tuple(group) for group in groups))
+    return _once(key, lambda: dist.new_subgroups_by_enumeration([list(g) for g in groups])[0])
+
+
+def _once(key: tuple[Any, ...], build: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """What was built under a key in this world, or is built now."""
+    if _BUILT.get(_WORLD) is not dist.group.WORLD:
+        _BUILT.clear()
+        _BUILT[_WORLD] = dist.group.WORLD
+    if key not in _BUILT:
+        _BUILT[key] = build()
+    return _BUILT[key]

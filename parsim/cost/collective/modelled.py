@@ -1,0 +1,185 @@
+"""The shape of a collective from links and constants alone, and what no collective undercuts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cluster.hardware import System
+from parsim.cost.collective.constants import CONSTANTS, MIB, Constants, generation
+from parsim.cost.collective.group_bandwidth import GLOO, Groups, gloo_bandwidth, inter_bandwidth
+from parsim.cost.collective.kinds import Algorithm, CollectiveKind, wire_share
+
+ONE = np.ones(1)
+RANKS = 8.0
+"""The ramp constants are those of 8 ranks in a node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """Latency (s), bandwidth (bytes/s of S) and ramp (s at 1 MiB), (B,).
+
+    `slow` (s, B) is the latency that messages of `full` bytes (B,) and more have beyond that of
+    empty ones, those between their share of it.
+    """
+
+    latency: Array
+    bandwidth: Array
+    ramp: Array
+    slow: Array | float = 0.0
+    full: Array | float = 1.0
+
+    def waiting(self, size: Array | float) -> Array:
+        """Latency of a message of S bytes."""
+        size = np.asarray(size, dtype=np.float64)
+        return np.asarray(self.latency + self.slow * np.minimum(size / self.full, 1.0))
+
+    def seconds(self, size: Array | float) -> Array:
+        """Time of S bytes."""
+        size = np.asarray(size, dtype=np.float64)
+        return np.asarray(
+            self.waiting(size) + size / self.bandwidth + self.ramp * np.sqrt(size / MIB)
+        )
+
+
+def modelled(
+    system: System, kind: CollectiveKind, where: Groups, constants: Constants = CONSTANTS
+) -> Shape:
+    """The shape from links and constants alone, best algorithm of a large message.
+
+    latency = call + hop steps + (across + crossings (network - usual)) log2(nodes), network the
+    system's latency; steps = 2 (r - 1) of an all-reduce over r ranks in a node, half of that else.
+    Gathers and reduce-scatters of n ranks on N nodes have no tree: at least call + (n - N) ring_hop
+    + N ring_across, which leads from 16 nodes of 8 on; the second pair of steps from n pieces of
+    `ring_full` bytes on. ramp = ramp of the generation sqrt(r / 8), half for collectives of n - 1
+    steps. gloo has a bandwidth alone.
+    """
+    if system.library == GLOO:
+        rates = gloo_bandwidth(system, kind, where)
+        return Shape(latency=np.zeros_like(rates), bandwidth=rates, ramp=np.zeros_like(rates))
+    steps = 2.0 if kind == "all_reduce" else 1.0
+    small, large = (_latency(system, kind, where, constants, steps, way) for way in (0, 1))
+    ring = kind in ("all_gather", "reduce_scatter")
+    ramp = constants.ramp[generation(system)] * np.sqrt(where.per_node / RANKS) * steps / 2.0
+    ramp = ramp * np.where(where.nodes > 1, constants.ramp_across, 1.0)
+    best = np.max(np.stack(list(bandwidths(system, kind, where, constants).values())), axis=0)
+    return Shape(
+        latency=small,
+        bandwidth=best,
+        ramp=np.asarray(ramp),
+        slow=large - small,
+        full=constants.ring_full * where.size if ring else constants.full,
+    )
+
+
+def _latency(
+    system: System,
+    kind: CollectiveKind,
+    where: Groups,
+    constants: Constants,
+    steps: float,
+    large: int,
+) -> Array:
+    """Seconds of an empty message (0), or what a large one (1) takes beyond its bytes, (B,)."""
+    network = system.network.latency if system.network else constants.usual
+    each = (constants.across_small, constants.across)[large]
+    doubling = each + constants.crossings * (network - constants.usual)
+    latency = constants.call + constants.hop * steps * (where.per_node - 1.0)
+    latency = latency + doubling * np.log2(np.maximum(where.nodes, 1.0))
+    if kind in ("all_gather", "reduce_scatter"):
+        latency = np.maximum(latency, _ring_latency(where, constants, large))
+    return np.asarray(latency)
+
+
+def _ring_latency(where: Groups, constants: Constants, large: int) -> Array:
+    """Seconds in which the last piece goes all the way round; nothing inside a node."""
+    inside = constants.ring_hop[large] * (where.size - where.nodes)
+    steps = constants.call + inside + constants.ring_across[large] * where.nodes
+    return np.asarray(np.where(where.nodes > 1, steps, 0.0))
+
+
+def bandwidths(
+    system: System, kind: CollectiveKind, where: Groups, constants: Constants = CONSTANTS
+) -> dict[Algorithm, Array]:
+    """Bandwidth (bytes/s of S) that each algorithm tends to; 0 where a group cannot use it.
+
+    ring: min(link, interfaces) / wire share. tree: 0.92 / 2 of it, because a node inside one of two
+    trees sends 2 S. nvls: constant in the rank count, because the switch reduces; joined by trees,
+    S leaves each of two nodes, 2 S each of more. collnet: switches between nodes reduce.
+    """
+    link = system.intra.bandwidth * system.intra.efficiency
+    out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
+    if kind == "all_to_all":
+        every = np.where(
+            where.nodes > 1, inter_bandwidth(system, replace(where, crossing=ONE)), np.inf
+        )
+        return {"p2p": _all_to_all(constants.all_to_all * link, every, where)}
+    slowest = np.minimum(link, out)
+    rates: dict[Algorithm, Array] = {"ring": slowest / wire_share(kind, np.maximum(where.size, 2))}
+    if kind == "all_reduce":
+        rates["ring"] = rates["ring"] * _busy(system, where, constants)
+    if kind in ("all_gather", "reduce_scatter"):
+        rates["pat"] = np.where((where.per_node == 1) & (where.nodes > 1), 0.75 * rates["ring"], 0)
+    if kind != "all_reduce":
+        return rates
+    rates["tree"] = 0.5 * constants.tree * slowest
+    whole = (where.nodes == 1) | (where.per_node == system.devices_per_node)
+    if system.intra.nvls:
+        link_generation = generation(system)
+        able = whole & (where.per_node >= constants.nvls_ranks.get(link_generation, RANKS))
+        reduced = constants.nvls.get(link_generation, 0.71) * link
+        rates["nvls"] = np.where(able & (where.nodes == 1), reduced, 0.0)
+        joined = np.minimum(constants.nvls_nodes * reduced, out * np.where(where.nodes > 2, 0.5, 1))
+        rates["nvls_tree"] = np.where(able & (where.nodes > 1), joined, 0.0)
+    if system.network is not None and system.network.sharp:
+        ranks = np.maximum(where.per_node, 2.0)
+        inside = np.maximum(
+            constants.collnet * link / wire_share(kind, ranks), rates.get("nvls", 0)
+        )
+        rates["collnet"] = np.where(whole & (where.nodes > 1), np.minimum(inside, out), 0.0)
+    return rates
+
+
+def _busy(system: System, where: Groups, constants: Constants) -> Array:
+    """What few ranks in a node reach of the bandwidth of a ring of 8, whose share the catalog has.
+
+    (1 + idle / 14) / (1 + idle / (2 (n - 1))): of the 2 (n - 1) steps in which a chunk goes round
+    twice, a part `idle` of one step's length passes with nothing on the links; 14 with 8 ranks.
+
+    Source: `Constants.idle`.
+    Leaves out: gathers and reduce-scatters, of which no curve of few ranks is public.
+    """
+    bridged = system.intra.fabric == "nvlink-mesh" and system.devices_per_node == 2
+    idle = constants.idle.get("bridge" if bridged else generation(system), 0.0)
+    ranks = np.clip(where.size, 2.0, RANKS)
+    steps = 2.0 * (ranks - 1.0)
+    reached = (1.0 + idle / (2.0 * (RANKS - 1.0))) / (1.0 + idle / steps)
+    return np.asarray(np.where(where.nodes == 1, reached, 1.0))
+
+
+def _all_to_all(link: float, out: Array, where: Groups) -> Array:
+    """Every rank sends S / n to each other one; links and interfaces work at the same time."""
+    inside = (where.per_node - 1.0) / where.size / link
+    across = where.per_node * (where.size - where.per_node) / where.size / out
+    return np.asarray(1.0 / np.maximum(np.maximum(inside, across), 1e-30))
+
+
+def least_seconds(system: System, kind: CollectiveKind, size: Array, where: Groups) -> Array:
+    """What no collective undercuts: the bytes of the leanest algorithm over the raw link rates.
+
+    Of S, each rank sends its wire share, with NVLS (n + 1)/n of an all-reduce; of N nodes each
+    sends (N - 1)/N, twice for an all-reduce.
+    """
+    ranks = np.maximum(where.size, 2.0)
+    wire = wire_share(kind, ranks)
+    if kind == "all_reduce" and system.intra.nvls:
+        wire = np.minimum(wire, (ranks + 1.0) / ranks)
+    inside = np.where(where.per_node > 1, wire * size / system.intra.bandwidth, 0.0)
+    if system.network is None:
+        return np.asarray(inside)
+    rate = inter_bandwidth(system, where) / system.network.efficiency
+    twice = 2.0 if kind == "all_reduce" and not system.network.sharp else 1.0
+    leaving = np.where(where.nodes > 1, twice * (where.nodes - 1.0) / where.nodes, 0.0)
+    return np.asarray(np.maximum(inside, leaving * size / rate))

@@ -1,0 +1,85 @@
+"""Seconds and bytes of messages between pipeline stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from parsim.arrays import Array, Flags
+from parsim.cluster.placement import hop_crosses
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import crossing_share, groups, spine_divisor
+from parsim.cost.job import Job
+from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.plan import PlanTable
+
+
+def crossing(job: Job, table: PlanTable) -> Flags:
+    """Which hops leave a node, (p, B): rank r to r + 1, and from the last to rank 0."""
+    pp, per_node = int(table.pp[0]), job.system.devices_per_node
+    cases = np.stack([table.stride("pp"), table.world_size], axis=1)
+    distinct, back = np.unique(cases, axis=0, return_inverse=True)
+    rows = [
+        hop_crosses(stride=q, pp=pp, devices_per_node=per_node, world_size=w)
+        for q, w in distinct.tolist()
+    ]
+    crosses = np.array(rows, dtype=bool).reshape(len(distinct), pp - 1).T[:, back.reshape(-1)]
+    return np.concatenate([crosses, crosses.any(axis=0, keepdims=True)])
+
+
+def _spine(job: Job, table: PlanTable) -> Array:
+    """By how much up-links of leaf groups narrow a hop, (B,): all replicas send at once."""
+    system, network = job.system, job.system.network
+    if network is None:
+        return np.ones(len(table))
+    several = table.world_size > network.nodes_per_leaf * system.devices_per_node
+    shared = spine_divisor(system, crossing_share(system, table.stride("pp")))
+    return np.asarray(np.where(several, shared, 1.0))
+
+
+def hop_times(job: Job, table: PlanTable, borders: Sequence[int]) -> Array:
+    """Message time after each stage; scattered, each rank sends 1/tp and the node gathers it."""
+    pp = int(table.pp[0])
+    hop = np.zeros((len(borders), len(table)))
+    if pp == 1:
+        return hop
+    crosses = crossing(job, table)
+    distinct = dict.fromkeys(borders[:-1])  # most stages send as much as the others
+    seconds = {values: message_seconds(job, table, values) for values in distinct}
+    for stage, values in enumerate(borders[:-1]):
+        inside, across = seconds[values]
+        hop[stage] = np.where(crosses[stage % pp], across, inside)
+    return hop
+
+
+def message_seconds(job: Job, table: PlanTable, values: int) -> tuple[Array, Array]:
+    """Seconds of a message of so many values a sample: inside a node, and out of it, (B,) each."""
+    sharing, spine = sharing_ranks(job, table), _spine(job, table)
+    inside, across = (
+        p2p_time(job.system, hop_bytes(table, values), crosses=over, sharing=sharing, spine=spine)
+        for over in (False, True)
+    )
+    return inside, across + _regather(job, table, values)
+
+
+def sharing_ranks(job: Job, table: PlanTable) -> Array:
+    """How many ranks of a node send to the next stage at the same time, (B,)."""
+    return np.minimum(table.stride("pp"), job.system.devices_per_node).astype(np.float64)
+
+
+def hop_bytes(table: PlanTable, values: int) -> Array:
+    """Bytes that a rank sends to the next stage of so many values a sample, (B,)."""
+    whole = border_bytes(table, values)
+    if not table.common.scatter_p2p:
+        return whole
+    return whole / np.where(table.sequence_parallel, 1, table.tp)
+
+
+def _regather(job: Job, table: PlanTable, values: int) -> Array:
+    """Seconds in which a node's ranks put scattered messages together again, (B,)."""
+    if not table.common.scatter_p2p:
+        return np.zeros(len(table))
+    tp = groups(job.system, size=table.tp, stride=table.stride("tp"), world=table.world_size)
+    again = collective_time(job.system, "all_gather", border_bytes(table, values), tp)
+    return np.where(table.sequence_parallel, 0.0, again)

@@ -1,0 +1,54 @@
+"""Rules of tensor parallelism: what it must divide."""
+
+from __future__ import annotations
+
+from math import gcd
+
+from parsim.cluster.hardware import Cluster
+from parsim.model.model import Model
+from parsim.model.operators import Experts, Linear, Split
+from parsim.plan.divisors import divisors, listed
+from parsim.plan.record import Plan
+
+
+def tensor_splits(model: Model) -> dict[str, int]:
+    """What tensor parallelism must divide, by its name in a config file."""
+    attention = model.attention
+    splits: dict[str, int] = {}
+    if attention is not None:
+        splits["num_attention_heads"] = attention.heads
+        splits["num_key_value_heads"] = attention.kv_heads
+    for op in model.kinds[0].operators if model.kinds else ():
+        if isinstance(op, Linear) and op.name == "fc2" and op.split is Split.ROW:
+            splits["ffn_hidden_size"] = op.inputs
+    return splits
+
+
+def is_splittable(model: Model) -> bool:
+    """Whether any of a model's matrices can be divided over tensor-parallel ranks."""
+    return any(
+        isinstance(op, Linear | Experts) and getattr(op, "split", None) is not Split.NONE
+        for layer in model.kinds
+        for op in layer.operators
+    )
+
+
+def tensor_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """Heads, widths and tokens that tensor-parallel ranks divide evenly."""
+    if plan.tp > 1 and not is_splittable(model):
+        return (
+            f"tp={plan.tp}: {model.name} has no matrices that tensor parallelism splits; use tp=1"
+        )
+    splits = tensor_splits(model)
+    for name, size in splits.items():
+        if size % plan.tp:
+            allowed = listed(divisors(gcd(*splits.values())))
+            return f"tp={plan.tp} does not divide {name}={size}; allowed: {allowed}"
+    if plan.sequence_parallel and plan.tp == 1:
+        return "sequence_parallel=true needs tp > 1; use sequence_parallel=false with tp=1"
+    if plan.sequence_parallel and model.tokens % plan.tp:
+        return (
+            f"sequence_parallel=true: tp={plan.tp} does not divide seq_len={model.tokens}; "
+            f"allowed: {listed(divisors(model.tokens, 1024))}"
+        )
+    return None

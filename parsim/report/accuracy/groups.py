@@ -1,0 +1,89 @@
+"""Sections of the report that cut rows by a key: setting, chip, cell, fit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from statistics import mean, median
+
+from parsim.cost.job import EXPERTS
+from parsim.report.text.measured.steps import error_cells
+from parsim.report.text.tables import percent
+from parsim.validation.fitted_rows import cells, is_fitted
+from parsim.validation.validate import Validation, step_errors
+from parsim.validation.validated_row import ValidatedRow
+
+
+def fit_lines(validation: Validation) -> Iterator[str]:
+    """Each table with rows in a fit, these rows and the others apart."""
+    tables = {name: validation.of(name) for name in validation.tables}
+    chosen = {name: rows for name, rows in tables.items() if any(map(is_fitted, rows))}
+    if not chosen:
+        return
+    yield "The constants have seen the rows marked `fit` in the CSV; `test` rows they have not."
+    yield ""
+    yield "| table | rows | n | mean | median | p90 | max | bias |"
+    yield "|---|---|--:|--:|--:|--:|--:|--:|"
+    every = tuple(row for row in validation.rows if row.table in chosen)
+    for name, rows in (*chosen.items(), ("all of these", every)):
+        for use, wanted in (("fit", True), ("test", False)):
+            summary = step_errors([row for row in rows if is_fitted(row) is wanted])
+            yield f"| {name} | {use} | {summary.n} | {' | '.join(error_cells(summary))} |"
+
+
+def setting_of(row: ValidatedRow) -> str:
+    """Stack, device and precision of a row, in words."""
+    kind = " with experts" if row.practice.endswith(EXPERTS) else ""
+    return f"{row.stack or '-'}{kind}, {row.device or '-'}, {row.precision or 'not stated'}"
+
+
+def chip_of(row: ValidatedRow) -> str:
+    """The kind of GPU of a row."""
+    return row.device.split("-")[0] or "not stated"
+
+
+def grouped(validation: Validation, key: Callable[[ValidatedRow], str]) -> Iterator[str]:
+    """All rows by a key, predicted or skipped, with the commonest reason of the skipped ones."""
+    groups: dict[str, list[ValidatedRow]] = {}
+    for row in validation.rows:
+        groups.setdefault(key(row), []).append(row)
+    yield "| group | n | skipped | mean | median | p90 | max | bias | skipped most for |"
+    yield "|---|--:|--:|--:|--:|--:|--:|--:|---|"
+    for name, rows in sorted(groups.items()):
+        summary = step_errors(rows)
+        reasons = Counter(row.reason for row in rows if row.skipped).most_common(1)
+        why = "".join(f"{count} x {cell(reason)}" for reason, count in reasons)
+        cells = [cell(name), summary.n, summary.n_skipped, *error_cells(summary), why]
+        yield f"| {' | '.join(str(cell) for cell in cells)} |"
+
+
+def cell_lines(validation: Validation) -> Iterator[str]:
+    """Tables whose rows repeat few configurations: each cell counts once."""
+    known = cells()
+    for name in validation.tables:
+        groups: dict[str, list[float]] = {}
+        for row in validation.of(name):
+            if row.error is not None and (name, row.row_id) in known:
+                groups.setdefault(known[name, row.row_id], []).append(row.error)
+        if groups:
+            yield from _cells_of(name, groups)
+
+
+def _cells_of(name: str, groups: dict[str, list[float]]) -> Iterator[str]:
+    means = {cell: mean(abs(error) for error in errors) for cell, errors in groups.items()}
+    sizes = sorted(means.values())
+    yield (
+        f"{name}: {len(sizes)} cells, mean over cells {percent(mean(sizes))}, median "
+        f"{percent(median(sizes))}, largest {percent(sizes[-1])}."
+    )
+    yield ""
+    yield "| cell | n | mean | bias |"
+    yield "|---|--:|--:|--:|"
+    for cell, errors in sorted(groups.items()):
+        bias = percent(mean(errors), signed=True)
+        yield f"| {cell} | {len(errors)} | {percent(means[cell])} | {bias} |"
+
+
+def cell(text: str) -> str:
+    """Text of a user's table as one cell: no bar ends it, no line end breaks it."""
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,126 @@
+"""Bytes that eager PyTorch needs beside what it keeps, for the moments of a step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.job import Job
+from parsim.cost.layer.composed import composed
+from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.step.buckets import reduced_bytes
+from parsim.cost.step.offload import buffered_bytes
+from parsim.cost.step.parameters import largest_layer_parameters
+from parsim.cost.step.stages import LayerTable
+from parsim.model.operators import Linear, Split
+from parsim.plan import PlanTable, Recompute
+from parsim.sim.memory.buffers import embedding_moment, logit_values
+from parsim.sim.memory.context_moment import gathered_moment
+from parsim.sim.memory.moments import Moment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Buffers:
+    """Bytes of the moments' own buffers, (B,) each."""
+
+    softmax: Array
+    logits: Array
+    head: Array
+    layer: Array
+    inputs: Array
+    weights: Array
+    embedding: Array
+    gathered: Array
+    gathered_at_loss: Array
+    on_their_way: Array
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable) -> Buffers:
+        """Price them for all plans."""
+        logits, rows = logit_values(job, table), embedding_moment(job, table)
+        alone = job.model.tied_embeddings and int(table.pp[0]) == 1
+        backward, at_loss = gathered_bytes(job, table)
+        return cls(
+            softmax=logits * job.software.loss_saved,
+            logits=logits * job.software.loss_kept,
+            head=rows + border_bytes(table, job.model.layers[-1].inputs),
+            layer=layer_bytes(job, table, layers) + alone * rows,
+            inputs=2.0 * border_bytes(table, job.model.border),
+            weights=2.0 * _widest_weight(job, table),
+            embedding=rows + alone * 2.0 * rows,
+            gathered=backward,
+            gathered_at_loss=at_loss,
+            on_their_way=buffered_bytes(job, table, layers),
+        )
+
+    def at(self, moment: Moment) -> tuple[Array, Array, Array]:
+        """Bytes of logits, of temporary buffers, and of gathered parameters."""
+        nothing = np.zeros_like(self.softmax)
+        logits = moment.softmax * self.softmax + (self.logits if moment.what == "loss" else 0.0)
+        buffers = {
+            "head": self.head,
+            "layer": self.layer,
+            "inputs": self.inputs,
+            "weights": self.weights,
+            "embedding": self.embedding,
+        }
+        gathered = nothing if moment.what == "update" else self.gathered
+        if moment.what in ("loss", "forward"):
+            gathered = self.gathered_at_loss
+        return logits, buffers.get(moment.what, nothing), gathered
+
+
+def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
+    """Gradients at the top of a layer's backward, and what recomputation makes again, (B,).
+
+    The widest matrix that is split by inputs (the MLP's last): its weight's gradient, its input's
+    (wider than the layer), its output's, and the residual's.
+    """
+    wide = [
+        (op.inputs, op.outputs, op.tokens)
+        for layer in job.model.kinds
+        for op in layer.operators
+        if isinstance(op, Linear) and op.split is Split.ROW
+    ]
+    inputs, outputs, tokens = max(wide, default=(0, 0, 0))
+    whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
+    again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
+    made = [composed(layer, table) * (not job.software.compile) for layer in job.model.kinds]
+    # what `composed_bytes` leaves out as it is not kept
+    again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
+    gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
+    around = 2.0 * border_bytes(table, job.model.border)
+    gradients = gradients * table.precision.activation
+    return np.asarray(again + np.maximum(gradients, gathered_moment(job, table)) + around)
+
+
+def _widest_weight(job: Job, table: PlanTable) -> Array:
+    """Bytes of the largest gradient of a weight inside a layer, (B,)."""
+    sizes = [
+        op.inputs * op.outputs
+        for layer in job.model.kinds
+        for op in layer.operators
+        if isinstance(op, Linear) and op.split is not Split.NONE
+    ]
+    return np.asarray(max(sizes, default=0) / table.tp * table.precision.activation)
+
+
+def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
+    """(in backward, at the loss): what `fully_shard` holds beside a rank's shards, (B,).
+
+    Backward of a layer under ZeRO-3: its parameters, and the next layer's on their way (the
+    collective and its copy); embedding and head are one group that stays gathered. ZeRO-2 keeps
+    all parameters gathered beside the fp32 shards, and one layer's gradients on their way.
+    """
+    gathered, reduced = float(table.precision.gathered), reduced_bytes(table)
+    layer = largest_layer_parameters(job.model, table)
+    ends = sum(
+        part.split_parameters / table.tp + part.repeated_parameters for part in job.model.ends
+    )
+    three, two = table.zero_stage == 3, table.zero_stage == 2
+    shards = job.model.parameters / table.tp / table.shards * table.precision.parameter
+    at_loss = np.where(three, ends * gathered, np.where(two, shards, 0.0))
+    backward = np.where(three, 3.0 * gathered * layer, np.where(two, 2.0 * reduced * layer, 0.0))
+    return backward + at_loss, at_loss

@@ -1,0 +1,95 @@
+"""Bytes that eager PyTorch keeps of a micro-batch on each stage, and receives and sends for it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.arrays import Array, Flags
+from parsim.cost.job import Job
+from parsim.cost.layer.composed import composed, composed_kept
+from parsim.cost.step.stages import over_kinds
+from parsim.model.layer import Layer
+from parsim.model.operators import Elementwise, Experts, Linear, Region, Split
+from parsim.plan import PlanTable
+from parsim.schedule import Schedule
+
+
+class StageBytes(NamedTuple):
+    """Bytes of a micro-batch on each stage, (S, B), and which stages hold blocks.
+
+    What it keeps until its backward, what it keeps beside that from I to W, what it sends on.
+    """
+
+    kept: Array
+    waiting: Array
+    sent: Array
+    with_blocks: Flags
+
+
+def waiting_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
+    """Kept from I to W beside what forward kept, one micro-batch on each stage, (S, B).
+
+    The gradient of what each operator with parameters gave: PyTorch's I notes it and runs W from
+    there (`torch.distributed.pipelining._backward`). None on the first stage, where I does nothing.
+    """
+    kinds = [_output_gradients(layer, table) for layer in job.model.kinds]
+    rows: Array = counts @ np.stack(kinds)
+    for layer in job.model.behind:
+        rows[-1] += _output_gradients(layer, table)
+    rows[0] = 0.0
+    return rows
+
+
+def _output_gradients(layer: Layer, table: PlanTable) -> Array:
+    """Bytes of the gradients of what products, norms and experts gave, but for the logits."""
+    value, total = table.precision.activation, np.zeros(len(table))
+    for op in layer.operators:
+        tokens = table.on_rank(op.tokens) * value
+        if isinstance(op, Linear) and op.name != "logits":
+            split = table.tp if op.split is Split.COLUMN else table.sequence_split
+            total = total + tokens * op.outputs / split
+        elif isinstance(op, Elementwise) and op.kind == "norm":
+            split = table.tp if op.region is Region.TENSOR else table.sequence_split
+            total = total + tokens * op.width / split
+        elif isinstance(op, Experts):
+            rows = tokens / table.sequence_split * op.top_k
+            total = total + rows * (op.halves * op.ffn_hidden_size + op.width * table.etp)
+    return total
+
+
+def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
+    """Kept where eager PyTorch composes what others fuse, one micro-batch on each stage, (S, B).
+
+    See `cost/layer/composed.py`.
+    """
+    compiled = job.software.compile
+    kept = [composed_kept(layer, table, compiled=compiled) for layer in job.model.kinds]
+    rows = over_kinds(counts, np.stack(kept))
+    for layer in job.model.behind:
+        rows[-1] += composed(layer, table)
+    return rows
+
+
+def message_bytes(schedule: Schedule, sent: Array, rank: int) -> Array:
+    """Buffers that messages of all micro-batches are received into, for the whole run, (B,).
+
+    `sent` (S, B) are the bytes that each stage sends to the next one, which go back as gradients.
+
+    What a stage's forward received is what it keeps, and is counted there while it is in flight.
+    """
+    buffers = np.zeros(sent.shape[1])
+    for stage in schedule.stages_on(rank):
+        before = not schedule.is_first(stage) and schedule.stage_rank[stage - 1] != rank
+        after = not schedule.is_last(stage) and schedule.stage_rank[stage + 1] != rank
+        buffers = buffers + before * sent[stage - 1] + after * sent[stage]
+    return np.asarray(schedule.num_microbatches // schedule.copies * buffers)
+
+
+def received_bytes(schedule: Schedule, sent: Array, stages: Sequence[int]) -> Array:
+    """Bytes of a micro-batch that come to each stage from another rank, (stages, B)."""
+    ranks = schedule.stage_rank
+    crosses = [not schedule.is_first(s) and ranks[s - 1] != ranks[s] for s in stages]
+    return np.stack([sent[s - 1] * crossing for s, crossing in zip(stages, crosses, strict=True)])

@@ -1,0 +1,159 @@
+"""Typed access to the cells of one row of a table of measured runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from parsim.errors import shown
+from parsim.plan.precision import SUMS
+from parsim.validation.step.blank_sizes import EXPERTS, SIZES
+from parsim.validation.tables import LEAST, MOST, RowSkipped
+
+TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
+"""Milliseconds of a pipeline rank and micro-batch, its chunks together."""
+ORDERED = ("pp", "dp", "cp", "tp")
+"""What a cell of `rank_order` names, with + between, outermost first."""
+OVERLAPS = ("none", "dp", "fsdp", "tp", "p2p", "p2p_scatter_gather")
+"""What a cell of `overlap` may list, with + between."""
+LARGEST = 10**9
+"""No count of a training run is larger; a typing mistake is."""
+
+
+class Profile(NamedTuple):
+    """Seconds of F, I and W of a pipeline rank and micro-batch, and of a message."""
+
+    forward: float
+    backward_input: float
+    backward_weight: float
+    message: float
+
+
+class Cells:
+    """Typed access to one row's text."""
+
+    def __init__(self, row: Mapping[str, str]) -> None:
+        self.row = row
+
+    def text(self, name: str) -> str | None:
+        """Text of a cell; None where it is blank."""
+        return self.row.get(name, "") or None
+
+    def integer(self, name: str) -> int | None:
+        """A count from 0 on; None where the cell is blank."""
+        cell = self.text(name)
+        if cell is None:
+            return None
+        try:
+            value = float(cell)
+        except ValueError:
+            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number") from None
+        if not value.is_integer() or not 0 <= value <= LARGEST:
+            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number from 0 to {LARGEST:,}")
+        return int(value)
+
+    def need(self, name: str) -> int:
+        """A count from 1 on, without which the row cannot be used."""
+        value = self.integer(name)
+        if value is None:
+            raise RowSkipped(f"{name} is not stated{self._unknown_model(name)}")
+        if value < 1:
+            raise RowSkipped(f"{name}={value} must be at least 1")
+        return value
+
+    def _unknown_model(self, name: str) -> str:
+        """Why a blank size was not filled."""
+        if name not in SIZES and name not in EXPERTS:
+            return ""
+        model = self.text("model") or ""
+        return f" and not known of model {model!r}; write it, or a name of `parsim catalog models`"
+
+    def _float(self, name: str) -> float | None:
+        cell = self.text(name)
+        try:
+            return None if cell is None else float(cell)
+        except ValueError:
+            raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
+
+    def number(self, name: str) -> float | None:
+        """A number above 0; None where the cell is blank."""
+        value = self._float(name)
+        if value is not None and not LEAST <= value <= MOST:
+            cell = shown(self.text(name))
+            raise RowSkipped(f"{name}='{shown(cell)}' must be a number from {LEAST:g} to {MOST:g}")
+        return value
+
+    def fraction(self, name: str) -> float | None:
+        """A share below 1; None where the cell is blank."""
+        value = self._float(name)
+        if value is not None and not 0.0 <= value < 1.0:
+            raise RowSkipped(f"{name}={self.text(name)!r} must be at least 0 and below 1")
+        return value
+
+    def profile(self) -> Profile | None:
+        """All of F, I and W, or none; a message that is not stated takes no time."""
+        stated = {name: self.number(name) for name in TIMES}
+        message = 0.0 if self.text("t_p2p_ms") in ("0", "0.0") else self.number("t_p2p_ms")
+        missing = [name for name, value in stated.items() if value is None]
+        if len(missing) == len(TIMES) and message is None:
+            return None
+        if missing:
+            raise RowSkipped(f"{', '.join(TIMES)} belong together, but {missing[0]} is not stated")
+        times = (1e-3 * (value or 0.0) for value in (*stated.values(), message))
+        return Profile(*times)
+
+    def flag(self, name: str) -> bool | None:
+        """Yes or no; None where the cell is blank."""
+        cell = self.text(name)
+        if cell is None:
+            return None
+        if cell not in ("yes", "no"):
+            raise RowSkipped(f"{name}='{shown(cell)}' must be yes, no or blank")
+        return cell == "yes"
+
+    def rank_order(self) -> tuple[str, ...] | None:
+        """The axes of a plan, with both data axes where the cell says dp."""
+        cell = self.text("rank_order")
+        if cell is None:
+            return None
+        words = cell.split("+")
+        if sorted(words) != sorted(ORDERED):
+            allowed = "+".join(ORDERED)
+            raise RowSkipped(
+                f"rank_order='{shown(cell)}' must name each axis of {allowed} once, outermost first"
+            )
+        both = {"dp": ("dp_replicate", "dp_shard")}
+        return tuple(axis for word in words for axis in both.get(word, (word,)))
+
+    def stage_layers(self) -> tuple[int, ...] | None:
+        """Layers of each stage; 0 of one that holds the embedding or the head alone."""
+        cell = self.text("stage_layers")
+        if cell is None:
+            return None
+        counts = cell.split("+")
+        if not all(count.isdecimal() and int(count) <= LARGEST for count in counts):
+            raise RowSkipped(
+                f"stage_layers='{shown(cell)}' must be counts with + between, such as 7+8+8+7"
+            )
+        return tuple(map(int, counts))
+
+    def gradient_precision(self) -> str | None:
+        """What gradients are summed in."""
+        cell = self.text("gradient_precision")
+        if cell is not None and cell not in SUMS:
+            raise RowSkipped(
+                f"gradient_precision='{shown(cell)}' is unknown; allowed: {', '.join(SUMS)}"
+            )
+        return cell
+
+    def overlap(self) -> frozenset[str] | None:
+        """What runs beside compute, of OVERLAPS."""
+        cell = self.text("overlap")
+        if cell is None:
+            return None
+        for word in cell.split("+"):
+            if word not in OVERLAPS:
+                raise RowSkipped(
+                    f"overlap='{shown(word)}' is unknown; allowed: {', '.join(OVERLAPS)}"
+                )
+        return frozenset(cell.split("+"))
