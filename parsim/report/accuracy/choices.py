@@ -41,8 +41,7 @@ def _missed_lines(missed: list[Missed]) -> Iterator[str]:
     yield "| table | model | devices | batch | plans | first choice | fastest | regret | tied |"
     yield "|---|---|--:|--:|--:|---|---|--:|---|"
     for each in missed:
-        table, *_, model, _layers, _tokens, devices, batch = each.decision
-        words = (table, model, devices, batch, each.plans, _plan(each.chosen), _plan(each.fastest))
+        words = (*_job(each), each.plans, _plan(each.chosen), _plan(each.fastest))
         told = "yes" if each.tied else "no"
         yield f"| {' | '.join(map(str, words))} | {percent(each.regret)} | {told} |"
 
@@ -51,3 +50,12 @@ def _plan(choice: Choice) -> str:
     """A plan with its predicted and its measured step."""
     predicted, measured = (format_seconds(s) for s in (choice.predicted, choice.measured))
     return f"`{choice.plan}` {predicted}, measured {measured}"
+
+
+def _job(each: Missed) -> tuple[str | int, ...]:
+    """Table, model, devices and batch; a table of samples a second is one group of no one model."""
+    table, *asked = each.decision
+    if not asked:
+        return (table, "-", "-", "-")
+    model, _layers, _tokens, devices, batch = asked[-5:]
+    return (table, model, devices, batch)

@@ -34,7 +34,7 @@ def space(space: PlanSpace) -> PlanSpace:
     """A part of it of which every plan can be simulated within seconds."""
     return replace(
         space,
-        schedule=("naive", "gpipe", "1f1b", "interleaved_1f1b", "zb_h2", "zb_auto", "zb_v"),
+        schedule=("naive", "hanayo", "1f1b", "interleaved_1f1b", "zb_h2", "zb_auto", "zb_v"),
         tp=(1, 2),
         microbatch_size=(2,),
         recompute=(Recompute.NONE, Recompute.FULL),
