@@ -143,6 +143,9 @@ _STAGE: dict[str, tuple[str, ...]] = {
     "backward_weight_one_chunk": (),
     "backward_maybe_with_nosync": ("backward_type", "bwd_kwargs", "last_backward"),
     "get_bwd_send_ops": (),
+    "set_local_fwd_input": ("prev_stage_outputs", "mb_index"),
+    "set_local_bwd_input": ("next_stage_bwd_outputs", "mb_index"),
+    "get_local_bwd_output": ("mb_index",),
     "_get_init_p2p_neighbors_ops": (),
 }
 """What is called or overridden of the stage, with its parameters."""

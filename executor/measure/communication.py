@@ -6,7 +6,7 @@
     ep      ALL_TO_ALL    tokens to their experts and back, and gradients   inside F B
     dp      UNSHARD       sharded parameters gathered for use               inside F B, before them
     dp      REDUCE_GRAD   a bucket of gradients, or those of one block      beside B, behind it
-    dp      REDUCE_TIED   gradients of the two copies of a tied table       before GRAD_NORM
+    dp      REDUCE_TIED   gradients of two copies of a tied table or model  before GRAD_NORM
     dp      GATHER_PARAM  shares of updated parameters                      inside OPTIMIZER
 
 A span on these streams is one collective, from its real start to its end. `Span.exposed` of it is
@@ -32,11 +32,11 @@ _BEHIND = (SpanKind.GRAD_NORM, SpanKind.OPTIMIZER)
 class Expected:
     """What is known beforehand of a rank's collectives.
 
-    `tied` is set where the rank sums the gradient of a tied table with another one, which is its
-    last collective before the update. `buckets` is how many a stage sends at its REDUCE_GRAD.
+    `tied` is how many gradients the rank adds up with a rank that holds the same parameters, its
+    last collectives before the update. `buckets` is how many a stage sends at its REDUCE_GRAD.
     """
 
-    tied: bool = False
+    tied: int = 0
     buckets: Mapping[int, int] = field(default_factory=dict)
 
 
@@ -84,7 +84,7 @@ class _Rank:
             stage, microbatch = (around.stage, around.microbatch) if around else (self._only, -1)
             if around is not None and around.kind == SpanKind.GRAD_NORM:
                 continue  # the sum over ranks is part of that span
-            if transfer is tied:
+            if transfer in tied:
                 yield self._span(transfer._replace(stream=Stream.DP), SpanKind.REDUCE_TIED)
             elif transfer.stream == Stream.EP:
                 yield self._span(transfer, SpanKind.ALL_TO_ALL, stage, microbatch)
@@ -124,9 +124,9 @@ class _Rank:
                 return spans[number]
         return None
 
-    def _tied(self, transfers: Sequence[Transfer]) -> Transfer | None:
+    def _tied(self, transfers: Sequence[Transfer]) -> Sequence[Transfer]:
         before = [transfer for transfer in transfers if transfer.start < self._update]
-        return before[-1] if self._expected.tied and before else None
+        return before[-self._expected.tied :] if self._expected.tied else ()
 
     def _bucket_stages(self) -> list[int]:
         """Stages of the buckets in the order in which they are sent.

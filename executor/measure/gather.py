@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,12 +22,14 @@ _SENT = {SpanKind.RECV_F: (SpanKind.SEND_F, -1), SpanKind.RECV_B: (SpanKind.SEND
 class RankPlace:
     """Where a rank of the gathered ones stands.
 
-    Ranks of the same `pipeline` number are one pipeline: messages go between these. `name` stands
-    beside the rank's row in pictures; without one that is its pipeline rank.
+    Ranks of the same `pipeline` number are one pipeline: messages go between these. Those of the
+    same `pair` in it add up gradients of parameters that both hold. `name` stands beside the rank's
+    row in pictures; without one that is its pipeline rank.
     """
 
     pipeline_rank: int
     pipeline: int = 0
+    pair: int = 0
     name: str = ""
 
 
@@ -88,22 +91,33 @@ def assemble(
 
 
 def _met(spans: Iterable[Span], places: Sequence[RankPlace]) -> Iterator[Span]:
-    """The sum of a tied table's gradients begins when both of its ranks are there.
+    """A sum of the gradients of two ranks begins when both are there.
 
     They are at different places of the pipeline: what one waits for the other before is a bubble.
     """
     known = list(spans)
-    begins: dict[int, float] = {}
-    for span in known:
-        if span.kind == SpanKind.REDUCE_TIED:
-            pipeline = places[span.rank].pipeline
-            begins[pipeline] = max(begins.get(pipeline, 0.0), span.start)
-    for span in known:
-        if span.kind == SpanKind.REDUCE_TIED:
-            start = min(max(span.start, begins[places[span.rank].pipeline]), span.end)
+    sums = list(_numbered(known, places))
+    begins: dict[tuple[int, ...], float] = {}
+    for span, which in zip(known, sums, strict=True):
+        if which:
+            begins[which] = max(begins.get(which, 0.0), span.start)
+    for span, which in zip(known, sums, strict=True):
+        if which:
+            start = min(max(span.start, begins[which]), span.end)
             yield span._replace(start=start, exposed=min(span.exposed, span.end - start))
         else:
             yield span
+
+
+def _numbered(spans: Iterable[Span], places: Sequence[RankPlace]) -> Iterator[tuple[int, ...]]:
+    """Of each span the pair of ranks that add up gradients in it, and the number of the sum."""
+    sums = Counter[int]()
+    for span in spans:
+        if span.kind == SpanKind.REDUCE_TIED:
+            yield (places[span.rank].pipeline, places[span.rank].pair, sums[span.rank])
+            sums[span.rank] += 1
+        else:
+            yield ()
 
 
 def _flows(spans: tuple[Span, ...], places: Sequence[RankPlace]) -> Iterator[Flow]:

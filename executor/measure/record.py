@@ -21,6 +21,7 @@ from executor.measure.spans import SpanRecorder
 from executor.measure.steps import Batch, run_timed, slowest
 from executor.measure.traffic import Traffic
 from executor.parallel.buckets import axis_group
+from executor.parallel.held_twice import gradient_parts
 from executor.training.trainer import Trainer
 from parsim.plan import Plan
 from parsim.timelines.kinds import SpanKind, Stream
@@ -79,7 +80,7 @@ def _groups(trainer: Trainer) -> dict[str, list[dist.ProcessGroup]]:
     """The groups of more than one rank by stream."""
     mesh, experts = trainer.mesh, trainer.experts
     tensor = [axis_group(mesh, "tp"), trainer.context]
-    data = [axis_group(mesh, "dp_replicate"), axis_group(mesh, "dp_shard")]
+    data = [axis_group(mesh, "dp_replicate"), axis_group(mesh, "dp_shard"), trainer.copies]
     if experts is not None:
         data += [experts.gradients.replicate, experts.gradients.shard]
     present = {
@@ -90,19 +91,24 @@ def _groups(trainer: Trainer) -> dict[str, list[dist.ProcessGroup]]:
 
 
 def _recorder(trainer: Trainer, device: torch.device, traffic: Traffic) -> SpanRecorder:
-    stages = trainer.schedule.stages_on(trainer.mesh["pp"].get_local_rank())
+    schedule = trainer.schedule
+    stages = schedule.stages_on(trainer.mesh["pp"].get_local_rank())
     buckets = {
         stage: replica.buckets.reduced
         for stage, replica in zip(stages, trainer.replicas, strict=True)
         if replica.buckets is not None and replica.buckets.reduced
     }
     holds_table = any(replica.stage.tied_parameters() for replica in trainer.replicas)
+    tied = int(trainer.tied is not None and holds_table)
+    if trainer.copies is not None:
+        tied += len(gradient_parts(trainer.replicas))
     return SpanRecorder(
         group=dist.group.WORLD,
         device=device,
         traffic=traffic,
         place=rank_place(trainer.plan, dist.get_rank()),
-        expected=Expected(tied=trainer.tied is not None and holds_table, buckets=buckets),
+        expected=Expected(tied=tied, buckets=buckets),
+        first={stage: schedule.microbatches_of(stage).start for stage in stages},
     )
 
 
@@ -114,7 +120,13 @@ def rank_place(plan: Plan, rank: int) -> RankPlace:
         if axis != "pp":
             pipeline = pipeline * plan.degree(axis) + at
     words = [f"{_AXES[axis]} {at}" for axis, at in coordinate.items() if plan.degree(axis) > 1]
-    return RankPlace(pipeline_rank=coordinate["pp"], pipeline=pipeline, name=", ".join(words))
+    at = coordinate["pp"]
+    return RankPlace(
+        pipeline_rank=at,
+        pipeline=pipeline,
+        pair=min(at, plan.pp - 1 - at) if plan.copies > 1 else 0,
+        name=", ".join(words),
+    )
 
 
 def _recorded(

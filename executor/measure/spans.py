@@ -16,7 +16,7 @@ nothing costs anything, outside the `with` block.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -56,7 +56,8 @@ class SpanRecorder:
     """Records one step of one rank inside a `with` block, then gathers all ranks' spans.
 
     `group` holds the ranks whose spans are gathered, `place` says where this one stands among them
-    (see `gather_timeline`), `expected` what collectives it will have. `measure` and `add` record
+    (see `gather_timeline`), `expected` what collectives it will have, `first` from which
+    micro-batch on each stage counts its own (0 where it is not named). `measure` and `add` record
     what happens outside of the pipeline, such as OPTIMIZER. Each `with` begins anew. While
     recording, torch's own ranges `PP:...` are not written to its profiler.
     """
@@ -69,6 +70,7 @@ class SpanRecorder:
         traffic: Traffic,
         place: RankPlace | None = None,
         expected: Expected | None = None,
+        first: Mapping[int, int] | None = None,
     ) -> None:
         compat.require_compatible()
         self._group = group
@@ -78,6 +80,7 @@ class SpanRecorder:
         self._rank = dist.get_rank(group)
         self._place = place or RankPlace(pipeline_rank=self._rank)
         self._expected = expected or Expected()
+        self._first = dict(first or {})
         self.mark: Callable[[], Mark] = self._asked.mark
         self._originals: dict[str, Any] = {}
         self._current: _Record | None = None
@@ -182,6 +185,8 @@ class SpanRecorder:
         stage, kind, microbatch = Action.parse(record.name.removeprefix(compat.SPAN_PREFIX))
         if kind in (Kind.RECV_F, Kind.RECV_B):
             return
+        if microbatch >= 0:
+            microbatch += self._first.get(stage, 0)
         start, end = self._seconds(record.start), self._seconds(record.end)
         if record.waited is not None and record.resumed is not None:
             waited, start = self._seconds(record.waited), self._seconds(record.resumed)

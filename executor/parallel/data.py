@@ -8,7 +8,8 @@
 
 Under a pipeline stages 0 and 1 use our buckets, sent at REDUCE_GRAD; 2 and 3 are gathered and
 reduced at UNSHARD and REDUCE_GRAD. Buckets also add up in fp32 what bf16 parameters have of
-gradients, with or without data parallelism.
+gradients, with or without data parallelism, and what is summed with a rank that holds the same
+stages (`held_twice`).
 
 Context-parallel ranks are data ranks here: the mesh has them in a data axis.
 """
@@ -144,6 +145,15 @@ class Replica:
             take_means(self.stage, self.experts)
         _finish_partial(self.stage)
 
+    def held_gradients(self) -> list[Tensor]:
+        """What this rank keeps of the averaged gradients, in place; zeros where there are none."""
+        if self.buckets is not None:
+            return [bucket.flat[bucket.share] for bucket in self.buckets.buckets]
+        for parameter in trainable(self.stage.named_parameters()).values():
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        return [local_tensor(p.grad) for p in self.stage.parameters() if p.grad is not None]
+
     def tied_gradients(self) -> list[Tensor]:
         """What this rank has of the gradient of a table that another stage has too, in place."""
         gradients = []
@@ -216,7 +226,7 @@ def data_kind(plan: Plan) -> DataKind:
     if plan.zero_stage >= 2:
         return "fully_shard"
     pure = storage_dtype(plan) != torch.float32
-    if plan.zero_stage == 1 or pure:
+    if plan.zero_stage == 1 or pure or plan.copies > 1:
         return "buckets"
     if plan.dp * plan.cp == 1:
         return "plain"

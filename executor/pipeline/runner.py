@@ -26,10 +26,11 @@ class PipelineRunner:
     """Runs one schedule on this rank's stages, step after step.
 
     `stages` maps global stage numbers to modules, and must hold exactly the stages that
-    the schedule puts on this rank. `edges` has one entry more than there are stages: what goes
-    into stage s is `edges[s]`, what comes out `edges[s + 1]`. A module returns one tensor, and
-    its results go to the next stage only. `loss_fn` takes one micro-batch's output and target
-    and returns its mean loss.
+    the schedule puts on this rank. `edges` has one entry more than a copy of the model has stages:
+    what goes into its stage s is `edges[s]`, what comes out `edges[s + 1]`. A module returns one
+    tensor, and its results go to the next stage only. `loss_fn` takes one micro-batch's output and
+    target and returns its mean loss. Where the schedule has several copies of the model, each
+    adds up the gradients of its own micro-batches.
 
     `buckets` take over the gradients of the stages, all of them or none, and send them at
     REDUCE_GRAD, without hooks of autograd, so that this is right with split backwards too; call
@@ -68,8 +69,8 @@ class PipelineRunner:
         self.schedule = with_communication(schedule, dp_kind)
         self.rank = dist.get_rank(group)
         self._edges = tuple(edges)
-        self._holds_first = 0 in stages
-        self._holds_last = schedule.num_stages - 1 in stages
+        self._first = next(filter(schedule.is_first, stages), None)
+        self._last = next(filter(schedule.is_last, stages), None)
         self._stages, self._loss_fn = dict(stages), loss_fn
         self._group, self._device = group, device
         self._runtime = build_runtime(
@@ -85,7 +86,7 @@ class PipelineRunner:
     ) -> list[torch.Tensor]:
         """Forward and backward of one whole batch; losses by micro-batch on the last stage's rank.
 
-        `tokens` is used where stage 0 is, `targets` where the last stage is; both hold all
+        `tokens` is used where a first stage is, `targets` where a last one is; both hold all
         micro-batches, one behind the other. Other ranks return an empty list.
 
         Raises:
@@ -120,18 +121,25 @@ class PipelineRunner:
         targets: torch.Tensor | None,
     ) -> list[torch.Tensor]:
         """Let a runtime take a whole batch."""
-        count = self.schedule.num_microbatches
         args: tuple[torch.Tensor, ...] = ()
-        if self._holds_first:
-            args = (_whole_batch("tokens", tokens, count),)
-            _check_batch(args[0], self._edges[0], count)
+        if self._first is not None:
+            whole = _whole_batch("tokens", tokens, self.schedule.num_microbatches)
+            _check_batch(whole, self._edges[0], self.schedule.num_microbatches)
+            args = (self._share(whole, self._first),)
         target = None
-        if self._holds_last:
-            target = _whole_batch("targets", targets, count)
+        if self._last is not None:
+            whole = _whole_batch("targets", targets, self.schedule.num_microbatches)
+            target = self._share(whole, self._last)
         losses: list[torch.Tensor] = []
         runtime.by_microbatch.clear()
         run(*args, target=target, losses=losses, return_outputs=False)
         return losses
+
+    def _share(self, batch: torch.Tensor, stage: int) -> torch.Tensor:
+        """The micro-batches that go through a stage."""
+        ours, rows = self.schedule.microbatches_of(stage), len(batch)
+        each = rows // self.schedule.num_microbatches
+        return batch[ours.start * each : ours.stop * each]
 
 
 Step = Callable[[torch.Tensor | None, torch.Tensor | None], list[torch.Tensor]]
@@ -181,10 +189,10 @@ def _check_stages(
             f"rank {rank} was given stages {sorted(stages)}, but {schedule.name} puts "
             f"{list(schedule.stages_on(rank))} there"
         )
-    if len(edges) != schedule.num_stages + 1:
+    if len(edges) != schedule.depth + 1:
         raise PlanError(
-            f"{len(edges)} edges for {schedule.num_stages} stages; expected "
-            f"{schedule.num_stages + 1}: the input of each stage, and the last one's output"
+            f"{len(edges)} edges for {schedule.depth} stages; expected "
+            f"{schedule.depth + 1}: the input of each stage, and the last one's output"
         )
 
 

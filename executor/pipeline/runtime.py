@@ -5,6 +5,9 @@ by the number of micro-batches instead of the gradients afterwards, so that a li
 REDUCE_GRAD is right too; messages are made contiguous; every stage's output is held against the
 shape that its receiver expects; logits are let go when their loss is known; `fully_shard` scatters
 gradients in every full backward.
+
+Torch knows one copy of a model. Of a schedule with two, each copy counts its own micro-batches from
+0, and its first and last stage stand apart from the other copy's though their numbers follow.
 """
 
 from __future__ import annotations
@@ -48,11 +51,18 @@ class StageLike(Protocol):
 class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types here
     """Torch's runtime with losses by micro-batch; torch keeps them by order of arrival."""
 
-    edges: tuple[TensorSpec, ...] = ()
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        stages: Sequence[StageLike],
+        edges: tuple[TensorSpec, ...],
+        loss_fn: LossFn,
+    ) -> None:
         self.by_microbatch: dict[int, torch.Tensor] = {}
-        super().__init__(*args, **kwargs)
+        self.edges, self.depth = edges, schedule.depth
+        self.together = schedule.num_microbatches
+        each = schedule.num_microbatches // schedule.copies
+        super().__init__(stages, each, loss_fn=loss_fn, scale_grads=False)
 
     # 2.13 has one argument more than 2.11 behind mb_index.
     def _maybe_compute_loss(
@@ -64,7 +74,8 @@ class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types h
         *_: object,
         **__: object,
     ) -> None:
-        check_output(stage.stage_index, output, self.edges[stage.stage_index + 1])
+        place = stage.stage_index % self.depth
+        check_output(stage.stage_index, output, self.edges[place + 1])
         if stage.is_last:
             self.by_microbatch[mb_index] = self._loss_fn(output, target_mbs[mb_index])
             # backward starts from the loss: without this the logits would be kept until then
@@ -76,7 +87,7 @@ class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types h
         # I keeps what it passes through for W: the loss must not hold it until the step ends
         loss = self.by_microbatch[mb_index]
         self.by_microbatch[mb_index] = loss.detach()
-        return loss / self._n_microbatches
+        return loss / self.together
 
     def _update_losses(self, stages: object, losses: list[torch.Tensor] | None) -> None:
         del stages
@@ -93,9 +104,34 @@ class _Stage(compat.StageBase):  # type: ignore[misc]  # torch has no types here
     with `reshard` free the parameters; torch's stage would keep both until REDUCE_GRAD.
     """
 
+    stage_index: int
     buckets: GradientBuckets | None = None
     scatters = False
     reshard = False
+
+    def __init__(self, place: int, depth: int, *args: object, **kwargs: object) -> None:
+        self.place, self.depth = place, depth
+        super().__init__(*args, **kwargs)
+
+    @property
+    def is_first(self) -> bool:
+        return self.place == 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.place == self.depth - 1
+
+    # between stages s and s + 1 of one rank torch hands results on: not from copy to copy
+    def set_local_fwd_input(self, prev_stage_outputs: object, mb_index: int) -> None:
+        if not self.is_first:
+            super().set_local_fwd_input(prev_stage_outputs, mb_index)
+
+    def set_local_bwd_input(self, next_stage_bwd_outputs: object, mb_index: int) -> None:
+        if not self.is_last:
+            super().set_local_bwd_input(next_stage_bwd_outputs, mb_index)
+
+    def get_local_bwd_output(self, mb_index: int) -> object:
+        return () if self.is_first else super().get_local_bwd_output(mb_index)
 
     def backward_maybe_with_nosync(
         self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
@@ -110,7 +146,11 @@ class _Stage(compat.StageBase):  # type: ignore[misc]  # torch has no types here
         return compat.STAGE_BACKWARD(*given), None
 
     def backward_weight_one_chunk(self, *args: object, **kwargs: object) -> None:
+        number: int = self.stage_index
+        if self.is_first:
+            self.stage_index = 0  # the only one whose W torch lets do the whole backward
         super().backward_weight_one_chunk(*args, **kwargs)
+        self.stage_index = number
         if self.buckets is not None:
             self.buckets.collect()
 
@@ -145,14 +185,17 @@ def build_runtime(
     Inference would run the modules forward and backward once, which DistributedDataParallel
     does not survive.
     """
+    depth = schedule.depth
     built = [
         _Stage(
+            index % depth,
+            depth,
             stages[index],
             index,
             schedule.num_stages,
             device,
-            input_args=(edges[index].example(requires_grad=index > 0),),
-            output_args=(edges[index + 1].example(requires_grad=True),),
+            input_args=(edges[index % depth].example(requires_grad=not schedule.is_first(index)),),
+            output_args=(edges[index % depth + 1].example(requires_grad=True),),
             group=group,
         )
         for index in sorted(stages)
@@ -162,11 +205,18 @@ def build_runtime(
         stage.buckets = buckets.get(stage.stage_index)
         stage.scatters = zero_stage >= 2 and not split
         stage.reshard = zero_stage == 3
-    runtime = Runtime(built, schedule.num_microbatches, loss_fn=loss_fn, scale_grads=False)
-    runtime.edges = edges
-    rows = {rank: compat.to_torch(row) for rank, row in enumerate(schedule.ranks)}
+    runtime = Runtime(schedule, built, edges, loss_fn)
+    rows = {rank: compat.to_torch(_renumbered(schedule, rank)) for rank in range(schedule.pp)}
     runtime._prepare_schedule_with_comms(rows, format="compute_comms")
     return runtime
+
+
+def _renumbered(schedule: Schedule, rank: int) -> Iterator[Action]:
+    """A rank's actions with the micro-batches of each copy of the model counted from 0."""
+    for action in schedule.ranks[rank]:
+        first = schedule.microbatches_of(action.stage).start
+        whole = action.microbatch < 0  # a whole stage's
+        yield action if whole else action._replace(microbatch=action.microbatch - first)
 
 
 _FORWARD = (Kind.F, Kind.SEND_F, Kind.RECV_F, Kind.UNSHARD)

@@ -54,6 +54,11 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
             f"strategy.name={plan.strategy.name} runs its copies as threads on a CPU here; use "
             f"--device cpu, or name=ddp"
         )
+    if plan.strategy.sharers > 1 and report.kind != "cpu":
+        raise PlanError(
+            f"strategy.name={plan.strategy.name} hands its branches on over gloo, on a CPU; use "
+            f"--device cpu, or name=ddp"
+        )
     if plan.strategy.one_process and report.nodes > 1:
         raise PlanError(f"strategy.name={plan.strategy.name} is one process; leave --nnodes out")
     if plan.runs_as_tasks:
@@ -86,6 +91,11 @@ def check_options(plan: Plan, options: RunOptions) -> None:
             f"workers have weights of their own; leave out, or use strategy ddp"
         )
     asked += ["--eval-every"] if options.eval_every else []
+    if plan.strategy.sharers > 1 and asked:
+        raise InputError(
+            f"{' and '.join(asked)} cannot go with strategy {plan.strategy.name} yet, where no "
+            f"rank has the whole model; leave out, or use strategy ddp"
+        )
     if plan.runs_as_tasks and asked:
         raise InputError(
             f"{' and '.join(asked)} cannot go with schedule={plan.schedule!r} and these stages "

@@ -42,9 +42,9 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
     what = f"schedule={plan.schedule!r}" if never else "stages of their own"
     if kind != "cpu":
         raise PlanError(f"{what}: run on the CPU alone so far; use --device cpu, or simulate it")
-    if plan.tp > 1 or plan.precision != "fp32":
+    if max(plan.stage_tp) > 1 or plan.precision != "fp32":
         raise PlanError(
-            f"tp={plan.tp}, precision={plan.precision!r}: {what} are run with tp=1 and "
+            f"tp={max(plan.stage_tp)}, precision={plan.precision!r}: {what} are run with tp=1 and "
             f"precision='fp32' alone; use these"
         )
     if never and scenario.job.clip:

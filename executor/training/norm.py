@@ -68,7 +68,7 @@ def _norm(here: Sequence[tuple[bool, Tensor, int]], device: torch.device) -> Ten
 
 
 def _held(replica: Replica) -> Iterator[tuple[bool, Tensor, int]]:
-    """Whether it counts, values of a gradient here, ranks of this stage that hold the same ones.
+    """Whether it counts, values of a gradient here, ranks that hold the same ones.
 
     The copy of a tied table does not count: its stage sums it with the table's own.
     """
@@ -80,9 +80,9 @@ def _held(replica: Replica) -> Iterator[tuple[bool, Tensor, int]]:
 
 
 def _gradients_here(replica: Replica) -> Iterator[tuple[nn.Parameter, Tensor, int]]:
-    """(parameter, values of its gradient here, ranks of this stage that hold the same values)."""
+    """(parameter, values of its gradient here, ranks that hold the same values)."""
     plan = replica.plan
-    ranks = plan.dp * plan.cp * plan.tp
+    ranks = plan.dp * plan.cp * plan.tp * plan.copies
     if replica.buckets is None:
         for parameter in replica.stage.parameters():
             if parameter.grad is not None:

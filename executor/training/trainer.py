@@ -31,15 +31,21 @@ from executor.parallel.experts import (
     apply_expert_parallel,
     expert_place,
 )
+from executor.parallel.held_twice import (
+    copies_group,
+    sum_copies,
+    sum_tied_gradients,
+    tied_group,
+)
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
-from executor.parallel.tied import sum_tied_gradients, tied_group
 from executor.pipeline.runner import PipelineRunner
 from executor.pipeline.runtime import TensorSpec
 from executor.training.optimizer import OptimizerConfig, StageOptimizer
 from executor.training.scaling import SMALLEST_SCALE
 from parsim.cost.step.stages import plan_cut
+from parsim.model.graph.losses import classes
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
@@ -51,8 +57,8 @@ from parsim.schedule import Schedule, schedule_of
 class Trainer:
     """What a rank needs to take steps; `replicas` are its stages in ascending order.
 
-    `tied` are the ranks with the copies of a tied table, `context` those with the other tokens of
-    this rank's sequences.
+    `tied` are the ranks with the copies of a tied table, `copies` those with the same stages of a
+    pipeline that runs both ways, `context` those with the other tokens of this rank's sequences.
     """
 
     spec: Description
@@ -64,6 +70,7 @@ class Trainer:
     optimizer: StageOptimizer
     runner: PipelineRunner | None = None
     tied: dist.ProcessGroup | None = None
+    copies: dist.ProcessGroup | None = None
     context: dist.ProcessGroup | None = None
     experts: ExpertPlace | None = None
 
@@ -71,7 +78,7 @@ class Trainer:
         """Forward and backward of this replica's batch; losses where the last stage is.
 
         The host does not wait for them: they stay on the device. Gradients are averaged over
-        micro-batches and replicas, and summed over the two copies of a tied table.
+        micro-batches and replicas, and summed over the two copies of a tied table, or of a model.
         """
         self.optimizer.zero_grad()
         if self.runner is None:
@@ -79,6 +86,7 @@ class Trainer:
         losses_here = self.runner.step(tokens, targets)
         for replica in self.replicas:
             replica.finish()
+        sum_copies(self.by_place, self.copies)
         sum_tied_gradients(self.replicas, self.tied)
         return losses_here
 
@@ -119,10 +127,18 @@ class Trainer:
             losses = self.backward(tokens, targets)
         return _known(losses)
 
+    @property
+    def by_place(self) -> list[Replica]:
+        """This rank's stages by their place in the model, from its input on."""
+        stages = self.schedule.stages_on(self.mesh["pp"].get_local_rank())
+        pairs = zip(stages, self.replicas, strict=True)
+        ordered = sorted(pairs, key=lambda pair: pair[0] % self.schedule.depth)
+        return [replica for _, replica in ordered]
+
     def groups(self) -> list[dist.ProcessGroup]:
         """All groups of ranks that exchange something."""
         routed = [] if self.experts is None else self.experts.groups()
-        present = [group for group in (self.context, self.tied) if group is not None]
+        present = [group for group in (self.context, self.tied, self.copies) if group is not None]
         return [*self.mesh.get_all_groups(), *present, *routed]
 
 
@@ -175,6 +191,7 @@ def build_trainer(
         # every token of a causal model's text counts, of which all ranks hold equally many
         loss_fn=training_loss(spec, plan, mesh, None if text is None or text.causal else context),
         tied=tied_group(mesh, schedule) if text is not None and text.tied_embeddings else None,
+        copies=copies_group(mesh, schedule),
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
         context=context,
         experts=experts,
@@ -206,15 +223,15 @@ def _replica(
     device: torch.device,
     values: Values,
 ) -> Replica:
-    cut = plan_cut(plan, layer_count(spec))
+    cut, place = plan_cut(plan, layer_count(spec)), stage % plan.num_stages
     if isinstance(spec, Graph):
         check_cut(spec, cut)
     built = build_stage(
         spec,
-        first_layer=sum(cut[:stage]),
-        num_layers=cut[stage],
-        embedding=stage == 0,
-        head=stage == plan.num_stages - 1,
+        first_layer=sum(cut[:place]),
+        num_layers=cut[place],
+        embedding=place == 0,
+        head=place == plan.num_stages - 1,
         device=device,
         dtype=storage_dtype(plan),
         recompute=plan.recompute,
@@ -262,8 +279,8 @@ def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
         end += count
         (name,) = graph.crossing()[end - 1] if end else (INPUT,)
         yield TensorSpec((size, *graph.shapes[name]), hidden)
-    classes = graph.shapes[graph.nodes[-1].inputs[0]][-1]
-    yield TensorSpec((size, 1, classes), logits_dtype(plan))
+    among = classes(graph)
+    yield TensorSpec((size, len(among), max(among)), logits_dtype(plan))
 
 
 def _of_text(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:

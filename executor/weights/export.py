@@ -55,6 +55,8 @@ def export(trainer: Trainer, spec: TransformerSpec, folder: Path) -> None:
     size = 0
     indices = trainer.schedule.stages_on(at[0])
     for number, replica in zip(indices, trainer.replicas, strict=True):
+        if number >= stages:
+            continue  # of a second copy of the model
         tensors = StageTensors(replica.stage)
         name = ONE_FILE if stages == 1 else f"model-{number + 1:05d}-of-{stages:05d}.safetensors"
         contents = tensors.contents()

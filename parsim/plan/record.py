@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
+from operator import mul
 from pathlib import PurePath
 from typing import Any
 
 from parsim.plan.context import CpCommType
+from parsim.plan.schedule_names import TWO_WAY
 from parsim.plan.stages import Stage
 from parsim.plan.strategies import DDP, Strategy
 
@@ -161,8 +163,31 @@ class Plan:
     def world_size(self) -> int:
         """Number of ranks: the product of all axes, or the replicas of all stages."""
         if self.stages is not None:
-            return sum(stage.replicas for stage in self.stages) * self.cp * self.tp
+            counts = (stage.replicas for stage in self.stages)
+            return int(sum(map(mul, counts, self.stage_tp)) * self.cp)
         return self.pp * self.dp * self.cp * self.tp
+
+    @property
+    def whole_models(self) -> Plan:
+        """The plan of as many all-reducing workers as there are whole models.
+
+        It has the samples of this one: where several workers hold a model together, one does their
+        work.
+        """
+        sharers = self.strategy.sharers
+        return replace(
+            self,
+            strategy=DDP,
+            dp_replicate=self.dp_replicate // sharers,
+            microbatch_size=self.microbatch_size * sharers,
+        )
+
+    @property
+    def stage_tp(self) -> tuple[int, ...]:
+        """Tensor-parallel ranks of each pipeline rank's stages."""
+        if self.stages is None:
+            return (self.tp,) * self.pp
+        return tuple(stage.tp or self.tp for stage in self.stages)
 
     @property
     def processes(self) -> int:
@@ -175,8 +200,13 @@ class Plan:
         return self.actions is not None and self.schedule != AUTO
 
     @property
+    def copies(self) -> int:
+        """Copies of the model on the ranks of one pipeline: two where it runs both ways."""
+        return 2 if self.pp > 1 and self.schedule in TWO_WAY else 1
+
+    @property
     def num_stages(self) -> int:
-        """Pp * v."""
+        """Stages of one copy of the model: pp * v."""
         return self.pp * self.v
 
     @property
@@ -260,7 +290,7 @@ class Plan:
         parts += [f"offload{self.offload_layers}"] if self.offload_layers else []
         parts += [f"offload-{name}" for name in self.offload_modules]
         parts += [self.strategy.label()] if self.strategy != DDP else []
-        parts += [_stage_words(self.stages)] if self.stages else []
+        parts += [_stage_words(self)] if self.stages else []
         return " ".join([*parts, *self._placement_words()])
 
     def _placement_words(self) -> list[str]:
@@ -282,10 +312,13 @@ _RARE = (
 """Fields that most plans do not have."""
 
 
-def _stage_words(stages: tuple[Stage, ...]) -> str:
-    """Stages in a few characters: layers 10+6 x replicas 3+1."""
+def _stage_words(plan: Plan) -> str:
+    """Stages in a few characters: layers 10+6 on replicas 3+1 of tp 2+4."""
+    stages, degrees = plan.stages or (), plan.stage_tp
     layers = "+".join(str(stage.layers) for stage in stages)
-    return f"layers {layers} on replicas {'+'.join(str(stage.replicas) for stage in stages)}"
+    replicas = "+".join(str(stage.replicas) for stage in stages)
+    tensor = f" of tp {'+'.join(map(str, degrees))}" if {*degrees} != {plan.tp} else ""
+    return f"layers {layers} on replicas {replicas}{tensor}"
 
 
 def _span(counts: tuple[int, ...]) -> str:

@@ -7,21 +7,21 @@ _WHOLE = ("naive", "gpipe", "1f1b", "eager_1f1b", *_CHUNKED)
 _SPLIT = ("zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto")
 _V_SHAPED = ("zb_v", "v_half", "v_min", "dualpipe_v")
 
-SCHEDULE_NAMES = (*_WHOLE, *_SPLIT, *_V_SHAPED)
+TWO_WAY = ("chimera", "dualpipe")
+"""Schedules with two copies of the model in opposite directions."""
+
+SCHEDULE_NAMES = (*_WHOLE, *_SPLIT, *_V_SHAPED, *TWO_WAY)
 """Schedules a plan may name; `parsim.schedule.SCHEDULES` holds their generators."""
 
-_RARE = ("eager_1f1b", "looped_bfs", "hanayo", "dualpipe_v")
+_RARE = ("eager_1f1b", "looped_bfs", "hanayo", "dualpipe_v", *TWO_WAY)
 
 USUAL = tuple(name for name in SCHEDULE_NAMES if name not in _RARE)
 """Schedules that a search looks at where it is not told which."""
 
-TWO_WAY = ("chimera", "dualpipe")
-"""Schedules with two copies of the model, which no search looks at."""
-
 CHUNKED = frozenset(_CHUNKED)
 """Schedules with any number of chunks a rank above one."""
 
-WHOLE = frozenset(_WHOLE)
+WHOLE = frozenset({*_WHOLE, "chimera"})
 """Schedules whose backward is one action."""
 
 V_SHAPED = frozenset(_V_SHAPED)
@@ -30,5 +30,5 @@ V_SHAPED = frozenset(_V_SHAPED)
 FOLDED = V_SHAPED.union({"hanayo"})
 """Schedules whose stages go down the ranks and back up, once or more often."""
 
-SPLIT = V_SHAPED.union(_SPLIT)
+SPLIT = V_SHAPED.union(_SPLIT, {"dualpipe"})
 """Schedules whose backward is in two actions, I and W."""

@@ -12,19 +12,25 @@ class Stage:
     """One stage of a pipeline whose stages differ.
 
     `layers` are the model's layers on it, `replicas` how many devices (or tensor-parallel groups)
-    take its micro-batches in turn. `recompute_layers` of the layers compute everything again in
-    backward (None: as the plan's `recompute` says of all). `warmup` are the forwards that each
-    replica begins with (None: as few as keep the stages behind it fed).
+    take its micro-batches in turn, `tp` the tensor-parallel ranks of each replica (None: the
+    plan's). `recompute_layers` of the layers compute everything again in backward (None: as the
+    plan's `recompute` says of all). `warmup` are the forwards that each replica begins with (None:
+    as few as keep the stages behind it fed).
     """
 
     layers: int
     replicas: int = 1
+    tp: int | None = None
     recompute_layers: int | None = None
     warmup: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as a scenario writes it."""
-        rare = {"recompute_layers": self.recompute_layers, "warmup": self.warmup}
+        rare = {
+            "tp": self.tp,
+            "recompute_layers": self.recompute_layers,
+            "warmup": self.warmup,
+        }
         given = {name: value for name, value in rare.items() if value is not None}
         return {"layers": self.layers, "replicas": self.replicas, **given}
 

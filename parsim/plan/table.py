@@ -19,6 +19,7 @@ from parsim.arrays import Flags, Index, Ints
 from parsim.errors import PlanError
 from parsim.plan.precision import Precision, precision
 from parsim.plan.record import Plan, Recompute
+from parsim.plan.schedule_names import TWO_WAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,6 +121,12 @@ class PlanTable:
     def dp(self) -> Ints:
         """Replicas per plan."""
         return self.dp_replicate * self.dp_shard
+
+    @property
+    def copies(self) -> Ints:
+        """Copies of the model on the ranks of one pipeline: see `Plan.copies`."""
+        named = np.array([name in TWO_WAY for name in self.schedules])
+        return np.where((self.pp > 1) & named[self.schedule], 2, 1)
 
     @property
     def shards(self) -> Ints:

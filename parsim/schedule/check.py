@@ -80,7 +80,7 @@ def _misplaced(schedule: Schedule, action: Action, rank: int) -> str:
 
 def _check_reduce_grad(schedule: Schedule) -> None:
     """REDUCE_GRAD on every stage or on none, once, after the stage's last B or W."""
-    left = dict.fromkeys(range(schedule.num_stages), schedule.num_microbatches)
+    left = {s: len(schedule.microbatches_of(s)) for s in range(schedule.num_stages)}
     reduced: set[int] = set()
     for rank, row in enumerate(schedule.ranks):
         for index, (stage, kind, _) in enumerate(row):

@@ -44,7 +44,7 @@ def lower(schedule: Schedule, *, unshard: bool = False, reduce_grad: bool = Fals
     if unshard:
         rows = [list(_with_unshard(row)) for row in rows]
     if reduce_grad:
-        rows = [list(_with_reduce_grad(row, schedule.num_microbatches)) for row in rows]
+        rows = [list(_with_reduce_grad(schedule, row)) for row in rows]
     return replace(schedule, ranks=_with_messages(schedule, rows), cells=())
 
 
@@ -77,13 +77,13 @@ def _with_unshard(row: Row) -> Iterator[Action]:
         yield Action(stage, Kind.RESHARD)
 
 
-def _with_reduce_grad(row: Row, num_microbatches: int) -> Iterator[Action]:
-    done: dict[int, int] = {}
+def _with_reduce_grad(schedule: Schedule, row: Row) -> Iterator[Action]:
+    left = {stage: len(schedule.microbatches_of(stage)) for stage, _, _ in row}
     for action in row:
         yield action
         if action.kind == Kind.B or action.kind == Kind.W:
-            done[action.stage] = done.get(action.stage, 0) + 1
-            if done[action.stage] == num_microbatches:
+            left[action.stage] -= 1
+            if not left[action.stage]:
                 yield Action(action.stage, Kind.REDUCE_GRAD)
 
 

@@ -31,9 +31,13 @@ from parsim.schedule.families.one_f_one_b import one_f_one_b_row
 
 @dataclass(frozen=True, slots=True)
 class StageReplicas:
-    """How many replicas each stage has, (p,); ranks are numbered stage by stage."""
+    """How many replicas each stage has, (p,); ranks are numbered stage by stage.
+
+    A rank is a replica: `tensor` devices of each stage's (none: one each) that follow each other.
+    """
 
     counts: tuple[int, ...]
+    tensor: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is no pipeline.
@@ -50,6 +54,22 @@ class StageReplicas:
     def stages(self) -> int:
         """P."""
         return len(self.counts)
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """The devices of each rank."""
+        tensor = self.tensor or (1,) * self.stages
+        return tuple(tensor[stage] for stage in self.stage_of)
+
+    def devices(self, rank: int) -> range:
+        """The devices of a rank."""
+        first = sum(self.widths[:rank])
+        return range(first, first + self.widths[rank])
+
+    @property
+    def rank_of(self) -> tuple[int, ...]:
+        """The rank that each device is of."""
+        return tuple(rank for rank, width in enumerate(self.widths) for _ in range(width))
 
     @property
     def num_ranks(self) -> int:

@@ -17,8 +17,6 @@ from parsim.sim.drawing.task_spans import task_spans
 from parsim.sim.events.class_run import RunnableStep
 from parsim.sim.events.step_run import StepRun, run_quietly
 from parsim.sim.recurrence.walk import PipelineEnds, StepEnd, walk
-from parsim.sim.rounds.rounds_end import RoundsEnd
-from parsim.sim.rounds.run import run_rounds
 from parsim.strategy import StepProgram, Task
 from parsim.timelines.timeline import MemoryCurve, Timeline, ordered
 
@@ -63,11 +61,6 @@ def by_recurrence(priced: PricedProgram, slow: Array | None = None) -> StepEnd:
     nothing = np.zeros((priced.program.ranks, 1))
     ends = PipelineEnds(nothing, nothing, nothing)
     return walk(priced.program, priced.prices, ends, slow=slow)
-
-
-def by_rounds(priced: PricedProgram, slow: Array | None = None, seed: int = 0) -> RoundsEnd:
-    """Times of a program of any number of rounds as events (tier C), every task's among them."""
-    return run_rounds(priced.program, priced.prices, slow=slow, seed=seed, keep=True)
 
 
 def by_events(priced: PricedProgram) -> StepRun:

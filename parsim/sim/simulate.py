@@ -21,7 +21,6 @@ from parsim.cost.software import Software
 from parsim.cost.step.offload import offload_note
 from parsim.plan import Plan
 from parsim.plan.precision import precision
-from parsim.plan.strategies import DDP
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, memory_spread, unstated
@@ -100,7 +99,7 @@ def _check_strategy_tiers(job: Job, plan: Plan) -> None:
     from parsim.sim.data_parallel.pace import tier_times
     from parsim.sim.data_parallel.programs import PROGRAMS
 
-    workers = Workers.of(evaluate(job, replace(plan, strategy=DDP)), plan)
+    workers = Workers.of(evaluate(job, plan.whole_models), plan)
     priced, step = tier_times(PROGRAMS[plan.strategy.name](workers))
     if abs(step / priced - 1.0) > 1e-9:
         raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
@@ -115,7 +114,7 @@ def _as_tasks(
     from parsim.sim.stages.run import TaskRun
 
     run = TaskRun(job, plan)
-    evaluation = evaluate(run.job, alike(run.plan), keep=True)
+    evaluation = evaluate(run.job, alike(run.plan, tp=max(run.plan.stage_tp)), keep=True)
     guard(evaluation)
     if tier == "events":
         priced, step = tier_times(run)
@@ -132,7 +131,7 @@ def _of_strategy(
     from parsim.sim.data_parallel.drawn import strategy_timeline
     from parsim.sim.data_parallel.predict import prediction_of
 
-    evaluation = evaluate(job, replace(plan, strategy=DDP), keep=True)
+    evaluation = evaluate(job, plan.whole_models, keep=True)
     guard(evaluation)
     ddp = _prediction(evaluation, memory_margin)
     prediction = prediction_of(evaluation, ddp, plan, jitter)

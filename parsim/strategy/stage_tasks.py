@@ -17,8 +17,11 @@ from parsim.schedule import Action, Kind
 from parsim.schedule.replicas import StageReplicas
 from parsim.strategy.program import COMPUTE, SEND, Task
 
-FORWARD, BACKWARD, MESSAGE = "forward", "backward", "message"
-"""Names of prices: forward and backward have a row for each stage, messages for each border."""
+FORWARD, BACKWARD = "forward", "backward"
+"""Names of prices that have a row for each stage."""
+
+MESSAGE, MESSAGE_BACK = "message", "message_back"
+"""Names of prices that have a row for each border: of activations, and of their gradients."""
 
 ACTIVATIONS = "activations"
 """Name of bytes: what one micro-batch keeps, a row for each rank."""
@@ -58,7 +61,7 @@ class StageTasks:
                 kind=f"SEND_{kind.name}",
                 ranks=(rank,),
                 stream=COMPUTE if self.blocking else SEND,
-                price=MESSAGE,
+                price=MESSAGE if ahead else MESSAGE_BACK,
                 at=(min(stage, target),),
                 after=(task_name(*action),),
                 stages=(stage,),
@@ -72,9 +75,14 @@ def task_name(stage: int, kind: Kind, microbatch: int) -> str:
 
 
 def stage_roles(replicas: StageReplicas) -> tuple[str, ...]:
-    """What each rank is: its stage, and its number where the stage has several replicas."""
+    """What each rank is: its stage, its number where that has several, its devices where it does.
+
+    Devices are named where stages have different numbers of them.
+    """
+    uneven = len({*replicas.widths}) > 1
     return tuple(
-        f"stage {stage}" + (f" replica {number}" if count > 1 else "")
-        for stage, count in enumerate(replicas.counts)
-        for number in range(count)
+        f"stage {stage}"
+        + (f" replica {rank - replicas.ranks(stage)[0]}" if replicas.counts[stage] > 1 else "")
+        + (f" tp {replicas.widths[rank]}" if uneven else "")
+        for rank, stage in enumerate(replicas.stage_of)
     )

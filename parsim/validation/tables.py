@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.resources import as_file, files
 from io import StringIO
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from parsim.errors import TableError
+from parsim.errors import TableError, shown
 from parsim.files import MOST_ROWS, read_text
 
 Row = TypeVar("Row")
@@ -31,6 +31,32 @@ Check = Callable[[Path, list[str]], None]
 
 class RowSkipped(Exception):
     """This row cannot be predicted; the text says why."""
+
+
+def number_in(row: Mapping[str, str], name: str) -> float | None:
+    """A cell as a number; None where it is blank.
+
+    Raises:
+        RowSkipped: the cell is no number.
+    """
+    cell = row.get(name, "")
+    try:
+        return float(cell) if cell else None
+    except ValueError:
+        raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
+
+
+def measured_in(row: Mapping[str, str], name: str) -> float | None:
+    """A cell as something measured, which is above 0; None where it is blank.
+
+    Raises:
+        RowSkipped: the cell is no number, or one that nobody can have measured.
+    """
+    value = number_in(row, name)
+    if value is not None and not LEAST <= value <= MOST:
+        cell = shown(row[name])
+        raise RowSkipped(f"{name}='{cell}' must be a number from {LEAST:g} to {MOST:g}")
+    return value
 
 
 BLIND = "blind"

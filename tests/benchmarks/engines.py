@@ -9,7 +9,6 @@ import numpy as np
 from parsim.cost.jitter import Jitter
 from parsim.cost.step.step import StepCosts
 from parsim.schedule import build_schedule
-from parsim.sim.events.step_run import simulate_events
 from parsim.sim.lateness.pipelines import Pipelines
 from parsim.sim.lateness.ranks import Ranks
 from parsim.sim.lateness.study import Study
@@ -24,6 +23,7 @@ from parsim.sim.step.folding import fold
 from tests.benchmarks.measure import Benchmark, cpu_seconds
 from tests.parsim.sim.mesh import mesh_links
 from tests.parsim.sim.rounds.servers import prices, server
+from tests.parsim.sim.tiers import simulate_events
 
 PP8 = ("1f1b", 8, 32, 1)
 PP16 = ("interleaved_1f1b", 16, 128, 4)

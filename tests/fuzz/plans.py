@@ -139,7 +139,7 @@ _PLAN = {
     "overlap_param_gather": ("true", "false"),
     "scatter_p2p": ("true", "false"),
 }
-"""The same of `plan:`."""
+"""Keys of `plan:`, with values that each may have."""
 
 
 def _chosen(random: Random, keys: dict[str, tuple[str, ...]], block: str) -> tuple[str, ...]:

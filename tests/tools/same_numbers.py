@@ -1,10 +1,13 @@
 """Proves that a refactor leaves every predicted number as it was.
 
     python -m tests.tools.same_numbers record OUT_DIR [--tree DIR] [--only PATTERN] [--quick]
+                                                      [--minutes N] [--like DIR]
     python -m tests.tools.same_numbers compare BEFORE_DIR AFTER_DIR [--rtol 1e-12]
 
 Usually both are short, `record --quick` and `compare --partial`, against a whole recording of the
-checkout before the refactor; the whole set takes some minutes on two cores.
+checkout before the refactor; the whole set takes some minutes on two cores that do nothing else.
+Where others use them too, `record BEFORE --minutes 10` begins no case after that time, the short
+run's first and then the cheap ones, and `record AFTER --like BEFORE` runs just those cases.
 
 `record` runs the command line of a checkout on several hundred cases and writes what each printed
 to a file of its own; `compare` lays two such folders side by side and ends with 1 where they
@@ -15,6 +18,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
@@ -25,8 +29,8 @@ from pathlib import Path
 from queue import Empty, Queue
 
 from tests.tools.same_numbers_case import INPUTS, Case
-from tests.tools.same_numbers_cases import chosen_cases
-from tests.tools.same_numbers_compare import Options, compare_folders
+from tests.tools.same_numbers_cases import cheap_first, chosen_cases
+from tests.tools.same_numbers_compare import Options, compare_folders, read_cases
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = Path(__file__).with_name("same_numbers_worker.py")
@@ -50,10 +54,19 @@ QUIET = {
 class Recording:
     """Cases that are being run by several workers, each a process of its own."""
 
-    def __init__(self, tree: Path, out: Path, cases: Sequence[Case], *, inline: int) -> None:
+    def __init__(
+        self,
+        tree: Path,
+        out: Path,
+        cases: Sequence[Case],
+        *,
+        inline: int,
+        seconds: float = math.inf,
+    ) -> None:
         self.tree = tree
         self.out = out
         self.inline = inline
+        self.end = time.perf_counter() + seconds
         self.seconds: dict[str, float] = {}
         self.queue: Queue[Case] = Queue()
         for case in cases:
@@ -82,7 +95,9 @@ class Recording:
             process.communicate()
 
     def next_case(self) -> Case | None:
-        """The next case that nobody has begun."""
+        """The next case that nobody has begun; None where there is none, or no time."""
+        if time.perf_counter() > self.end:
+            return None
         try:
             return self.queue.get_nowait()
         except Empty:
@@ -134,13 +149,22 @@ def write_json(path: Path, document: object) -> None:
 def record(arguments: argparse.Namespace) -> int:
     """The verb `record`."""
     cases = chosen_cases(arguments.only, quick=arguments.quick)
+    if arguments.like is not None:
+        recorded = read_cases(arguments.like, None)
+        cases = [case for case in cases if case.id in recorded]
+    if arguments.minutes is not None:
+        cases = cheap_first(cases)
     began = time.perf_counter()
     inline = sys.maxsize if arguments.full else INLINE
-    recording = Recording(arguments.tree.resolve(), arguments.out.resolve(), cases, inline=inline)
+    limit = math.inf if arguments.minutes is None else 60.0 * arguments.minutes
+    tree, out = arguments.tree.resolve(), arguments.out.resolve()
+    recording = Recording(tree, out, cases, inline=inline, seconds=limit)
     recording.run(arguments.workers)
-    failed = len(cases) - len(recording.seconds)
+    left = recording.queue.qsize()
+    failed = len(cases) - left - len(recording.seconds)
+    late = f", {left} not begun in time" if left else ""
     sys.stdout.write(
-        f"{len(cases)} cases of {recording.tree} recorded in {recording.out}, {failed} failed, "
+        f"{len(cases) - left} cases of {tree} recorded in {out}, {failed} failed{late}, "
         f"{time.perf_counter() - began:.0f} s\n"
     )
     return int(failed > 0)
@@ -167,6 +191,8 @@ def parser() -> argparse.ArgumentParser:
     verb.add_argument("--tree", type=Path, default=ROOT, help="checkout; default: this one")
     verb.add_argument("--only", metavar="PATTERN", help="part of an id, or a glob")
     verb.add_argument("--quick", action="store_true", help="the short run")
+    verb.add_argument("--minutes", type=float, metavar="N", help="begin no case after so long")
+    verb.add_argument("--like", type=Path, metavar="DIR", help="the cases that DIR holds only")
     verb.add_argument("--full", action="store_true", help="keep all timelines, not their hashes")
     verb.add_argument("--workers", type=int, default=2)
     verb.set_defaults(run=record)

@@ -11,7 +11,7 @@ import pytest
 
 from tests.tools.same_numbers import main
 from tests.tools.same_numbers_case import settings
-from tests.tools.same_numbers_cases import all_cases, chosen_cases
+from tests.tools.same_numbers_cases import all_cases, cheap_first, chosen_cases
 from tests.tools.same_numbers_compare import judge
 from tests.tools.same_numbers_worker import outline
 
@@ -97,3 +97,21 @@ def test_two_recordings_of_one_checkout_are_identical(
     path.write_text(json.dumps(entry), encoding="utf-8")
     assert main(["compare", *map(str, folders)]) == 1
     assert "commands.json.stdout.step_time_s: " in capsys.readouterr().out
+
+
+def test_few_minutes_hold_the_short_run_and_then_cheap_cases() -> None:
+    cases = cheap_first(all_cases())
+    short = sum(case.quick for case in cases)
+    assert all(case.quick for case in cases[:short])
+    assert [case.seconds for case in cases[short:]] == sorted(
+        case.seconds for case in cases[short:]
+    )
+
+
+def test_a_recording_of_no_minutes_begins_nothing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["record", str(tmp_path / "a"), "--minutes", "-1", "--workers", "1"]) == 0
+    assert "0 cases" in capsys.readouterr().out
+    assert main(["record", str(tmp_path / "b"), "--like", str(tmp_path / "a")]) == 0
+    assert "0 cases" in capsys.readouterr().out

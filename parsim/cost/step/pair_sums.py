@@ -23,7 +23,7 @@ def tied_time(job: Job, table: PlanTable) -> Array:
 
 def tied_seconds(job: Job, table: PlanTable, wrap: Flags) -> Array:
     """All-reduce of a shared table between two stages, with `wrap` on two nodes, (B,)."""
-    return _pair_seconds(job, table, wrap, tied_parameters(job.model, table))
+    return pair_seconds(job, table, wrap, tied_parameters(job.model, table))
 
 
 def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
@@ -39,11 +39,11 @@ def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
     for rank in range(pp):
         low, high = sorted((rank, pp - 1 - rank))
         between = np.asarray(crosses[low:high].any(axis=0))
-        rows.append(_pair_seconds(job, table, between, by_rank[rank] / table.shards))
+        rows.append(pair_seconds(job, table, between, by_rank[rank] / table.shards))
     return np.stack(rows)
 
 
-def _pair_seconds(job: Job, table: PlanTable, wrap: Flags, parameters: Array) -> Array:
+def pair_seconds(job: Job, table: PlanTable, wrap: Flags, parameters: Array) -> Array:
     """All-reduce of gradients between two pipeline ranks, with `wrap` on two nodes, (B,)."""
     pair = Groups(
         size=np.full(len(table), 2.0),

@@ -25,8 +25,9 @@ def world_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return None
     if plan.stages is not None:
         return (
-            f"world size mismatch: stages have {plan.world_size} ranks (replicas x tp={plan.tp}), "
-            f"but the cluster has {cluster.num_devices} devices; change replicas"
+            f"world size mismatch: stages have {plan.world_size} ranks (replicas x "
+            f"{_in_words(plan.stage_tp)}), but the cluster has {cluster.num_devices} devices; "
+            f"change replicas"
         )
     rest = plan.pp * plan.cp * plan.tp
     fix = f"pp x cp x tp = {rest} must divide {cluster.num_devices}"
@@ -36,6 +37,10 @@ def world_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         f"world size mismatch: pp={plan.pp} x dp={plan.dp} x cp={plan.cp} x tp={plan.tp} = "
         f"{plan.world_size}, but the cluster has {cluster.num_devices} devices; {fix}"
     )
+
+
+def _in_words(stage_tp: tuple[int, ...]) -> str:
+    return f"tp={stage_tp[0]}" if len({*stage_tp}) == 1 else f"tp={list(stage_tp)}"
 
 
 def sharding_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:

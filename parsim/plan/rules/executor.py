@@ -16,7 +16,7 @@ from parsim.model.operators import Attention
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
-from parsim.plan.schedule_names import SPLIT, TWO_WAY
+from parsim.plan.schedule_names import SPLIT
 
 
 def unrunnable(plan: Plan, model: Model) -> str | None:
@@ -36,7 +36,6 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
             window=next(windows, None),
             latent=core is not None and core.value_dim is not None,
         )
-        or _both_ways(plan)
         or _split_backward(plan)
     )
 
@@ -243,15 +242,6 @@ def _first_split(plan: Plan) -> str | None:
         return "0I0" if plan.schedule in SPLIT else None
     match = re.search(r"\b\d+[IW]\d+\b", plan.actions)
     return match[0] if match else None
-
-
-def _both_ways(plan: Plan) -> str | None:
-    if plan.pp == 1 or plan.schedule not in TWO_WAY or plan.actions is not None:
-        return None
-    return (
-        f"schedule={plan.schedule!r} has two copies of the model, which can be simulated but "
-        f"not run yet; use 'dualpipe_v' or 'zb_v'"
-    )
 
 
 def _split_backward(plan: Plan) -> str | None:

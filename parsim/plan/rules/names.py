@@ -10,9 +10,9 @@ from parsim.model.model import Model
 from parsim.names import alternatives
 from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
-from parsim.plan.schedule_names import SCHEDULE_NAMES, TWO_WAY
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 
-_EVERY_SCHEDULE = (*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)
+_EVERY_SCHEDULE = (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)
 """Schedules that a plan may name, looked at by searches or not."""
 
 

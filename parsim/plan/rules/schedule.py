@@ -21,14 +21,14 @@ def schedule_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     """Degrees and micro-batches that the schedule can order."""
     if plan.actions is not None:
         return _users_schedule(plan)
+    if plan.schedule in TWO_WAY:
+        return _both_ways(plan)
     if plan.schedule in SPLIT:
         return _zero_bubble(plan)
     if plan.schedule in CHUNKED:
         return _chunked(plan)
     if plan.schedule in WITHOUT_FLUSH:
         return _without_flush(plan)
-    if plan.schedule in TWO_WAY and plan.actions is None:
-        return _both_ways(plan)
     if plan.schedule == AUTO and (message := _searched(plan)):
         return message
     if plan.v > 1:
@@ -86,6 +86,9 @@ def _both_ways(plan: Plan) -> str | None:
         value = getattr(plan, name)
         if value % 2 or (name == "pp" and value < 2):
             return f"{where}, but {name}={value}; allowed: 2, 4, 6, ..."
+    odd = [count for count in plan.microbatches if count % 2]
+    if odd:
+        return f"{where}, but a replica has {odd[0]} micro-batches; give each an even number"
     if plan.v > 1:
         return f"{where} with one chunk each per rank, but v={plan.v}; use v=1"
     return None
@@ -130,7 +133,7 @@ def _users_schedule(plan: Plan) -> str | None:
 def splits_backward(plan: Plan) -> bool:
     """Whether the backward of a plan's schedule is in two actions, I and W."""
     if plan.actions is None:
-        return plan.pp > 1 and plan.schedule in SPLIT | {"dualpipe"}
+        return plan.pp > 1 and plan.schedule in SPLIT
     return re.search(r"\d[IW]", plan.actions) is not None
 
 

@@ -17,7 +17,12 @@ def stage_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     """The first thing that is wrong with stages of their own, or None."""
     if plan.stages is None:
         return None
-    checks = chain(_beside(plan, cluster), _counts(plan, plan.stages), _warmups(plan.stages))
+    checks = chain(
+        _beside(plan, cluster),
+        _counts(plan, plan.stages),
+        _tensor(plan, model),
+        _warmups(plan.stages),
+    )
     return next((f"stages{message}" for message in checks), None)
 
 
@@ -65,6 +70,28 @@ def _counts(plan: Plan, stages: Sequence[Stage]) -> Iterator[str]:
                 f"[{number}].recompute_layers={again} of layers={stage.layers}; allowed: 0 to "
                 f"{stage.layers}"
             )
+
+
+def _tensor(plan: Plan, model: Model) -> Iterator[str]:
+    """What stages with tensor-parallel degrees of their own cannot have."""
+    degrees = plan.stage_tp
+    if len({*degrees}) == 1 and degrees[0] == plan.tp:
+        return
+    where = f" have tp={list(degrees)}"
+    if plan.sequence_parallel:
+        yield (
+            f"{where}: with sequence_parallel=true their ranks hold other tokens, which no message "
+            f"shares out anew; use sequence_parallel=false, or one tp"
+        )
+    if plan.scatter_p2p:
+        yield f"{where}: scatter_p2p=true sends shares of one tp; use scatter_p2p=false, or one tp"
+    if model.tied_embeddings and degrees[0] != degrees[-1]:
+        yield (
+            f"{where}: the first and the last one cut {model.name}'s tied table differently; use "
+            f"tied_embeddings: false, or the same tp for both"
+        )
+    if model.experts is not None:
+        yield f"{where}: experts are shared out to ranks of one tp; use one tp"
 
 
 def _warmups(stages: Sequence[Stage]) -> Iterator[str]:

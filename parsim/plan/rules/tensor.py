@@ -35,15 +35,10 @@ def is_splittable(model: Model) -> bool:
 
 def tensor_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     """Heads, widths and tokens that tensor-parallel ranks divide evenly."""
-    if plan.tp > 1 and not is_splittable(model):
-        return (
-            f"tp={plan.tp}: {model.name} has no matrices that tensor parallelism splits; use tp=1"
-        )
-    splits = tensor_splits(model)
-    for name, size in splits.items():
-        if size % plan.tp:
-            allowed = listed(divisors(gcd(*splits.values())))
-            return f"tp={plan.tp} does not divide {name}={size}; allowed: {allowed}"
+    for degree in dict.fromkeys((plan.tp, *plan.stage_tp)):
+        message = _split(degree, model)
+        if message is not None:
+            return message
     if plan.sequence_parallel and plan.tp == 1:
         return "sequence_parallel=true needs tp > 1; use sequence_parallel=false with tp=1"
     if plan.sequence_parallel and model.tokens % plan.tp:
@@ -51,4 +46,16 @@ def tensor_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"sequence_parallel=true: tp={plan.tp} does not divide seq_len={model.tokens}; "
             f"allowed: {listed(divisors(model.tokens, 1024))}"
         )
+    return None
+
+
+def _split(tp: int, model: Model) -> str | None:
+    """What of a model so many tensor-parallel ranks cannot split."""
+    if tp > 1 and not is_splittable(model):
+        return f"tp={tp}: {model.name} has no matrices that tensor parallelism splits; use tp=1"
+    splits = tensor_splits(model)
+    for name, size in splits.items():
+        if size % tp:
+            allowed = listed(divisors(gcd(*splits.values())))
+            return f"tp={tp} does not divide {name}={size}; allowed: {allowed}"
     return None

@@ -32,10 +32,11 @@ class Parts(Columns):
     """R stages and Q ranks that stand for those of C plans.
 
     `counts` (R, K, C) are a stage's layers of each kind, `every` (R, C) how many such stages there
-    are; `on_rank` and `ahead` (Q, R, C) how many such
-    stages a rank holds, and how many lie before its first one. `rank` (Q, C) are the ranks' numbers
-    and `early` the first ranks that hold the same. `looped` says that stage s is on rank s % pp,
-    `by_user` that a schedule of the user's puts stages anywhere.
+    are; `on_rank` and `ahead` (Q, R, C) how many such stages a rank holds, and how many lie before
+    its first one, of both copies where a pipeline runs both ways. `rank` (Q, C) are the ranks'
+    numbers and `early` the first ranks that hold the same. `looped` says that stage s is on rank
+    s % pp, `both` that a pipeline runs both ways, `by_user` that a schedule of the user's puts
+    stages anywhere.
     """
 
     counts: Array
@@ -45,6 +46,7 @@ class Parts(Columns):
     rank: Ints
     early: Ints
     looped: Flags
+    both: Flags
     by_user: bool
 
     @classmethod
@@ -60,8 +62,9 @@ class Parts(Columns):
             name: np.stack([getattr(cut, name) for cut in padded], axis=-1)
             for name in ("counts", "every", "on_rank", "ahead", "rank", "early")
         }
-        by_user = table.common.actions is not None
-        return cls(**stacked, looped=~folded & (not by_user), by_user=by_user)
+        by_user, both = table.common.actions is not None, table.copies > 1
+        looped = ~folded & ~both & (not by_user)
+        return cls(**stacked, looped=looped, both=both, by_user=by_user)
 
     def sums(self, stages: Array) -> Array:
         """What a rank's stages have together, of what each of them has: (R, C) to (Q, C)."""
@@ -78,13 +81,13 @@ class Parts(Columns):
 
 def _placed(plan: Plan, folded: bool) -> Plan:
     """A plan with a schedule that places stages as its own does."""
-    if plan.actions is not None:
+    if plan.actions is not None or plan.copies > 1:
         return plan
     return replace(plan, schedule="hanayo" if folded else "interleaved_1f1b")
 
 
 def stage_ranks(plan: Plan) -> list[int]:
-    """The pipeline rank of each stage of a plan."""
+    """The pipeline rank of each stage of a plan, copy by copy of the model."""
     if plan.actions is not None:
         schedule = build_schedule(
             plan.schedule,
@@ -94,6 +97,8 @@ def stage_ranks(plan: Plan) -> list[int]:
             actions=plan.actions,
         )
         return list(schedule.stage_rank)
+    if plan.copies > 1:
+        return [*range(plan.pp), *range(plan.pp)[::-1]]
     if plan.schedule in FOLDED:
         return [*range(plan.pp), *range(plan.pp)[::-1]] * (plan.v // 2)
     return [stage % plan.pp for stage in range(plan.num_stages)]
@@ -114,11 +119,12 @@ class _Cut:
     def of(cls, job: Job, plan: Plan) -> _Cut:
         counts = layer_counts(job.model, plan_cut(plan, job.model.num_layers))
         rank_of = np.array(stage_ranks(plan))
+        place_of = np.arange(len(rank_of)) % len(counts)
         rows, row_of = _kinds_of_stage(counts)
         each = np.eye(len(rows))[row_of]  # (S, R): which stage is of which kind
-        first = [int(np.argmax(rank_of == rank)) for rank in range(rank_of.max() + 1)]
-        on_rank = np.stack([each[rank_of == rank].sum(axis=0) for rank in range(len(first))])
-        ahead = np.stack([each[:stage].sum(axis=0) for stage in first])
+        places = [place_of[rank_of == rank] for rank in range(rank_of.max() + 1)]
+        on_rank = np.stack([each[stages].sum(axis=0) for stages in places])
+        ahead = np.stack([each[: stages.min()].sum(axis=0) for stages in places])
         chosen = _telling_ranks(on_rank @ rows.sum(axis=1))
         early = [int(np.argmax((on_rank == on_rank[rank]).all(axis=1))) for rank in chosen]
         return cls(
@@ -187,25 +193,25 @@ class Hops(Columns):
     def of(cls, job: Job, table: PlanTable, parts: Parts) -> Hops:
         """Count them; `across` (C,) says whether the first and the last rank are on two nodes."""
         stride, world = table.stride("pp"), table.world_size
-        cases = Cases.among(stride, world, table.pp, table.v, parts.looped)
+        cases = Cases.among(stride, world, table.pp, table.v, parts.looped, parts.both)
         counted = [
             _counted_hops(job, table, parts, int(row), int(stride[row]), int(world[row]))
             for row in cases.first
         ]
-        ahead, back, blocked = (np.stack(each, axis=-1) for each in zip(*counted, strict=True))
-        across = ahead[1, -1] > 0 if len(parts.rank) > 1 else np.zeros(len(counted), dtype=bool)
-        hops = cls(ahead=ahead, back=back, blocked=blocked, across=across)
+        *hops_of, across = (np.stack(each, axis=-1) for each in zip(*counted, strict=True))
+        ahead, back, blocked = hops_of
+        hops = cls(ahead=ahead, back=back, blocked=blocked, across=across > 0)
         return hops.take(cases.of)
 
 
 def _counted_hops(
     job: Job, table: PlanTable, parts: Parts, row: int, stride: int, world: int
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """Count the messages of a row; a single rank and a schedule of the user's own have none."""
     pp, ranks = int(table.pp[row]), parts.rank[:, row]
     if pp == 1 or parts.by_user:
         nothing = np.zeros((2, len(ranks)))
-        return nothing, nothing, nothing
+        return nothing, nothing, nothing, np.zeros(())
     crosses = hop_crosses(
         stride=stride, pp=pp, devices_per_node=job.system.devices_per_node, world_size=world
     )
@@ -215,6 +221,7 @@ def _counted_hops(
         tuple(ranks.tolist()),
         tuple(crosses),
         bool(parts.looped[row]),
+        bool(parts.both[row]),
         not table.common.overlap_p2p,
     )
 
@@ -226,11 +233,13 @@ def _hops(
     ranks: tuple[int, ...],
     crosses: tuple[bool, ...],
     looped: bool,
+    both: bool,
     blocking: bool,
-) -> tuple[Array, Array, Array]:
+) -> tuple[Array, Array, Array, Array]:
     """(ahead, back, blocked) of one plan: how many messages, and how many of them leave a node.
 
-    `crosses` says of each pair of neighbouring ranks whether they are on two nodes.
+    Last, how many nodes lie between the first and the last rank. `crosses` says of each pair of
+    neighbouring ranks whether they are on two nodes.
     """
     at = np.array(ranks)
     links = np.stack([np.ones(pp - 1), np.array(crosses, dtype=np.float64)])
@@ -238,9 +247,26 @@ def _hops(
     beside = np.zeros((2, pp))
     beside[:, :-1] += links
     beside[:, 1:] += links
+    if both:
+        ahead = _nearest_end(before, at, 0)
+        back = _nearest_end(before, at, int(blocking))
+        return ahead, back, 2 * beside[:, at] * blocking, before[1, -1]
     around = (v - 1) * looped * links.max(axis=1)
     used = v * beside
     used[:, 0] += around
     used[:, -1] += around
     back = before[:, np.maximum(at - 1, 0)] if blocking else before[:, at]
-    return before[:, at], back, used[:, at] * blocking
+    return before[:, at], back, used[:, at] * blocking, before[1, -1]
+
+
+def _nearest_end(before: Array, ranks: Ints, less: int) -> Array:
+    """Messages between ranks and the nearer end of the pipeline, `less` of them, (2, Q).
+
+    Of those inside a node and of those that leave one each the fewer of both ways, so that no way
+    takes less time.
+    """
+    last = before.shape[1] - 1
+    down = before[:, np.maximum(ranks - less, 0)]
+    up = before[:, -1:] - before[:, np.minimum(ranks + less, last)]
+    leaving = np.minimum(down[1], up[1])
+    return np.stack([np.minimum(down[0] - down[1], up[0] - up[1]) + leaving, leaving])

@@ -9,6 +9,7 @@ The micro-batch that starts last waits for the m - 1 others on stage 0 and then 
 
     end[0] >= (m - 1) x F of stage 0 + sum of all F + sum of all B, if backwards are whole
 
+a pipeline that runs both ways takes half of the micro-batches on each of a rank's stages;
 then come the reductions that cannot be hidden, the norm of all gradients, the update. All of it are
 sums and maxima of which tier B has more terms, so that the step is never shorter. What the schedule
 adds by its order, what ZeRO-3's programs lose at their ends and what the last backwards lose to the
@@ -72,6 +73,7 @@ class _Kinds(NamedTuple):
     naive: Flags
     folded: Flags
     completes_either: Flags
+    both: Flags
 
     @classmethod
     def of(cls, table: PlanTable) -> _Kinds:
@@ -84,7 +86,8 @@ class _Kinds(NamedTuple):
             ]
         )
         whole, naive, folded, either = by_name[table.schedule].T & (not by_user)
-        return cls(whole | single, naive & ~single, folded & ~single, either | by_user)
+        both = table.copies > 1
+        return cls(whole | single, naive & ~single, folded & ~single, either | both | by_user, both)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +109,7 @@ class _Priced:
     ) -> _Priced:
         """Price each distinct part of the plans' costs once."""
         kinds = _Kinds.of(table)
-        cuts = Cases.among(table.pp, table.v, kinds.folded)
+        cuts = Cases.among(table.pp, table.v, kinds.folded, kinds.both)
         parts = Parts.of(job, table.take(cuts.first), kinds.folded[cuts.first], known)
         works = Cases.among(layer_row, cuts.of)
         shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)
@@ -173,7 +176,7 @@ class _Chunk:
         ahead = work.ahead_copied
         lead = work.sent_ahead + _passes(work.ahead_forward, tail.ahead_forward, forward, ahead)
         back = work.sent_back + _passes(work.ahead_backward, tail.ahead_backward, backward, ahead)
-        count = self.table.num_microbatches
+        count = self.table.num_microbatches // self.table.copies
         once, times = np.where(self.kinds.naive, 1, count), np.where(self.kinds.naive, count, 1)
         ends = (lead + np.where(self.kinds.whole, back, 0.0) + once * busy) * times
         if common.actions is None:
@@ -206,7 +209,8 @@ class _Chunk:
         table, count = self.table, self.table.num_microbatches
         warmed = least_in_flight("1f1b", table.pp, table.v, self.early, count).total
         flying = np.where(warm, warmed, np.where(every, count, 1))
-        kept = flying * work.kept
+        # of a pipeline both ways one of a rank's two stages
+        kept = np.where(self.kinds.both, work.least_kept, flying * work.kept)
         for name in CHUNKS.intersection(table.schedules if table.common.actions is None else ()):
             rows = np.flatnonzero((table.schedule == table.schedules.index(name)) & (table.pp > 1))
             if len(rows):

@@ -1,7 +1,7 @@
 """What replicas, shards and the update add on the ranks that stand for a plan's: seconds, bytes.
 
-Nothing of it depends on the micro-batch, on recomputation or on the schedule, so that it is
-computed once for all plans with equal degrees, ZeRO stage and chunks.
+Nothing of it depends on the micro-batch, on recomputation or on the order of actions, so that it is
+computed once for all plans with equal degrees, ZeRO stage and placement of stages.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.pair_sums import tied_seconds
+from parsim.cost.step.pair_sums import pair_seconds, tied_seconds
 from parsim.cost.step.parameters import largest_layer_parameters, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import BucketWire, LayerWire
 from parsim.cost.step.step import reduces_beside, straggler
@@ -29,13 +29,14 @@ class Tail(Columns):
     """Seconds and bytes behind the pipeline, of Q ranks of C plans.
 
     `reduced` (Q, C) are all reductions of a rank's gradients, `bucket` (Q, C) one of each of its
-    stages, `first_bucket` and `first_buckets` (C,) one of stage 0 and their number; `tied` and
-    `norm` (C,); `update` and `gathered` (Q, C) the optimizer and ZeRO-1's gather. `forward` and
-    `backward` (Q, C) are ZeRO-2's and 3's collectives of a rank's passes of one micro-batch,
-    `ahead_forward` and `ahead_backward` of those of the stages before. `grows` (C,) is the share
-    by which all of it grows. `fixed` bytes stay for the whole run beside `gradients`, which do so
-    where `bucketed` (C,). `beside` says whether gradients are reduced beside the last backwards.
-    What no plan of the table has is 0.0.
+    stages, `first_bucket` and `first_buckets` (C,) one of stage 0 and their number; `tied`, what
+    the first and the last rank add up of parameters that both hold, and `norm` (C,); `update` and
+    `gathered` (Q, C) the optimizer and ZeRO-1's gather. `forward` and `backward` (Q, C) are
+    ZeRO-2's and 3's collectives of a rank's passes of one micro-batch, `ahead_forward` and
+    `ahead_backward` of those of the stages before. `grows` (C,) is the share by which all of it
+    grows. `fixed` bytes stay for the whole run beside `gradients`, which do so where `bucketed`
+    (C,). `beside` says whether gradients are reduced beside the last backwards. What no plan of the
+    table has is 0.0.
     """
 
     reduced: Array
@@ -72,7 +73,7 @@ class Tail(Columns):
             bucket=parts.sums(each),
             first_bucket=each[0],
             first_buckets=buckets[0],
-            tied=_tied(job, table, parts),
+            tied=_summed(job, table, parts, by_rank[0]),
             norm=data.gradient_norm(by_rank, routed),
             update=data.optimizer(by_rank, routed),
             gathered=data.updated_gathers(by_rank, routed)[1],
@@ -108,13 +109,17 @@ def _wires(
     return parts.sums(forward), parts.sums(backward), *ahead
 
 
-def _tied(job: Job, table: PlanTable, parts: Parts) -> Array:
-    """All-reduce of a table that the first and the last rank hold, if those are two, (C,)."""
-    apart = parts.looped & (table.pp > 1)
-    if not job.model.tied_embeddings or not apart.any():
+def _summed(job: Job, table: PlanTable, parts: Parts, first: Array) -> Array:
+    """All-reduce of what the first and the last rank both hold, if those are two, (C,).
+
+    A tied table, or of a pipeline that runs both ways all parameters of the `first`.
+    """
+    apart = parts.looped & (table.pp > 1) & bool(job.model.tied_embeddings)
+    if not (apart | parts.both).any():
         return np.zeros(len(table))
     across = Hops.of(job, table, parts).across
-    return np.where(apart, tied_seconds(job, table, across), 0.0)
+    copied = pair_seconds(job, table, across, first / table.shards)
+    return np.where(apart, tied_seconds(job, table, across), parts.both * copied)
 
 
 def _static(

@@ -126,7 +126,7 @@ def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
         rules = SHAPE_RULES
     for schedule, v, layers in kinds:
         plan = replace(single, schedule=schedule, v=v)
-        message = violation(plan, job.model, job.cluster, rules)
+        message = violation(plan, job.model, job.cluster, rules) or _unplaced(job, plan)
         if message is not None:
             rows.reasons[message] += each * len(layers)
             continue
@@ -170,6 +170,16 @@ def _options_of(
         listed = [(*option, count) for count in layers for option in each]
         rows.arrays[decisive] = np.array(listed, dtype=np.int64).reshape(-1, 5)
     return rows.arrays[decisive]
+
+
+def _unplaced(job: Job, plan: Plan) -> str | None:
+    """Why a schedule is not searched on nodes of several kinds; or None."""
+    if not job.mixed or plan.copies == 1:
+        return None
+    return (
+        f"schedule={plan.schedule!r} holds each stage on two ranks: on nodes of several kinds no "
+        f"placement is searched for it; use 'dualpipe_v', or simulate it with a plan"
+    )
 
 
 def _runnable(rows: _Rows, job: Job, plan: Plan, degrees: Degrees, options: Ints) -> Ints:

@@ -96,11 +96,11 @@ def _summaries(rows: Sequence[ValidatedRow]) -> Iterator[str]:
 
 def _sentence(what: str, rows: Sequence[ValidatedRow]) -> str:
     summary = step_errors(rows)
-    held = Validation(rows=tuple(rows)).coverage()
+    inside = Validation(rows=tuple(rows)).coverage()
     return (
         f"{what}: {summary.n} runs, median error {percent(summary.median_abs_error)}, mean "
         f"{percent(summary.mean_abs_error)}, bias {percent(summary.bias, signed=True)}; "
-        f"{percent(held.covered)} inside the 80 % interval."
+        f"{percent(inside.covered)} inside the 80 % interval."
     )
 
 

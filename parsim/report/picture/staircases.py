@@ -50,7 +50,6 @@ _TITLE: Final = 0.36  # above a panel
 _TICKS: Final = 0.26  # below it
 _BOTTOM: Final = 0.08
 _SHORT_ROW: Final = 0.165
-_TALLEST: Final = 1.8
 
 
 class _Panel(NamedTuple):

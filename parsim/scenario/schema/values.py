@@ -23,7 +23,7 @@ from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AUTO, RECOMPUTE_MODULES, WITHOUT_FLUSH
-from parsim.plan.schedule_names import SCHEDULE_NAMES, TWO_WAY
+from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.scenario.space.axis import range_or_numbers
 from parsim.space.rank_order import read_order
@@ -144,7 +144,7 @@ def in_any_case(*known: str) -> BeforeValidator:
 PrecisionName = Annotated[Text, in_any_case(*PRECISIONS)]
 OptimizerName = Annotated[Literal["adamw", "sgd", "sgd_momentum"], in_any_case(*OPTIMIZERS)]
 SumsName = Annotated[Text, in_any_case(*SUMS)]
-ScheduleName = Annotated[Text, in_any_case(*SCHEDULE_NAMES, *TWO_WAY, AUTO, *WITHOUT_FLUSH)]
+ScheduleName = Annotated[Text, in_any_case(*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)]
 Recomputed = Literal["none", "selective", "full"]
 Preset = Literal["quick", "standard", "full"]
 PresetName = Annotated[Preset, in_any_case(*get_args(Preset))]

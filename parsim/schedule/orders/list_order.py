@@ -143,18 +143,6 @@ def _check_limit(work: Work, rank: int, stages: int) -> None:
         )
 
 
-def list_order(work: Work, priority: Priority) -> Ordered:
-    """Order the actions of every rank.
-
-    Raises:
-        ScheduleError: a rank's limit is below the number of its stages.
-    """
-    numbered = _Numbered.of(work, priority)
-    lengths = [work.length(action) for action in numbered.actions]
-    order, clock = _Listing(work, numbered).run(lengths)
-    return Ordered(rows=numbered.rows(order), makespan=clock)
-
-
 class _Listing:
     """List scheduling of numbered actions: what each rank could run, holds and has run."""
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from parsim.arrays import Array, Flags
 from parsim.cost.step.step import StepCosts
 from parsim.errors import InputError
 from parsim.schedule import Kind, Schedule
-from parsim.sim.step.priced_step import PricedStep, prices_of, program_of
+from parsim.sim.step.priced_step import PricedStep, prices_of
 from parsim.sim.step.schedule_costs import action_seconds
 from parsim.strategy import StepProgram
 
@@ -97,16 +95,6 @@ def runnable(step: PricedStep, classes: tuple[ClassRun, ...] = ()) -> RunnableSt
         prices=prices_of(step.costs),
         sharers=step.classes.sharers,
         classes=classes or tuple(ClassRun.of(step.schedule(c), step.column(c)) for c in every),
-    )
-
-
-def runnable_schedule(schedule: Schedule, costs: StepCosts) -> RunnableStep:
-    """One class of replicas with these actions and prices."""
-    return RunnableStep(
-        program=program_of([schedule], costs),
-        prices=prices_of(costs),
-        sharers=np.ones((1, 1), dtype=bool),
-        classes=(ClassRun.of(schedule, costs),),
     )
 
 

@@ -15,14 +15,11 @@ from typing import NamedTuple
 import numpy as np
 import simpy
 
-from parsim.cost.step.step import StepCosts
 from parsim.errors import InputError
-from parsim.schedule import Schedule
 from parsim.sim.events.class_run import (
     RunnableStep,
     check_shards_apart,
     runnable,
-    runnable_schedule,
 )
 from parsim.sim.events.fabric import Process
 from parsim.sim.events.pipeline_run import PipelineRun
@@ -235,11 +232,6 @@ def run_quietly(step: RunnableStep) -> StepRun:
     run.start()
     run.env.run()
     return run
-
-
-def simulate_events(schedule: Schedule, costs: StepCosts) -> StepRun:
-    """Run one plan's step in tier C."""
-    return run_quietly(runnable_schedule(schedule, costs))
 
 
 def events_step_time(step: PricedStep) -> float:

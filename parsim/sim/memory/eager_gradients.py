@@ -13,12 +13,13 @@ from parsim.plan import PlanTable
 def in_buckets(job: Job, table: PlanTable) -> Flags:
     """Whether gradients lie in flat buffers that stay, (B,).
 
-    Those of replicas (DDP's buckets, or the executor's), of ZeRO-1, of 16-bit parameters, and of
-    experts that other ranks reduce. Source: `executor/parallel/data.py`.
+    Those of replicas (DDP's buckets, or the executor's), of copies of the model, of ZeRO-1, of
+    16-bit parameters, and of experts that other ranks reduce. Source: `executor/parallel/data.py`.
     """
     routed = (table.expert_ranks * table.tp > 1) & (job.model.experts is not None)
     narrow = table.precision.parameter == 2
-    kept = (table.zero_stage == 1) | narrow | (table.dp * table.cp > 1) | routed
+    several = table.dp * table.cp * table.copies > 1
+    kept = (table.zero_stage == 1) | narrow | several | routed
     return np.asarray(kept & (table.zero_stage < 2))
 
 

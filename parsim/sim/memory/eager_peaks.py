@@ -12,7 +12,8 @@ do better: what lives at each moment follows from the schedule.
                what each product and norm gave (`waiting_bytes`), and of the logits
     weights    at the end of a W: two matrices' gradients, before they are added
     reduce     after a chunk's last backward: what its gradients are scattered into (ZeRO-1), or
-               sent in where that is narrower, and the library's copies of them
+               sent in where that is narrower, and the library's copies of them; all of it stays
+               until the gradients of all chunks are waited for, behind the last action
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them; where
 they lie in buckets, DDP's or the executor's own (`in_buckets`), they are there for the whole run.
 
@@ -109,7 +110,7 @@ def _highest(
     share = 0.0 if routed is None else routed / np.maximum(costs.parameters[stages], 1.0)
     shared = reduce_bytes(job, table, gradients * (1.0 - share), table.shards)
     expert = reduce_bytes(job, table, gradients * share, table.expert_shards)
-    on_their_way = [*(shared + expert), np.zeros(len(table))]  # the last: of no chunk, number -1
+    on_their_way = shared + expert
     best: dict[str, Array] = {}
     highest = np.full(len(table), -np.inf)
     for moment in sorted(moments(schedule, rank, all_stages.with_blocks)):
@@ -125,7 +126,7 @@ def _highest(
             "activations": in_flight @ all_stages.kept[stages] - twice,
             "logits": logits,
             "temporary": temporary + waiting + job.software.workspace,
-            "communication": messages + on_their_way[moment.reduced],
+            "communication": messages + np.array(moment.reduced) @ on_their_way,
             "gathered": gathered,
         }
         total = np.sum(list(now.values()), axis=0)

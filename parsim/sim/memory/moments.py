@@ -20,7 +20,8 @@ class Moment(NamedTuple):
 
     Micro-batches `in_flight` per chunk, those of them that are `waiting` for their W, `softmax` of
     them with their softmax on the last stage, chunks `with_gradients` that exist, and what the
-    moment is: its buffers. `reduced` is the chunk whose gradients are on their way then, -1 none.
+    moment is: its buffers. `reduced` are the chunks whose gradients were sent: what that needs
+    beside them stays until all are waited for.
     """
 
     in_flight: tuple[int, ...]
@@ -28,7 +29,7 @@ class Moment(NamedTuple):
     softmax: int
     with_gradients: tuple[bool, ...]
     what: str
-    reduced: int = -1
+    reduced: tuple[bool, ...]
 
 
 def moments(schedule: Schedule, rank: int, with_blocks: Flags) -> set[Moment]:
@@ -68,7 +69,8 @@ class _Walk:
 
     def moment(self, what: str) -> Moment:
         counts = tuple(self._in_flight), tuple(self._waiting)
-        return Moment(*counts, self._softmax, tuple(self._with_gradients), what)
+        reduced = tuple(what != "update" and not left for left in self._left)
+        return Moment(*counts, self._softmax, tuple(self._with_gradients), what, reduced)
 
     def forward(self, stage: int) -> Iterator[Moment]:
         self._in_flight[self._stages.index(stage)] += 1
@@ -105,7 +107,7 @@ class _Walk:
     def _done(self, chunk: int) -> Iterator[Moment]:
         self._left[chunk] -= 1
         if not self._left[chunk]:
-            yield self.moment("reduce")._replace(reduced=chunk)
+            yield self.moment("reduce")
 
     def _top(self, stage: int) -> Iterator[Moment]:
         if self._schedule.is_last(stage):

@@ -22,7 +22,7 @@ from parsim.cost.legal import check_legal, illegal
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.record import AUTO
-from parsim.plan.schedule_names import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, TWO_WAY, V_SHAPED
 from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.orders.list_order import Work
@@ -35,7 +35,7 @@ from parsim.sim.step.schedule_costs import action_seconds
 WHOLE = ("1f1b", "eager_1f1b", "gpipe")
 """Named schedules of whole backwards, one stage a rank."""
 
-NAMED = (*WHOLE, *sorted(SPLIT - V_SHAPED))
+NAMED = (*WHOLE, *sorted(SPLIT - V_SHAPED - {*TWO_WAY}))
 """All named schedules of one stage a rank, which the result is compared with."""
 
 TRIES = 3

@@ -1,8 +1,15 @@
 """Prices of a plan whose stages differ: each stage is that of a plan all of whose stages are alike.
 
-A stage with r replicas costs what it costs in the plan with dp = r, of the same cut; one that
-recomputes k of its n layers costs (1 - k / n) of the plan that recomputes none and k / n of the one
-that recomputes all. Messages and what all ranks do together are priced where the ranks really lie.
+A stage with r replicas of t tensor-parallel ranks costs what it costs in the plan with dp = r and
+tp = t, of the same cut; one that recomputes k of its n layers costs (1 - k / n) of the plan that
+recomputes none and k / n of the one that recomputes all. Messages and what all ranks do together
+are priced where the ranks really lie.
+
+Between stages of different tp each receiving rank j gets the whole border from the sending rank
+j mod t: a rank of the narrower stage sends one copy for each of the wider one's it serves, one
+behind the other.
+
+    tp 1 -> tp 2    forward   rank 0 -> 0, rank 0 -> 1      backward   rank 0 -> 0
 
 Leaves out: that layers of one stage may differ in what recomputing them saves; that the two ends of
 a tied table may lie far apart in the ring that reduces it.
@@ -36,14 +43,19 @@ from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.stages.prices import StagePrices
 from parsim.strategy.synchronous import GATHER, LATE, NORM
 
-Variant = tuple[int, Recompute]
-"""Replicas, and what is recomputed, of a plan whose stages are alike."""
+Variant = tuple[int, Recompute, int]
+"""Replicas, what is recomputed, and tensor-parallel ranks of a plan whose stages are alike."""
 
 
-def alike(plan: Plan, replicas: int = 1, recompute: Recompute | None = None) -> Plan:
-    """The plan with as many replicas of every stage, in the order of 1F1B."""
+def alike(
+    plan: Plan, replicas: int = 1, recompute: Recompute | None = None, tp: int | None = None
+) -> Plan:
+    """The plan with as many replicas and tensor-parallel ranks of every stage, as 1F1B."""
+    degree = plan.tp if tp is None else tp
     return replace(
         plan,
+        tp=degree,
+        sequence_parallel=plan.sequence_parallel and degree > 1,
         stages=None,
         stage_layers=plan.cut if plan.v == 1 else None,
         schedule="1f1b",
@@ -80,7 +92,8 @@ class PlanPrices:
     @cached_property
     def replicas(self) -> StageReplicas:
         """The replicas of each stage."""
-        return StageReplicas(tuple(stage.replicas for stage in self.stages))
+        counts = tuple(stage.replicas for stage in self.stages)
+        return StageReplicas(counts, tensor=self.plan.stage_tp)
 
     def variant(self, key: Variant) -> Evaluation:
         """A plan of equal stages, evaluated once."""
@@ -91,15 +104,15 @@ class PlanPrices:
 
     def shares(self, stage: Stage) -> Iterator[tuple[float, Evaluation]]:
         """The plans of equal stages that a stage is part of, each with its share of the layers."""
-        again = stage.recompute_layers
+        again, tp = stage.recompute_layers, stage.tp or self.plan.tp
         if again is None:
-            yield 1.0, self.variant((stage.replicas, self.plan.recompute))
+            yield 1.0, self.variant((stage.replicas, self.plan.recompute, tp))
             return
         rest = min(self.plan.recompute, Recompute.SELECTIVE)
         share = again / stage.layers if stage.layers else 0.0
         for part, recompute in ((share, Recompute.FULL), (1.0 - share, rest)):
             if part > 0.0:
-                yield part, self.variant((stage.replicas, recompute))
+                yield part, self.variant((stage.replicas, recompute, tp))
 
     def mixed(self, name: str) -> Array:
         """A field of the costs of each stage, (p,)."""
@@ -116,12 +129,12 @@ class PlanPrices:
     @cached_property
     def costs(self) -> StepCosts:
         """The costs of the plan with one replica of each stage."""
-        return self.variant((1, self.plan.recompute)).step.costs
+        return self.variant((1, self.plan.recompute, self.plan.stage_tp[0])).step.costs
 
     @property
     def table(self) -> PlanTable:
         """The plan with one replica of each stage, as a table."""
-        return PlanTable.of([alike(self.plan)])
+        return PlanTable.of([alike(self.plan, tp=self.plan.stage_tp[0])])
 
     def prices(self) -> StagePrices:
         """Seconds and bytes of each stage."""
@@ -132,6 +145,7 @@ class PlanPrices:
             backward=self.mixed("backward"),
             update=self.mixed("optimizer"),
             message=self.messages(),
+            message_back=self.messages(ahead=False),
             reduce=self.reductions(),
             weights=np.array([use["parameters"] for use in memory]),
             activations=kept,
@@ -149,17 +163,20 @@ class PlanPrices:
         highest = {name: max(use[name] for use in uses) for name in CATEGORIES}
         return {**highest, "activations": kept}
 
-    def messages(self) -> Array:
-        """Seconds of a message behind each stage but the last, (p - 1,)."""
+    def messages(self, *, ahead: bool = True) -> Array:
+        """Seconds of a message behind each stage but the last, or of one back there, (p - 1,)."""
         table, system = self.table, self.job.system
         borders = stage_borders(self.job.model, stage_cut(self.job, table))[:-1]
         seconds = []
         for stage, values in enumerate(borders):
             ranks = (*self.replicas.ranks(stage), *self.replicas.ranks(stage + 1))
-            nodes = {rank * self.plan.tp // system.devices_per_node for rank in ranks}
-            together = min(self.replicas.counts[stage : stage + 2]) * self.plan.tp
+            devices = [device for rank in ranks for device in self.replicas.devices(rank)]
+            nodes = {device // system.devices_per_node for device in devices}
+            degrees = self.plan.stage_tp[stage : stage + 2]
+            sender, receiver = degrees if ahead else degrees[::-1]
+            together = min(self.replicas.counts[stage : stage + 2]) * min(degrees)
             sharing = float(min(together, system.devices_per_node))
-            size = hop_bytes(table, values)
+            size = hop_bytes(table, values) * -(-receiver // sender)
             seconds.append(p2p_time(system, size, crosses=len(nodes) > 1, sharing=sharing)[0])
         return np.array(seconds)
 
@@ -173,9 +190,10 @@ class PlanPrices:
         replicas, job = self.replicas.counts[stage], self.job
         if replicas == 1:
             return 0.0
-        step = self.variant((replicas, self.plan.recompute)).step
-        first = self.replicas.ranks(stage)[0] * self.plan.tp
-        where = neighbours(job.system, first, replicas, self.plan.tp)
+        tp = self.plan.stage_tp[stage]
+        step = self.variant((replicas, self.plan.recompute, tp)).step
+        first = self.replicas.devices(self.replicas.ranks(stage)[0])[0]
+        where = neighbours(job.system, first, replicas, tp)
         data = DataParallel.of(job, step.pricing.table).with_replicas(where)
         buckets = data.bucketed_reduction(step.costs.parameters, step.costs.experts)
         count, each = (float(column[stage, 0]) for column in buckets)
@@ -212,7 +230,7 @@ class PlanPrices:
             return np.zeros(1)
         holders = self.replicas.counts[0] + self.replicas.counts[-1]
         size = tied_parameters(self.job.model, self.table) * reduced_bytes(self.table)
-        where = neighbours(self.job.system, 0, holders, self.plan.tp)
+        where = neighbours(self.job.system, 0, holders, self.plan.stage_tp[0])
         return np.asarray(collective_time(self.job.system, "all_reduce", size, where))
 
 

@@ -28,7 +28,7 @@ def prediction_of(run: TaskRun, alike: Prediction) -> Prediction:
     peaks = tuple(float(peak) for peak in run.peaks)
     by_rank = tuple(_memory(run, stage) for stage in range(plan.pp))
     fullest = int(np.argmax(peaks))
-    bubble = 1.0 - float(run.busy.mean()) / run.pipeline_time
+    bubble = 1.0 - float(run.busy.repeat(run.widths).mean()) / run.pipeline_time
     bubble = 0.0 if abs(bubble) < 1e-12 else bubble
     flops = float(job.model.step_flops(plan.global_batch_size))
     capable = step * alike.peak_flops * plan.world_size
@@ -51,10 +51,17 @@ def prediction_of(run: TaskRun, alike: Prediction) -> Prediction:
         peak_reserved=tuple(float(s) for s in reserved_bytes(job.software, np.array(peaks))),
         memory=by_rank[fullest],
         memory_by_rank=by_rank,
+        activations=_scaled(alike.activations, by_rank[fullest]["activations"]),
         peak_interval=(low * grown, high * grown),
         fit=worst(fit_of(job.software, peak, alike.usable, alike.margin.share) for peak in peaks),
         notes=(*alike.notes, *_notes(run)),
     )
+
+
+def _scaled(parts: Mapping[str, float], total: float) -> dict[str, float]:
+    """Parts with the same shares of another total."""
+    scale = total / sum(parts.values()) if any(parts.values()) else 0.0
+    return {name: part * scale for name, part in parts.items()}
 
 
 def tier_times(run: TaskRun) -> tuple[float, float]:
@@ -74,12 +81,15 @@ def _interval(run: TaskRun, alike: Prediction) -> Interval:
 
 
 def _breakdown(run: TaskRun) -> dict[str, float]:
-    """Parts that sum to the step, mean over ranks, seconds."""
+    """Parts that sum to the step, mean over devices, seconds."""
     prices, plan, mixed = run.prices, run.plan, run.priced.mixed
-    ranks = run.priced.replicas.num_ranks
-    each = plan.num_microbatches / ranks
+    firsts = [run.priced.replicas.ranks(stage)[0] for stage in range(plan.pp)]
+    weights = run.widths[firsts]
+    each = plan.num_microbatches / int(run.widths.sum())
     names = ("forward", "backward", "exposed_forward", "exposed_backward", "recomputed")
-    ahead, back, hidden, behind, again = (float(mixed(name).sum()) * each for name in names)
+    ahead, back, hidden, behind, again = (
+        float((mixed(name) * weights).sum()) * each for name in names
+    )
     parts = {
         "forward": ahead - hidden,
         "backward": back - behind - again,
@@ -87,8 +97,8 @@ def _breakdown(run: TaskRun) -> dict[str, float]:
         "exposed_communication": hidden + behind,
     }
     if run.versions is not None:
-        parts["gradient_reduction"] = float(np.sum(prices.reduce)) * each
-        parts["optimizer"] = float(prices.update.sum()) * each / run.versions.batch
+        parts["gradient_reduction"] = float(np.sum(prices.reduce * weights)) * each
+        parts["optimizer"] = float((prices.update * weights).sum()) * each / run.versions.batch
         return {**parts, "bubble": run.step_time - sum(parts.values())}
     times, updated = run.end.times, float(run.end.updated[0])
     before = float(times[LATE].end.max())
@@ -131,6 +141,6 @@ def _notes(run: TaskRun) -> Iterator[str]:
         )
     elif run.plan.stages is not None:
         yield (
-            f"per-rank numbers are those of a replica of each of {run.plan.pp} stages; "
+            f"per-rank numbers are those of a rank of each of {run.plan.pp} stages; "
             f"micro-batch M runs on replica M mod r"
         )

@@ -10,7 +10,13 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.sim.program import PricedProgram
 from parsim.strategy import StepProgram
-from parsim.strategy.stage_tasks import ACTIVATIONS, BACKWARD, FORWARD, MESSAGE
+from parsim.strategy.stage_tasks import (
+    ACTIVATIONS,
+    BACKWARD,
+    FORWARD,
+    MESSAGE,
+    MESSAGE_BACK,
+)
 from parsim.strategy.weight_versions import (
     GRADIENTS,
     REDUCE,
@@ -25,7 +31,8 @@ from parsim.strategy.weight_versions import (
 class StagePrices:
     """Seconds and bytes of each of p stages, (p,).
 
-    `message` are seconds of a message behind each stage but the last, (p - 1,), or one number.
+    `message` are seconds of a message behind each stage but the last, (p - 1,), or one number, and
+    `message_back` those of the gradients that come back (None: the same).
     `reduce` is what the reduction of a stage's gradients adds, 0 with one replica. `weights` are
     the bytes of one version, `activations` those of one micro-batch, and `static` what a replica
     holds besides: its newest weights, `gradients`, optimizer states, buffers. `counts` are the
@@ -36,6 +43,7 @@ class StagePrices:
     backward: Array
     update: Array
     message: Array | float
+    message_back: Array | float | None = None
     weights: Array
     activations: Array
     static: Array
@@ -56,6 +64,7 @@ class StagePrices:
     def on(self, program: StepProgram) -> PricedProgram:
         """A program with these prices."""
         ones = np.ones(self.stages)
+        back = self.message if self.message_back is None else self.message_back
         return PricedProgram(
             program=program,
             seconds={
@@ -64,6 +73,7 @@ class StagePrices:
                 UPDATE: self.update,
                 REDUCE: self.reduce * ones,
                 MESSAGE: self.message * ones[1:],
+                MESSAGE_BACK: back * ones[1:],
                 **self.tail,
             },
             sizes={

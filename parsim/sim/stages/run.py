@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Ints
 from parsim.cost.job import Job
 from parsim.plan import Plan
 from parsim.plan.record import WITHOUT_FLUSH
@@ -114,6 +114,12 @@ class TaskRun:
             if task.kind in ACTIONS
         ]
         return max(ends)
+
+    @cached_property
+    def widths(self) -> Ints:
+        """What each replica counts for in means over devices: 1 where all have equally many."""
+        widths = np.array(self.priced.replicas.widths)
+        return np.asarray(widths // np.gcd.reduce(widths))
 
     @cached_property
     def busy(self) -> Array:

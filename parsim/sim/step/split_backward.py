@@ -37,8 +37,7 @@ def splits_like_torch(job: Job, table: PlanTable) -> bool:
 
 def frees_before_weights(job: Job, table: PlanTable, schedule: Schedule) -> bool:
     """Whether I leaves only what W needs."""
-    halves = schedule.name in SPLIT or (schedule.copies > 1 and is_split(schedule))
-    return halves and not splits_like_torch(job, table)
+    return schedule.name in SPLIT and not splits_like_torch(job, table)
 
 
 def is_split(schedule: Schedule) -> bool:

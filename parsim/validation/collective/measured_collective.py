@@ -18,7 +18,7 @@ from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.group_bandwidth import Groups
 from parsim.errors import TableError, shown
-from parsim.validation.tables import LEAST, MOST, RowSkipped, read_rows
+from parsim.validation.tables import LEAST, MOST, RowSkipped, number_in, read_rows
 
 REQUIRED = ("row_id", "gpu_type", "n_nodes", "gpus_per_node", "collective", "message_bytes")
 TIMES = ("time_us", "busbw_gb_per_s", "algbw_gb_per_s")
@@ -144,16 +144,11 @@ def _kind(row: Mapping[str, str]) -> str:
 
 
 def _number(row: Mapping[str, str], name: str) -> float | None:
-    cell = row.get(name, "")
-    if not cell:
-        return None
-    try:
-        value = float(cell)
-    except ValueError:
-        raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
-    if value != 0.0 and not LEAST <= value <= MOST:
+    """A cell as a number; None where it is blank or 0."""
+    value = number_in(row, name)
+    if value and not LEAST <= value <= MOST:
         allowed = f"0, or from {LEAST:g} to {MOST:g}"
-        raise RowSkipped(f"{name}='{shown(cell)}' cannot be; allowed: {allowed}")
+        raise RowSkipped(f"{name}='{shown(row[name])}' cannot be; allowed: {allowed}")
     return value or None
 
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from parsim.errors import shown
 from parsim.plan.precision import SUMS
 from parsim.validation.step.blank_sizes import EXPERTS, SIZES
-from parsim.validation.tables import LEAST, MOST, RowSkipped
+from parsim.validation.tables import RowSkipped, measured_in, number_in
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
 """Milliseconds of a pipeline rank and micro-batch, its chunks together."""
@@ -68,24 +68,13 @@ class Cells:
         model = self.text("model") or ""
         return f" and not known of model {model!r}; write it, or a name of `parsim catalog models`"
 
-    def _float(self, name: str) -> float | None:
-        cell = self.text(name)
-        try:
-            return None if cell is None else float(cell)
-        except ValueError:
-            raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
-
     def number(self, name: str) -> float | None:
         """A number above 0; None where the cell is blank."""
-        value = self._float(name)
-        if value is not None and not LEAST <= value <= MOST:
-            cell = shown(self.text(name))
-            raise RowSkipped(f"{name}='{shown(cell)}' must be a number from {LEAST:g} to {MOST:g}")
-        return value
+        return measured_in(self.row, name)
 
     def fraction(self, name: str) -> float | None:
         """A share below 1; None where the cell is blank."""
-        value = self._float(name)
+        value = number_in(self.row, name)
         if value is not None and not 0.0 <= value < 1.0:
             raise RowSkipped(f"{name}={self.text(name)!r} must be at least 0 and below 1")
         return value

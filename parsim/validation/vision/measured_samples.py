@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parsim.errors import shown
-from parsim.validation.tables import LEAST, MOST, RowSkipped
+from parsim.validation.tables import RowSkipped, measured_in
 
 REQUIRED = (
     *("row_id", "framework", "model", "gpu_type", "system", "gpus_per_node", "n_gpus", "strategy"),
@@ -84,10 +84,10 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
     batch = batch or (int(assumed) if assumed else 0)
     if not batch:
         raise RowSkipped("neither global_batch_size nor batch_per_gpu is stated")
-    speed = _number(row, "samples_per_s")
-    step = batch / speed if speed else _number(row, "step_time_s")
-    memory = _number(row, "peak_memory_gib_sum")
-    speedup = _number(row, "speedup")
+    speed = measured_in(row, "samples_per_s")
+    step = batch / speed if speed else measured_in(row, "step_time_s")
+    memory = measured_in(row, "peak_memory_gib_sum")
+    speedup = measured_in(row, "speedup")
     if step is None and memory is None and speedup is None:
         raise RowSkipped(
             "neither samples_per_s, step_time_s, peak_memory_gib_sum nor speedup is stated"
@@ -111,7 +111,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         peak_memory=None if memory is None else memory * GIB,
         replicas=_replicas(row, devices),
         speedup=speedup,
-        internode_gbit=_number(row, "internode_gbit_per_s_per_node"),
+        internode_gbit=measured_in(row, "internode_gbit_per_s_per_node"),
         assumed_batch=bool(assumed),
     )
 
@@ -119,7 +119,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
 def stated_speedup(row: Mapping[str, str]) -> float | None:
     """The speed-up of a row that may be wrong otherwise; None where there is none to read."""
     try:
-        return _number(row, "speedup")
+        return measured_in(row, "speedup")
     except RowSkipped:
         return None
 
@@ -181,22 +181,9 @@ def _need(row: Mapping[str, str], name: str) -> int:
 
 
 def _integer(row: Mapping[str, str], name: str) -> int | None:
-    value = _number(row, name)
+    value = measured_in(row, name)
     if value is None:
         return None
     if not value.is_integer() or value > LARGEST:
         raise RowSkipped(f"{name}='{shown(row[name])}' is not a whole number up to {LARGEST:,}")
     return int(value)
-
-
-def _number(row: Mapping[str, str], name: str) -> float | None:
-    cell = row.get(name, "")
-    if not cell:
-        return None
-    try:
-        value = float(cell)
-    except ValueError:
-        raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
-    if not LEAST <= value <= MOST:
-        raise RowSkipped(f"{name}='{shown(cell)}' must be a number from {LEAST:g} to {MOST:g}")
-    return value

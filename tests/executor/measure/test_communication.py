@@ -58,7 +58,7 @@ def test_the_last_collective_before_the_update_sums_the_tied_table() -> None:
         Transfer("tp", "all_reduce", 1.0, 2.5),
         Transfer("tp", "all_reduce", 3.0, 8.5, ((3.0, 4.0),)),  # its thread notices late
     ]
-    expected = Expected(tied=True)
+    expected = Expected(tied=1)
     assert named(spans, transfers, expected) == [("tp: 0EXCHANGE0", 0.0), ("dp: REDUCE_TIED", 1.0)]
     tied = with_communication(spans, transfers, expected)[-1]
     assert tied.end == UPDATE.start

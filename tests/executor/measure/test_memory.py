@@ -47,6 +47,8 @@ CASES: dict[str, dict[str, str]] = {
     "zero-bubble": {"plan.schedule": "zb_1p"},
     "zero-bubble, layer norms": {"plan.schedule": "zb_1p", **GPT},
     "zero-bubble V": {"plan.schedule": "zb_v", "plan.microbatch_size": "2"},
+    "two copies of the model": {"plan.schedule": "chimera"},
+    "two copies, backwards in two": {"plan.schedule": "dualpipe"},
     "recomputed": {"plan.recompute": "full", "plan.microbatch_size": "2"},
     "recomputed, one micro-batch": {**DATA, "plan.recompute": "full", "plan.microbatch_size": "4"},
     "keys and values gathered": {**LONG, "plan.cp_comm_type": "all_gather"},

@@ -23,7 +23,7 @@ from parsim.model.graph.families.translation import (  # noqa: E402
 from parsim.model.graph.record import Graph, Node  # noqa: E402
 from parsim.model.graph.texts import Measured  # noqa: E402
 
-SIZED = ("u-net-2-4", "amoebanet-d-3-16")
+SIZED = ("u-net-2-4", "amoebanet-d-3-16", "multi-task-3-8")
 
 
 def held(graph: Graph, **place: int) -> int:

@@ -81,7 +81,8 @@ def verified(spec: TransformerSpec, plan: Plan) -> dict[str, Any]:
         **asdict(result),
         "within": result.within,
         "kinds": sorted({replica.kind for replica in trainer.replicas}),
-        "losses": max(len(values) for values in by_replica.values()),
+        # each copy of the model has the losses of its own micro-batches
+        "losses": max(len(values) for values in by_replica.values()) - plan.copies + 1,
     }
 
 

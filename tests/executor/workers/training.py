@@ -63,6 +63,8 @@ PLANS = {
         plan(pp=2, num_microbatches=4, schedule="zb_v", v=2),
         plan(pp=2, num_microbatches=2, schedule="naive", recompute=Recompute.FULL),
         plan(pp=2, num_microbatches=2, stage_layers=(1, 3)),
+        plan(pp=2, num_microbatches=4, schedule="chimera"),
+        plan(pp=2, num_microbatches=4, schedule="dualpipe", stage_layers=(1, 3)),
     ],
     4: [
         plan(pp=2, dp_replicate=2, num_microbatches=4),
@@ -72,6 +74,10 @@ PLANS = {
         plan(
             pp=2, tp=2, sequence_parallel=True, num_microbatches=4, schedule="interleaved_1f1b", v=2
         ),
+        plan(pp=4, num_microbatches=8, schedule="chimera"),
+        plan(pp=4, num_microbatches=8, schedule="dualpipe"),
+        plan(pp=2, dp_shard=2, zero_stage=1, num_microbatches=4, schedule="dualpipe"),
+        plan(pp=2, dp_shard=2, zero_stage=3, num_microbatches=4, schedule="chimera"),
     ],
     8: [
         plan(pp=2, dp_shard=2, zero_stage=2, tp=2, num_microbatches=4),

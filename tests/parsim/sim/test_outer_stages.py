@@ -17,9 +17,9 @@ from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.rules.violation import violation
 from parsim.sim import simulate
-from parsim.sim.events.step_run import simulate_events
 from parsim.sim.memory.categories import ranks_with_blocks
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from tests.parsim.sim.tiers import simulate_events
 
 CUT = (0, *[1] * 30, 0)
 PLAN = Plan(pp=16, v=2, schedule="interleaved_1f1b", num_microbatches=32, microbatch_size=2)

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from parsim.schedule import Action, Kind
-from parsim.sim.events.step_run import StepRun, simulate_events
+import numpy as np
+
+from parsim.cost.step.step import StepCosts
+from parsim.schedule import Action, Kind, Schedule
+from parsim.sim.events.class_run import ClassRun, RunnableStep
+from parsim.sim.events.step_run import StepRun, run_quietly
 from parsim.sim.recurrence.evaluate import pipeline
 from parsim.sim.recurrence.maxplus import Run
 from parsim.sim.recurrence.step_end import step_end
 from parsim.sim.recurrence.walk import StepEnd
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_schedule
+from parsim.sim.step.priced_step import prices_of, program_of
 from parsim.strategy.synchronous import LATE
 from parsim.timelines.timeline import Span
 from tests.parsim.sim.cases import Case
@@ -23,6 +28,18 @@ class BothTiers(NamedTuple):
     run: Run
     end: StepEnd
     events: StepRun
+
+
+def simulate_events(schedule: Schedule, costs: StepCosts) -> StepRun:
+    """Run the step of one class of replicas in tier C."""
+    return run_quietly(
+        RunnableStep(
+            program=program_of([schedule], costs),
+            prices=prices_of(costs),
+            sharers=np.ones((1, 1), dtype=bool),
+            classes=(ClassRun.of(schedule, costs),),
+        )
+    )
 
 
 def both_tiers(case: Case) -> BothTiers:

@@ -18,7 +18,7 @@ from parsim.plan.rules.batch import microbatches_for
 from parsim.plan.rules.tensor import tensor_splits
 from parsim.plan.rules.violation import check_plan, violation
 from parsim.plan.schedule_names import SCHEDULE_NAMES
-from parsim.schedule import SCHEDULES, TWO_WAY
+from parsim.schedule import SCHEDULES
 
 
 @pytest.fixture(scope="module")
@@ -230,7 +230,7 @@ def test_plans_that_are_just_legal(
 
 
 def test_every_schedule_that_a_plan_may_name_is_built() -> None:
-    assert set(SCHEDULE_NAMES) == set(SCHEDULES) - TWO_WAY
+    assert set(SCHEDULE_NAMES) == set(SCHEDULES)
 
 
 def test_what_tensor_parallelism_divides(model: Model) -> None:

@@ -63,7 +63,8 @@ def pipelines(pp: int, v: int, microbatches: int) -> list[str]:
         return ["1f1b"] if v == 1 else []
     if v == 1:
         whole = ["naive", "gpipe", "1f1b", "eager_1f1b"]
-        return [*whole, "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"]
+        both_ways = ["chimera", "dualpipe"] if pp % 2 == 0 == microbatches % 2 else []
+        return [*whole, *both_ways, "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"]
     looped = ["looped_bfs"] + (["interleaved_1f1b"] if microbatches % pp == 0 else [])
     waves = ["hanayo"] if v % 2 == 0 else []
     return looped + waves + (["zb_v", "v_half", "v_min", "dualpipe_v"] if v == 2 else [])

@@ -7,7 +7,9 @@ import pytest
 from parsim.plan.schedule_names import TWO_WAY as NAMED_TWO_WAY
 from parsim.schedule import TWO_WAY, Kind, Schedule, build_schedule
 from parsim.schedule.actions import Action
+from parsim.schedule.check import check_schedule
 from parsim.schedule.inflight import inflight_counts
+from parsim.schedule.lowering import lower
 from parsim.sim.schedules.timed import UnitTimes, unit_timeline
 
 Times = tuple[float, float, float]
@@ -30,6 +32,18 @@ def most_held(schedule: Schedule) -> int:
 def test_the_names_that_layers_share() -> None:
     assert frozenset(NAMED_TWO_WAY) == TWO_WAY
     assert all(built(name, 2, 4).copies == 2 for name in TWO_WAY)
+
+
+def test_each_copy_reduces_its_gradients_behind_its_own_micro_batches() -> None:
+    """Half of the micro-batches complete a stage's gradient."""
+    for name in TWO_WAY:
+        lowered = lower(built(name, 4, 8), reduce_grad=True)
+        check_schedule(lowered)
+        for row in lowered.ranks:
+            reduced = {a.stage: i for i, a in enumerate(row) if a.kind == Kind.REDUCE_GRAD}
+            last = {a.stage: i for i, a in enumerate(row) if a.kind in (Kind.B, Kind.W)}
+            assert len(reduced) == 2
+            assert all(last[stage] < index for stage, index in reduced.items())
 
 
 # --------------------------------------------------------------------------------------- Chimera

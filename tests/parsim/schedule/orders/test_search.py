@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from itertools import product
 from math import inf
 
@@ -12,7 +13,7 @@ from parsim.errors import ScheduleError
 from parsim.schedule import Action, Kind, Schedule, build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.inflight import inflight_counts
-from parsim.schedule.orders.list_order import Work, list_order, makespan
+from parsim.schedule.orders.list_order import Work, best_order, makespan
 from parsim.schedule.orders.lower_bound import lower_bound
 from parsim.schedule.orders.search import search_order
 from parsim.schedule.orders.weight_fill import Rows
@@ -232,13 +233,4 @@ def test_refusals() -> None:
     with pytest.raises(ScheduleError, match="stage r on rank r alone"):
         search_order(two)
     with pytest.raises(ScheduleError, match="a limit of 1 chunks in flight on rank 0 is too small"):
-        list_order(
-            Work(
-                stage_rank=(0, 1, 1, 0),
-                num_microbatches=2,
-                forward=[1.0] * 4,
-                backward=[1.0] * 4,
-                limits=[1, 2],
-            ),
-            lambda action: (0.0,),
-        )
+        best_order(replace(two, limits=[1, 2]))

@@ -12,9 +12,9 @@ from parsim.plan import Plan
 from parsim.schedule import Kind
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.drawing.timeline import build_timeline
-from parsim.sim.events.step_run import simulate_events
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.timelines.timeline import Span, Timeline
+from tests.parsim.sim.tiers import simulate_events
 
 COMPUTE = ("F", "B", "I", "W")
 

@@ -117,9 +117,6 @@ def test_the_table_shows_them_and_bad_sizes_are_told(
     assert cli("simulate", path, "--json").document["plan"]["schedule"] == "chimera"
     shared = cli("simulate", path, "--contention")
     assert (shared.code, "schedule=chimera has two copies of the model" in shared.err) == (2, True)
-    path.write_text(SCENARIO.replace("SOFTWARE", "executor-cuda"))
-    done = cli("simulate", path)
-    assert (done.code, "can be simulated but not run yet" in done.err) == (2, True)
 
 
 def test_activations_on_the_host_are_those_of_both_copies(tmp_path: Path) -> None:

@@ -103,6 +103,40 @@ def test_replicas_where_the_work_is_are_faster() -> None:
     assert run.step_time < 0.8 * TaskRun(job, halves).step_time
 
 
+def test_one_tensor_degree_stated_by_each_stage_is_that_of_the_plan() -> None:
+    job = on(8, gpt_job())
+    stated = replace(EQUAL, tp=1, stages=(replace(ALONE, tp=2),) * 4)
+    mine, theirs = simulate(job, stated), simulate(job, EQUAL)
+    assert mine.step_time == pytest.approx(theirs.step_time, rel=1e-12)
+    assert mine.peak_allocated == pytest.approx(theirs.peak_allocated, rel=1e-12)
+    assert mine.breakdown == pytest.approx(theirs.breakdown, rel=1e-9, abs=1e-12)
+
+
+def test_a_stage_of_its_own_tensor_degree_is_that_of_the_plan_with_it() -> None:
+    """Seconds and bytes of each stage; each receiving rank gets the whole border."""
+    job = on(8, gpt_job())
+    job = replace(job, model=replace(job.model, tied_embeddings=False))
+    stages = (Stage(layers=12, replicas=2, tp=2), Stage(layers=12, tp=4))
+    mixed = replace(UNEQUAL, stages=stages, overlap_p2p=True)
+    run = TaskRun(job, mixed)
+    for number, tp in enumerate((2, 4)):
+        same = replace(mixed, tp=tp, stages=(replace(stages[0], tp=tp), stages[1]))
+        alike = TaskRun(job, same).prices
+        for name in ("forward", "backward", "weights", "activations", "static"):
+            assert getattr(run.prices, name)[number] == getattr(alike, name)[number]
+    back = np.asarray(run.prices.message_back)
+    assert np.asarray(run.prices.message)[0] > 1.5 * back[0]  # two copies ahead, one back
+    prediction = simulate(job, mixed, tier="events", timeline=True)
+    assert sum(prediction.breakdown.values()) == pytest.approx(prediction.step_time, rel=1e-9)
+    assert prediction.timeline is not None
+    labels = prediction.timeline.meta["rank_labels"]
+    assert (labels["1"], labels["2"]) == ("stage 0 replica 1 tp 2", "stage 1 tp 4")
+    assert prediction.plan.label().endswith("layers 12+12 on replicas 2+1 of tp 2+4")
+    layout = run.priced.replicas
+    assert [list(layout.devices(rank)) for rank in range(3)] == [[0, 1], [2, 3], [4, 5, 6, 7]]
+    assert layout.rank_of == (0, 0, 1, 1, 2, 2, 2, 2)
+
+
 def test_recomputed_layers_trade_memory_for_time() -> None:
     job = on(8, gpt_job())
     steps, peaks = [], []
@@ -197,6 +231,20 @@ def test_versions_of_a_replicated_stage_are_its_warm_up_and_one() -> None:
         (
             {"stages": (Stage(layers=18, replicas=6, recompute_layers=19), Stage(layers=6))},
             r"stages\[0\]\.recompute_layers=19 of layers=18; allowed: 0 to 18",
+        ),
+        (
+            {"stages": (Stage(layers=18, replicas=2, tp=5), Stage(layers=6, replicas=2))},
+            "tp=5 does not divide num_attention_heads",
+        ),
+        (
+            {"stages": (Stage(layers=18, tp=4), Stage(layers=6, replicas=2, tp=2)), "tp": 2}
+            | {"sequence_parallel": True},
+            r"stages have tp=\[4, 2\]: with sequence_parallel=true",
+        ),
+        (
+            {"stages": (Stage(layers=18, tp=4), Stage(layers=6, replicas=2, tp=2))}
+            | {"scatter_p2p": True},
+            "use scatter_p2p=false, or one tp",
         ),
         (
             {"stages": (Stage(layers=18, replicas=2, warmup=0), Stage(layers=6, replicas=6))},
