@@ -28,8 +28,9 @@ from parsim.sim.branches.priced import Branched
 from parsim.sim.data_parallel.programs import PROGRAMS, Priced
 from parsim.sim.data_parallel.shared_links import contention_of
 from parsim.sim.data_parallel.workers import Workers
-from parsim.sim.program import PricedProgram, by_recurrence, by_rounds
+from parsim.sim.program import PricedProgram, by_recurrence
 from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.rounds.run import run_rounds
 from tests.parsim.sim.branches.models import MODELS
 
 FP32 = 4
@@ -75,7 +76,8 @@ def priced(name: str, which: Plan, nodes: int = 1) -> tuple[Priced, Branched]:
 def test_the_recurrence_is_the_events_on_every_task(name: str, which: Plan) -> None:
     made, _ = priced(name, which)
     whole = PricedProgram(program=made.program, seconds=made.seconds)
-    walked, run = by_recurrence(whole), by_rounds(whole)
+    walked = by_recurrence(whole)
+    run = run_rounds(made.program, whole.prices, keep=True)
     for number, task in enumerate(made.program.tasks):
         shape, times = (len(task.ranks), 1), walked.times[task.name]
         starts, ends = (np.broadcast_to(part, shape)[:, 0] for part in (times.start, times.end))
