@@ -6,7 +6,8 @@ construction. What crosses a layer's border is handed on as a tuple, by the orde
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from itertools import accumulate, pairwise
 from typing import Any
@@ -108,6 +109,16 @@ def _logits(op: texts.CrossEntropy, inputs: tuple[Shape, ...]) -> nn.Module:
     return Function(lambda x: x.unsqueeze(1) if x.dim() == 2 else x)
 
 
+def _answers(op: texts.MeanLoss, inputs: tuple[Shape, ...]) -> nn.Module:
+    # a task is a row of logits, as wide as the widest: the loss is the mean over rows
+    def rows(*logits: Tensor) -> Tensor:
+        width = max(part.shape[-1] for part in logits)
+        wide = [functional.pad(x, (0, width - x.shape[-1]), value=-math.inf) for x in logits]
+        return torch.cat(wide, dim=1)
+
+    return Function(rows)
+
+
 MODULES: Mapping[type[Operation], Made] = {
     images.Conv2d: _convolution,
     images.BatchNorm2d: lambda op, ins: BatchNorm(ins[0][0], affine=op.affine),
@@ -137,6 +148,7 @@ MODULES: Mapping[type[Operation], Made] = {
     texts.Embedding: lambda op, ins: Table(op),
     texts.Lstm: _recurrent,
     texts.CrossEntropy: _logits,
+    texts.MeanLoss: _answers,
 }
 """The module of each operation."""
 
@@ -157,7 +169,7 @@ class GraphLayer(nn.Module):  # type: ignore[misc]
         self.nodes, self.enters, self.leaves = nodes, enters, leaves
         self.recompute = recompute
         self.host: HostLayer | None = None
-        self.made = nn.ModuleDict({_key(node.name): _module(graph, node) for node in nodes})
+        self.made = nn.ModuleDict({key_of(node.name): _module(graph, node) for node in nodes})
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         """Run the nodes in order."""
@@ -171,22 +183,31 @@ class GraphLayer(nn.Module):  # type: ignore[misc]
         known = dict(zip(self.enters, tensors, strict=True))
         for node in self.nodes:
             inputs = (known[name] for name in node.inputs)
-            known[node.name] = self.made[_key(node.name)](*inputs)
+            known[node.name] = self.made[key_of(node.name)](*inputs)
         return tuple(known[name] for name in self.leaves)
 
 
 class GraphStage(Stage):
-    """The layers of a graph that a pipeline stage holds; one tensor enters and one leaves."""
+    """The layers of a graph that a pipeline stage holds; one tensor enters and one leaves.
 
-    def __init__(self, graph: Graph, layers: range, recompute: Recompute) -> None:
+    With `only`, of the nodes only those of these names, as parts of the layers: such a stage cannot
+    run as a whole.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        layers: range,
+        recompute: Recompute,
+        only: Collection[str] | None = None,
+    ) -> None:
         super().__init__()
+        kept = graph.layers if only is None else _parts(graph, only)
         crossing = ((INPUT,), *graph.crossing())
         again = recompute is Recompute.FULL
         self.layers = nn.ModuleDict(
             {
-                str(i): GraphLayer(
-                    graph, graph.layers[i], crossing[i], crossing[i + 1], recompute=again
-                )
+                str(i): GraphLayer(graph, kept[i], crossing[i], crossing[i + 1], recompute=again)
                 for i in layers
             }
         )
@@ -198,9 +219,9 @@ class GraphStage(Stage):
         """Let nodes that own no weight use their table's (see `executor.model.tokens`)."""
         parts = {key: part for layer in self.layers.values() for key, part in layer.made.items()}
         for name, owner in self.shared.items():
-            if _key(name) in parts and _key(owner) in parts:
-                table = weight_of(parts[_key(owner)])
-                weight_of(parts[_key(name)]).weight = table.weight
+            if key_of(name) in parts and key_of(owner) in parts:
+                table = weight_of(parts[key_of(owner)])
+                weight_of(parts[key_of(name)]).weight = table.weight
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images (b, c, h, w), tokens (b, s), or what the stage before gave, to what leaves."""
@@ -263,11 +284,16 @@ def without_dropout(graph: Graph) -> Graph:
     return replace(graph, nodes=nodes)
 
 
+def _parts(graph: Graph, only: Collection[str]) -> tuple[tuple[Node, ...], ...]:
+    """The layers of a graph with the nodes of these names alone."""
+    return tuple(tuple(node for node in layer if node.name in only) for layer in graph.layers)
+
+
 def _module(graph: Graph, node: Node) -> nn.Module:
     inputs = tuple(graph.shapes[name] for name in node.inputs)
     return MODULES[type(node.operation)](node.operation, inputs)
 
 
-def _key(name: str) -> str:
+def key_of(name: str) -> str:
     """A node's name as part of a parameter's name, in which dots divide."""
     return name.replace(".", "_")

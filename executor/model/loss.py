@@ -20,8 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from parsim.errors import ModelError
+from parsim.model.graph.losses import trains
 from parsim.model.graph.record import Graph
-from parsim.model.graph.texts import CrossEntropy
 from parsim.model.reader import Description
 
 IGNORED = -100
@@ -123,10 +123,11 @@ def check_trainable(spec: Description) -> None:
         ModelError: the spec has no head, or the graph no loss.
     """
     if isinstance(spec, Graph):
-        if not isinstance(spec.nodes[-1].operation, CrossEntropy):
+        if not trains(spec):
             raise ModelError(
                 f"{spec.name} ends with '{spec.nodes[-1].name}', so there is no loss to train it "
-                f"with; end it with a node of op cross_entropy"
+                f"with; end it with a node of op cross_entropy, or with mean_loss of all its "
+                f"cross_entropy nodes, each of one answer"
             )
         return
     if spec.head == "none":

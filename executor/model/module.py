@@ -8,7 +8,7 @@ same weights.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 
 import torch
@@ -126,12 +126,13 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
     seed: int = 0,
     share: Share = WHOLE,
     values: Values | None = None,
+    only: Collection[str] | None = None,
 ) -> Stage:
     """Build the stage that holds `num_layers` layers from `first_layer` on, with first weights.
 
-    Of each layer's experts it has a `share`. `values` gives other first weights than
-    `seeded`. On the meta device there are no weights. Leaves the
-    global random generators alone.
+    Of each layer's experts it has a `share`, of a graph's nodes `only` those named. `values` gives
+    other first weights than `seeded`. On the meta device there are no weights. Leaves the global
+    random generators alone.
 
     Raises:
         ModelError: the spec contradicts itself.
@@ -147,7 +148,7 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
     stage: Stage
     with torch.device("meta"):
         if isinstance(spec, Graph):
-            stage = GraphStage(spec, layers, recompute)
+            stage = GraphStage(spec, layers, recompute, only)
         else:
             stage = TransformerStage(
                 spec,
@@ -171,6 +172,7 @@ def build_model(
     recompute: Recompute = Recompute.NONE,
     seed: int = 0,
     values: Values | None = None,
+    only: Collection[str] | None = None,
 ) -> Stage:
     """Build the whole model as one stage; see `build_stage`."""
     return build_stage(
@@ -184,6 +186,7 @@ def build_model(
         recompute=recompute,
         seed=seed,
         values=values,
+        only=only,
     )
 
 

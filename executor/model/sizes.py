@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from parsim.model.graph.losses import classes
 from parsim.model.graph.record import Graph
 from parsim.model.graph.texts import Embedding
 from parsim.model.reader import Description
@@ -20,7 +21,7 @@ def has_experts(spec: Description) -> bool:
 def answers(spec: Description) -> int:
     """Words or classes among which a model's loss chooses, padding not among them."""
     if isinstance(spec, Graph):
-        return spec.shapes[spec.nodes[-1].inputs[0]][-1]
+        return max(classes(spec))
     return spec.vocab_size
 
 

@@ -142,8 +142,8 @@ def weight_of(module: nn.Module) -> nn.Module:
 def crosses(graph: Graph, layers: Iterable[range]) -> tuple[str, str] | None:
     """A node and the owner of its table that are in different stages, if any are."""
     stage = {}
-    for number, held in enumerate(layers):
-        for layer in held:
+    for number, present in enumerate(layers):
+        for layer in present:
             stage.update({node.name: number for node in graph.layers[layer]})
     pairs = owners(graph).items()
     return next(((name, owner) for name, owner in pairs if stage[name] != stage[owner]), None)

@@ -19,8 +19,8 @@ from executor.parallel.refused import (
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
 from executor.run.part import feeds
-from executor.run.pipeline_run import check_pipeline
 from executor.run.run import checkpoints_of
+from executor.run.stage_tasks.run import check_pipeline
 from executor.strategies.train import check_strategy
 from executor.weights.export import check_export
 from executor.weights.published import Published
@@ -52,6 +52,11 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
     if plan.strategy.one_process and report.kind != "cpu":
         raise PlanError(
             f"strategy.name={plan.strategy.name} runs its copies as threads on a CPU here; use "
+            f"--device cpu, or name=ddp"
+        )
+    if plan.strategy.sharers > 1 and report.kind != "cpu":
+        raise PlanError(
+            f"strategy.name={plan.strategy.name} hands its branches on over gloo, on a CPU; use "
             f"--device cpu, or name=ddp"
         )
     if plan.strategy.one_process and report.nodes > 1:
@@ -86,6 +91,11 @@ def check_options(plan: Plan, options: RunOptions) -> None:
             f"workers have weights of their own; leave out, or use strategy ddp"
         )
     asked += ["--eval-every"] if options.eval_every else []
+    if plan.strategy.sharers > 1 and asked:
+        raise InputError(
+            f"{' and '.join(asked)} cannot go with strategy {plan.strategy.name} yet, where no "
+            f"rank has the whole model; leave out, or use strategy ddp"
+        )
     if plan.runs_as_tasks and asked:
         raise InputError(
             f"{' and '.join(asked)} cannot go with schedule={plan.schedule!r} and these stages "

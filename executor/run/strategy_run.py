@@ -40,6 +40,8 @@ from parsim.launch.options import RunOptions
 from parsim.model.graph.record import Graph
 from parsim.plan.strategies import ParameterServer
 from parsim.scenario import Scenario
+from parsim.sim.branches.placement import Placement
+from parsim.sim.branches.priced import placement_of
 
 
 def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
@@ -75,18 +77,33 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
 
 def _work(part: Part, *, still: bool = False) -> Work:
     """What a rank trains, its clock at zero; `still` is without dropout."""
-    options, start = part.options, time.perf_counter()
+    options, start, plan = part.options, time.perf_counter(), part.scenario.fixed_plan()
     spec = part.still if still else part.scenario.model
+    placement = _placement(part)
+    device = dist.get_rank() % plan.strategy.sharers
+    only = None if placement is None else placement.nodes(device)
     return Work(
-        plan=part.scenario.fixed_plan(),
-        replica=Replica(spec, seed=options.seed, device=part.device, values=part.values),
+        plan=plan,
+        replica=Replica(spec, seed=options.seed, device=part.device, values=part.values, only=only),
         batches=part.of_rank,
         config=optimizer_of(part.scenario, options),
         rounds=options.last_step,
         clock=lambda: time.perf_counter() - start,
         slow=dict(part.scenario.jitter.slow_ranks),
         keep=options.eval_every,
+        placement=placement,
     )
+
+
+def _placement(part: Part) -> Placement | None:
+    """Where the paths of the model are, as rank 0 finds it; None where every rank has all."""
+    plan = part.scenario.fixed_plan()
+    if plan.strategy.sharers == 1:
+        return None
+    mine = placement_of(part.scenario.job, plan) if dist.get_rank() == 0 else None
+    found = [mine]
+    dist.broadcast_object_list(found)
+    return found[0]
 
 
 def _told(part: Part, work: Work) -> Work:

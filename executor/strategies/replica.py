@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import torch
 from torch import Tensor, nn
 
@@ -10,7 +12,7 @@ from executor.model.module import Values, build_model
 from executor.model.sizes import answers
 from executor.model.stage import Stage
 from executor.training.norm import clip_factor
-from executor.training.optimizer import OptimizerConfig, build_optimizer
+from executor.training.update_rule import OptimizerConfig, build_optimizer
 from parsim.model.reader import Description
 
 Batch = tuple[Tensor, Tensor]
@@ -62,7 +64,7 @@ def clip(gradient: Tensor, largest: float, norm: Tensor) -> Tensor:
 
 
 class Replica:
-    """A model in fp32 on this process; tied tables count once.
+    """A model in fp32 on this process, or of a graph the nodes `only`; tied tables count once.
 
     Its parameters are views of one vector and its gradients of another, so that neither is put
     together anew to be sent.
@@ -75,15 +77,17 @@ class Replica:
         seed: int,
         device: torch.device,
         values: Values | None = None,
+        only: Collection[str] | None = None,
     ) -> None:
         self.spec = spec
-        self.model: Stage = build_model(spec, device=device, seed=seed, values=values)
+        self.model: Stage = build_model(spec, device=device, seed=seed, values=values, only=only)
         parameters = list(self.model.parameters())
-        self._flat = nn.utils.parameters_to_vector(parameters).detach().clone()
+        parts = [parameter.detach().flatten() for parameter in parameters]
+        self._flat = torch.cat(parts) if parts else torch.zeros(0, device=device)
         self._gradient = torch.zeros_like(self._flat)
         sizes = [parameter.numel() for parameter in parameters]
-        parts = zip(parameters, self._flat.split(sizes), self._gradient.split(sizes), strict=True)
-        for parameter, first, gradient in parts:
+        views = zip(parameters, self._flat.split(sizes), self._gradient.split(sizes), strict=True)
+        for parameter, first, gradient in views:
             parameter.data = first.view(parameter.shape)
             parameter.grad = gradient.view(parameter.shape)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from executor.strategies.asynchronous_gossip import asynchronous_gossip
 from executor.strategies.asynchronous_server import asynchronous_server
+from executor.strategies.branch_parallel import branch_parallel
 from executor.strategies.gossip import gossip
 from executor.strategies.local_steps import diloco, local_sgd
 from executor.strategies.parameter_server import parameter_server
@@ -17,6 +18,7 @@ from parsim.plan.strategies import (
     AllReduce,
     AsynchronousGossip,
     AsynchronousServer,
+    BranchParallel,
     DiLoCo,
     Gossip,
     LocalSGD,
@@ -32,6 +34,7 @@ RUNNERS: dict[str, Callable[[Work], Trained]] = {
     AsynchronousGossip.name: asynchronous_gossip,
     LocalSGD.name: local_sgd,
     DiLoCo.name: diloco,
+    BranchParallel.name: branch_parallel,
 }
 """Who runs a strategy, by its name."""
 

@@ -96,7 +96,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     from parsim.report.timeline.files import check_own_form, save_own_form
     from parsim.sim.confidence.memory_fit import Fit
     from parsim.training_run.training_run import predicted_run
-    from parsim.validation.evidence import describe, evidence_of
+    from parsim.validation.evidence import cited, evidence_of, unseen_of
 
     loaded = load(scenario, overrides, device, price)
     plan = loaded.fixed_plan()
@@ -107,7 +107,6 @@ def simulate(  # noqa: PLR0913  one parameter an option
     )
     run = predicted_run(loaded.job, loaded.goal, prediction)
     note_price(price, loaded)
-    evidence = evidence_of(loaded.job)
     jobs = placed_jobs(loaded, on, beside)
     jitter = _jitter(loaded, jitter_steps, seed)
     links = None if jobs else _contention(loaded, asked=contention, slow=jitter is not None)
@@ -115,12 +114,13 @@ def simulate(  # noqa: PLR0913  one parameter an option
     if as_json:
         blocks = {"training_run": run, "jitter": jitter, "contention": links, "together": together}
         more = {name: block.to_json() for name, block in blocks.items() if block is not None}
-        words = evidence and evidence.to_json()
-        print_json({**prediction.to_json(), "evidence": words, **more})
+        rests = {"evidence": evidence_of(loaded.job), "unseen": unseen_of(loaded.job)}
+        figures = {name: known and known.to_json() for name, known in rests.items()}
+        print_json({**prediction.to_json(), **figures, **more})
     else:
         from parsim.report.text.prediction import prediction_view
 
-        show(prediction_view(prediction, evidence=describe(evidence, mixed=loaded.job.mixed)))
+        show(prediction_view(prediction, evidence=cited(loaded.job)))
         _show_more(run, links, together, jitter)
     if timeline is not None and prediction.timeline is not None:
         save_own_form(prediction.timeline, timeline)

@@ -10,6 +10,7 @@
     tensor           layers split over the devices of a node, data parallelism across nodes
     pipeline         layers in stages over the devices of a node, 1F1B, data parallelism beside it
     hybrid           tensor inside the node, a pipeline over two nodes or halves, data parallelism
+    branches         of models whose branches are worth it: two devices a model, data parallelism
 
 Each is tried with micro-batches of every power of two that divides its share of the batch, and with
 full recomputation where nothing fits without.
@@ -27,6 +28,7 @@ from parsim.plan.rules.strategy import hosts
 from parsim.plan.strategies import (
     DDP,
     AsynchronousServer,
+    BranchParallel,
     LocalSGD,
     ParameterServer,
     SingleProcess,
@@ -34,6 +36,8 @@ from parsim.plan.strategies import (
 )
 
 LARGEST_MICROBATCH = 1024
+BESIDE = 0.1
+"""Share of a model's FLOPs off its longest way from which branches on two devices are tried."""
 LOCAL_STEPS = 8
 """Steps between averages of the local SGD that is compared."""
 
@@ -73,7 +77,14 @@ def families(job: Job) -> tuple[Family, ...]:
         Family(name="tensor", same_training=True, plan=_tensor),
         Family(name="pipeline", same_training=True, plan=_pipeline),
         Family(name="hybrid", same_training=True, plan=_hybrid),
+        *([Family(name="branches", same_training=True, plan=_branches)] if _wide(job) else []),
     )
+
+
+def _wide(job: Job) -> bool:
+    """Whether a share of the model worth naming may run beside its longest way."""
+    branching = job.model.branching
+    return branching is not None and branching.longest_share <= 1.0 - BESIDE
 
 
 def _alone(job: Job, common: Plan) -> Plan | str:
@@ -122,6 +133,13 @@ def _hybrid(job: Job, common: Plan) -> Plan | str:
         return f"there are {devices} devices"
     degree = degree if devices > degree else degree // 2
     return _beside(job, replace(common, tp=degree, pp=2))
+
+
+def _branches(job: Job, common: Plan) -> Plan | str:
+    """Two devices hold a model together, replicas of it on the others."""
+    if job.cluster.num_devices == 1:
+        return "there is one device"
+    return replace(common, dp_replicate=job.cluster.num_devices, strategy=BranchParallel(devices=2))
 
 
 def _beside(job: Job, plan: Plan) -> Plan | str:

@@ -15,7 +15,7 @@ WORTH_MENTIONING = 1.1
 """By how much another training must be faster to be mentioned."""
 SIMPLEST = (
     *("one device", "DDP", "ZeRO / FSDP", "parameter server", "DataParallel"),
-    *("tensor", "pipeline", "hybrid"),
+    *("tensor", "pipeline", "branches", "hybrid"),
 )
 """Families that train as one device does, the simplest to run first."""
 

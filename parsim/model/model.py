@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from parsim.errors import ModelError
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention, Experts, Lookup, Loss
+from parsim.model.paths import Branching
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,13 +19,15 @@ class Model:
     the distinct blocks in order of first appearance, each of which the cost model prices once.
     `tokens` are those of a sample, in which throughput is given. `tied_embeddings` means the last
     layer reuses the first one's table, so that with more than one stage both ends hold a copy and
-    all-reduce its gradient.
+    all-reduce its gradient. `branching` is what of a model that was built from a graph may run at
+    the same time; None of one whose layers follow one another.
     """
 
     name: str
     layers: tuple[Layer, ...]
     tokens: int
     tied_embeddings: bool = False
+    branching: Branching | None = field(default=None, repr=False, compare=False)
     before: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
     blocks: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
     behind: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
@@ -65,9 +68,14 @@ class Model:
         return next((op for op in self.layers[0].operators if isinstance(op, Lookup)), None)
 
     @property
+    def losses(self) -> tuple[Loss, ...]:
+        """The last layer's losses over a vocabulary: one, or one a task, if it ends with any."""
+        return tuple(op for op in self.layers[-1].operators if isinstance(op, Loss))
+
+    @property
     def loss(self) -> Loss | None:
-        """The last layer's loss over a vocabulary, if the model ends with one."""
-        return next((op for op in self.layers[-1].operators if isinstance(op, Loss)), None)
+        """The first of the losses, if there is any."""
+        return next(iter(self.losses), None)
 
     @property
     def border(self) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from operator import mul
 from pathlib import PurePath
@@ -166,6 +166,21 @@ class Plan:
             counts = (stage.replicas for stage in self.stages)
             return int(sum(map(mul, counts, self.stage_tp)) * self.cp)
         return self.pp * self.dp * self.cp * self.tp
+
+    @property
+    def whole_models(self) -> Plan:
+        """The plan of as many all-reducing workers as there are whole models.
+
+        It has the samples of this one: where several workers hold a model together, one does their
+        work.
+        """
+        sharers = self.strategy.sharers
+        return replace(
+            self,
+            strategy=DDP,
+            dp_replicate=self.dp_replicate // sharers,
+            microbatch_size=self.microbatch_size * sharers,
+        )
 
     @property
     def stage_tp(self) -> tuple[int, ...]:

@@ -2,7 +2,8 @@
 
 A plan holds one of these records. The synchronous all-reduce of `AllReduce` (DDP, and ZeRO where
 the plan shards) is what a plan has that names none; it goes with every other axis. The others are
-for replicas that hold the whole model. `parsim/strategy/` has what each makes the ranks do.
+for replicas that hold the whole model, but for `BranchParallel`, whose workers hold it in groups.
+`parsim/strategy/` has what each makes the ranks do.
 """
 
 from __future__ import annotations
@@ -29,6 +30,11 @@ class Strategy:
     """Whether all workers go on with the same weights, or copies of a server's, in each round."""
     weighs_batches: ClassVar[bool] = False
     """Whether unequal batches of the workers still give the gradient of all samples."""
+
+    @property
+    def sharers(self) -> int:
+        """Workers that hold a model together, and compute all their samples with it."""
+        return 1
 
     def to_json(self) -> dict[str, Any]:
         """The name with the options that are set."""
@@ -149,6 +155,34 @@ class DiLoCo(Strategy):
     outer_momentum: float = 0.9
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchParallel(Strategy):
+    """So many neighbouring workers hold one model together: branches that may run at once, apart.
+
+    `branches` are pairs of a branch's name and its device, 0 to `devices` - 1; what is not named is
+    where the simulator puts it (None), or on the device of what it hangs on.
+    """
+
+    name: ClassVar[str] = "branch_parallel"
+    devices: int = 2
+    branches: tuple[tuple[str, int], ...] | None = None
+
+    @property
+    def sharers(self) -> int:
+        """Workers that hold a model together."""
+        return self.devices
+
+    def to_json(self) -> dict[str, Any]:
+        """The name with the options; branches as a mapping."""
+        given = {} if self.branches is None else {"branches": dict(self.branches)}
+        return {"name": self.name, "devices": self.devices, **given}
+
+    def label(self) -> str:
+        """How many devices, and how many branches are placed by hand."""
+        placed = "" if self.branches is None else f" branches={len(self.branches)} placed"
+        return f"{self.name} devices={self.devices}{placed}"
+
+
 S = TypeVar("S", bound="Strategy")
 T = TypeVar("T", bound="Strategy")
 
@@ -180,6 +214,7 @@ STRATEGY_KINDS: dict[str, type[Strategy]] = {
         AsynchronousGossip,
         LocalSGD,
         DiLoCo,
+        BranchParallel,
     )
 }
 """Strategies by the name that a scenario calls them."""

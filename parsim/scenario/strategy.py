@@ -32,6 +32,8 @@ def build_strategy(
     for option in given:
         if option not in options:
             raise tree.error((*path, option), _strange(name, option, options))
+    if "branches" in given:
+        given["branches"] = tuple(given["branches"].items())
     return kind(**given)
 
 

@@ -15,6 +15,7 @@ from parsim.cost.job import Job
 from parsim.cost.optimizer import ADAMW, CLIP
 from parsim.cost.software import Software
 from parsim.model.graph.catalog import network, reads_text
+from parsim.model.graph.losses import classes
 from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
 from parsim.plan import Plan
@@ -101,13 +102,13 @@ def _graph(graph: Graph) -> dict[str, Any]:
     if reads_text(graph.name):
         return {"name": graph.name, "seq_len": graph.input_shape[0]}
     _, size, _ = graph.input_shape
-    classes = graph.shapes[graph.nodes[-1].inputs[0]][-1]
+    answers = classes(graph)
     usual = network(graph.name)
     block: dict[str, Any] = {"name": graph.name}
     if graph.input_shape != usual.input_shape:
         block["image_size"] = size
-    if classes != usual.shapes[usual.nodes[-1].inputs[0]][-1]:
-        block["num_classes"] = classes
+    if answers != classes(usual):
+        block["num_classes"] = answers[0]
     return block
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from parsim.strategy.asynchronous_server import asynchronous_server
+from parsim.strategy.branch_parallel import branch_parallel
 from parsim.strategy.gossip import asynchronous_gossip, gossip
 from parsim.strategy.local_steps import local_steps
 from parsim.strategy.parameter_server import parameter_server
@@ -114,6 +115,22 @@ STRATEGIES: dict[str, Described] = {
         when="islands of devices joined by the internet or a wide-area network",
         paper="arXiv 2311.08105",
         options="every, outer_lr, outer_momentum",
+    ),
+    "branch_parallel": Described(
+        program=branch_parallel,
+        what="So many neighbouring devices hold one model together, and its branches that may run "
+        "at the same time are on devices apart: the paths of an Inception module, two towers, the "
+        "heads of a multi-task model (task parallelism). Inputs of branches and what they hand to "
+        "the join are messages, in backward their gradients; what has no branches beside it is on "
+        "device 0. The devices take all their samples together; groups of them are replicas.",
+        formula="step >= max((F + B) / devices, the longest way); values at forks and joins, both "
+        "ways, between devices",
+        when="models with wide branches or heavy heads and little to send at their borders; "
+        "samples too few to share out instead",
+        paper="arXiv 1404.5997 (one weird trick), 1807.05358 (FlexFlow), 2011.01302 (IOS); "
+        "multi-task: Caruana 1997",
+        options="devices (of a model), branches (device of each, by the name of its first "
+        "operation or what its names begin with; default: the best found)",
     ),
 }
 """By the names that scenarios use (`plan.strategy`)."""

@@ -118,8 +118,8 @@ class Task:
     an even pace while it runs; otherwise all at once.
 
     `routes` name what travels over links, one behind the other: what all who meet send together,
-    else each rank its own. `on_device` are kernels, which take
-    longer on a slow device.
+    else each rank its own, and `to` are the ranks that these get it.
+    `on_device` are kernels, which take longer on a slow device.
     `keeps` names the bytes that live from the task's start until the end of the task that `frees`
     it.
 
@@ -143,6 +143,7 @@ class Task:
     pieces: str = ""
     released: bool = False
     routes: tuple[str, ...] = ()
+    to: tuple[int, ...] = ()
     on_device: bool = False
     keeps: str = ""
     frees: tuple[str, ...] = ()

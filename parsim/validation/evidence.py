@@ -3,6 +3,9 @@
 The figures are computed by `make reports` from every shipped row and kept in `evidence.json`, so
 that each prediction can say what it rests on without predicting a thousand runs first. They are
 not an interval for the plan at hand: its shape may be unlike those of the table.
+
+Runs of blind tables stand apart, by software alone (`data/blind/evidence.json`): no fit and no
+interval has seen them, so they say what somebody's own runs may meet.
 """
 
 from __future__ import annotations
@@ -15,6 +18,9 @@ from importlib.resources import files
 from typing import Any
 
 from parsim.cost.job import EXPERTS, Job
+
+UNSEEN = files("parsim.validation") / "data" / "blind" / "evidence.json"
+"""Figures of runs in blind tables; `make reports` writes it."""
 
 ANY = "any"
 """Software name of the figures over all software stacks of a device."""
@@ -47,6 +53,21 @@ class Evidence:
         )
 
 
+def cited(job: Job) -> str:
+    """What a prediction of this job rests on, and how far off runs were that nothing was fitted to.
+
+    One line for people.
+    """
+    unseen = unseen_of(job)
+    words = describe(evidence_of(job), mixed=job.mixed)
+    if unseen is None:
+        return words
+    return (
+        f"{words}; {unseen.n} runs that no fit has seen, on any device: mean error "
+        f"{100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
+    )
+
+
 def describe(evidence: Evidence | None, *, mixed: bool = False) -> str:
     """One line for people, also where there is nothing to cite."""
     if evidence is None and mixed:
@@ -66,6 +87,17 @@ def _shipped() -> Mapping[tuple[str, str], Evidence]:
 def evidence_of(job: Job) -> Evidence | None:
     """Figures of a job's device and software; of nodes that differ there are none."""
     return None if job.mixed else evidence_for(job.device.id, job.practice)
+
+
+def unseen_of(job: Job) -> Evidence | None:
+    """Figures of blind runs under a job's software, None where there are none."""
+    return _unseen().get(job.practice)
+
+
+@cache
+def _unseen() -> Mapping[str, Evidence]:
+    entries = json.loads(UNSEEN.read_text(encoding="utf-8"))["evidence"]
+    return {entry["software"]: Evidence(**entry) for entry in entries}
 
 
 def evidence_for(device: str, software: str) -> Evidence | None:

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from executor.strategies.link import Link
 from executor.strategies.replica import Batch, Replica
-from executor.training.optimizer import OptimizerConfig
+from executor.training.update_rule import OptimizerConfig
 from parsim.plan import Plan
+from parsim.sim.branches.placement import Placement
 
 Batches = Callable[[int, int], Batch]
 """The batch of a worker in a round."""
@@ -80,7 +81,8 @@ class Work:
 
     `slow` is how many times as long workers compute: they sleep for the rest, and for `delay`
     seconds more of (worker, round). `told` hears of each end of a round; of every `keep`-th the
-    weights are kept (0: of none). What this rank sends and receives passes its `link`.
+    weights are kept (0: of none). What this rank sends and receives passes its `link`. Where
+    several workers hold a model together, `placement` says who has which path.
     """
 
     plan: Plan
@@ -94,6 +96,7 @@ class Work:
     told: Callable[[Ended], None] | None = None
     keep: int = 0
     link: Link = field(default_factory=Link)
+    placement: Placement | None = None
 
     @property
     def servers_config(self) -> OptimizerConfig:

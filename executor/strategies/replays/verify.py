@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import Tensor
 
 from executor.measure.steps import known
 from executor.measure.tolerance import judge
+from executor.strategies.branch_parallel import Group
 from executor.strategies.compute import average, gradient_of, weight
 from executor.strategies.replays.log import Work
 from executor.strategies.single_process import Copies
-from parsim.plan.strategies import SingleProcess
+from parsim.plan.strategies import BranchParallel, SingleProcess
 
 
 def verify(work: Work, seed: int) -> dict[str, Any] | None:
@@ -23,6 +25,26 @@ def verify(work: Work, seed: int) -> dict[str, Any] | None:
     for the tests, and for the replay of an asynchronous run.
     """
     plan, replica = work.plan, work.replica
+    loss, named = _gradients(work)
+    if named is None:
+        return None
+    parts = [work.batches(worker, 0) for worker in range(plan.dp)]
+    whole = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+    verdict = judge(replica.spec, plan.whole_models, whole, seed, loss, named)
+    numbers = {
+        name: known(value) if isinstance(value, float) else value
+        for name, value in asdict(verdict).items()
+    }
+    return {**numbers, "within": verdict.within}
+
+
+def _gradients(work: Work) -> tuple[float, dict[str, Tensor] | None]:
+    """Mean loss of all workers, and on rank 0 the mean gradient by the names of parameters."""
+    plan, replica = work.plan, work.replica
+    if isinstance(plan.strategy, BranchParallel):
+        group = Group.of(work)
+        loss, gradient = group.gradient(0)
+        return group.mean(loss), group.named(gradient)
     if isinstance(plan.strategy, SingleProcess):
         copies = Copies.of(replica, plan.dp)
         with copies.threads:
@@ -32,13 +54,4 @@ def verify(work: Work, seed: int) -> dict[str, Any] | None:
         share = weight(plan, dist.get_rank())
         mean = average(share * gradient)
         loss = float(average(torch.tensor([share * loss], dtype=torch.float64)))
-    if dist.get_rank() != 0:
-        return None
-    parts = [work.batches(worker, 0) for worker in range(plan.dp)]
-    whole = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
-    verdict = judge(replica.spec, plan, whole, seed, loss, replica.named(mean))
-    numbers = {
-        name: known(value) if isinstance(value, float) else value
-        for name, value in asdict(verdict).items()
-    }
-    return {**numbers, "within": verdict.within}
+    return loss, None if dist.get_rank() else replica.named(mean)

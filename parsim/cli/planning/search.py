@@ -261,10 +261,9 @@ def _save(loaded: Scenario, plan: Plan, save: Path | None) -> None:
 
 def _show(scenario: Scenario, result: SearchResult, order: ContendedOrder | None) -> None:
     from parsim.report.text.planning.search import search_view
-    from parsim.validation.evidence import describe, evidence_of
+    from parsim.validation.evidence import cited
 
-    evidence = describe(evidence_of(scenario.job), mixed=scenario.job.mixed)
-    show(search_view(result, evidence=evidence))
+    show(search_view(result, evidence=cited(scenario.job)))
     if order is not None:
         from parsim.report.text.contention import order_view
 

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from math import prod
 
 from parsim.model.graph.kept import first_kept
 from parsim.model.graph.operation import Setting, moving
-from parsim.model.graph.record import Graph, Node
+from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.layer import Layer
 from parsim.model.model import Model
 from parsim.model.operators import Operator
+from parsim.model.paths import FIRST, Branching, Path, runs
 
 
 def build_graph(graph: Graph) -> Model:
@@ -18,17 +20,11 @@ def build_graph(graph: Graph) -> Model:
     Where a tensor is read by f operations, backward adds up f gradients: f - 1 passes of two reads
     and a write, which the layer that made the tensor pays.
     """
-    kept, users, asked = first_kept(graph), graph.users(), _asked(graph)
+    asked, by_node = _asked(graph), _by_node(graph)
     known: dict[tuple[object, ...], Layer] = {}
     layers, entering = [], prod(graph.input_shape)
     for nodes, names in zip(graph.layers, graph.crossing(), strict=True):
-        parts: list[Operator] = []
-        for node in nodes:
-            parts += node.operation.operators(_setting(graph, node, kept, asked))
-            if users[node.name] > 1 and node.name in asked:
-                size = prod(graph.shapes[node.name])
-                times = users[node.name] - 1
-                parts.append(moving("accumulate", size, 0, 3 * times, launches=(0, times)))
+        parts = [part for node in nodes for part in by_node[node.name]]
         leaving = graph.values(names)
         key = (tuple(parts), entering, leaving)
         if key not in known:
@@ -36,7 +32,42 @@ def build_graph(graph: Graph) -> Model:
             known[key] = Layer(name=name, parts=tuple(parts), inputs=entering, outputs=leaving)
         layers.append(known[key])
         entering = leaving
-    return Model(name=graph.name, layers=tuple(layers), tokens=1)
+    branching = Branching(tuple(_paths(graph, by_node, asked)))
+    return Model(name=graph.name, layers=tuple(layers), tokens=1, branching=branching)
+
+
+def _by_node(graph: Graph) -> dict[str, list[Operator]]:
+    """The operators of each node, with the sums of gradients of what several others read."""
+    kept, users, asked = first_kept(graph), graph.users(), _asked(graph)
+    by_node: dict[str, list[Operator]] = {}
+    for node in graph.nodes:
+        parts = list(node.operation.operators(_setting(graph, node, kept, asked)))
+        if users[node.name] > 1 and node.name in asked:
+            size, times = prod(graph.shapes[node.name]), users[node.name] - 1
+            parts.append(moving("accumulate", size, 0, 3 * times, launches=(0, times)))
+        by_node[node.name] = parts
+    return by_node
+
+
+def _paths(
+    graph: Graph, by_node: dict[str, list[Operator]], asked: frozenset[str]
+) -> Iterator[Path]:
+    """The runs of nodes between forks and joins."""
+    number_of = {node.name: number for number, node in enumerate(graph.nodes)} | {INPUT: FIRST}
+    path_of = {FIRST: FIRST}
+    reads = [tuple(number_of[name] for name in node.inputs) for node in graph.nodes]
+    for number, run in enumerate(runs(reads)):
+        path_of |= dict.fromkeys(run, number)
+        nodes, last = [graph.nodes[index] for index in run], graph.nodes[run[-1]].name
+        parts = tuple(part for node in nodes for part in by_node[node.name])
+        values = prod(graph.shapes[last])
+        yield Path(
+            nodes=tuple(node.name for node in nodes),
+            layer=Layer(name=nodes[0].name, parts=parts, inputs=values, outputs=values),
+            takes=tuple(dict.fromkeys(path_of[source] for source in reads[run[0]])),
+            leaves=values,
+            asks=last in asked,
+        )
 
 
 def _setting(graph: Graph, node: Node, kept: dict[str, int], asked: frozenset[str]) -> Setting:

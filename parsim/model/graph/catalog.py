@@ -3,6 +3,7 @@
 resnet50                  a network of one size
 u-net-5-64                torchgpipe's U-Net of 5 blocks a stage and 64 channels
 amoebanet-d-18-256        its AmoebaNet-D of 18 layers and 256 filters
+multi-task-3-64           a shared trunk of 64 channels with the heads of 3 tasks
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from functools import cache, partial
 from parsim.errors import ModelError
 from parsim.model.graph.families.amoebanet import amoebanet_d
 from parsim.model.graph.families.inception import inception_v3
-from parsim.model.graph.families.plain import alexnet, vgg16
+from parsim.model.graph.families.multi_task import multi_task
+from parsim.model.graph.families.plain import alexnet, alexnet_towers, vgg16
 from parsim.model.graph.families.residual import RESIDUALS, residual
 from parsim.model.graph.families.transformer import VISIONS, vision
 from parsim.model.graph.families.translation import GNMT_LAYERS, TRANSLATORS, gnmt, translator
@@ -26,6 +28,7 @@ Builder = Callable[[str, int, int], Graph]
 
 NETWORKS: Mapping[str, tuple[Builder, int]] = {
     "alexnet": (alexnet, 224),
+    "alexnet-two-towers": (alexnet_towers, 224),
     "vgg16": (vgg16, 224),
     **dict.fromkeys(RESIDUALS, (residual, 224)),
     "inception-v3": (inception_v3, 299),
@@ -39,6 +42,7 @@ SIZED: Mapping[str, tuple[Callable[..., Graph], int]] = {
     "u-net": (unet, 192),
     "u-net-b-c": (unet, 192),
     "amoebanet-d": (amoebanet_d, 224),
+    "multi-task": (multi_task, 224),
 }
 """Builders of networks whose name ends with two sizes."""
 

@@ -27,6 +27,7 @@ from parsim.model.graph.texts import (
     Gelu,
     LayerNorm,
     Lstm,
+    MeanLoss,
     Measured,
     Patches,
     SelfAttention,
@@ -62,6 +63,7 @@ OPERATIONS: Mapping[str, type[Operation]] = {
     "lstm": Lstm,
     "measured": Measured,
     "cross_entropy": CrossEntropy,
+    "mean_loss": MeanLoss,
 }
 
 NAMES: Mapping[type[Operation], str] = {kind: name for name, kind in OPERATIONS.items()}

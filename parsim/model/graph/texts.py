@@ -277,3 +277,21 @@ class CrossEntropy(Operation):
     def operators(self, at: Setting) -> tuple[Operator, ...]:
         """The loss over the classes."""
         return (Loss(tokens=prod(at.inputs[0][:-1]), vocab_size=at.inputs[0][-1]),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MeanLoss(Operation):
+    """The mean of several losses, which count alike: the loss of a model of several tasks."""
+
+    arity: ClassVar[int | None] = None
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """One number of several."""
+        if any(shape != (1,) for shape in inputs):
+            raise ModelError(f"mean_loss takes losses of one number, got {inputs}")
+        return (1,)
+
+    def operators(self, at: Setting) -> tuple[Operator, ...]:
+        """Reads them and writes one; backward the other way round."""
+        moved = len(at.inputs) + 1
+        return (moving("mean", 1, moved, moved),)

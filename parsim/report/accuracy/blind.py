@@ -7,12 +7,15 @@ had compared it, and how far off that was; today's figures are computed here.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from typing import Any
 
 from parsim.report.accuracy.fits import ran_out_line
 from parsim.report.text.tables import percent
+from parsim.validation.evidence import ANY, Evidence
+from parsim.validation.summary import summarise
 from parsim.validation.validate import Validation
 
 FIGURES = ("mean_abs_error", "median_abs_error", "p90_abs_error", "max_abs_error")
@@ -36,6 +39,26 @@ def blind_lines(validation: Validation) -> Iterator[str]:
         yield _line(table, f"commit {first['commit']}, the first to predict it", first)
         now = {**validation.summary(table).to_json(), "covered": validation.coverage(table).covered}
         yield _line(table, "today", now)
+
+
+def unseen_text(validation: Validation) -> str:
+    """What `data/blind/evidence.json` holds: errors of all blind rows by software."""
+    errors: dict[str, list[float]] = {}
+    for row in validation.rows:
+        if row.error is not None:
+            errors.setdefault(row.practice or row.software, []).append(row.error)
+    entries = [_figures(software, each).to_json() for software, each in sorted(errors.items())]
+    return json.dumps({"schema_version": 1, "evidence": entries}, indent=1) + "\n"
+
+
+def _figures(software: str, errors: list[float]) -> Evidence:
+    summary = summarise(errors, 0)
+    shares = {name: getattr(summary, name) or 0.0 for name in ("mean_abs_error", "bias")}
+    largest = summary.max_abs_error or 0.0
+    rounded = {name: round(share, 4) for name, share in shares.items()}
+    return Evidence(
+        device=ANY, software=software, n=summary.n, max_abs_error=round(largest, 4), **rounded
+    )
 
 
 def memory_lines(validation: Validation) -> Iterator[str]:

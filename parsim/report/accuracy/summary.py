@@ -2,7 +2,8 @@
 
     python -m parsim.report.accuracy.summary PAGE...
 
-It stands outside the fits, which know nothing of blind tables.
+It stands outside the fits, which know nothing of blind tables, and also keeps what predictions
+cite of them (`parsim/validation/data/blind/evidence.json`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from parsim.report.accuracy.blind import blind_lines, memory_lines
+from parsim.report.accuracy.blind import blind_lines, memory_lines, unseen_text
 from parsim.report.accuracy.networks import networks_block, networks_line
 from parsim.report.blocks import fill_pages
 from parsim.report.text.tables import percent
 from parsim.validation.coverage import Coverage, LeftOut, shipped_left_out
+from parsim.validation.evidence import UNSEEN
 from parsim.validation.tables import blind_tables, shipped_tables
 from parsim.validation.validate import Validation, validate
 
@@ -69,6 +71,7 @@ def main(*pages: Path) -> None:
         "networks-line": networks_line(networks),
     }
     fill_pages(pages, blocks)
+    Path(str(UNSEEN)).write_text(unseen_text(blind), encoding="utf-8")
 
 
 if __name__ == "__main__":

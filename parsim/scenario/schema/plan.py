@@ -68,6 +68,8 @@ class StrategyBlock(Block):
     after: Annotated[int, Field(strict=True, ge=0, le=100_000)] = UNSET
     steps: Annotated[int, Field(strict=True, ge=1, le=100_000)] = UNSET
     outer_lr: Annotated[float, Field(strict=True, gt=0, le=10, allow_inf_nan=False)] = UNSET
+    devices: Annotated[int, Field(strict=True, ge=1, le=1_024)] = UNSET
+    branches: Annotated[dict[Text, Amount], Field(min_length=1)] = UNSET
     outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
 
 

@@ -10,6 +10,7 @@ from parsim.plan.precision import precision
 from parsim.plan.strategies import (
     AsynchronousGossip,
     AsynchronousServer,
+    BranchParallel,
     DiLoCo,
     Gossip,
     ParameterServer,
@@ -25,7 +26,7 @@ Categories = dict[str, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Holdings:
-    """Categories of bytes by role of a device, the fullest first, and of each server on a host."""
+    """Categories of bytes by role of a device, and of each server on a host."""
 
     devices: Mapping[str, Categories]
     server: float = 0.0
@@ -86,6 +87,24 @@ def _outer(workers: Workers, priced: Priced, ddp: Categories) -> Holdings:
     return Holdings(devices={"worker": {**ddp, "optimizer": ddp["optimizer"] + outer}})
 
 
+def _branches(workers: Workers, priced: Priced, whole: Categories) -> Holdings:
+    """Each device has the parameters of its branches, their states, and what they keep."""
+    branched = priced.branched
+    if branched is None:
+        raise TypeError(f"strategy {workers.plan.strategy.name} is priced without its branches")
+    kept, losses = branched.activations(whole["activations"]), branched.logit_shares
+    devices = {}
+    for device, share in enumerate(branched.shares.tolist()):
+        held = {name: size * share if name in _PARAMETERS else size for name, size in whole.items()}
+        held["activations"] = float(kept[device])
+        held["logits"] *= float(losses[device])
+        devices[f"device {device}"] = held
+    return Holdings(devices=devices)
+
+
+_PARAMETERS = ("parameters", "gradients", "optimizer", "communication")
+"""Categories that are as large as a device's parameters."""
+
 _CHANGES: dict[str, Callable[[Workers, Priced, Categories], Holdings]] = {
     SingleProcess.name: _single_process,
     ParameterServer.name: _servers,
@@ -93,5 +112,6 @@ _CHANGES: dict[str, Callable[[Workers, Priced, Categories], Holdings]] = {
     Gossip.name: _peers,
     AsynchronousGossip.name: _peers,
     DiLoCo.name: _outer,
+    BranchParallel.name: _branches,
 }
 """What a strategy's workers hold other than DDP's; local steps average in DDP's buffers."""

@@ -22,7 +22,7 @@ from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.plan import Plan
-from parsim.plan.strategies import DDP, ParameterServer
+from parsim.plan.strategies import ParameterServer
 from parsim.sim.data_parallel.pace import WARM_UP, columns, on_all_ranks, speeds
 from parsim.sim.data_parallel.programs import PROGRAMS, Priced
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
@@ -56,7 +56,7 @@ def jitter_of(
     check_legal(job, plan)
     jitter.check(plan.world_size)
     check_steps(steps, seed)
-    workers = Workers.of(evaluate(job, replace(plan, strategy=DDP)), plan)
+    workers = Workers.of(evaluate(job, plan.whole_models), plan)
     study = _Study(workers=workers, priced=PROGRAMS[plan.strategy.name](workers), seed=seed)
     parts = study.clusters(jitter, steps, progress)
     times = np.concatenate(parts)

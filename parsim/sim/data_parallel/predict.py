@@ -54,7 +54,7 @@ def prediction_of(
     holding = holdings(workers, priced, ddp.memory)
     parts = _parts(workers, priced, ddp, ran, step)
     figures = _figures(workers, priced, ran, step, holding)
-    faster = ddp.step_time / step
+    faster, sharers = ddp.step_time / step, plan.strategy.sharers
     return replace(
         _with_memory(workers, ddp, holding),
         plan=plan,
@@ -62,8 +62,8 @@ def prediction_of(
         interval=_interval(workers, ddp, parts["synchronisation"] / step, step),
         pipeline_time=min(ddp.pipeline_time, step),
         tokens_per_second=ddp.tokens_per_second * faster,
-        mfu=ddp.mfu * faster,
-        hfu=ddp.hfu * faster,
+        mfu=ddp.mfu * faster / sharers,
+        hfu=ddp.hfu * faster / sharers,
         bubble_fraction=0.0,
         bubble_overhead=0.0,
         device_span=step,
@@ -79,7 +79,8 @@ def _parts(
 ) -> dict[str, float]:
     """Parts of the step, mean over workers; synchronisation is what remains."""
     kept = ("forward", "backward", "recompute", "exposed_communication")
-    parts = {name: ddp.breakdown[name] for name in kept}
+    sharers = workers.plan.strategy.sharers
+    parts = {name: ddp.breakdown[name] / sharers for name in kept}
     updates = 0.0 if priced.wires else float(workers.optimizer.mean())
     parts["optimizer"] = updates
     rest = ran.step_time - sum(parts.values())
@@ -138,7 +139,7 @@ def _figures(
         alone=alone,
         sent=priced.sent,
         received=priced.received,
-        limits=_limits(workers, busy, step),
+        limits=priced.branched.limits(step) if priced.branched else _limits(workers, busy, step),
         servers=servers,
         server_received=priced.wires.received if priced.wires else 0.0,
         server_sent=priced.wires.sent if priced.wires else 0.0,
@@ -193,6 +194,8 @@ def _notes(workers: Workers, priced: Priced, ran: Pace, jitter: Jitter | None) -
         )
         if jitter is None or not jitter.stated:
             yield from Jitter().assumptions()
+    if priced.branched:
+        yield from priced.branched.notes()
     if priced.changes_training:
         yield "convergence is not predicted: the same samples may train less or more"
     if priced.wires and priced.wires.on_hosts:

@@ -19,6 +19,7 @@ from parsim.plan import PlanTable
 from parsim.plan.strategies import (
     AsynchronousGossip,
     AsynchronousServer,
+    BranchParallel,
     DiLoCo,
     Gossip,
     LocalSGD,
@@ -27,6 +28,7 @@ from parsim.plan.strategies import (
     SingleProcess,
     of_kind,
 )
+from parsim.sim.branches.priced import Branched
 from parsim.sim.data_parallel.averages import neighbour_exchange, node_average, pair_exchange
 from parsim.sim.data_parallel.server_wires import ServerWires, server_wires
 from parsim.sim.data_parallel.workers import Workers
@@ -49,7 +51,8 @@ class Priced:
     `wires` are those of servers, where there are any. `synchronises` says that all workers wait for
     one another in each round or every so-many-th, `changes_training` that the same samples may
     train less or more than with all-reduced gradients. `carried` are the bytes of what travels, by
-    the name of its price: of one worker's message, or of a collective.
+    the name of its price: of one worker's message, or of a collective, or one for each row of the
+    price. `branched` has the branches of a model that several workers hold together.
     """
 
     program: StepProgram
@@ -59,7 +62,8 @@ class Priced:
     synchronises: bool = True
     changes_training: bool = True
     wires: ServerWires | None = None
-    carried: Mapping[str, float] = field(default_factory=dict)
+    carried: Mapping[str, Array | float] = field(default_factory=dict)
+    branched: Branched | None = None
 
 
 def compute_prices(workers: Workers, beside: Array | float = 0.0) -> dict[str, Array]:
@@ -268,6 +272,25 @@ def _local_steps(workers: Workers) -> Priced:
     )
 
 
+def _branch_parallel(workers: Workers) -> Priced:
+    strategy = of_kind(workers.plan.strategy, BranchParallel)
+    branched = Branched(workers.evaluation, workers.plan, workers.node)
+    count, passes = workers.plan.num_microbatches, workers.passes
+    copies, share = branched.replicas, count / strategy.devices
+    sent = branched.sent_bytes * (count / passes)
+    traffic = share * (float(branched.sent_bytes.sum()) + branched.returned_bytes)
+    traffic += 2.0 * float(branched.reduced.mean()) * (copies - 1) / copies
+    return Priced(
+        program=branched.program(copies, passes),
+        seconds=branched.seconds(passes),
+        sent=traffic,
+        received=traffic,
+        changes_training=False,
+        carried={"message": np.repeat(sent, copies), "reduce": branched.reduced},
+        branched=branched,
+    )
+
+
 PROGRAMS: dict[str, Callable[[Workers], Priced]] = {
     SingleProcess.name: _single_process,
     ParameterServer.name: _parameter_server,
@@ -276,5 +299,6 @@ PROGRAMS: dict[str, Callable[[Workers], Priced]] = {
     AsynchronousGossip.name: _asynchronous_gossip,
     LocalSGD.name: _local_steps,
     DiLoCo.name: _local_steps,
+    BranchParallel.name: _branch_parallel,
 }
 """Who writes and prices the program of a strategy, by its name."""

@@ -21,7 +21,6 @@ from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.errors import InputError
 from parsim.plan import Plan
-from parsim.plan.strategies import DDP
 from parsim.sim.contention.contention import (
     NOTHING,
     Contention,
@@ -187,7 +186,7 @@ class _Run:
                     f"background {stream.name}: beside strategy {plan.strategy.name} only streams "
                     f"with a rate are simulated; give it one, or leave it out"
                 )
-        workers = Workers.of(evaluate(job, replace(plan, strategy=DDP)), plan)
+        workers = Workers.of(evaluate(job, plan.whole_models), plan)
         priced = PROGRAMS[plan.strategy.name](workers)
         graph = fabric_links(job, links[0] or placed_graph(job, plan), background)
         whole = links[1] or intact(job, plan, background) or graph

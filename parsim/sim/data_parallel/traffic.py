@@ -2,6 +2,7 @@
 
     push, pull    of each worker: its gradient's or weights' shares, to or from all servers at once
     exchange      of each worker: its weights to all neighbours
+    copy          of one worker to another: what a branch hands on
     pair          of each worker and each peer: weights both ways
     collectives   of all who meet in one, by the edges of its algorithm
 
@@ -16,6 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from parsim.arrays import Array
 from parsim.cluster.topology import Graph
 from parsim.cluster.topology.storage import Ends
 from parsim.cost.collective.collectives import p2p_time, waiting_time
@@ -86,7 +88,9 @@ class _Maker:
     ) -> Iterator[tuple[tuple[int, ...], list[Way]]]:
         """Who sends what where, for a task of one rank."""
         route, wires = task.routes[0], self.priced.wires
-        if route == "pair":
+        if task.to:
+            yield (rank,), [self._copy(rank, task.to[position])]
+        elif route == "pair":
             for peer in (other for other in task.ranks if other != rank):
                 yield (rank, peer), [self._copy(rank, peer), self._copy(peer, rank)]
         elif wires is not None:
@@ -125,28 +129,28 @@ class _Maker:
         system = self.workers.systems[int(self.workers.node[task.ranks[position]])]
         crosses = any(self.graph.link_class[link] == "nic" for link in used)
         least = float(p2p_time(system, 1.0, crosses=crosses, sharing=1.0))
-        return self._alone(task, position, (used, intact), self._size(task), least)
+        return self._alone(task, position, (used, intact), self._size(task, position), least)
 
     def _collective(self, task: Task) -> Sent:
         """What all who meet send, by the algorithm whose bandwidth the closed form takes."""
         system = self.workers.systems[int(self.workers.node[task.ranks[0]])]
         nodes = on_nodes(task.ranks, self.workers.node[list(task.ranks)].tolist())
         kind, where = COLLECTIVES[task.routes[0]], one_group(system, len(task.ranks))
-        made, size = pattern(kind, algorithm_of(system, kind, where), nodes), self._size(task)
+        made, size = pattern(kind, algorithm_of(system, kind, where), nodes), self._size(task, 0)
         least = float(waiting_time(system, kind, size, where, queued=True)[0])
         used, intact = (usage_of(links, made.edges) for links in (self.graph, self.whole))
         return self._alone(task, 0, (used, intact), made.share * size, least)
 
-    def _size(self, task: Task) -> float:
-        return self.priced.carried[_price(task)]
+    def _size(self, task: Task, position: int) -> float:
+        return _of_rank(task, position, self.priced.carried[_price(task)])
 
     def _alone(
         self, task: Task, position: int, links: tuple[Usage, Usage], size: float, least: float
     ) -> Sent:
-        seconds = np.broadcast_to(self.priced.seconds[_price(task)], (len(task.ranks),))
+        seconds = _of_rank(task, position, self.priced.seconds[_price(task)])
         used, intact = links
         peak = slowest(self.whole, intact)
-        return sent_alone(used, peak, size, max(float(seconds[position]), least), least)
+        return sent_alone(used, peak, size, max(seconds, least), least)
 
 
 def _usage(graph: Graph, ways: Iterable[Way]) -> Usage:
@@ -157,6 +161,13 @@ def _usage(graph: Graph, ways: Iterable[Way]) -> Usage:
             for link in graph.route_between(start, end):
                 used[link] = used.get(link, 0.0) + share
     return used
+
+
+def _of_rank(task: Task, position: int, price: Array | float) -> float:
+    """What a price, or a size, is for one of a task's ranks."""
+    values = np.atleast_1d(price)
+    rows = task.rows(values) if len(values) > 1 else values
+    return float(np.broadcast_to(rows, (len(task.ranks),))[position])
 
 
 def _price(task: Task) -> str:

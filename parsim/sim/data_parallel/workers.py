@@ -33,9 +33,11 @@ def runs_own_program(plan: Plan) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workers:
-    """The workers of a plan, and tier B's answer for the same plan with all-reduced gradients.
+    """The workers of a plan, and tier B's answer for its whole models with all-reduced gradients.
 
-    `node` (n,) is each worker's node, `class_of` (n,) its class of replicas.
+    `node` (n,) is each worker's node, `class_of` (n,) the class of the whole model of which it
+    holds all, or a part: it then has an equal share of the model's seconds, as the mean of its
+    sharers does.
     """
 
     evaluation: Evaluation
@@ -52,7 +54,7 @@ class Workers:
             evaluation=evaluation,
             plan=plan,
             node=node,
-            class_of=np.asarray(evaluation.step.classes.class_of, dtype=np.int64),
+            class_of=np.repeat(evaluation.step.classes.class_of, plan.strategy.sharers),
         )
 
     @property
@@ -84,7 +86,8 @@ class Workers:
     def _per_pass(self, seconds: Array) -> Array:
         """Seconds of one of the simulated passes on each worker, from those of a micro-batch."""
         counts = np.array(self.plan.microbatches, dtype=np.float64)
-        return np.asarray(seconds[0, self.class_of] * counts / self.passes)
+        each = self.passes * self.plan.strategy.sharers
+        return np.asarray(seconds[0, self.class_of] * counts / each)
 
     @property
     def forward(self) -> Array:
@@ -121,7 +124,8 @@ class Workers:
     @property
     def optimizer(self) -> Array:
         """Seconds of an update of all parameters, (n,)."""
-        return np.asarray(self.evaluation.step.costs.optimizer[0, self.class_of])
+        whole = self.evaluation.step.costs.optimizer[0, self.class_of]
+        return np.asarray(whole / self.plan.strategy.sharers)
 
     @property
     def parameters(self) -> float:

@@ -124,10 +124,12 @@ def logit_values(job: Job, table: PlanTable) -> Array:
     A model that begins with a vocabulary and ends without a loss is trained with one over that
     vocabulary beside it, whose logits count.
     """
-    words = job.model.loss or job.model.lookup
-    if words is None:
-        return np.zeros(len(table))
-    return np.asarray(table.on_rank(words.tokens) * words.vocab_size / table.tp)
+    lookup = job.model.lookup
+    counted = job.model.losses or ((lookup,) if lookup is not None else ())
+    values = np.zeros(len(table))
+    for words in counted:
+        values = values + table.on_rank(words.tokens) * words.vocab_size / table.tp
+    return values
 
 
 def placeholder_bytes(job: Job, table: PlanTable) -> Array:

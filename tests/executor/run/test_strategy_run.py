@@ -15,6 +15,7 @@ from executor.run.strategy_document import Evaluated, Measured
 from executor.strategies.replays.log import Applied, Ended
 from executor.training.rate import Rate
 from parsim.cli.app import main
+from tests.commands import ROOT
 from tests.executor.launch import fork_runs
 from tests.executor.running import SCENARIO
 
@@ -63,6 +64,21 @@ def test_a_strategy_is_run_and_verified(
         assert document["strategy"]["replay_error"] == 0.0
         assert len(document["strategy"]["ages_updates"]) == 10
     _check_training(document, out)
+
+
+@pytest.mark.distributed
+def test_heads_on_ranks_apart_are_run_and_verified(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fork_runs(monkeypatch, tmp_path)
+    path, out = ROOT / "scenarios" / "multi-task-small-cpu.yaml", tmp_path / "out"
+    words = ["--steps", "3", "--warmup", "1", "--verify", "--out", str(out), "--json"]
+    assert main(["run", str(path), *words]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verify"]["within"]
+    assert len(document["measured"]["loss"]) == 4
+    assert main(["run", str(path), *words, "--eval-every", "2"]) == 2
+    assert "no rank has the whole model" in capsys.readouterr().err
 
 
 def _check_training(document: dict[str, Any], out: Path) -> None:

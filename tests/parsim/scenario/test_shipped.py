@@ -64,6 +64,16 @@ SHIPPED = {
         "tp8 pp16 dp128 mb1 m16 interleaved_1f1b v4 zero1 sp recompute-full",
     ),
     "mixture-small-cpu": (2, 0.0589, "tp1 pp1 dp2 ep2 mb2 m2 no-pipeline"),
+    "inception-v3-branches-dgx-1v": (
+        8,
+        0.0272,
+        "tp1 pp1 dp8 mb32 m1 no-pipeline branch_parallel devices=2",
+    ),
+    "multi-task-small-cpu": (
+        2,
+        0.000284,
+        "tp1 pp1 dp2 mb8 m2 no-pipeline branch_parallel devices=2",
+    ),
     "resnet50-dgx-1v": (8, 0.0256, "tp1 pp1 dp8 mb256 m1 no-pipeline"),
     "resnet18-small-cpu": (2, 0.0112, "tp1 pp1 dp2 mb8 m1 no-pipeline sync-bn"),
     "resnet101-gpipe-p40": (4, 0.0445, "tp1 pp4 dp1 mb22 m256 gpipe recompute-full"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parsim.errors import InputError
-from parsim.plan.strategies import STRATEGY_KINDS, AsynchronousServer, LocalSGD
+from parsim.plan.strategies import STRATEGY_KINDS, AsynchronousServer, BranchParallel, LocalSGD
 from parsim.scenario import load_scenario, scenario_text
 from parsim.strategy import STRATEGIES
 
@@ -32,6 +32,8 @@ def test_every_strategy_is_explained() -> None:
 @pytest.mark.parametrize("name", STRATEGY_KINDS)
 def test_a_name_stands_for_a_strategy_with_its_usual_options(name: str, tmp_path: Path) -> None:
     text = HEAD.replace("nodes: 2", "nodes: 1") + f"  strategy: {name}\n"
+    if name == "branch_parallel":
+        text = text.replace("gpt2", "multi-task-3-64")
     path = tmp_path / "scenario.yaml"
     path.write_text(text)
     assert load_scenario(path).fixed_plan().strategy == STRATEGY_KINDS[name]()
@@ -52,6 +54,18 @@ def test_options_are_read_and_written_back(text: str, strategy: LocalSGD, tmp_pa
     again = tmp_path / "again.yaml"
     again.write_text(scenario_text(loaded, loaded.fixed_plan()))
     assert load_scenario(again).fixed_plan() == loaded.fixed_plan()
+
+
+def test_branches_are_read_and_written_back(tmp_path: Path) -> None:
+    path = tmp_path / "scenario.yaml"
+    strategy = "{name: branch_parallel, devices: 4, branches: {Mixed_5b.1: 1, Mixed_5b.pool: 3}}"
+    path.write_text(HEAD.replace("gpt2", "inception-v3") + f"  strategy: {strategy}\n")
+    plan = load_scenario(path).fixed_plan()
+    placed = (("Mixed_5b.1", 1), ("Mixed_5b.pool", 3))
+    assert plan.strategy == BranchParallel(devices=4, branches=placed)
+    again = tmp_path / "again.yaml"
+    again.write_text(scenario_text(load_scenario(path), plan))
+    assert load_scenario(again).fixed_plan() == plan
 
 
 @pytest.mark.parametrize(

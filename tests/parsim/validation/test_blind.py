@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from parsim.cost.software import software
 from parsim.errors import TableError
 from parsim.fitting.intervals.figures import peaks_of, residuals_of
 from parsim.fitting.reports.evidence import gather_evidence
-from parsim.report.accuracy.blind import blind_lines, first_predicted
+from parsim.report.accuracy.blind import blind_lines, first_predicted, unseen_text
 from parsim.validation import fitted_rows
+from parsim.validation.evidence import UNSEEN, cited
 from parsim.validation.fitted_rows import Source, family_sources, source_rows
 from parsim.validation.run_table import read_table
 from parsim.validation.tables import blind_tables, refuse_blind, shipped_tables
 from parsim.validation.validate import validate
+from tests.parsim.sim.conftest import gpt_job
 
 ROOT = Path(__file__).parents[3]
 BLIND = [path.stem for path in blind_tables()]
@@ -139,3 +144,23 @@ def test_the_page_on_accuracy_has_both_figures(tmp_path: Path) -> None:
     page = (ROOT / "docs" / "accuracy.md").read_text(encoding="utf-8")
     assert f"{head}\n" in page
     assert f"{first}\n| mlperf_gpt3_175b | today | 21 | " in page
+
+
+@pytest.mark.slow
+def test_what_predictions_cite_of_blind_runs_is_what_they_give() -> None:
+    kept, now = (
+        json.loads(text)["evidence"]
+        for text in (UNSEEN.read_text("utf-8"), unseen_text(validate(blind_tables())))
+    )
+    assert [entry["software"] for entry in kept] == [entry["software"] for entry in now]
+    for old, new in zip(kept, now, strict=True):
+        assert old["n"] == new["n"]
+        for name in ("mean_abs_error", "max_abs_error", "bias"):
+            assert old[name] == pytest.approx(new[name], abs=1e-3), (old["software"], name)
+
+
+def test_a_prediction_cites_runs_that_no_fit_has_seen() -> None:
+    plain = gpt_job()
+    blind = cited(replace(plain, software=software("megatron-deepspeed-2022")))
+    assert re.search(r"; 148 runs that no fit has seen, .* bias -\d+\.\d %$", blind)
+    assert "seen" not in cited(replace(plain, software=software("torchtitan")))

@@ -38,7 +38,7 @@ def inception_v3(name: str, image_size: int = 299, classes: int = 1000) -> Graph
     x = draw.end_layer(draw.max_pool(x, "maxpool2", 3, 2))
     for prefix, pooled in (("Mixed_5b", 32), ("Mixed_5c", 64), ("Mixed_5d", 64)):
         branches: list[list[Step]] = [[(64, 1)], [(48, 1), (64, 5)], [(64, 1), (96, 3), (96, 3)]]
-        x = _block(draw, x, prefix, branches, pooled)
+        x = block(draw, x, prefix, branches, pooled)
     x = _reduced(draw, x, "Mixed_6a", [[(384, 3)], [(64, 1), (96, 3), (96, 3)]])
     for prefix, width in (
         *(("Mixed_6b", 128), ("Mixed_6c", 160), ("Mixed_6d", 160)),
@@ -52,12 +52,12 @@ def inception_v3(name: str, image_size: int = 299, classes: int = 1000) -> Graph
             (width, COLUMN),
             (192, ROW),
         ]
-        x = _block(draw, x, prefix, [[(192, 1)], seven, double], 192)
+        x = block(draw, x, prefix, [[(192, 1)], seven, double], 192)
     auxiliary = _auxiliary(draw, x, classes)
     last: list[Step] = [(192, 1), (192, ROW), (192, COLUMN), (192, 3)]
     x = _reduced(draw, x, "Mixed_7a", [[(192, 1), (320, 3)], last])
     for prefix in ("Mixed_7b", "Mixed_7c"):
-        x = _forked(draw, x, prefix)
+        x = forked_block(draw, x, prefix)
     x = draw.node(Dropout(), "dropout", draw.node(AdaptiveAvgPool2d(), "avgpool", x))
     answers = draw.dense(draw.node(Flatten(), "flatten", x), "fc", classes)
     draw.node(CrossEntropy(), "loss", draw.add("answers", answers, auxiliary))
@@ -89,7 +89,8 @@ def _branch(draw: Sketch, x: str, prefix: str, steps: list[Step], *, reduces: bo
     return x
 
 
-def _block(draw: Sketch, x: str, prefix: str, branches: list[list[Step]], pooled: int) -> str:
+def block(draw: Sketch, x: str, prefix: str, branches: list[list[Step]], pooled: int) -> str:
+    """Branches of convolutions, and a mean with a 1x1 behind it, that are joined."""
     parts = [_branch(draw, x, f"{prefix}.{i}", steps) for i, steps in enumerate(branches)]
     mean = draw.avg_pool(x, f"{prefix}.pool", 3, 1, 1)
     parts.append(_conv(draw, mean, f"{prefix}.pooled", pooled, 1))
@@ -104,16 +105,22 @@ def _reduced(draw: Sketch, x: str, prefix: str, branches: list[list[Step]]) -> s
     return draw.end_layer(draw.concat(f"{prefix}.join", *parts))
 
 
-def _forked(draw: Sketch, x: str, prefix: str) -> str:
+def forked_block(
+    draw: Sketch,
+    x: str,
+    prefix: str,
+    widths: tuple[int, int, int, int] = (320, 384, 448, 192),
+) -> str:
     """A block whose 3x3 are each a 1x3 beside a 3x1."""
-    parts = [_conv(draw, x, f"{prefix}.0", 320, 1)]
-    for number, steps in ((1, [(384, 1)]), (2, [(448, 1), (384, 3)])):
+    first, width, narrow, pooled = widths
+    parts = [_conv(draw, x, f"{prefix}.0", first, 1)]
+    for number, steps in ((1, [(width, 1)]), (2, [(narrow, 1), (width, 3)])):
         stem = _branch(draw, x, f"{prefix}.{number}", list[Step](steps))
-        wide = _conv(draw, stem, f"{prefix}.{number}.wide", 384, (1, 3), padding=(0, 1))
-        tall = _conv(draw, stem, f"{prefix}.{number}.tall", 384, (3, 1), padding=(1, 0))
+        wide = _conv(draw, stem, f"{prefix}.{number}.wide", width, (1, 3), padding=(0, 1))
+        tall = _conv(draw, stem, f"{prefix}.{number}.tall", width, (3, 1), padding=(1, 0))
         parts.append(draw.concat(f"{prefix}.{number}.join", wide, tall))
     mean = draw.avg_pool(x, f"{prefix}.pool", 3, 1, 1)
-    parts.append(_conv(draw, mean, f"{prefix}.pooled", 192, 1))
+    parts.append(_conv(draw, mean, f"{prefix}.pooled", pooled, 1))
     return draw.end_layer(draw.concat(f"{prefix}.join", *parts))
 
 

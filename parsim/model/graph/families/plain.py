@@ -1,7 +1,14 @@
 """AlexNet and VGG: convolutions one after another, then three wide products.
 
+AlexNet of two towers was made for two devices, which exchange before the third convolution and
+before each wide product:
+
+    image ──┬── conv1a ── conv2a ──┬──── conv3a ── 4a ── 5a ──┬── fc6a ──┬── fc7a ──┬── fc8
+            └── conv1b ── conv2b ──┴──── conv3b ── 4b ── 5b ──┴── fc6b ──┴── fc7b ──┘
+
 Source: torchvision's definitions (`models/alexnet.py`, `models/vgg.py`); Krizhevsky 2014
-(arXiv:1404.5997), ungrouped; Simonyan and Zisserman 2014 (arXiv:1409.1556).
+(arXiv:1404.5997), ungrouped; Krizhevsky, Sutskever and Hinton 2012 (NIPS), the two towers; Simonyan
+and Zisserman 2014 (arXiv:1409.1556). Leaves out: local response normalisation of the two towers.
 """
 
 from __future__ import annotations
@@ -34,6 +41,40 @@ def alexnet(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
         x = draw.relu(draw.dense(x, f"fc{number}", 4096), f"relu{number}")
     draw.node(CrossEntropy(), "loss", draw.dense(x, "fc8", classes))
     return draw.graph()
+
+
+def alexnet_towers(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
+    """AlexNet of two towers: 60,965,224 parameters."""
+    draw = Sketch(name, (3, image_size, image_size))
+    ends = []
+    for tower in "ab":
+        x = draw.relu(
+            draw.conv(INPUT, f"conv1{tower}", 48, 11, stride=4, padding=2, bias=True),
+            f"relu1{tower}",
+        )
+        x = draw.max_pool(x, f"pool1{tower}", 3, 2)
+        x = draw.relu(draw.conv(x, f"conv2{tower}", 128, 5, padding=2, bias=True), f"relu2{tower}")
+        ends.append(draw.max_pool(x, f"pool2{tower}", 3, 2))
+    for tower, x in zip("ab", _crossed(draw, "cross3", ends), strict=True):
+        for number, channels in ((3, 192), (4, 192), (5, 128)):
+            x = draw.conv(x, f"conv{number}{tower}", channels, 3, padding=1, bias=True)
+            x = draw.relu(x, f"relu{number}{tower}")
+        x = draw.max_pool(x, f"pool5{tower}", 3, 2)
+        x = draw.node(AdaptiveAvgPool2d(output_size=(6, 6)), f"avgpool{tower}", x)
+        ends.append(draw.node(Flatten(), f"flatten{tower}", x))
+    for layer in (6, 7):
+        for tower, x in zip("ab", _crossed(draw, f"cross{layer}", ends[-2:]), strict=True):
+            x = draw.node(Dropout(), f"drop{layer}{tower}", x)
+            x = draw.dense(x, f"fc{layer}{tower}", 2048)
+            ends.append(draw.relu(x, f"relu{layer}{tower}"))
+    x = draw.concat("cross8", *ends[-2:])
+    draw.node(CrossEntropy(), "loss", draw.dense(x, "fc8", classes))
+    return draw.graph()
+
+
+def _crossed(draw: Sketch, name: str, ends: list[str]) -> list[str]:
+    """What both towers have, put together on either side."""
+    return [draw.concat(f"{name}{tower}", *ends) for tower in "ab"]
 
 
 def vgg16(name: str, image_size: int = 224, classes: int = 1000) -> Graph:

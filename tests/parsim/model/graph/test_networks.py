@@ -16,6 +16,8 @@ from parsim.model.operators import Linear
 COUNTED = {
     # parameters, multiply-adds and kept values of an image (the image among them)
     "alexnet": (61_100_840, 714_188_480, 745_344),
+    "alexnet-two-towers": (60_965_224, None, None),
+    "multi-task-3-64": (4_953_878, None, None),
     "vgg16": (138_357_544, 15_470_264_320, 15_269_888),
     "resnet18": (11_689_512, None, None),
     "resnet34": (21_797_672, None, None),

@@ -16,8 +16,8 @@ from executor.faults.reports import HERE
 from executor.model.graph import check_cut
 from executor.model.sizes import layer_count
 from executor.run.part import Part
-from executor.run.pipeline_session import Session, Stepped
 from executor.run.results import save_results
+from executor.run.stage_tasks.session import Session, Stepped
 from executor.run.start import started
 from executor.run.strategy_document import Measured, strategy_document
 from executor.strategies.replays.log import Ended

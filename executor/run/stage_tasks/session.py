@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from executor.devices.process_group import gathered
 from executor.faults.reports import HERE
@@ -26,11 +26,11 @@ from executor.model.loss import loss as cross_entropy
 from executor.model.module import build_stage
 from executor.model.sizes import answers, layer_count
 from executor.model.stage import Stage
-from executor.pipeline.stage_run import Ran, StageOrder, StageRank, Weights, replay
+from executor.pipeline.stage_run import Ran, StageOrder, StageRank, replay
 from executor.run.part import Part
 from executor.run.run import optimizer_of
-from executor.training.norm import clip_factor
-from executor.training.optimizer import OptimizerConfig, build_optimizer
+from executor.run.stage_tasks.descent import Descent
+from executor.run.stage_tasks.stage_gradient import StageGradient
 from executor.training.trainer import stage_edges
 from parsim.cost.step.stages import plan_cut
 from parsim.model.graph.record import Graph
@@ -51,27 +51,6 @@ def order_of(plan: Plan) -> StageOrder:
         warmups=warmups(counts, [stage.warmup for stage in stages]),
         versions=versions_of(plan),
     )
-
-
-class Descent:
-    """An optimizer that updates whatever weights it is given, with states of its own."""
-
-    def __init__(self, weights: Weights, config: OptimizerConfig) -> None:
-        """Know weights by their shapes."""
-        self.shells = [nn.Parameter(weight) for weight in weights]
-        self.config, self.taken = config, 0
-        self.optimizer = build_optimizer([self.shells], config)
-
-    def __call__(self, weights: Weights, gradient: Weights) -> None:
-        """Turn weights into the next ones, in place."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.rate.at(self.taken)
-        for shell, weight, part in zip(self.shells, weights, gradient, strict=True):
-            shell.data, shell.grad = weight, part
-        self.optimizer.step()
-        self.taken += 1
-        for shell in self.shells:
-            shell.grad = None
 
 
 @dataclass(slots=True)
@@ -189,37 +168,20 @@ class Session:
         ran = self.rank.run(
             self.count, lambda mb: self.microbatch(first + mb), self.loss, self.update
         )
-        self.update(self.rank.weights, self._clipped(self._whole(ran.gradient or [])))
+        gradient = self._meeting()
+        self.update(self.rank.weights, gradient.clipped(gradient.whole(ran.gradient or [])))
         ran.losses = {first + mb: loss * self.count for mb, loss in ran.losses.items()}
         return ran
 
-    def _whole(self, gradient: Weights) -> Weights:
-        """A batch's gradient of this stage: summed over its replicas, and a table's two ends."""
-        for part in gradient if self.rank.count > 1 else []:
-            dist.all_reduce(part, group=self.sharers)
-        for part in self._shared(gradient):
-            part /= self.rank.count
-            dist.all_reduce(part, group=self.ends)
-        return gradient
-
-    def _shared(self, gradient: Weights) -> Weights:
-        """The parts of a gradient that another stage has too: those of a tied table."""
-        tables = self.module.tied_parameters()
-        pairs = zip(self.rank.parameters, gradient, strict=True)
-        return [part for parameter, part in pairs if any(parameter is table for table in tables)]
-
-    def _clipped(self, gradient: Weights) -> Weights:
-        """The gradient scaled down to the norm that the scenario asks for, in place."""
-        if not self.config.clip:
-            return gradient
-        squares = sum(float(part.double().pow(2).sum()) for part in gradient)
-        squares -= 0.5 * sum(float(part.double().pow(2).sum()) for part in self._shared(gradient))
-        whole = torch.tensor(squares / self.rank.count, dtype=torch.float64)
-        dist.all_reduce(whole)
-        factor = float(clip_factor(whole.sqrt().float(), self.config.clip))
-        for part in gradient:
-            part *= factor
-        return gradient
+    def _meeting(self) -> StageGradient:
+        """What is done with a batch's gradient of the stage as it is now."""
+        return StageGradient(
+            self.rank,
+            self.module.tied_parameters(),
+            sharers=self.sharers,
+            ends=self.ends,
+            clip=self.config.clip,
+        )
 
     def peak(self) -> float:
         """Highest bytes on this rank over some more micro-batches, fill and drain among them."""
@@ -252,7 +214,7 @@ class Session:
         )
         self.rank = self._on(self.order)
         ran = self.rank.run(self.count, self.microbatch, self.loss, self.update)
-        gradient = self._whole(ran.gradient or [])
+        gradient = self._meeting().whole(ran.gradient or [])
         names = [name for name, p in self.module.named_parameters() if p.requires_grad]
         gathered_parts = gathered((dict(zip(names, gradient, strict=True)), ran.losses))
         self.module, self.rank, self.order = kept
@@ -261,9 +223,14 @@ class Session:
         gradients = {name: part for named, _ in gathered_parts for name, part in named.items()}
         loss = sum(loss for _, losses in gathered_parts for loss in losses.values())
         verdict = judge(
-            self.part.still, alike(self.plan), self._global(0), self.options.seed, loss, gradients,
+            self.part.still,
+            alike(self.plan),
+            self._global(0),
+            self.options.seed,
+            loss,
+            gradients,
             self.part.values,
-        )  # fmt: skip
+        )
         numbers = {
             name: known(value) if isinstance(value, float) else value
             for name, value in asdict(verdict).items()
@@ -285,7 +252,12 @@ class Session:
         count = self.options.last_step * self.count
         again = replay(self.order, stages, count, self.microbatch, self.loss, updates)
         return max(
-            float((one - torch.from_numpy(other)).abs().max()) / max(float(one.abs().max()), 1e-30)
-            for ours, theirs in zip(again, weights, strict=True)
-            for one, other in zip(ours, theirs, strict=True)
+            relative_error(expected, torch.from_numpy(trained))
+            for repeated, run in zip(again, weights, strict=True)
+            for expected, trained in zip(repeated, run, strict=True)
         )
+
+
+def relative_error(expected: Tensor, actual: Tensor) -> float:
+    """The largest difference over the largest expected value."""
+    return float((expected - actual).abs().max()) / max(float(expected.abs().max()), 1e-30)

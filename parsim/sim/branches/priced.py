@@ -1,0 +1,229 @@
+"""A model's branches on devices apart: the strategy's program with its seconds and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from parsim.arrays import Array, Index
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.job import Job
+from parsim.cost.step.buckets import reduced_bytes
+from parsim.errors import PlanError
+from parsim.model.paths import Branching
+from parsim.plan import Plan, PlanTable
+from parsim.plan.strategies import BranchParallel, of_kind
+from parsim.sim.branches.path_prices import PathPrices
+from parsim.sim.branches.placement import Placement, placed
+from parsim.sim.program import PricedProgram, peak_bytes
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.strategy.branch_parallel import (
+    BACKWARD,
+    FORWARD,
+    MESSAGE,
+    NORM,
+    REDUCE,
+    UPDATE,
+    Message,
+    PlacedPath,
+    branch_parallel,
+    messages_of,
+)
+from parsim.strategy.program import StepProgram
+
+NORM_BYTES = 4.0
+"""Bytes of the sum of squares that devices add up for the norm of the whole gradient: fp32."""
+
+
+@dataclass(frozen=True)
+class Branched:
+    """A plan whose workers hold a model together, and the evaluated plan of whole models.
+
+    `node` (workers,) is each worker's node.
+    """
+
+    evaluation: Evaluation
+    plan: Plan
+    node: Index
+
+    @property
+    def strategy(self) -> BranchParallel:
+        """Its options."""
+        return of_kind(self.plan.strategy, BranchParallel)
+
+    @property
+    def branching(self) -> Branching:
+        """The paths of the model."""
+        branching = self.evaluation.step.job.model.branching
+        if branching is None:
+            raise PlanError(f"{self.evaluation.step.job.model.name} has no branches")
+        return branching
+
+    @property
+    def replicas(self) -> int:
+        """Groups of workers."""
+        return self.plan.dp // self.strategy.devices
+
+    @cached_property
+    def prices(self) -> PathPrices:
+        """Seconds and bytes of paths."""
+        return PathPrices.of(self.evaluation, self.branching.paths, self.strategy.devices)
+
+    @cached_property
+    def placement(self) -> Placement:
+        """The device of each path, and their order."""
+        return placed(self.branching, self.prices, self.strategy)
+
+    @cached_property
+    def paths(self) -> tuple[PlacedPath, ...]:
+        """The paths on their devices."""
+        return tuple(
+            PlacedPath(name=path.name, device=device, takes=path.takes, asks=path.asks)
+            for path, device in zip(self.branching.paths, self.placement.devices, strict=True)
+        )
+
+    @cached_property
+    def messages(self) -> list[Message]:
+        """What paths send to other devices."""
+        return messages_of(self.paths, self.placement.order)
+
+    def program(self, replicas: int, microbatches: int) -> StepProgram:
+        """The tasks of so many groups."""
+        return branch_parallel(
+            self.paths,
+            self.placement.order,
+            devices=self.strategy.devices,
+            replicas=replicas,
+            microbatches=microbatches,
+        )
+
+    def on_devices(self, values: Array) -> Array:
+        """Sums over the paths of each device of a group."""
+        count = self.strategy.devices
+        sums = np.bincount(self.placement.devices, weights=values, minlength=count)
+        return np.asarray(sums, dtype=np.float64)
+
+    @property
+    def sent_bytes(self) -> Array:
+        """Bytes of each message of a micro-batch's forward."""
+        return np.array([self.prices.leaves[message.path] for message in self.messages])
+
+    @property
+    def returned_bytes(self) -> float:
+        """Bytes of the gradients that a micro-batch's backward sends."""
+        asked = [self.paths[message.path].asks for message in self.messages]
+        return float((self.sent_bytes * asked).sum())
+
+    @property
+    def reduced(self) -> Array:
+        """Bytes of the gradients of each device of a group."""
+        width = float(reduced_bytes(PlanTable.of([self.plan])))
+        return self.on_devices(self.prices.parameters) * width
+
+    def seconds(self, passes: int) -> dict[str, Array]:
+        """Seconds by the names of the program, of so many passes a step."""
+        costs, system = self.evaluation.step.costs, self.evaluation.step.job.system
+        scale = self.plan.num_microbatches / passes
+        fixed = self.evaluation.step.job.software.optimizer_fixed
+        moved = max(float(costs.optimizer[0, 0]) - fixed, 0.0)
+        update = fixed + moved * self.shares
+        everybody = one_group(system, self.plan.dp)
+        beside = one_group(system, self.replicas, self.strategy.devices)
+        one_norm = collective_time(system, "all_reduce", NORM_BYTES, everybody)
+        return {
+            FORWARD: self.prices.forward * scale,
+            BACKWARD: self.prices.backward * scale,
+            MESSAGE: np.array(list(self._message_seconds())) * scale,
+            REDUCE: np.array(
+                [float(collective_time(system, "all_reduce", s, beside)[0]) for s in self.reduced]
+            ),
+            NORM: np.atleast_1d(costs.norm[0] + one_norm),
+            UPDATE: np.tile(update, self.replicas),
+        }
+
+    def _message_seconds(self) -> Iterator[float]:
+        """Seconds of each message of each group, on the links inside a node or between nodes."""
+        system, devices = self.evaluation.step.job.system, self.strategy.devices
+        for message, size in zip(self.messages, self.sent_bytes.tolist(), strict=True):
+            for replica in range(self.replicas):
+                ends = (message.source, message.target)
+                source, target = (self.node[replica * devices + end] for end in ends)
+                crosses = bool(source != target)
+                yield float(p2p_time(system, size, crosses=crosses, sharing=1.0))
+
+    @property
+    def shares(self) -> Array:
+        """The share of the parameters that each device of a group holds."""
+        held = self.on_devices(self.prices.parameters)
+        return np.asarray(held / max(held.sum(), 1.0))
+
+    @property
+    def logit_shares(self) -> Array:
+        """The share of the losses' values that each device has."""
+        values = self.on_devices(self.prices.logits)
+        return np.asarray(values / max(values.sum(), 1.0))
+
+    def activations(self, whole: float) -> Array:
+        """The most bytes that each device keeps, where one device keeps `whole` of them all.
+
+        What comes from another device is a copy of its own, from the first reader's forward until
+        its backward.
+        """
+        scale = whole / max(self.prices.kept.sum(), 1.0)
+        sizes = {f"kept {n}": np.array([size * scale]) for n, size in enumerate(self.prices.kept)}
+        for message, size in zip(self.messages, self.sent_bytes, strict=True):
+            first = f"kept {message.readers[0]}"
+            sizes[first] = sizes[first] + size
+        seconds = {name: price for name, price in self.seconds(1).items() if name != UPDATE}
+        seconds[UPDATE] = np.zeros(1)
+        seconds[MESSAGE] = seconds[MESSAGE][:: self.replicas]
+        return peak_bytes(PricedProgram(program=self.program(1, 1), seconds=seconds, sizes=sizes))
+
+    def limits(self, step: float) -> str:
+        """What holds the step back, in words."""
+        devices, best = self.strategy.devices, self.placement
+        count = self.plan.num_microbatches
+        work = self.on_devices(self.prices.forward + self.prices.backward)
+        fullest, total = int(np.argmax(work)), float(work.sum())
+        alone = 100 * float(work[fullest]) / total
+        if best.seconds * count < 0.8 * step:
+            share = 100 * (1.0 - best.seconds * count / step)
+            return f"gradients, norm and update behind the passes, {share:.0f} % of the step"
+        if float(work[fullest]) > 0.9 * best.seconds:
+            return f"device {fullest}, which has {alone:.0f} % of the compute of {devices}"
+        if best.bound > 0.9 * best.seconds:
+            return "the longest way through the model, whose layers wait for one another"
+        share = 100 * (1.0 - max(best.bound, float(work[fullest])) / best.seconds)
+        return f"waiting at forks and joins and messages between devices, {share:.0f} % of a pass"
+
+    def notes(self) -> Iterator[str]:
+        """How branches were placed, and how far that may be from the best."""
+        best, names = self.placement, self.branching.paths
+        apart = [
+            f"{names[number].name}: {device}"
+            for number, device in enumerate(best.devices)
+            if device != self._inherited(number)
+        ]
+        how = "as stated" if best.stated else "the best found, fork by fork"
+        beyond = 100 * (best.seconds / best.bound - 1.0)
+        moved = ", ".join(apart[:6]) + (f" and {len(apart) - 6} more" if len(apart) > 6 else "")
+        yield (
+            f"branches on devices ({how}): {moved or 'all on device 0'}; no placement takes less "
+            f"than the work shared out evenly or the longest way, and this one takes {beyond:.0f} "
+            f"% more than that"
+        )
+
+    def _inherited(self, number: int) -> int:
+        parent = self.branching.parents[number]
+        return 0 if parent < 0 else self.placement.devices[parent]
+
+
+def placement_of(job: Job, plan: Plan) -> Placement:
+    """Where the paths of a plan's model are; to run them there."""
+    evaluation = evaluate(job, plan.whole_models, memory=False)
+    node = np.zeros(plan.dp, dtype=np.int64)  # which nodes they are on has no say
+    return Branched(evaluation, plan, node).placement
