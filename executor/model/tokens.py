@@ -61,11 +61,13 @@ class Heads(nn.Module):  # type: ignore[misc]
     def _scores(self, queries: int, keys: int) -> Tensor:
         """What is added to the scores, (heads, queries, keys)."""
         weight = self.places.weight  # type: ignore[union-attr]
-        apart = torch.arange(keys)[None, :] - torch.arange(queries)[:, None]
-        index = buckets(apart, len(weight), causal=self.causal).to(weight.device)
+        # on the device: a copy from the host would hold it up in every layer and micro-batch
+        ahead = torch.arange(keys, device=weight.device)[None, :]
+        apart = ahead - torch.arange(queries, device=weight.device)[:, None]
+        index = buckets(apart, len(weight), causal=self.causal)
         scores: Tensor = F.embedding(index, weight).permute(2, 0, 1)
         if self.causal:
-            scores = scores.masked_fill((apart > 0).to(weight.device), -math.inf)
+            scores = scores.masked_fill(apart > 0, -math.inf)
         return scores
 
 
