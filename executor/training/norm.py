@@ -86,14 +86,14 @@ def _gradients_here(replica: Replica) -> Iterator[tuple[nn.Parameter, Tensor, in
     if replica.buckets is None:
         for parameter in replica.stage.parameters():
             if parameter.grad is not None:
-                yield parameter, local_tensor(parameter.grad), ranks // _parts(parameter)
+                yield parameter, local_tensor(parameter.grad), ranks // parts_of(parameter)
         return
     for bucket in replica.buckets.buckets:
         for parameter, piece in bucket.pieces():
-            yield parameter, piece, ranks // _parts(parameter) // bucket.groups.shards
+            yield parameter, piece, ranks // parts_of(parameter) // bucket.groups.shards
 
 
-def _parts(parameter: nn.Parameter) -> int:
+def parts_of(parameter: nn.Parameter) -> int:
     """Into how many parts a parameter is split over ranks."""
     if not isinstance(parameter, DTensor):
         return 1

@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
 from executor.devices.process_group import gathered
 from executor.faults.reports import HERE
@@ -23,9 +24,14 @@ from executor.measure.memory import peak_above
 from executor.measure.steps import Batch, known
 from executor.measure.tolerance import judge
 from executor.model.loss import loss as cross_entropy
-from executor.model.module import build_stage
+from executor.model.module import TransformerStage, build_stage
 from executor.model.sizes import answers, layer_count
 from executor.model.stage import Stage
+from executor.parallel.gradients.layout import trainable
+from executor.parallel.gradients.split import like_parameter, whole_tensor
+from executor.parallel.precision import apply_autocast
+from executor.parallel.tensor import apply_tensor_parallel
+from executor.pipeline.stage_groups import StageGroups
 from executor.pipeline.stage_run import Ran, StageOrder, StageRank, replay
 from executor.run.part import Part
 from executor.run.run import optimizer_of
@@ -47,7 +53,7 @@ def order_of(plan: Plan) -> StageOrder:
     stages = plan.stages or ()
     counts = tuple(stage.replicas for stage in stages) or (1,) * plan.pp
     return StageOrder(
-        replicas=StageReplicas(counts),
+        replicas=StageReplicas(counts, tensor=plan.stage_tp),
         warmups=warmups(counts, [stage.warmup for stage in stages]),
         versions=versions_of(plan),
     )
@@ -72,12 +78,10 @@ class Session:
         self.count = self.plan.num_microbatches
         self.order = order_of(self.plan)
         replicas = self.order.replicas
-        groups = [dist.new_group(list(replicas.ranks(s))) for s in range(replicas.stages)]
-        self.stage = replicas.stage_of[dist.get_rank()]
-        self.sharers = groups[self.stage]
-        both = sorted({*replicas.ranks(0), *replicas.ranks(replicas.stages - 1)})
-        self.ends = dist.new_group(both)
-        self.module = self.build(self.stage, part.scenario.model)
+        self.place = replicas.rank_of[dist.get_rank()]
+        self.stage = replicas.stage_of[self.place]
+        self.groups = StageGroups.of(replicas)
+        self.module = self.build(self.stage, part.scenario.model, self.groups.mesh)
         self.rank = self._on(self.order)
         self.update = Descent(self.rank.weights, self.config)
         self._batch: tuple[int, Batch] | None = None
@@ -87,10 +91,10 @@ class Session:
         """This rank's part of a pipeline in some order."""
         edges = list(stage_edges(self.part.scenario.model, alike(self.plan)))
         around = edges[self.stage], edges[self.stage + 1]
-        return StageRank(order, self.module, around, dist.group.WORLD, self.sharers)
+        return StageRank(order, self.module, around, dist.group.WORLD, self.groups.sharers)
 
-    def build(self, stage: int, spec: Description) -> Stage:
-        """A stage of a model with its first weights."""
+    def build(self, stage: int, spec: Description, mesh: DeviceMesh | None = None) -> Stage:
+        """A stage of a model with its first weights, or the part of this rank of a mesh."""
         plan = self.plan
         cut = plan_cut(alike(plan), layer_count(spec))
         built = build_stage(
@@ -109,13 +113,16 @@ class Session:
             rest = min(plan.recompute, Recompute.SELECTIVE)
             for number, layer in enumerate(built.layers.values()):
                 layer.recompute = Recompute.FULL if number < again else rest
+        if mesh is not None and isinstance(built, TransformerStage):
+            apply_tensor_parallel(built, mesh, sequence_parallel=False)
+        apply_autocast(built, plan, self.part.device.type)
         return built
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss, of which an update takes the sum over its micro-batches."""
         versions, words = self.order.versions, answers(self.part.scenario.model)
         together = versions.batch if versions else self.count
-        return cross_entropy(output, target, words=words) / together
+        return cross_entropy(output, target, self.groups.tensor, words=words) / together
 
     def microbatch(self, number: int) -> Batch:
         """A micro-batch of the whole training."""
@@ -149,7 +156,7 @@ class Session:
 
     def _without_flush(self, steps: int, stepped: Stepped, clock: Callable[[], float]) -> None:
         """One stream of micro-batches; a batch ends with this rank's last one of it."""
-        replica = dist.get_rank() - self.order.replicas.ranks(self.stage)[0]
+        replica = self.place - self.order.replicas.ranks(self.stage)[0]
         last = self.count - self.rank.count + replica
         batch = self.order.versions.batch if self.order.versions else 1
 
@@ -178,8 +185,7 @@ class Session:
         return StageGradient(
             self.rank,
             self.module.tied_parameters(),
-            sharers=self.sharers,
-            ends=self.ends,
+            self.groups,
             clip=self.config.clip,
         )
 
@@ -203,25 +209,34 @@ class Session:
     def by_stage(self, peaks: Sequence[float]) -> list[float]:
         """The highest of the peaks of each stage's ranks."""
         replicas = self.order.replicas
-        return [max(peaks[r] for r in replicas.ranks(s)) for s in range(replicas.stages)]
+        stages = [replicas.stage_of[place] for place in replicas.rank_of]
+        return [
+            max(peak for peak, at in zip(peaks, stages, strict=True) if at == stage)
+            for stage in range(replicas.stages)
+        ]
 
     def verify(self) -> dict[str, Any] | None:
         """Loss and gradients of the first batch against one process; on rank 0, None elsewhere."""
         kept = self.module, self.rank, self.order
         self.module, self.order = (
-            self.build(self.stage, self.part.still),
+            self.build(self.stage, self.part.still, self.groups.mesh),
             replace(self.order, versions=None),
         )
         self.rank = self._on(self.order)
         ran = self.rank.run(self.count, self.microbatch, self.loss, self.update)
         gradient = self._meeting().whole(ran.gradient or [])
-        names = [name for name, p in self.module.named_parameters() if p.requires_grad]
-        gathered_parts = gathered((dict(zip(names, gradient, strict=True)), ran.losses))
+        named = trainable(self.module.named_parameters())
+        whole = {
+            name: whole_tensor(like_parameter(parameter, part))
+            for (name, parameter), part in zip(named.items(), gradient, strict=True)
+        }
+        gathered_parts = gathered((whole, ran.losses))
         self.module, self.rank, self.order = kept
         if dist.get_rank() != 0:
             return None
         gradients = {name: part for named, _ in gathered_parts for name, part in named.items()}
-        loss = sum(loss for _, losses in gathered_parts for loss in losses.values())
+        losses = {mb: loss for _, known_here in gathered_parts for mb, loss in known_here.items()}
+        loss = sum(losses.values())
         verdict = judge(
             self.part.still,
             alike(self.plan),
@@ -240,12 +255,13 @@ class Session:
     def replayed(self, weights: Sequence[Sequence[NDArray[Any]]]) -> float | None:
         """Largest error of the final weights against a replay by the table of versions.
 
-        None where the pipeline flushes, where replicas sum in an order of their own, and with
-        dropout, whose masks are drawn anew.
+        None where the pipeline flushes, where replicas or tensor ranks sum in an order of their
+        own, and with dropout, whose masks are drawn anew.
         """
         model = self.part.scenario.model
         drawn = not isinstance(model, Graph) and model.dropout
-        if self.order.versions is None or max(self.order.replicas.counts) > 1 or drawn:
+        several = len(self.order.replicas.rank_of) > self.order.replicas.stages
+        if self.order.versions is None or several or drawn:
             return None
         stages = [self.build(stage, model) for stage in range(self.order.replicas.stages)]
         updates = [Descent([p.data for p in stage.parameters()], self.config) for stage in stages]

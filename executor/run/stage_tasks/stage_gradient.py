@@ -8,36 +8,35 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from executor.pipeline.stage_groups import StageGroups
 from executor.pipeline.stage_run import StageRank, Weights
-from executor.training.norm import clip_factor
+from executor.training.norm import clip_factor, parts_of
 
 
 class StageGradient:
     """What the ranks of a stage do with a batch's gradient before its update.
 
-    `sharers` are the replicas of this rank's stage, `ends` the ranks of the first and last stage,
-    which both have a tied table (`tied` are its parameters).
+    `tied` are the parameters of a table that the first and the last stage both have.
     """
 
     def __init__(
         self,
         rank: StageRank,
         tied: Sequence[nn.Parameter],
+        groups: StageGroups,
         *,
-        sharers: dist.ProcessGroup,
-        ends: dist.ProcessGroup,
         clip: float,
     ) -> None:
         self._rank, self._tied, self._clip = rank, tied, clip
-        self._sharers, self._ends = sharers, ends
+        self._groups = groups
 
     def whole(self, gradient: Weights) -> Weights:
         """A batch's gradient of this stage: summed over its replicas, and a table's two ends."""
         for part in gradient if self._rank.count > 1 else []:
-            dist.all_reduce(part, group=self._sharers)
+            dist.all_reduce(part, group=self._groups.sharers)
         for part in self._shared(gradient):
             part /= self._rank.count
-            dist.all_reduce(part, group=self._ends)
+            dist.all_reduce(part, group=self._groups.ends)
         return gradient
 
     def _shared(self, gradient: Weights) -> Weights:
@@ -50,8 +49,11 @@ class StageGradient:
         """The gradient scaled down to the norm that the scenario asks for, in place."""
         if not self._clip:
             return gradient
-        squares = sum(float(part.double().pow(2).sum()) for part in gradient)
-        squares -= 0.5 * sum(float(part.double().pow(2).sum()) for part in self._shared(gradient))
+        shared, squares = self._shared(gradient), 0.0
+        for parameter, part in zip(self._rank.parameters, gradient, strict=True):
+            holders = self._rank.width // parts_of(parameter)
+            counts = 0.5 if any(part is other for other in shared) else 1.0
+            squares += counts / holders * float(part.double().pow(2).sum())
         whole = torch.tensor(squares / self._rank.count, dtype=torch.float64)
         dist.all_reduce(whole)
         factor = float(clip_factor(whole.sqrt().float(), self._clip))
