@@ -59,7 +59,9 @@ def time_layers(
 def _too_few(task: LayerTask) -> Gap:
     need = task.workload.plan.tp
     why = f"not representable: needs {need} ranks with a device each"
-    return Gap(kind=task.kind, words=task.words, reason=why, share=task.share, wanted=task.own)
+    return Gap(
+        kind=task.kind, words=task.words, reason=why, share=task.share, wanted=task.asked_for
+    )
 
 
 def _of_rank_0(value: float, device: torch.device) -> float:

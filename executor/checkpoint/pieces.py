@@ -29,11 +29,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from executor.devices.accelerator import accelerator
-from executor.devices.compat import stored_tensor
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
-from executor.parallel.data import Replica
-from executor.training.optimizer import StageOptimizer, needs_masters
+from executor.parallel.replica import Replica
+from executor.torch_internals.distributed import stored_tensor
+from executor.training.optimizer import StageOptimizer
 from executor.training.trainer import Trainer
+from executor.training.updated_values import needs_masters
 
 Sizes = tuple[int, ...]
 
@@ -112,7 +113,7 @@ def _weights(trainer: Trainer, replicas: Iterable[Replica]) -> Iterator[Piece]:
 
 
 def _states(trainer: Trainer) -> Iterator[Piece]:
-    for kind, name, parameter, first, values in trainer.optimizer.held():
+    for kind, name, parameter, first, values in trainer.optimizer.state_pieces():
         yield _piece(kind, _shared_name(trainer, name), parameter, first, values)
 
 

@@ -111,12 +111,12 @@ _USUAL: dict[str, Any] = json.loads(json.dumps(_DEFAULTS))
 _UNKNOWN = object()
 
 
-def same_plan(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+def same_plan(first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two plans say the same, be it that one is from before a field was there."""
     usual = json.loads(json.dumps(Plan().to_json()))
-    names = {*one, *other}
+    names = {*first, *other}
     return all(
-        one.get(name, usual.get(name, _UNKNOWN)) == other.get(name, usual.get(name, _UNKNOWN))
+        first.get(name, usual.get(name, _UNKNOWN)) == other.get(name, usual.get(name, _UNKNOWN))
         for name in names
     )
 
@@ -128,8 +128,8 @@ def _distinct(model: Any) -> Any:  # noqa: ANN401 - a part of a JSON document
     """
     if not isinstance(model, dict):
         return model
-    said = {name: value for name, value in model.items() if name != "name"}
-    return {name: value for name, value in said.items() if value != _USUAL.get(name, _UNKNOWN)}
+    described = {name: value for name, value in model.items() if name != "name"}
+    return {name: value for name, value in described.items() if value != _USUAL.get(name, _UNKNOWN)}
 
 
 def _difference(

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.parallel import buckets
+from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
 
 VALUE = 4  # bytes of a float32
 Work = Callable[[], object]
@@ -47,9 +47,9 @@ def work_of(kind: str, size: int, team: Team, device: torch.device) -> Work:
     if kind == "reduce":
         return lambda: dist.reduce(data, dst=first, group=group)
     if kind == "all_gather":
-        return lambda: buckets.ALL_GATHER(data, part, group=group)
+        return lambda: ALL_GATHER(data, part, group=group)
     if kind == "reduce_scatter":
-        return lambda: buckets.REDUCE_SCATTER(part, data, group=group)
+        return lambda: REDUCE_SCATTER(part, data, group=group)
     other = torch.zeros_like(data)
     if kind == "all_to_all":
         return lambda: dist.all_to_all_single(other, data, group=group)

@@ -74,3 +74,8 @@ def replica_group(mesh: DeviceMesh, plan: Plan) -> ProcessGroup:
     if plan.dp_replicate == 1:
         return mesh["dp_shard"].get_group()
     return mesh["dp_replicate", "dp_shard"]._flatten("dp").get_group()
+
+
+def axis_group(mesh: DeviceMesh, axis: str) -> ProcessGroup | None:
+    """The ranks along an axis of a mesh; None where that is one."""
+    return mesh[axis].get_group() if mesh[axis].size() > 1 else None

@@ -153,8 +153,8 @@ def describe(error: BaseException, rank: int) -> Report:
 
 def _action(error: BaseException) -> str | None:
     """The action that torch's runtime was at, from its frame: known without any bookkeeping."""
-    compat = sys.modules.get("executor.devices.compat")
-    torch_action = getattr(compat, "TorchAction", None)
+    runtime = sys.modules.get("executor.torch_internals.pipelining")
+    torch_action = getattr(runtime, "TorchAction", None)
     for frame, _ in traceback.walk_tb(error.__traceback__):
         action = frame.f_locals.get("action")
         if torch_action is not None and isinstance(action, torch_action):

@@ -36,7 +36,7 @@ class RankPlace:
 def gather_timeline(
     spans: Sequence[Span],
     notes: Mapping[str, float],
-    place: RankPlace,
+    rank_place: RankPlace,
     *,
     group: dist.ProcessGroup,
     device: torch.device,
@@ -52,7 +52,7 @@ def gather_timeline(
     rows: list[Any] | None = [None] * size if rank == 0 else None
     offsets = clock_offsets(group, device)
     root = dist.get_global_rank(group, 0)
-    dist.gather_object((tuple(spans), dict(notes), place), rows, dst=root, group=group)
+    dist.gather_object((tuple(spans), dict(notes), rank_place), rows, dst=root, group=group)
     if rows is None or offsets is None:
         return None
     spans_of, notes_of, places = zip(*rows, strict=True)
@@ -75,7 +75,7 @@ def assemble(
     shifted = ordered(s._replace(start=s.start - first, end=s.end - first) for s in known)
     shifted = tuple(_met(shifted, places))
     flows = tuple(_flows(shifted, places))
-    names = [place.name or f"pp {place.pipeline_rank}" for place in places]
+    names = [rank_place.name or f"pp {rank_place.pipeline_rank}" for rank_place in places]
     return Timeline(
         spans=_received(shifted, flows),
         flows=flows,

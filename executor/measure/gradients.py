@@ -27,8 +27,9 @@ from executor.model.module import (
 from executor.model.sizes import answers
 from executor.model.stage import Stage
 from executor.parallel.context import token_places
-from executor.parallel.data import Replica, whole_tensor
+from executor.parallel.gradients.split import whole_tensor
 from executor.parallel.precision import compute_dtype, is_autocast
+from executor.parallel.replica import Replica
 from executor.training.scaling import until_finite
 from parsim.errors import InputError
 from parsim.model.reader import Description

@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Sequence
 import torch
 from torch import Tensor
 
-from executor.devices import compat
 from executor.devices.accelerator import accelerator
-from executor.parallel.buckets import local_tensor
+from executor.parallel.gradients.split import local_tensor
+from executor.torch_internals.profiler import allocations
 from executor.training.trainer import Trainer
 
 
@@ -57,7 +57,7 @@ def step_bytes(device: torch.device, step: Callable[[], object]) -> float:
         activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True
     ) as profiler:
         step()
-    return highest(compat.allocations(profiler), frozenset(_storages(device)))
+    return highest(allocations(profiler), frozenset(_storages(device)))
 
 
 def highest(moves: Sequence[tuple[int, int]], standing: Collection[int]) -> float:

@@ -12,16 +12,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices import compat
 from executor.devices.accelerator import Mark
-from executor.devices.mesh import coordinates
+from executor.devices.mesh import axis_group, coordinates
 from executor.measure.communication import Expected
 from executor.measure.gather import RankPlace
 from executor.measure.spans import SpanRecorder
 from executor.measure.steps import Batch, run_timed, slowest
 from executor.measure.traffic import Traffic
-from executor.parallel.buckets import axis_group
 from executor.parallel.held_twice import gradient_parts
+from executor.torch_internals.autograd import after_backward
 from executor.training.trainer import Trainer
 from parsim.plan import Plan
 from parsim.timelines.kinds import SpanKind, Stream
@@ -179,7 +178,7 @@ def _split(
         ends.append(clock())
 
     def returned(_module: object, _inputs: object, output: Tensor) -> None:
-        output.register_hook(lambda _: compat.after_backward(computed))
+        output.register_hook(lambda _: after_backward(computed))
 
     def loss(outputs: Tensor, targets: Tensor) -> Tensor:
         value = loss_fn(outputs, targets)

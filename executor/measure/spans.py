@@ -24,12 +24,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.devices import compat
 from executor.devices.accelerator import Mark, accelerator
 from executor.measure.communication import Expected, with_communication
 from executor.measure.exposed import Transfer
 from executor.measure.gather import RankPlace, gather_timeline
 from executor.measure.traffic import Traffic
+from executor.torch_internals import pipelining
+from executor.torch_internals.self_test import require_compatible
 from parsim.schedule import Action, Kind
 from parsim.timelines.kinds import SpanKind, Stream
 from parsim.timelines.timeline import Span, Timeline, ordered
@@ -72,7 +73,7 @@ class SpanRecorder:
         expected: Expected | None = None,
         first: Mapping[int, int] | None = None,
     ) -> None:
-        compat.require_compatible()
+        require_compatible()
         self._group = group
         self._device = device
         self._asked = accelerator(device)
@@ -94,15 +95,16 @@ class SpanRecorder:
         self._extra.clear()
         self._drains.clear()
         self._origin, self._reference = self._asked.origin()
-        for name, stand_in in ((compat.ACTION_SPAN, self._block), (compat.WAIT, self._wait)):
-            self._originals[name] = getattr(compat.SCHEDULES, name)
-            setattr(compat.SCHEDULES, name, stand_in)
+        stand_ins = {pipelining.ACTION_SPAN: self._block, pipelining.WAIT: self._wait}
+        for name, stand_in in stand_ins.items():
+            self._originals[name] = getattr(pipelining.SCHEDULES, name)
+            setattr(pipelining.SCHEDULES, name, stand_in)
         self._traffic.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         for name, original in self._originals.items():
-            setattr(compat.SCHEDULES, name, original)
+            setattr(pipelining.SCHEDULES, name, original)
         self._originals.clear()
         self._current = None
         self._asked.synchronize()
@@ -169,7 +171,7 @@ class SpanRecorder:
     def _wait(self, work: list[dist.Work]) -> None:
         known = len(self._traffic.waits)
         before = self.mark()
-        self._originals[compat.WAIT](work)
+        self._originals[pipelining.WAIT](work)
         after = self.mark()
         del self._traffic.waits[known:]  # a wait for messages, not for a collective
         if self._current is None:
@@ -182,7 +184,7 @@ class SpanRecorder:
 
         A RECV is recorded where its message is waited for; its posting only counts in `post_s`.
         """
-        stage, kind, microbatch = Action.parse(record.name.removeprefix(compat.SPAN_PREFIX))
+        stage, kind, microbatch = Action.parse(record.name.removeprefix(pipelining.SPAN_PREFIX))
         if kind in (Kind.RECV_F, Kind.RECV_B):
             return
         if microbatch >= 0:

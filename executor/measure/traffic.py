@@ -33,10 +33,11 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from executor.devices import compat
 from executor.devices.accelerator import accelerator
 from executor.measure.exposed import Interval, Transfer, attribute, gaps
 from executor.parallel.ring import CONTEXT_RANGE
+from executor.torch_internals import profiler
+from executor.torch_internals.distributed import WAITS
 from parsim.timelines.kinds import Stream
 
 LESSONS = 16
@@ -92,14 +93,14 @@ class Traffic:
         if self._alone:
             return
         for stream, groups in self._groups.items():
-            compat.start_ranges(kernels=self._kernels)
+            profiler.start_ranges(kernels=self._kernels)
             if len(self._groups) > 1:
                 self._practise(groups)
             practised = self._practised()
             self.blind = self._kernels and not practised
             self._channels.update(dict.fromkeys(practised, stream))
         if self._kernels and self._routed_groups:
-            compat.start_ranges(kernels=True)
+            profiler.start_ranges(kernels=True)
             self._practise(self._routed_groups)
             self._routed.update(self._practised())
 
@@ -121,11 +122,11 @@ class Traffic:
         if self._alone:
             return
         if not self._asked.queued:
-            for owner, name in compat.WAITS:
+            for owner, name in WAITS:
                 original = getattr(owner, name)
                 self._originals.append((owner, name, original))
                 setattr(owner, name, self._timed(original))
-        compat.start_ranges(kernels=self._kernels)
+        profiler.start_ranges(kernels=self._kernels)
 
     def stop(self) -> list[Transfer]:
         """What ran since `start`, each with the parts that the compute stream waited for.
@@ -171,11 +172,11 @@ class Traffic:
                 event.device_resource_id() if on_device else event.start_thread_id(),
                 on_device,
             )
-            for event, on_device in compat.stop_ranges()
+            for event, on_device in profiler.stop_ranges()
         ]
 
     def _transfers(self, ranges: Sequence[Range]) -> Iterator[Transfer]:
-        own = [event for event in ranges if event.name == CONTEXT_RANGE]
+        context_ranges = [event for event in ranges if event.name == CONTEXT_RANGE]
         for event in ranges:
             if event.name == CONTEXT_RANGE and not self._kernels:
                 yield Transfer(Stream.TP, "send_recv", event.start, event.end)
@@ -183,7 +184,7 @@ class Traffic:
             operation = collective(event.name)
             if not operation or event.on_device != self._kernels:
                 continue
-            if operation == "all_to_all" and any(inside(event, other) for other in own):
+            if operation == "all_to_all" and any(inside(event, other) for other in context_ranges):
                 continue  # of heads, not of experts' rows
             message, channel = operation == "SendRecv", event.channel
             # NCCL's all-to-all is messages too; a pipeline's are on other channels

@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 EPSILON = 1e-5
-"""As `torch.nn.BatchNorm2d`."""
+"""The default of `torch.nn.BatchNorm2d`."""
 
 
 class BatchNorm(nn.Module):  # type: ignore[misc]

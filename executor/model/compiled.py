@@ -12,9 +12,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from executor.devices import compat
 from executor.model.module import TransformerStage
 from executor.model.stage import Stage
+from executor.torch_internals.compiler import compile_strictly, missing_compiler
 from parsim.errors import InputError
 
 INDUCTOR = "inductor"
@@ -50,7 +50,7 @@ def compile_layers(stage: Stage, backend: str) -> None:
     if not isinstance(stage, TransformerStage):
         return
     check_backend(backend, next(stage.parameters(), torch.empty(0)).device)
-    compat.compile_strictly()
+    compile_strictly()
     for layer in stage.layers.values():
         layer._layer = CompiledLayer(layer, backend)
 
@@ -65,7 +65,7 @@ def check_backend(backend: str, device: torch.device) -> None:
         raise InputError(
             f"--compile-backend={backend!r} is unknown; allowed: {', '.join(BACKENDS)}"
         )
-    missing = compat.missing_compiler(device) if backend == INDUCTOR else None
+    missing = missing_compiler(device) if backend == INDUCTOR else None
     if missing is not None:
         raise InputError(
             f"software.compile=true: torch.compile needs {missing}, which is not there; install "

@@ -16,6 +16,7 @@ what autograd saves.
 from __future__ import annotations
 
 import weakref
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -39,42 +40,60 @@ class Piece:
     def __init__(self, copier: Copier, flat: Tensor) -> None:
         self._copier = copier
         self._copied, self.left = copier.leave(flat)
-        self._here: Tensor | None = None
-        self._arrived: Moment = None
+        self._returned: tuple[Tensor, Moment] | None = None
 
-    def bring(self) -> None:
-        """Begin to copy it back."""
-        if self._here is None:
-            self._here, self._arrived = self._copier.bring(self._copied)
+    def bring(self) -> tuple[Tensor, Moment]:
+        """Begin to copy it back, unless that has begun; its values on the device, and from when."""
+        if self._returned is None:
+            self._returned = self._copier.bring(self._copied)
+        return self._returned
 
-    def here(self) -> Tensor:
-        """Its values on the device."""
-        self.bring()
-        assert self._here is not None
-        self._copier.wait(self._arrived)
-        return self._here
+    def on_device(self) -> Tensor:
+        """Its values on the device, once they are there."""
+        values, arrived = self.bring()
+        self._copier.wait(arrived)
+        return values
 
 
-class View:
-    """A saved tensor: the piece that it is a view of, or itself where it stays."""
+class Saved(ABC):
+    """A tensor that is saved for backward, wherever it is."""
 
-    def __init__(self, layer: LayerPass, piece: Piece | None, tensor: Tensor) -> None:
-        self._layer, self._piece = layer, piece
-        self._stays = tensor if piece is None else None
-        self._size, self._stride = tensor.size(), tensor.stride()
+    def __init__(self, tensor: Tensor) -> None:
         self._asks = tensor.requires_grad
 
+    @abstractmethod
     def tensor(self) -> Tensor:
         """Its values, on the device."""
-        if self._piece is None:
-            assert self._stays is not None
-            return self._stays
-        self._layer.bring()
-        return self._piece.here().as_strided(self._size, self._stride)
 
     def again(self) -> Tensor:
         """Its values for a forward that is repeated: a leaf that asks for gradients as it did."""
         return self.tensor().detach().requires_grad_(self._asks)
+
+
+class OnDevice(Saved):
+    """A saved tensor that stays where it is."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(tensor)
+        self._tensor = tensor
+
+    def tensor(self) -> Tensor:
+        """The tensor itself."""
+        return self._tensor
+
+
+class OnHost(Saved):
+    """A saved tensor that is a view of a piece of memory on the host."""
+
+    def __init__(self, tensor: Tensor, layer: LayerPass, piece: Piece) -> None:
+        super().__init__(tensor)
+        self._layer, self._piece = layer, piece
+        self._size, self._stride = tensor.size(), tensor.stride()
+
+    def tensor(self) -> Tensor:
+        """Its values, brought back with all others of its layer."""
+        self._layer.bring()
+        return self._piece.on_device().as_strided(self._size, self._stride)
 
 
 class LayerPass:
@@ -86,17 +105,17 @@ class LayerPass:
         self._sources: list[Tensor] = []
         self.parameters: frozenset[int] = frozenset()
 
-    def save(self, tensor: Tensor) -> View:
+    def save(self, tensor: Tensor) -> Saved:
         """Let a tensor that is saved for backward leave."""
         if not self._leaves(tensor):
-            return View(self, None, tensor)
+            return OnDevice(tensor)
         flat = tensor.detach().as_strided((tensor.numel(),), (1,), tensor.storage_offset())
         key = (flat.data_ptr(), flat.numel(), flat.dtype)
         if key not in self._pieces:
             self._pieces[key] = Piece(self._store.copier, flat)
             self._sources.append(flat)  # no address is used again while its copy is under way
             self._store.moved += flat.nbytes
-        return View(self, self._pieces[key], tensor)
+        return OnHost(tensor, self, self._pieces[key])
 
     def _leaves(self, tensor: Tensor) -> bool:
         """Whether it is a dense piece of the device's memory that no parameter has."""
@@ -113,9 +132,9 @@ class LayerPass:
     def bring(self) -> None:
         """Bring all pieces back, and those of the layer whose backward is next."""
         self._store.settle()
-        for one in (self, self._before):
-            for piece in () if one is None else one._pieces.values():
-                piece.bring()
+        before = self._before._pieces if self._before is not None else {}
+        for piece in (*self._pieces.values(), *before.values()):
+            piece.bring()
 
 
 class HostStore:
@@ -139,7 +158,7 @@ class HostStore:
             if type(parameter) is nn.Parameter
         )
         try:
-            with saved_tensors_hooks(passing.save, View.tensor):
+            with saved_tensors_hooks(passing.save, lambda saved: saved.tensor()):
                 yield
         finally:
             self.passing, self._last = None, weakref.ref(passing)
@@ -155,7 +174,7 @@ class HostStore:
 
 
 class HostLayer:
-    """A layer's place among those of its stage that keep their activations on the host."""
+    """One of the layers of a stage that keep their activations on the host."""
 
     def __init__(self, store: HostStore, number: int) -> None:
         self.store, self._first = store, number == 0
@@ -171,10 +190,10 @@ def keep_on_host(layers: nn.ModuleDict, count: int, device: torch.device) -> Hos
         return None
     store = HostStore(device)
     for number, layer in enumerate(list(layers.values())[:count]):
-        place = HostLayer(store, number)
+        host = HostLayer(store, number)
         for part in layer.modules():
             if hasattr(part, "host"):  # the layer, and an attention that repeats its core
-                part.host = place
+                part.host = host
     return store
 
 
@@ -187,10 +206,10 @@ def repeated(function: Callable[..., Any], *tensors: Tensor, host: HostLayer | N
     passing = None if host is None else host.store.passing
     if passing is None or not torch.is_grad_enabled():
         return checkpoint(function, *tensors, use_reentrant=False)
-    views, given = [passing.save(tensor) for tensor in tensors], [tensors]
+    saved, given = [passing.save(tensor) for tensor in tensors], [tensors]
 
     def inside(_mark: Tensor) -> Any:  # noqa: ANN401
-        taken = given.pop() if given else tuple(view.again() for view in views)
+        taken = given.pop() if given else tuple(each.again() for each in saved)
         return function(*taken)
 
     mark = tensors[0].new_empty(0)

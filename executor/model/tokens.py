@@ -61,11 +61,13 @@ class Heads(nn.Module):  # type: ignore[misc]
     def _scores(self, queries: int, keys: int) -> Tensor:
         """What is added to the scores, (heads, queries, keys)."""
         weight = self.places.weight  # type: ignore[union-attr]
-        apart = torch.arange(keys)[None, :] - torch.arange(queries)[:, None]
-        index = buckets(apart, len(weight), causal=self.causal).to(weight.device)
+        # on the device: a copy from the host would hold it up in every layer and micro-batch
+        ahead = torch.arange(keys, device=weight.device)[None, :]
+        apart = ahead - torch.arange(queries, device=weight.device)[:, None]
+        index = buckets(apart, len(weight), causal=self.causal)
         scores: Tensor = F.embedding(index, weight).permute(2, 0, 1)
         if self.causal:
-            scores = scores.masked_fill((apart > 0).to(weight.device), -math.inf)
+            scores = scores.masked_fill(apart > 0, -math.inf)
         return scores
 
 
@@ -142,8 +144,8 @@ def weight_of(module: nn.Module) -> nn.Module:
 def crosses(graph: Graph, layers: Iterable[range]) -> tuple[str, str] | None:
     """A node and the owner of its table that are in different stages, if any are."""
     stage = {}
-    for number, held in enumerate(layers):
-        for layer in held:
+    for number, present in enumerate(layers):
+        for layer in present:
             stage.update({node.name: number for node in graph.layers[layer]})
     pairs = owners(graph).items()
     return next(((name, owner) for name, owner in pairs if stage[name] != stage[owner]), None)

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from executor.model.mixture.experts import local, product_dtype
-from executor.parallel.buckets import ALL_GATHER, REDUCE_SCATTER
+from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,11 +26,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
 from executor.devices.groups import mesh_of, subgroup
-from executor.devices.mesh import ranks_by_place
+from executor.devices.mesh import axis_group, ranks_by_place
 from executor.model.mixture.experts import Mixture, Share
 from executor.model.mixture.grouped import Counts
 from executor.model.stage import Stage
-from executor.parallel.buckets import Groups, axis_group
+from executor.parallel.gradients.layout import Groups
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 
@@ -92,13 +92,13 @@ def _exchange_group(plan: Plan, mesh: DeviceMesh) -> dist.ProcessGroup | None:
     return subgroup(together)
 
 
-def apply_expert_parallel(stage: Stage, place: ExpertPlace | None) -> None:
+def apply_expert_parallel(stage: Stage, experts: ExpertPlace | None) -> None:
     """Let a stage built with its share of experts exchange rows with the other shares, in place."""
-    if place is None or place.exchange is None:
+    if experts is None or experts.exchange is None:
         return
     for mixture in stage.mixtures().values():
-        mixture.exchange = RankExchange(place.exchange)
-        _as_parts(mixture, place.mesh["ep", "etp"])
+        mixture.exchange = RankExchange(experts.exchange)
+        _as_parts(mixture, experts.mesh["ep", "etp"])
 
 
 def apply_balance(stage: Stage, plan: Plan) -> None:

@@ -24,8 +24,8 @@ from torch.distributed.tensor import DTensor, Shard
 
 from executor.model.mixture.experts import local
 from executor.model.stage import Stage
-from executor.parallel.buckets import local_tensor
 from executor.parallel.experts import ExpertPlace
+from executor.parallel.gradients.split import local_tensor
 from executor.parallel.precision import gathered_dtype, wire_dtype
 from parsim.plan import Plan
 

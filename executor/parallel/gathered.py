@@ -21,11 +21,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.compat import attend, attend_backward
 from executor.model.attention.window import mask, tiles
-from executor.parallel.buckets import ALL_GATHER, REDUCE_SCATTER
 from executor.parallel.ring import put_in
 from executor.parallel.sequence import by_rank, in_sequence, spans
+from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
+from executor.torch_internals.kernels import attend, attend_backward
 
 
 class Block(NamedTuple):
@@ -146,14 +146,14 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch has no
         for block in over.blocks(q.shape[2]):
             seen = block.keys
             here, mine, result, sums = (x[:, :, block.queries] for x in (grad, q, out, lse))
-            found = attend_backward(
+            grads = attend_backward(
                 *(here, mine, keys[:, :, seen], values[:, :, seen], result, sums),
                 causal=block.causal,
                 mask=_hidden(block, over.window, q),
             )
-            by_query[:, :, block.queries].add_(found[0])
-            by_key[:, :, seen].add_(found[1])
-            by_value[:, :, seen].add_(found[2])
+            by_query[:, :, block.queries].add_(grads[0])
+            by_key[:, :, seen].add_(grads[1])
+            by_value[:, :, seen].add_(grads[2])
         return by_query, over.returned(by_key), over.returned(by_value), None
 
 

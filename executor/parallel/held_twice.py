@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
 from executor.devices.groups import subgroup
-from executor.parallel.data import Replica
+from executor.parallel.replica import Replica
 from parsim.schedule import Schedule
 
 

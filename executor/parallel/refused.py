@@ -7,7 +7,7 @@ its data parallelism alone are in `executor.pipeline.runnable`.
 
 from __future__ import annotations
 
-from executor.devices.compat import SPLIT_BACKWARD_MIXES_OUTPUTS, TORCH_VERSION
+from executor.torch_internals.version import SPLIT_BACKWARD_MIXES_OUTPUTS, TORCH_VERSION
 from parsim.errors import PlanError
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model

@@ -29,7 +29,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.compat import attend, attend_backward
+from executor.torch_internals.kernels import attend, attend_backward
 
 Gradient = Callable[[int, Tensor], tuple[slice, Tensor, Tensor]]
 """Takes a rank and its block of keys and values (2, b, a, s, d); returns which keys are seen, their

@@ -34,7 +34,7 @@ from executor.model.loss import loss
 from executor.model.module import TransformerStage
 from executor.model.sizes import answers
 from executor.parallel.columns import SplitColumns
-from executor.parallel.data import LossFn
+from executor.parallel.replica import LossFn
 from parsim.errors import PlanError
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec

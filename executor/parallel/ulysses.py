@@ -21,6 +21,9 @@ from torch import Tensor
 from executor.parallel.ring import CONTEXT_RANGE
 from executor.parallel.sequence import by_rank, in_sequence
 
+Move = Callable[[Tensor], Tensor]
+"""An all-to-all with the reordering around it."""
+
 HEADS = 1
 """The dim of heads in (b, a, s, d)."""
 
@@ -39,8 +42,8 @@ class Ulysses:
 
     def __call__(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend to the tokens of all ranks; the result has the heads and tokens of `q`."""
-        mixed = self.attend(*(_ToHeads.apply(x, self) for x in (q, k, v)))
-        back: Tensor = _ToTokens.apply(mixed, self)
+        mixed = self.attend(*(_Moved.apply(x, self.to_heads, self.to_tokens) for x in (q, k, v)))
+        back: Tensor = _Moved.apply(mixed, self.to_tokens, self.to_heads)
         return back
 
     def to_heads(self, x: Tensor) -> Tensor:
@@ -61,23 +64,14 @@ class Ulysses:
         return received
 
 
-class _ToHeads(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, ways: Ulysses) -> Tensor:  # noqa: ANN401
-        ctx.ways = ways
-        return ways.to_heads(x)
+class _Moved(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
+    """A tensor moved one way between ranks, its gradient the other way."""
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        return ctx.ways.to_tokens(grad), None
-
-
-class _ToTokens(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, ways: Ulysses) -> Tensor:  # noqa: ANN401
-        ctx.ways = ways
-        return ways.to_tokens(x)
+    def forward(ctx: Any, x: Tensor, there: Move, back: Move) -> Tensor:  # noqa: ANN401
+        ctx.back = back
+        return there(x)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
-        return ctx.ways.to_heads(grad), None
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # noqa: ANN401
+        return ctx.back(grad), None, None

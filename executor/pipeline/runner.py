@@ -12,12 +12,15 @@ from functools import partial
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
-from executor.devices import compat
-from executor.parallel.buckets import GradientBuckets
+from executor.parallel.gradients.buckets import GradientBuckets
 from executor.pipeline.runnable import DpKind, check_runnable, with_communication
 from executor.pipeline.runtime import LossFn, Runtime, TensorSpec, build_runtime, keep_forwards
+from executor.torch_internals.distributed import replicate_module
+from executor.torch_internals.pipelining import REDUCE_GRAD
+from executor.torch_internals.self_test import require_compatible
 from parsim.errors import InputError, PlanError, ScheduleError
 from parsim.schedule import Schedule
 
@@ -58,7 +61,7 @@ class PipelineRunner:
         buckets: Mapping[int, GradientBuckets] | None = None,
         zero_stage: int = 0,
     ) -> None:
-        compat.require_compatible()
+        require_compatible()
         buckets = buckets or {}
         # of all ranks alike: one that holds no parameters must not refuse what the others run
         reduced = any(bucketed.exchanged for bucketed in buckets.values())
@@ -78,7 +81,7 @@ class PipelineRunner:
         )
         if reduced:
             self._runtime.register_custom_function(
-                compat.REDUCE_GRAD, lambda action, _: buckets[action.stage_index].send()
+                REDUCE_GRAD, lambda action, _: buckets[action.stage_index].send()
             )
 
     def step(
@@ -148,7 +151,7 @@ Step = Callable[[torch.Tensor | None, torch.Tensor | None], list[torch.Tensor]]
 
 def _dp_kind(stages: Mapping[int, nn.Module], reduced: bool) -> DpKind:
     """How the modules of this rank share their gradients."""
-    replicated = compat.replicate_module()
+    replicated = replicate_module()
     kinds: set[DpKind] = set()
     for module in stages.values():
         if isinstance(module, DistributedDataParallel):
@@ -156,7 +159,7 @@ def _dp_kind(stages: Mapping[int, nn.Module], reduced: bool) -> DpKind:
         elif replicated is not None and isinstance(module, replicated):
             kinds.add("replicate")
         else:
-            kinds.add("fully_shard" if isinstance(module, compat.FSDPModule) else "none")
+            kinds.add("fully_shard" if isinstance(module, FSDPModule) else "none")
     if reduced:
         if kinds != {"none"}:
             raise PlanError(

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from executor.devices import compat
-from executor.parallel.buckets import GradientBuckets
+from executor.parallel.gradients.buckets import GradientBuckets
+from executor.torch_internals import pipelining
 from parsim.errors import PlanError
 from parsim.schedule import Action, Kind, Schedule
 
@@ -48,7 +48,7 @@ class StageLike(Protocol):
     """Outputs and inputs of each microbatch from forward to backward."""
 
 
-class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types here
+class Runtime(pipelining.RuntimeBase):  # type: ignore[misc]  # torch has no types here
     """Torch's runtime with losses by micro-batch; torch keeps them by order of arrival."""
 
     def __init__(
@@ -96,7 +96,7 @@ class Runtime(compat.RuntimeBase):  # type: ignore[misc]  # torch has no types h
         self.by_microbatch.clear()
 
 
-class _Stage(compat.StageBase):  # type: ignore[misc]  # torch has no types here
+class _Stage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types here
     """A stage whose messages are contiguous in memory, as every backend assumes.
 
     Its gradients go to buckets, if it has any. W writes gradients without running hooks. Full
@@ -143,7 +143,7 @@ class _Stage(compat.StageBase):  # type: ignore[misc]  # torch has no types here
         self.submod.set_requires_gradient_sync(True)
         self.submod.set_requires_all_reduce(last_backward)  # over replicas once
         given = (bwd_kwargs[name] for name in ("stage_output", "output_grads", "input_values"))
-        return compat.STAGE_BACKWARD(*given), None
+        return pipelining.STAGE_BACKWARD(*given), None
 
     def backward_weight_one_chunk(self, *args: object, **kwargs: object) -> None:
         number: int = self.stage_index
@@ -206,7 +206,7 @@ def build_runtime(
         stage.scatters = zero_stage >= 2 and not split
         stage.reshard = zero_stage == 3
     runtime = Runtime(schedule, built, edges, loss_fn)
-    rows = {rank: compat.to_torch(_renumbered(schedule, rank)) for rank in range(schedule.pp)}
+    rows = {rank: pipelining.to_torch(_renumbered(schedule, rank)) for rank in range(schedule.pp)}
     runtime._prepare_schedule_with_comms(rows, format="compute_comms")
     return runtime
 
@@ -233,15 +233,15 @@ def keep_forwards(runtime: Runtime) -> None:
 
 def _forwards(row: Sequence[Any]) -> Iterator[Any]:
     """The forwards of a rank; a stage that is sharded is gathered once and let go at the end."""
-    kinds = {compat.TorchKind(kind.name) for kind in _FORWARD}
-    unshard, gathered = compat.TorchKind(Kind.UNSHARD.name), dict[int, None]()
+    kinds = {pipelining.TorchKind(kind.name) for kind in _FORWARD}
+    unshard, gathered = pipelining.TorchKind(Kind.UNSHARD.name), dict[int, None]()
     for action in row:
         again = action.computation_type == unshard and action.stage_index in gathered
         if action.computation_type in kinds and not again:
             yield action
         if action.computation_type == unshard:
             gathered[action.stage_index] = None
-    yield from compat.to_torch(Action(stage, Kind.RESHARD, -1) for stage in gathered)
+    yield from pipelining.to_torch(Action(stage, Kind.RESHARD, -1) for stage in gathered)
 
 
 def check_output(stage: int, output: object, edge: TensorSpec) -> None:

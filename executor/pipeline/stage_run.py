@@ -1,4 +1,4 @@
-"""Runs pipelines whose stages differ or never flush, on ranks that each hold one stage.
+"""Runs pipelines whose stages differ or never flush, on processes that each hold one stage.
 
     stage 0 replica 0   F0(W0) F2(W0) B0(W0)          sum  W1  ...  M on replica M mod r
     stage 0 replica 1   F1(W0) F3(W0)        B1(W0)   sum  W1  ...
@@ -7,6 +7,10 @@
 Order and versions are those that parsim prices: `parsim.schedule.replicas` says which rank runs
 which micro-batch when, `parsim.schedule.versions` with which weights. Where a pipeline flushes,
 there is one version, and the gradient of all micro-batches is left to the caller.
+
+A replica may be several tensor-parallel processes. Process j of a wider stage gets what passes
+between two stages from process j mod t of the narrower one's t, which is whole on each of them; of
+its weights each process holds and updates its part.
 
 An update works on a copy where a backward to come needs the weights before it, and binds the
 parameters to the copy; a graph that is still to go backward keeps the old ones. Updates in place
@@ -25,7 +29,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from executor.parallel.gradients.split import local_gradient
 from executor.pipeline.runtime import LossFn, TensorSpec
+from executor.torch_internals.distributed import stored_tensor
 from parsim.errors import PlanError
 from parsim.schedule import Kind
 from parsim.schedule.replicas import StageReplicas
@@ -81,7 +87,7 @@ class Ran:
 
 
 class StageRank:
-    """One replica of one stage, on this rank of the group."""
+    """One replica of one stage, or a tensor-parallel process of it, on this rank of the group."""
 
     def __init__(
         self,
@@ -104,18 +110,21 @@ class StageRank:
             PlanError: the group has another size than the pipeline.
         """
         replicas = order.replicas
-        if dist.get_world_size(group) != replicas.num_ranks:
+        if dist.get_world_size(group) != len(replicas.rank_of):
             raise PlanError(
                 f"the group has {dist.get_world_size(group)} ranks, but the pipeline "
-                f"{replicas.num_ranks} stages and replicas; use one rank for each"
+                f"{len(replicas.rank_of)} stages and replicas; use one rank for each"
             )
         self.order, self.module, self.edges, self.group = order, module, edges, group
         self.sharers = sharers
-        self.rank = dist.get_rank(group)
+        self.rank = replicas.rank_of[dist.get_rank(group)]
+        self.width = replicas.widths[self.rank]
+        self.part = dist.get_rank(group) - replicas.devices(self.rank)[0]
         self.stage = replicas.stage_of[self.rank]
         self.count = replicas.counts[self.stage]
         self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.held: dict[int, Weights] = {0: [p.data for p in self.parameters]}
+        self.stored = [stored_tensor(p) for p in self.parameters]
+        self.held: dict[int, Weights] = {0: [stored.data for stored in self.stored]}
         self.newest = 0
         self.outputs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.sent: list[tuple[dist.Work, torch.Tensor]] = []
@@ -212,8 +221,9 @@ class StageRank:
 
     def _taken(self) -> Weights:
         """The gradient that backwards have added up, and nothing of it left."""
-        gradient = [p.grad for p in self.parameters if p.grad is not None]
-        for parameter in self.parameters:
+        known = [p for p in self.parameters if p.grad is not None]
+        gradient = [local_gradient(parameter, parameter.grad) for parameter in known]
+        for parameter in known:
             parameter.grad = None
         return gradient
 
@@ -240,24 +250,31 @@ class StageRank:
             self._bind(self.newest)
 
     def _bind(self, version: int) -> None:
-        for parameter, weight in zip(self.parameters, self.held[version], strict=True):
-            parameter.data = weight
+        for stored, weight in zip(self.stored, self.held[version], strict=True):
+            stored.data = weight
 
     def _send(self, tensor: torch.Tensor, stage: int, mb: int, kind: Kind) -> None:
         """Send without waiting; the tensor is kept until it has arrived."""
         whole = tensor.contiguous()
-        peer = dist.get_global_rank(self.group, self.order.replicas.rank(stage, mb))
-        work = dist.isend(whole, peer, group=self.group, tag=_tag(mb, kind))
-        if work is not None:
-            self.sent.append((work, whole))
+        for device in self._devices(stage, mb)[self.part :: self.width]:
+            peer = dist.get_global_rank(self.group, device)
+            work = dist.isend(whole, peer, group=self.group, tag=_tag(mb, kind))
+            if work is not None:
+                self.sent.append((work, whole))
         self.sent = [(work, kept) for work, kept in self.sent if not work.is_completed()]
 
     def _receive(self, edge: TensorSpec, mb: int, kind: Kind) -> torch.Tensor:
         buffer = torch.empty(edge.shape, dtype=edge.dtype)
         stage = self.stage - 1 if kind == Kind.F else self.stage + 1
-        peer = dist.get_global_rank(self.group, self.order.replicas.rank(stage, mb))
+        devices = self._devices(stage, mb)
+        peer = dist.get_global_rank(self.group, devices[self.part % len(devices)])
         dist.recv(buffer, peer, group=self.group, tag=_tag(mb, kind))
         return buffer
+
+    def _devices(self, stage: int, mb: int) -> range:
+        """The processes of the replica that runs a micro-batch of a stage."""
+        replicas = self.order.replicas
+        return replicas.devices(replicas.rank(stage, mb))
 
 
 def _tag(mb: int, kind: Kind) -> int:

@@ -19,8 +19,8 @@ from executor.parallel.refused import (
 from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
 from executor.run.part import feeds
-from executor.run.pipeline_run import check_pipeline
 from executor.run.run import checkpoints_of
+from executor.run.stage_tasks.run import check_pipeline
 from executor.strategies.train import check_strategy
 from executor.weights.export import check_export
 from executor.weights.published import Published

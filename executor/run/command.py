@@ -30,15 +30,15 @@ def as_rank(scenario: Path, options: RunOptions) -> int:
 
 
 def _work(path: Path, options: RunOptions) -> int:
-    from executor.devices import compat
     from executor.devices.machine import probe, use_deterministic
     from executor.run.checks import check_files, check_plan
-    from executor.run.pipeline_run import run_pipeline
     from executor.run.run import run
+    from executor.run.stage_tasks.run import run_pipeline
     from executor.run.strategy_run import run_strategy
+    from executor.torch_internals.self_test import require_compatible
     from parsim.scenario import load_scenario
 
-    compat.require_compatible()
+    require_compatible()
     scenario = load_scenario(path, dict(pair.split("=", 1) for pair in options.overrides))
     if options.deterministic:
         use_deterministic()

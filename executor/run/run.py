@@ -32,10 +32,10 @@ from executor.run.part import Feed, Part
 from executor.run.results import named, save_results
 from executor.run.start import started
 from executor.run.step_log import StepLog
-from executor.training.optimizer import OptimizerConfig
 from executor.training.rate import Rate
 from executor.training.text import Corpus
 from executor.training.trainer import Trainer, build_trainer
+from executor.training.update_rule import OptimizerConfig
 from executor.weights.export import export
 from parsim.launch.options import RunOptions
 from parsim.model.graph.document import graph_document

@@ -12,7 +12,7 @@ from executor.model.module import Values, build_model
 from executor.model.sizes import answers
 from executor.model.stage import Stage
 from executor.training.norm import clip_factor
-from executor.training.optimizer import OptimizerConfig, build_optimizer
+from executor.training.update_rule import OptimizerConfig, build_optimizer
 from parsim.model.reader import Description
 
 Batch = tuple[Tensor, Tensor]

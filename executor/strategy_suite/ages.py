@@ -35,11 +35,11 @@ def simulated_ages(delayed: Array, options: Mapping[str, Any]) -> list[int]:
     return ages
 
 
-def distance(one: Sequence[int], other: Sequence[int]) -> float:
+def distance(first: Sequence[int], other: Sequence[int]) -> float:
     """The share of gradients whose age would have to be another for equal distributions.
 
     Half the sum of the differences of the shares of all ages (total variation).
     """
-    size = max(*one, *other) + 1
-    shares = [np.bincount(ages, minlength=size) / len(ages) for ages in (one, other)]
+    size = max(*first, *other) + 1
+    shares = [np.bincount(ages, minlength=size) / len(ages) for ages in (first, other)]
     return float(np.abs(shares[0] - shares[1]).sum() / 2)

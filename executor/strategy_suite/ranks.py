@@ -29,8 +29,8 @@ from executor.strategies.replica import Batch, Replica
 from executor.strategies.train import train
 from executor.strategy_suite.cases import AGED, DELAYED_ROUNDS, MEASURED, WARMUP, delays
 from executor.suite.cases import TINY
-from executor.training.optimizer import OptimizerConfig
 from executor.training.trainer import Trainer, build_trainer
+from executor.training.update_rule import OptimizerConfig
 from parsim.launch.options import RunOptions
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, with_options

@@ -46,7 +46,7 @@ def _work(options: argparse.Namespace) -> int:
         if options.repeat == 1:
             return _suite(options, machine, options.out).run()
         places = folders(options.out, options.repeat)
-        codes = [_suite(options, machine, place).run() for place in places]
+        codes = [_suite(options, machine, folder).run() for folder in places]
         write_coverage(options.out, options.repeat)
         sys.stderr.write(f"coverage written: {options.out / 'coverage.md'}\n")
         return max(codes)

@@ -69,8 +69,8 @@ def look(device: str | None) -> Machine:
 
 
 def _probe(device: str | None) -> Machine:
-    from executor.devices.compat import require_torch
     from executor.devices.machine import probe
+    from executor.torch_internals.version import require_torch
 
     version = require_torch()
     report = probe(device)

@@ -34,13 +34,13 @@ def coverage(runs: Sequence[Sequence[Result]]) -> dict[str, Any]:
         for result in results:
             every.setdefault(result.name, []).append(result)
     cases = {name: _of_case(results) for name, results in every.items()}
-    held, judged = (sum(case[key] for case in cases.values()) for key in ("held", "n"))
+    within, judged = (sum(case[key] for case in cases.values()) for key in ("held", "n"))
     return {
         "runs": len(runs),
         "cases": cases,
-        "held": held,
+        "held": within,
         "n": judged,
-        "share": held / judged if judged else None,
+        "share": within / judged if judged else None,
         "aim": AIM,
     }
 

@@ -161,8 +161,8 @@ def _accuracy(summaries: Mapping[str, Any], counted: Sequence[Result]) -> Iterat
     known = [f"{name} {value:.2f}" for name, value in ranked.items() if value is not None]
     if known:
         yield f"Ranking of step times (Spearman): {', '.join(known)}."
-    if held := summaries["intervals"]:
-        yield f"80 % intervals hold {held['inside']} of {held['n']} measured steps."
+    if intervals := summaries["intervals"]:
+        yield f"80 % intervals hold {intervals['inside']} of {intervals['n']} measured steps."
 
 
 def _head(columns: str, left: int) -> tuple[str, str]:

@@ -16,10 +16,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-from executor.devices import compat
 from executor.model.module import TransformerStage
-from executor.parallel.buckets import local_tensor
-from executor.parallel.data import Replica
+from executor.parallel.gradients.split import local_tensor
+from executor.parallel.replica import Replica
+from executor.torch_internals.kernels import FOREACH_MUL, FOREACH_NORM
 
 _SMALL = 1e-6
 """Added to the norm, so that nothing is divided by 0."""
@@ -36,7 +36,7 @@ def clip_gradients(replicas: Sequence[Replica], largest: float) -> Tensor:
     norm = _norm(here, torch.device(replicas[0].mesh.device_type))
     pieces = [piece for _, piece, _ in here]
     if largest and pieces:
-        compat.FOREACH_MUL(pieces, clip_factor(norm, largest))
+        FOREACH_MUL(pieces, clip_factor(norm, largest))
     return norm
 
 
@@ -60,7 +60,7 @@ def _norm(here: Sequence[tuple[bool, Tensor, int]], device: torch.device) -> Ten
     total = torch.zeros((), dtype=torch.float32, device=device)
     for copies in sorted({shared for counts, _, shared in here if counts}):
         pieces = [piece for counts, piece, shared in here if counts and shared == copies]
-        norms = torch.stack(compat.FOREACH_NORM(pieces, 2, torch.float32))
+        norms = torch.stack(FOREACH_NORM(pieces, 2, torch.float32))
         total += norms.square().sum() / copies
     if dist.get_world_size() > 1:
         dist.all_reduce(total)
@@ -86,16 +86,18 @@ def _gradients_here(replica: Replica) -> Iterator[tuple[nn.Parameter, Tensor, in
     if replica.buckets is None:
         for parameter in replica.stage.parameters():
             if parameter.grad is not None:
-                yield parameter, local_tensor(parameter.grad), ranks // _parts(parameter)
+                yield parameter, local_tensor(parameter.grad), ranks // parts_of(parameter)
         return
     for bucket in replica.buckets.buckets:
         for parameter, piece in bucket.pieces():
-            yield parameter, piece, ranks // _parts(parameter) // bucket.groups.shards
+            yield parameter, piece, ranks // parts_of(parameter) // bucket.groups.shards
 
 
-def _parts(parameter: nn.Parameter) -> int:
+def parts_of(parameter: nn.Parameter) -> int:
     """Into how many parts a parameter is split over ranks."""
     if not isinstance(parameter, DTensor):
         return 1
     mesh, placements = parameter.device_mesh, enumerate(parameter.placements)
-    return math.prod(mesh.size(dim) for dim, place in placements if not place.is_replicate())
+    return math.prod(
+        mesh.size(dim) for dim, placement in placements if not placement.is_replicate()
+    )

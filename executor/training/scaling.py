@@ -23,8 +23,8 @@ from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
 from executor.model.module import TransformerStage
 from executor.model.stage import Stage
-from executor.parallel.data import LossFn
 from executor.parallel.precision import compute_dtype
+from executor.parallel.replica import LossFn
 from parsim.plan import Plan
 
 FIRST_SCALE = 2.0**16

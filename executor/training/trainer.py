@@ -24,7 +24,7 @@ from executor.model.module import TransformerStage, Values, build_stage, seed_dr
 from executor.model.offload import keep_on_host
 from executor.model.sizes import has_experts, layer_count, reads_text
 from executor.parallel.context import apply_context_parallel, context_group
-from executor.parallel.data import LossFn, Replica, apply_data_parallel
+from executor.parallel.data import apply_data_parallel
 from executor.parallel.experts import (
     ExpertPlace,
     apply_balance,
@@ -39,11 +39,13 @@ from executor.parallel.held_twice import (
 )
 from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
+from executor.parallel.replica import LossFn, Replica
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
 from executor.pipeline.runner import PipelineRunner
 from executor.pipeline.runtime import TensorSpec
-from executor.training.optimizer import OptimizerConfig, StageOptimizer
+from executor.training.optimizer import StageOptimizer
 from executor.training.scaling import SMALLEST_SCALE
+from executor.training.update_rule import OptimizerConfig
 from parsim.cost.step.stages import plan_cut
 from parsim.model.graph.losses import classes
 from parsim.model.graph.record import INPUT, Graph

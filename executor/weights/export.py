@@ -18,7 +18,7 @@ from executor.devices.process_group import gathered
 from executor.faults.reports import writing
 from executor.model.module import OUTPUT_TABLE
 from executor.model.stage import Stage
-from executor.parallel.data import whole_tensor
+from executor.parallel.gradients.split import whole_tensor
 from executor.training.trainer import Trainer
 from executor.weights.names import Theirs, theirs
 from executor.weights.published import CONFIG, INDEX, ONE_FILE, WORD_ROWS, parts_of, stored_shape

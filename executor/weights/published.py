@@ -66,9 +66,9 @@ class Published:
                 self._check_shape(part, shape)
 
     def _check_shape(self, ours: str, shape: tuple[int, ...]) -> None:
-        place, name = self._place(ours)
+        origin, name = self._origin(ours)
         _, stored = self._where[name].contents()[name]
-        expected = stored_shape(place, ours, shape, self.spec)
+        expected = stored_shape(origin, ours, shape, self.spec)
         if stored != expected:
             raise InputError(
                 f"--init-from {self.folder}: {name} has shape {list(stored)}, but {ours} of "
@@ -76,14 +76,14 @@ class Published:
                 f"(model.config: {self.folder})"
             )
 
-    def _place(self, ours: str) -> tuple[Theirs, str]:
+    def _origin(self, ours: str) -> tuple[Theirs, str]:
         """Where a parameter is, and the name it has in these files."""
-        place = theirs(self.spec, ours)
-        for name in also_called(self.spec, place.name):
+        origin = theirs(self.spec, ours)
+        for name in also_called(self.spec, origin.name):
             if name in self._where:
-                return place, name
+                return origin, name
         raise InputError(
-            f"--init-from {self.folder}: there is no tensor {place.name}, which {ours} of "
+            f"--init-from {self.folder}: there is no tensor {origin.name}, which {ours} of "
             f"{self.spec.name} needs; give the folder of a whole model of that kind"
         )
 
@@ -93,10 +93,10 @@ class Published:
         return whole[0] if len(whole) == 1 else torch.stack(whole)
 
     def _values(self, ours: str, shape: tuple[int, ...]) -> Tensor:
-        place, name = self._place(ours)
+        origin, name = self._origin(ours)
         values = self._where[name].tensor(name)
-        values = values.t() if place.transposed else values
-        values = values.chunk(place.parts)[place.part]
+        values = values.t() if origin.transposed else values
+        values = values.chunk(origin.parts)[origin.part]
         missing = shape[0] - values.shape[0] if ours in WORD_ROWS else 0
         return torch.cat((values, values.new_zeros(missing, *shape[1:]))) if missing else values
 
@@ -116,12 +116,12 @@ def parts_of(name: str, shape: tuple[int, ...]) -> list[tuple[str, tuple[int, ..
 
 
 def stored_shape(
-    place: Theirs, ours: str, shape: tuple[int, ...], spec: TransformerSpec
+    origin: Theirs, ours: str, shape: tuple[int, ...], spec: TransformerSpec
 ) -> tuple[int, ...]:
     """The shape that a file has, of one of our parameters: without padding of the vocabulary."""
-    first = spec.vocab_size if ours in WORD_ROWS else shape[0] * place.parts
+    first = spec.vocab_size if ours in WORD_ROWS else shape[0] * origin.parts
     whole = (first, *shape[1:])
-    return whole[::-1] if place.transposed else whole
+    return whole[::-1] if origin.transposed else whole
 
 
 def _files(folder: Path) -> list[File]:

@@ -67,8 +67,10 @@ class Software:
     what the allocator reserves above the allocated bytes, and `prints_reserved` says that the
     stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
     shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
-    autograd has them (`parsim/sim/memory/eager_peaks.py`), and `scatter_copies` how many copies
-    of a bucket its library makes to reduce and scatter it. `overlap` is the share of
+    autograd has them (`parsim/sim/memory/eager_peaks.py`), `composes_dropout` that its dropout is a
+    product with a mask of values, in attention too (`cost/layer/composed.py`), and
+    `scatter_copies` how many copies of a bucket its library makes to reduce and scatter it.
+    `overlap` is the share of
     data-parallel collectives that are issued beside compute, `tp_overlap` says that GEMMs are
     cut into chunks beside which their collectives run (`cost/layer/tensor_exchanges.py`),
     `tp_overlap_backward` is the share of those in backward that are issued beside a whole GEMM;
@@ -134,6 +136,7 @@ class Software:
     prints_reserved: bool
     reserved_share: float
     eager: bool
+    composes_dropout: bool
     scatter_copies: float
     overlap: float
     tp_overlap: bool

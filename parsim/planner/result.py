@@ -10,12 +10,13 @@ from math import inf
 from typing import Any, NamedTuple
 
 from parsim.cost.job import Job
+from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan, PlanSpace
 from parsim.results import Result
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.orders.auto import ordered
-from parsim.sim.plan_interval import plan_interval
+from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.rounds.figures import StrategyFigures
 from parsim.sim.simulate import simulate
@@ -39,7 +40,8 @@ SCHEMA_VERSION = 1
 class EvaluatedPlan(NamedTuple):
     """A plan that fits or is tight: its step in seconds, bubble, and highest peak in bytes.
 
-    `margin` is the share of memory that it had to leave free to fit.
+    `margin` is the share of memory that it had to leave free to fit. `layers` are the costs of its
+    layers where they are known, on nodes of one kind.
     """
 
     plan: Plan
@@ -48,19 +50,21 @@ class EvaluatedPlan(NamedTuple):
     peak_allocated: float
     fit: Fit
     margin: float
+    layers: tuple[LayerTable, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
     """What is asked of a search: how many plans, until when, for which whole run.
 
-    `until` is what `time.perf_counter` says then.
+    `until` is what `time.perf_counter` says then; `progress` and `sighted` are called on the way.
     """
 
     top: int
     progress: Progress | None
     until: float
     goal: TrainingGoal
+    sighted: Sighted | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -215,13 +219,12 @@ def shown(
     job: Job,
     best: Sequence[EvaluatedPlan],
     tight: EvaluatedPlan | None,
-    goal: TrainingGoal,
-    until: float = inf,
+    request: Request,
 ) -> Shown:
     """Rank plans, and beside them the fastest tight one if the first of them is slower."""
-    plans, cut, faster = ranked_plans(job, best, goal, until), "", None
+    plans, cut, faster = ranked_plans(job, best, request.goal, request.until), "", None
     if tight is not None and tight.step_time < best[0].step_time:
-        faster = beside(plans[0], _ranked(job, tight, goal))
+        faster = beside(plans[0], _ranked(job, tight, request.goal))
     if len(plans) < len(best):
         cut = f"; the {len(plans):,} fastest of {len(best):,} are listed, for time was up"
     return Shown(plans, faster, cut)
@@ -233,18 +236,21 @@ def beside(first: Ranked, entry: Ranked) -> Ranked:
     return replace(entry, tied=tied)
 
 
-def _interval_and_parts(job: Job, plan: Plan) -> tuple[Interval, Mapping[str, float]]:
+def _interval_and_parts(job: Job, evaluated: EvaluatedPlan) -> tuple[Interval, Mapping[str, float]]:
     """How sure a step is and where it goes; stages of their own are run task by task."""
+    plan = evaluated.plan
     if plan.runs_as_tasks:
         prediction = simulate(job, plan)
         return prediction.interval, prediction.breakdown
-    whole = evaluate(job, plan)
-    return plan_interval(whole), breakdown(whole)
+    whole = evaluate(job, plan, layers=evaluated.layers, memory=job.mixed)
+    parts = breakdown(whole)
+    peak = None if job.mixed else evaluated.peak_allocated
+    return plan_interval(whole, plan_standings(whole, parts, peak)), parts
 
 
 def _ranked(job: Job, evaluated: EvaluatedPlan, goal: TrainingGoal) -> Ranked:
     plan, step = ordered(job, evaluated.plan), evaluated.step_time
-    interval, parts = _interval_and_parts(job, plan)
+    interval, parts = _interval_and_parts(job, evaluated._replace(plan=plan))
     flops = job.model.step_flops(plan.global_batch_size)
     return Ranked(
         plan=plan,

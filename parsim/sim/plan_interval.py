@@ -33,9 +33,15 @@ def _stack_time(evaluation: Evaluation, interval: Interval) -> StackTime:
     )
 
 
-def plan_standings(evaluation: Evaluation, parts: Mapping[str, float]) -> list[Standing]:
-    """What an interval needs to know, of a cluster of each kind of node alone."""
-    step, peak = evaluation.step, float(evaluation.peak.max())
+def plan_standings(
+    evaluation: Evaluation, parts: Mapping[str, float], peak: float | None = None
+) -> list[Standing]:
+    """What an interval needs to know, of a cluster of each kind of node alone.
+
+    `peak` are the bytes of the fullest rank, where the evaluation has not counted them.
+    """
+    step = evaluation.step
+    peak = float(evaluation.peak.max()) if peak is None else peak
     return [
         standing_of(step.job_on(group), step.plan, step.pricing.layers(group), parts, peak)
         for group in step.systems()

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from statistics import mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
 SMALLEST = 4
 """Plans that a group needs."""
@@ -40,6 +40,56 @@ class Ranking:
     def to_json(self) -> dict[str, Any]:
         """Field names are the JSON contract."""
         return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Choice(NamedTuple):
+    """A plan of a decision: its label, predicted and measured seconds, its 80 % interval."""
+
+    plan: str
+    predicted: float
+    measured: float
+    interval: tuple[float, float] | None = None
+
+
+class Missed(NamedTuple):
+    """A decision in which another plan was measured faster than the one predicted fastest."""
+
+    decision: tuple[str | int, ...]
+    plans: int
+    chosen: Choice
+    fastest: Choice
+
+    @property
+    def regret(self) -> float:
+        """How much slower the chosen plan is than the fastest."""
+        return self.chosen.measured / self.fastest.measured - 1.0
+
+    @property
+    def tied(self) -> bool:
+        """Whether predictions call the two a tie: each lies in the other's interval."""
+        one, two = self.chosen, self.fastest
+        if one.interval is None or two.interval is None:
+            return False
+        return two.interval[0] <= one.predicted and two.predicted <= one.interval[1]
+
+
+def missed(rows: Iterable[tuple[tuple[str | int, ...], Choice]]) -> list[Missed]:
+    """The decisions that take a slower plan first, the worst of them first."""
+    groups: dict[tuple[str | int, ...], list[Choice]] = {}
+    for key, choice in rows:
+        groups.setdefault(key, []).append(choice)
+    judged = [
+        Missed(
+            decision=key,
+            plans=len(plans),
+            chosen=min(plans, key=lambda plan: (plan.predicted, -plan.measured)),
+            fastest=min(plans, key=lambda plan: plan.measured),
+        )
+        for key, plans in groups.items()
+        if len(plans) >= SMALLEST
+    ]
+    wrong = [each for each in judged if each.regret > 0.0]
+    return sorted(wrong, key=lambda each: each.regret, reverse=True)
 
 
 def rank(rows: Iterable[tuple[Hashable, float, float]]) -> Ranking:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -13,7 +13,7 @@ from parsim.results import Result, figure_of
 from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, coverage
 from parsim.validation.predict_row import predict_row
-from parsim.validation.ranking import Ranking, rank
+from parsim.validation.ranking import Choice, Missed, Ranking, missed, rank
 from parsim.validation.run_table import read_table
 from parsim.validation.summary import Summary, summarise
 from parsim.validation.tables import Progress, predict_tables
@@ -115,15 +115,22 @@ class Validation(Result):
 
         A plan that a table repeats (releases of the software) counts once, with its mean time.
         """
-        plans: dict[tuple[tuple[str | int, ...], str], list[tuple[float, float]]] = {}
+        return rank((d, each.predicted, each.measured) for d, each in self._choices(table))
+
+    def missed(self) -> list[Missed]:
+        """The decisions in which the plan predicted fastest is not the fastest, the worst first."""
+        return missed(self._choices(None))
+
+    def _choices(self, table: str | None) -> Iterator[tuple[tuple[str | int, ...], Choice]]:
+        """Each plan of each decision once."""
+        plans: dict[tuple[tuple[str | int, ...], str], list[ValidatedRow]] = {}
         for row in self.rows if table is None else self.of(table):
             if row.predicted_step is not None and row.measured_step is not None:
-                key = ((row.table, *row.decision), row.plan)
-                plans.setdefault(key, []).append((row.predicted_step, row.measured_step))
-        return rank(
-            (decision, mean(p for p, _ in times), mean(m for _, m in times))
-            for (decision, _), times in plans.items()
-        )
+                plans.setdefault(((row.table, *row.decision), row.plan), []).append(row)
+        for (decision, label), rows in plans.items():
+            predicted = mean(row.predicted_step or 0.0 for row in rows)
+            measured = mean(row.measured_step or 0.0 for row in rows)
+            yield decision, Choice(label, predicted, measured, rows[0].step_interval)
 
     def coverage(self, table: str | None = None) -> Coverage:
         """Coverage of step intervals, of one table or of all."""

@@ -25,8 +25,8 @@ from tests.benchmarks.searches import searches  # noqa: E402
 HEAD = """# Benchmarks
 
 Least CPU time of several runs, one thread; a command is a process of its own and its time includes
-the start of Python. The executor is compared with torch by the least of alternating steps. Repeat
-with
+the start of Python, with modules compiled as pip leaves them. The executor is compared with torch
+by the least of alternating steps. Repeat with
 
     .venv/bin/python -m tests.benchmarks --report reports/benchmarks.md
 

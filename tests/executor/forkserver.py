@@ -135,9 +135,9 @@ def _kill(pids: set[int]) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return int(found.getsockname()[1])
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
 
 
 def _fork(asked: dict[str, Any], rank: int, port: str) -> int:

@@ -96,6 +96,6 @@ def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     monkeypatch.setattr("parsim.launch.launch.torchrun", torchrun)
 
 
-def results(folder: str, rank: int, found: object) -> None:
+def results(folder: str, rank: int, result: object) -> None:
     """Called by a worker: leave what it found for `launch`."""
-    Path(folder, f"rank{rank}.json").write_text(json.dumps(found))
+    Path(folder, f"rank{rank}.json").write_text(json.dumps(result))

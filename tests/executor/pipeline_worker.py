@@ -23,7 +23,8 @@ from torch.utils.checkpoint import checkpoint
 from executor.measure.communication import Expected
 from executor.measure.spans import SpanRecorder
 from executor.measure.traffic import Traffic
-from executor.parallel.buckets import GradientBuckets, Groups
+from executor.parallel.gradients.buckets import GradientBuckets
+from executor.parallel.gradients.layout import Groups
 from executor.pipeline.runner import PipelineRunner
 from executor.pipeline.runtime import TensorSpec
 from parsim.errors import InputError
@@ -123,10 +124,10 @@ def reference(
 
 def gradient_error(module: nn.Module, expected: nn.Module) -> float:
     worst = 0.0
-    for own, other in zip(module.parameters(), expected.parameters(), strict=True):
-        if own.grad is None or other.grad is None:
+    for actual, other in zip(module.parameters(), expected.parameters(), strict=True):
+        if actual.grad is None or other.grad is None:
             return float("inf")
-        grad = own.grad.full_tensor() if hasattr(own.grad, "full_tensor") else own.grad
+        grad = actual.grad.full_tensor() if hasattr(actual.grad, "full_tensor") else actual.grad
         scale = other.grad.abs().max().item()
         worst = max(worst, (grad - other.grad).abs().max().item() / scale)
     return worst
@@ -162,8 +163,8 @@ class Case:
         self.replica = 0 if dp_group is None else dist.get_rank(dp_group)
         self.schedule = schedule
         n = schedule.num_stages
-        held = schedule.stages_on(dist.get_rank(group))
-        self.stages = {s: stage_module(s, n, **kind) for s in held}
+        stages_here = schedule.stages_on(dist.get_rank(group))
+        self.stages = {s: stage_module(s, n, **kind) for s in stages_here}
         if wrap is not None:
             self.stages = {s: wrap(module) for s, module in self.stages.items()}
         self.buckets = {s: averaging(m, dp_group) for s, m in self.stages.items() if own_reduction}
@@ -281,21 +282,23 @@ def timeline(case: Case, group: dist.ProcessGroup) -> Found:
 def refusals(world: dist.ProcessGroup, solo: dist.ProcessGroup) -> dict[str, str]:
     """What the runner says to what does not fit; every rank refuses before any message."""
     schedule = build_schedule("1f1b", pp=2, num_microbatches=4)
-    held = {s: stage_module(s, 2) for s in schedule.stages_on(dist.get_rank(world))}
+    stages_here = {s: stage_module(s, 2) for s in schedule.stages_on(dist.get_rank(world))}
     split = random_schedule(11, pp=2)
     pieces = {s: stage_module(s, split.num_stages) for s in split.stages_on(dist.get_rank(world))}
     stuck = Schedule.from_csv("0F0,0B0,0F1,0B1\n1F1,1F0,1B0,1B1\n")
-    wrapped = {s: DistributedDataParallel(m, process_group=solo) for s, m in held.items()}
+    wrapped = {s: DistributedDataParallel(m, process_group=solo) for s, m in stages_here.items()}
     split_ddp = {s: DistributedDataParallel(m, process_group=solo) for s, m in pieces.items()}
     tries: dict[str, Callable[[], object]] = {
-        "deadlock": lambda: runner(stuck, held, edges(2), world),
+        "deadlock": lambda: runner(stuck, stages_here, edges(2), world),
         "stages": lambda: runner(schedule, {7: stage_module(0, 2)}, edges(2), world),
-        "edges": lambda: runner(schedule, held, edges(3), world),
+        "edges": lambda: runner(schedule, stages_here, edges(3), world),
         "twice": lambda: runner(schedule, wrapped, edges(2), world, averaged=True),
         "ddp": lambda: runner(split, split_ddp, edges(split.num_stages), world),
-        "size": lambda: runner(build_schedule("1f1b", pp=4, num_microbatches=4), held, [], world),
-        "nothing": lambda: runner(schedule, held, edges(2), world).step(),
-        "rows": lambda: runner(schedule, held, edges(2), world).step(*batch(3, 0)),
+        "size": lambda: runner(
+            build_schedule("1f1b", pp=4, num_microbatches=4), stages_here, [], world
+        ),
+        "nothing": lambda: runner(schedule, stages_here, edges(2), world).step(),
+        "rows": lambda: runner(schedule, stages_here, edges(2), world).step(*batch(3, 0)),
     }
     return {name: message(attempt) for name, attempt in tries.items()}
 

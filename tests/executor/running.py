@@ -60,8 +60,8 @@ class Run:
 
     def step(self, number: int, attempt: int = 0) -> int:
         """The step that a rank is at, -1 before the first."""
-        place = self.out / "errors" / f"attempt{attempt}" / f"rank{number}.step"
-        return int((place.read_text().split() or ["-1"])[0]) if place.exists() else -1
+        step_file = self.out / "errors" / f"attempt{attempt}" / f"rank{number}.step"
+        return int((step_file.read_text().split() or ["-1"])[0]) if step_file.exists() else -1
 
     def checkpoint(self, after: int) -> int:
         """The step of a whole checkpoint past a step, once there is one."""

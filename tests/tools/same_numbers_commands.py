@@ -66,10 +66,10 @@ def validate_cases() -> Iterable[Case]:
             id=f"validate/{name}",
             commands=commands,
             quick=bool(kind),
-            seconds=25.0 if name == "all" else 3.0,
+            seconds=120.0 if name == "all" else 3.0,
         )
     report = {"report": ("validate", "--report", "{out}/accuracy.md")}
-    yield Case(id="validate/report", commands=report, seconds=25.0)
+    yield Case(id="validate/report", commands=report, seconds=100.0)
     curves = {
         "json": ("validate", "{data:curves.csv}", "--collectives", "--uncalibrated", "--json")
     }

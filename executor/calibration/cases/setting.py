@@ -37,7 +37,7 @@ class Setting:
     device: Device
     system: System | None
     kernels: Kernels
-    own: tuple[Workload, ...]
+    asked_for: tuple[Workload, ...]
     usual: tuple[Workload, ...]
     targets: tuple[Target, ...]
     groups: RankGroups
@@ -45,7 +45,7 @@ class Setting:
     @property
     def workloads(self) -> tuple[Workload, ...]:
         """All whose layers and kernels are timed, the targets' first."""
-        return (*self.own, *self.usual)
+        return (*self.asked_for, *self.usual)
 
     @property
     def base(self) -> System | None:
@@ -87,7 +87,7 @@ def setting(
         device=device,
         system=system,
         kernels=kernels,
-        own=whole_layers(asked, device) if asked else usual,
+        asked_for=whole_layers(asked, device) if asked else usual,
         usual=usual if asked else (),
         targets=asked or of_workloads(usual, standard, device, kernels.software),
         groups=rank_groups(report, loaded, oversubscribe=oversubscribe),

@@ -49,7 +49,7 @@ class LayerTask:
     workload: Workload
     part: str
     share: float = 0.0
-    own: bool = False
+    asked_for: bool = False
     cost: float = 0.0
 
     @property
@@ -78,7 +78,9 @@ def layer_tasks(setting: Setting, system: System) -> tuple[LayerTask, ...]:
         job = Job(model=workload.model, cluster=node, software=setting.kernels.software)
         costs = _costs(job, PlanTable.of([workload.plan]))
         for part in parts_of(workload, sharded=several):
-            task = LayerTask(workload=workload, part=part, own=number < len(setting.own))
+            task = LayerTask(
+                workload=workload, part=part, asked_for=number < len(setting.asked_for)
+            )
             tasks.append(replace(task, share=shares.get(task.kind, 0.0), cost=costs[part]))
     return tuple(ordered(tasks))
 
@@ -95,7 +97,7 @@ def parts_of(workload: Workload, *, sharded: bool) -> Iterable[str]:
 def untold_blocks(setting: Setting) -> list[Gap]:
     """Blocks of the targets' that no task times: chains of several kinds, dense and mixtures."""
     shares, gaps = part_shares(setting.targets), dict[str, Gap]()
-    for workload in setting.own:
+    for workload in setting.asked_for:
         names = dict.fromkeys(layer.name for layer in workload.model.blocks)
         if len(names) == 1:
             continue
@@ -111,11 +113,11 @@ def ordered(tasks: Sequence[LayerTask]) -> list[LayerTask]:
     """The order above; equal ones keep theirs."""
     seen: set[str] = set()
     ranked: list[tuple[tuple[int, float, float], LayerTask]] = []
-    for task in sorted(tasks, key=lambda task: (not task.own, task.cost)):
-        first = task.own and task.kind not in seen
-        if task.own:
+    for task in sorted(tasks, key=lambda task: (not task.asked_for, task.cost)):
+        first = task.asked_for and task.kind not in seen
+        if task.asked_for:
             seen.add(task.kind)
-        group = 3 if task.share <= 0.0 else 0 if first else 1 if task.own else 2
+        group = 3 if task.share <= 0.0 else 0 if first else 1 if task.asked_for else 2
         ranked.append(((group, -task.share, task.cost), task))
     return [task for _, task in sorted(ranked, key=lambda entry: entry[0])]
 

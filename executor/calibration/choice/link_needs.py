@@ -29,10 +29,11 @@ from parsim.cost.step.step import stage_cut
 from parsim.plan import PlanTable
 
 EXCHANGES = 4.0
-"""Of a split layer in one pass: one before and one behind attention, likewise the MLP; half of them
-without sequence parallelism, where they are as long as two."""
+"""Collectives of a split layer in one pass: one before and one behind attention, likewise the MLP;
+half of them without sequence parallelism, where they are as long as two."""
 GATHERS = 3.0
-"""Of a layer's parameters under ZeRO-3: forward, backward, and its gradient's reduce-scatter."""
+"""Collectives of a layer's parameters under ZeRO-3: forward, backward, and its gradient's
+reduce-scatter."""
 VALUE = 4.0
 """Bytes of a value: sizes are whole numbers of them for each rank of a group."""
 

@@ -70,7 +70,7 @@ class LayerSession:
         begin = self.clock()
         for i, task in enumerate(tasks):
             # usual sizes leave time for timing again what deviates
-            until = self.end if task.own else begin + FIRST * (self.end - begin)
+            until = self.end if task.asked_for else begin + FIRST * (self.end - begin)
             left, needed = until - self.clock(), self.pace * task.cost
             if not self.agree(float(i == 0 or needed <= left)):
                 why = f"{TIME_OVER}: about {needed:.1f} s, {max(left, 0.0):.1f} s left"
@@ -123,7 +123,7 @@ class LayerSession:
 
 def _weight(task: LayerTask) -> float:
     """How much of the time a task may have, to other tasks: a target's own sizes repeat longer."""
-    return max(task.share * (1.0 if task.own else OTHERS), LEAST)
+    return max(task.share * (1.0 if task.asked_for else OTHERS), LEAST)
 
 
 def quicker(first: Sequence[LayerSample], second: Sequence[LayerSample]) -> list[LayerSample]:
@@ -150,4 +150,6 @@ def _apart(first: float, second: float) -> float:
 
 
 def _gap(task: LayerTask, reason: str) -> Gap:
-    return Gap(kind=task.kind, words=task.words, reason=reason, share=task.share, wanted=task.own)
+    return Gap(
+        kind=task.kind, words=task.words, reason=reason, share=task.share, wanted=task.asked_for
+    )

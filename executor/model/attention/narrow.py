@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from executor.devices.compat import attend, attend_backward
+from executor.torch_internals.kernels import attend, attend_backward
 
 
 def narrow_values(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from executor.devices.compat import attend, attend_backward, attend_window
+from executor.torch_internals.kernels import attend, attend_backward, attend_window
 from parsim.model.operators import WINDOW_TILE
 
 

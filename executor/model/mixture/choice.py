@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from executor.devices.compat import stored_tensor
+from executor.torch_internals.distributed import stored_tensor
 from parsim.model.transformer import TransformerSpec
 
 _SMALL = 1e-20

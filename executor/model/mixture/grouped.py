@@ -6,6 +6,7 @@ counts, and each expert's weight gradient is written once, in its place of the g
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from executor.devices.accelerator import accelerator
-from executor.devices.compat import GROUPED_MM
+from executor.torch_internals.kernels import GROUPED_MM
 
 
 class Counts:
@@ -75,8 +76,7 @@ def _by_inputs(rows: Tensor, matrices: Tensor, counts: Counts) -> Tensor:
     if in_one_launch(rows):
         return _grouped_mm(rows, matrices, counts)
     out, sizes = rows.new_empty(rows.shape[0], matrices.shape[2]), counts.listed()
-    for x, m, y in zip(rows.split(sizes), matrices, out.split(sizes), strict=True):
-        torch.mm(x, m, out=y)
+    _multiply(rows.split(sizes), matrices, out.split(sizes))
     return out
 
 
@@ -88,9 +88,14 @@ def _by_weights(grad: Tensor, rows: Tensor, counts: Counts) -> Tensor:
         return out.masked_fill_((counts.values == 0).view(-1, 1, 1), 0.0)
     sizes = counts.listed()
     out = rows.new_empty(len(sizes), grad.shape[1], rows.shape[1])
-    for dy, x, dw in zip(grad.split(sizes), rows.split(sizes), out, strict=True):
-        torch.mm(dy.t(), x, out=dw)
+    _multiply([part.t() for part in grad.split(sizes)], rows.split(sizes), out)
     return out
+
+
+def _multiply(lefts: Iterable[Tensor], rights: Iterable[Tensor], outs: Iterable[Tensor]) -> None:
+    """One product for each expert, written in place."""
+    for left, right, out in zip(lefts, rights, outs, strict=True):
+        torch.mm(left, right, out=out)
 
 
 def in_one_launch(rows: Tensor) -> bool:

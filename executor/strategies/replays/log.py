@@ -11,7 +11,7 @@ from torch import Tensor
 
 from executor.strategies.link import Link
 from executor.strategies.replica import Batch, Replica
-from executor.training.optimizer import OptimizerConfig
+from executor.training.update_rule import OptimizerConfig
 from parsim.plan import Plan
 from parsim.sim.branches.placement import Placement
 

@@ -15,7 +15,7 @@ from executor.strategies.compute import norm_of
 from executor.strategies.replays.log import Applied, Batches, Event
 from executor.strategies.replica import FlatOptimizer, Replica, clip
 from executor.strategies.shares import Share, shares
-from executor.training.optimizer import OptimizerConfig
+from executor.training.update_rule import OptimizerConfig
 from parsim.errors import ParsimError
 from parsim.plan import Plan
 from parsim.plan.strategies import AsynchronousServer, ParameterServer, Servers
@@ -89,7 +89,7 @@ class _Senders:
         if isinstance(self.strategy, AsynchronousServer):
             gradient = clip(gradient, self.run.config.clip, norm_of(gradient))
         compressor = self.compressors.setdefault(worker, Compressor(self.strategy))
-        return [compressor.pack(place, gradient[part]) for place, part in enumerate(parts)]
+        return [compressor.pack(index, gradient[part]) for index, part in enumerate(parts)]
 
 
 class _Arrivals:
@@ -103,17 +103,17 @@ class _Arrivals:
     ) -> None:
         start, self.workers = run.replica.weights, run.plan.dp
         self.strategy = strategy
-        self.held: list[Share] = shares(strategy, len(start), self.workers)
-        self.servers = [FlatOptimizer(start[s.part], run.server_config) for s in self.held]
-        self.logs = [[e for e in applied if e.server == n] for n in range(len(self.held))]
+        self.cuts: list[Share] = shares(strategy, len(start), self.workers)
+        self.servers = [FlatOptimizer(start[s.part], run.server_config) for s in self.cuts]
+        self.logs = [[e for e in applied if e.server == n] for n in range(len(self.cuts))]
         self.versions = [{0: server.weights} for server in self.servers]
         self.last_use = [{e.version: i for i, e in enumerate(log)} for log in self.logs]
-        self.copied = {(e.worker, e.round): [0] * len(self.held) for log in self.logs for e in log}
+        self.copied = {(e.worker, e.round): [0] * len(self.cuts) for log in self.logs for e in log}
         for entry in applied:
             self.copied[entry.worker, entry.round][entry.server] = entry.version
         self.senders = _Senders(run, strategy)
         self.known: dict[tuple[int, int], list[Tensor]] = {}
-        self.done = [0] * len(self.held)
+        self.done = [0] * len(self.cuts)
 
     def weights(self) -> Tensor:
         """The final weights of all servers.
@@ -122,7 +122,7 @@ class _Arrivals:
             ReplayError: an arrival needs weights that only later ones make.
         """
         while any(done < len(log) for done, log in zip(self.done, self.logs, strict=True)):
-            if not sum(self._advance(server) for server in range(len(self.held))):
+            if not sum(self._advance(server) for server in range(len(self.cuts))):
                 raise ReplayError("the log has an arrival before the weights that it was made of")
         return torch.cat([server.weights for server in self.servers])
 
@@ -142,7 +142,7 @@ class _Arrivals:
         if any(version > done for version, done in zip(wanted, self.done, strict=True)):
             return False
         weights = torch.cat([self.versions[n][version] for n, version in enumerate(wanted)])
-        parts = [share.part for share in self.held]
+        parts = [share.part for share in self.cuts]
         self.known[key] = self.senders.sent(weights, entry.worker, entry.round, parts)
         return True
 
@@ -150,7 +150,7 @@ class _Arrivals:
         """One arrival; versions that nobody needs any more are forgotten."""
         message = self.known[entry.worker, entry.round][server]
         number = self.done[server]
-        gradient = unpacked(self.strategy, message, self.held[server].size)
+        gradient = unpacked(self.strategy, message, self.cuts[server].size)
         self.servers[server].apply(gradient, number // self.workers)
         self.done[server] = number + 1
         versions, last = self.versions[server], self.last_use[server]

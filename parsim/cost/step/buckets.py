@@ -14,6 +14,7 @@ Leaves out: padding, and that a shared embedding has a bucket of its own.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 
@@ -68,13 +69,24 @@ def mean_bucket(job: Job, table: PlanTable) -> Array:
     return filled if back is None else np.asarray(filled[back])
 
 
-@lru_cache(maxsize=8)
+_FILLINGS: deque[tuple[Model, Callable[[float, float], float]]] = deque(maxlen=8)
+"""The latest models and what fills their buckets: comparing or hashing a model takes longer."""
+
+
 def _filling(model: Model) -> Callable[[float, float], float]:
     """What fills a model's buckets, by tp and by what closes one; a search asks it again and again.
 
     Mean parameters of the buckets that all of its tensors fill on one rank.
     """
-    tensors = tuple(_tensors(model))
+    for known, filling in _FILLINGS:
+        if known is model:
+            return filling
+    _FILLINGS.append((model, _filled_by(tuple(_tensors(model)))))
+    return _FILLINGS[-1][1]
+
+
+def _filled_by(tensors: tuple[tuple[float, float], ...]) -> Callable[[float, float], float]:
+    """Mean parameters of the buckets that tensors fill, by tp and by what closes one."""
 
     @lru_cache(maxsize=4096)
     def filled(tp: float, least: float) -> float:

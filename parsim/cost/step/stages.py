@@ -131,7 +131,7 @@ def _moved(job: Job, layer: Layer, table: PlanTable, policy: Mapping[str, bool])
         return np.zeros(len(table))
     moved = offloaded_bytes(layer, table, **policy)
     if job.software.eager and not table.common.offload_modules:
-        moved = moved + composed_kept(layer, table, compiled=job.software.compile)
+        moved = moved + composed_kept(layer, table, job.software)
     gone = job.software.checkpoints_stages & (table.recompute == Recompute.FULL)
     return np.where((table.offload_layers > 0) & ~gone, moved, 0.0)
 

@@ -34,7 +34,10 @@ class DescribedJob:
         """
         ranks = 1
         for axis in ("tp", "pp", "cp"):
-            ranks *= int(self.plan.get(axis, 1))
+            degree = int(self.plan.get(axis, 1))
+            if degree < 1:
+                raise InputError(f"{axis}={degree} must be at least 1")
+            ranks *= degree
         replicas = int(self.plan.get("dp_replicate", 1)) * int(self.plan.get("dp_shard", 1))
         each = system.devices_per_node
         asked = self.devices or ranks * replicas

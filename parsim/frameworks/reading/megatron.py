@@ -139,11 +139,18 @@ class _Reader:
             )
         return int(text)
 
+    def count(self, flag: str) -> int:
+        """The number behind a flag that counts ranks, heads or stages; 1 without it."""
+        number = self.number(flag, 1)
+        if number < 1:
+            raise InputError(f"{flag} {number} must be at least 1")
+        return number
+
 
 def _model(reader: _Reader) -> dict[str, Any]:
     llama = reader.has("--swiglu")
     rope = reader.word("--position-embedding-type", "learned_absolute") == "rope"
-    heads = reader.number("--num-attention-heads", 1)
+    heads = reader.count("--num-attention-heads")
     hidden = reader.number("--hidden-size", 1)
     model: dict[str, Any] = {
         "family": "llama" if llama else "gpt2",
@@ -176,11 +183,11 @@ def _model(reader: _Reader) -> dict[str, Any]:
 
 
 def _plan(reader: _Reader) -> dict[str, Any]:
-    pp = reader.number("--pipeline-model-parallel-size", 1)
+    pp = reader.count("--pipeline-model-parallel-size")
     plan: dict[str, Any] = {
-        "tp": reader.number("--tensor-model-parallel-size", 1),
+        "tp": reader.count("--tensor-model-parallel-size"),
         "pp": pp,
-        "cp": reader.number("--context-parallel-size", 1),
+        "cp": reader.count("--context-parallel-size"),
         "ep": reader.number("--expert-model-parallel-size", 1),
         "microbatch_size": reader.number("--micro-batch-size", 1),
         "sequence_parallel": reader.has("--sequence-parallel"),
@@ -218,7 +225,7 @@ def _chunks(reader: _Reader, pp: int) -> int:
     if pp == 1:
         return 1
     if reader.has("--num-virtual-stages-per-pipeline-rank"):
-        return reader.number("--num-virtual-stages-per-pipeline-rank", 1)
+        return reader.count("--num-virtual-stages-per-pipeline-rank")
     if reader.has("--num-layers-per-virtual-pipeline-stage"):
         each = reader.number("--num-layers-per-virtual-pipeline-stage", 1)
         return max(reader.number("--num-layers", 1) // (pp * max(each, 1)), 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from parsim.cluster.hardware import Cluster
 from parsim.errors import shown
 from parsim.model.model import Model
@@ -10,12 +12,27 @@ from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
 from parsim.plan.schedule_names import SCHEDULE_NAMES
 
+_EVERY_SCHEDULE = (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)
+"""Schedules that a plan may name, looked at by searches or not."""
+
+
+def schedule_name_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """The schedule is one that parsim knows, unless it is the user's own."""
+    if plan.actions is not None:
+        return None
+    return _unknown("schedule", plan.schedule, _EVERY_SCHEDULE)
+
+
+def _unknown(field: str, value: str, allowed: Sequence[str]) -> str | None:
+    if value in allowed:
+        return None
+    known = alternatives(value, allowed, listing=f"parsim catalog {field}s")
+    return f"{field}={shown(repr(value))} is unknown{known}"
+
 
 def name_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    """Every name is known, and every device has a peak for the precision."""
-    written = (plan.schedule,) if plan.actions is not None else ()
+    """Every other name is known, and every device has a peak for the precision."""
     choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("schedule", plan.schedule, written or (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)),
         ("precision", plan.precision, tuple(PRECISIONS)),
         ("gradient_precision", plan.gradient_precision, SUMS),
         ("reduce_precision", plan.reduce_precision, SUMS),
@@ -23,9 +40,8 @@ def name_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         *(("offload_modules", name, OFFLOAD_MODULES) for name in plan.offload_modules),
     )
     for field, value, allowed in choices:
-        if value not in allowed:
-            known = alternatives(value, allowed, listing=f"parsim catalog {field}s")
-            return f"{field}={shown(repr(value))} is unknown{known}"
+        if message := _unknown(field, value, allowed):
+            return message
     if sorted(plan.rank_order) != sorted(AXES):
         return (
             f"rank_order={'-'.join(plan.rank_order)} must name each of {', '.join(AXES)} once, "

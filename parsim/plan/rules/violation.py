@@ -18,7 +18,7 @@ from parsim.plan.rules.context import context_rules
 from parsim.plan.rules.cut import cut_rules
 from parsim.plan.rules.degrees import degree_rules, sharding_rules, world_rules
 from parsim.plan.rules.experts import expert_rules
-from parsim.plan.rules.names import name_rules
+from parsim.plan.rules.names import name_rules, schedule_name_rules
 from parsim.plan.rules.offload import offload_rules
 from parsim.plan.rules.schedule import schedule_rules, size_rules
 from parsim.plan.rules.stages import stage_rules
@@ -29,6 +29,7 @@ Rule = Callable[[Plan, Model, Cluster], str | None]
 
 RULES: tuple[Rule, ...] = (
     degree_rules,
+    schedule_name_rules,
     name_rules,
     sharding_rules,
     tensor_rules,
@@ -41,14 +42,30 @@ RULES: tuple[Rule, ...] = (
     node_rules,
     batch_rules,
     strategy_rules,
-    offload_rules,
     size_rules,
+    offload_rules,
 )
 
+SHAPE_RULES: tuple[Rule, ...] = (
+    schedule_name_rules,
+    schedule_rules,
+    stage_rules,
+    cut_rules,
+    batch_rules,
+    size_rules,
+)
+"""Rules that read schedule or chunks, in the order of `RULES`.
 
-def violation(plan: Plan, model: Model, cluster: Cluster) -> str | None:
-    """The first broken rule's message, or None for a legal plan."""
-    for rule in RULES:
+A plan that differs from a legal one in these fields alone breaks none of the others, but that of
+layers on the host, which reads schedule, chunks and these layers and comes last.
+"""
+
+
+def violation(
+    plan: Plan, model: Model, cluster: Cluster, rules: tuple[Rule, ...] = RULES
+) -> str | None:
+    """The first broken rule's message, or None for a legal plan; of all rules, or of some."""
+    for rule in rules:
         message = rule(plan, model, cluster)
         if message is not None:
             return message

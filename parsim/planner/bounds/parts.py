@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -49,10 +50,10 @@ class Parts(Columns):
     by_user: bool
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, folded: Flags) -> Parts:
+    def of(cls, job: Job, table: PlanTable, folded: Flags, known: KnownCuts) -> Parts:
         """Find a table's stages and ranks; `folded` (C,) plans run down the ranks and back up."""
         cuts = [
-            _Cut.of(job, _placed(table.plan(row), bool(down_and_up)))
+            _known_cut(job, _placed(table.plan(row), bool(down_and_up)), known)
             for row, down_and_up in enumerate(folded)
         ]
         kinds = max(len(cut.counts) for cut in cuts)
@@ -146,6 +147,18 @@ class _Cut:
         return replace(self, counts=counts, every=every, on_rank=on_rank, ahead=ahead)
 
 
+KnownCuts = dict[tuple[object, ...], _Cut]
+"""Cuts of a job's plans by what decides them: settings of a space share most of them."""
+
+
+def _known_cut(job: Job, plan: Plan, known: KnownCuts) -> _Cut:
+    """The cut of a plan, of those that are known where it is one of them."""
+    decisive = (plan.pp, plan.v, plan.schedule, plan.stage_layers, plan.actions)
+    if decisive not in known:
+        known[decisive] = _Cut.of(job, plan)
+    return known[decisive]
+
+
 def _kinds_of_stage(counts: Array) -> tuple[Array, Sequence[int]]:
     """The distinct stages, the first and the last apart, and which of them each stage is."""
     if len(counts) == 1:
@@ -182,7 +195,7 @@ class Hops(Columns):
         stride, world = table.stride("pp"), table.world_size
         cases = Cases.among(stride, world, table.pp, table.v, parts.looped, parts.both)
         counted = [
-            _hops(job, table, parts, int(row), int(stride[row]), int(world[row]))
+            _counted_hops(job, table, parts, int(row), int(stride[row]), int(world[row]))
             for row in cases.first
         ]
         *hops_of, across = (np.stack(each, axis=-1) for each in zip(*counted, strict=True))
@@ -191,40 +204,59 @@ class Hops(Columns):
         return hops.take(cases.of)
 
 
-def _hops(
+def _counted_hops(
     job: Job, table: PlanTable, parts: Parts, row: int, stride: int, world: int
 ) -> tuple[Array, Array, Array, Array]:
-    """(ahead, back, blocked) of one plan: how many messages, and how many of them leave a node.
-
-    Last, how many nodes lie between the first and the last rank.
-    """
-    pp, v = int(table.pp[row]), int(table.v[row])
-    ranks = parts.rank[:, row]
+    """Count the messages of a row; a single rank and a schedule of the user's own have none."""
+    pp, ranks = int(table.pp[row]), parts.rank[:, row]
     if pp == 1 or parts.by_user:
         nothing = np.zeros((2, len(ranks)))
         return nothing, nothing, nothing, np.zeros(())
-    crosses = np.array(
-        hop_crosses(
-            stride=stride, pp=pp, devices_per_node=job.system.devices_per_node, world_size=world
-        ),
-        dtype=np.float64,
+    crosses = hop_crosses(
+        stride=stride, pp=pp, devices_per_node=job.system.devices_per_node, world_size=world
     )
-    links = np.stack([np.ones(pp - 1), crosses])  # between rank r and r + 1
+    return _hops(
+        pp,
+        int(table.v[row]),
+        tuple(ranks.tolist()),
+        tuple(crosses),
+        bool(parts.looped[row]),
+        bool(parts.both[row]),
+        not table.common.overlap_p2p,
+    )
+
+
+@lru_cache(maxsize=8192)
+def _hops(
+    pp: int,
+    v: int,
+    ranks: tuple[int, ...],
+    crosses: tuple[bool, ...],
+    looped: bool,
+    both: bool,
+    blocking: bool,
+) -> tuple[Array, Array, Array, Array]:
+    """(ahead, back, blocked) of one plan: how many messages, and how many of them leave a node.
+
+    Last, how many nodes lie between the first and the last rank. `crosses` says of each pair of
+    neighbouring ranks whether they are on two nodes.
+    """
+    at = np.array(ranks)
+    links = np.stack([np.ones(pp - 1), np.array(crosses, dtype=np.float64)])
     before = np.concatenate([np.zeros((2, 1)), np.cumsum(links, axis=1)], axis=1)
     beside = np.zeros((2, pp))
     beside[:, :-1] += links
     beside[:, 1:] += links
-    blocking = not table.common.overlap_p2p
-    if parts.both[row]:
-        ahead = _nearest_end(before, ranks, 0)
-        back = _nearest_end(before, ranks, int(blocking))
-        return ahead, back, 2 * beside[:, ranks] * blocking, before[1, -1]
-    around = (v - 1) * bool(parts.looped[row]) * links.max(axis=1)
+    if both:
+        ahead = _nearest_end(before, at, 0)
+        back = _nearest_end(before, at, int(blocking))
+        return ahead, back, 2 * beside[:, at] * blocking, before[1, -1]
+    around = (v - 1) * looped * links.max(axis=1)
     used = v * beside
     used[:, 0] += around
     used[:, -1] += around
-    back = before[:, np.maximum(ranks - 1, 0)] if blocking else before[:, ranks]
-    return before[:, ranks], back, used[:, ranks] * blocking, before[1, -1]
+    back = before[:, np.maximum(at - 1, 0)] if blocking else before[:, at]
+    return before[:, at], back, used[:, at] * blocking, before[1, -1]
 
 
 def _nearest_end(before: Array, ranks: Ints, less: int) -> Array:

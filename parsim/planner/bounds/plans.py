@@ -24,13 +24,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index, Ints
+from parsim.arrays import Array, Flags, Index, Ints, Num
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanTable
 from parsim.plan.schedule_names import FOLDED, V_SHAPED, WHOLE
 from parsim.planner.bounds.cases import Cases
-from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.parts import KnownCuts, Parts
 from parsim.planner.bounds.shared import ROUNDING
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
@@ -57,10 +57,11 @@ class PlanBounds(NamedTuple):
 def plan_bounds(job: Job, table: PlanTable, layers: LayerTable, layer_row: Index) -> PlanBounds:
     """Bounds of the plans of a table; `layer_row` (B,) are their rows in `layers`."""
     step, peak = np.zeros(len(table)), np.zeros(len(table))
+    known: KnownCuts = {}
     for alike, several in product(table.by_setting(), (False, True)):
         rows = alike[(table.pp[alike] > 1) == several]
         if len(rows):
-            priced = _Priced.of(job, table.take(rows), layers, layer_row[rows])
+            priced = _Priced.of(job, table.take(rows), layers, layer_row[rows], known)
             step[rows], peak[rows] = priced.bounds()
     return PlanBounds(step, peak)
 
@@ -103,11 +104,13 @@ class _Priced:
     tail_of: Index
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, layers: LayerTable, layer_row: Index) -> _Priced:
+    def of(
+        cls, job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, known: KnownCuts
+    ) -> _Priced:
         """Price each distinct part of the plans' costs once."""
         kinds = _Kinds.of(table)
         cuts = Cases.among(table.pp, table.v, kinds.folded, kinds.both)
-        parts = Parts.of(job, table.take(cuts.first), kinds.folded[cuts.first])
+        parts = Parts.of(job, table.take(cuts.first), kinds.folded[cuts.first], known)
         works = Cases.among(layer_row, cuts.of)
         shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)
         tails = Cases.among(cuts.of, *shared, table.zero_stage)
@@ -193,7 +196,7 @@ class _Chunk:
         each = np.where(self.kinds.completes_either, 0.0, tail.bucket)
         return np.where(self.kinds.whole, first, each)
 
-    def _gathers(self) -> Array:
+    def _gathers(self) -> Num:
         """What shows of the gather of updated parameters, (Q, B)."""
         share = self.overlap * self.table.common.overlap_param_gather
         beside = self.work.forward + self.work.ahead_forward + self.work.copied_most
@@ -218,7 +221,7 @@ class _Chunk:
 
     def _chunked(self, name: str, rows: Index) -> Array:
         """Bytes that plans with a schedule of several chunks keep in flight, (Q, rows)."""
-        work, table = self.work.take(rows), self.table
+        work, table = self.work, self.table
         counts = least_in_flight(
             name,
             pp=table.pp[rows],
@@ -226,10 +229,10 @@ class _Chunk:
             rank=self.early.take(rows, axis=-1),
             num_microbatches=table.num_microbatches[rows],
         )
-        first, last = work.first_kept - work.least_kept, work.last_kept - work.least_kept
-        return np.asarray(
-            counts.first * first + counts.last * last + counts.total * work.least_kept
-        )
+        kept = (work.first_kept, work.last_kept, work.least_kept)
+        first, last, least = (each.take(rows, axis=-1) for each in kept)
+        beyond = counts.first * (first - least) + counts.last * (last - least)
+        return np.asarray(beyond + counts.total * least)
 
     def _warm_ups(self) -> tuple[Flags, Flags]:
         """Plans that warm up as 1F1B does, and those that hold every micro-batch."""
@@ -240,11 +243,13 @@ class _Chunk:
         return warm & several, every & several
 
 
-def _passes(compute: Array, wire: Array, share: float, copies: Array) -> Array:
+def _passes(compute: Array, wire: Num, share: float, copies: Num) -> Array:
     """Passes with what shows of their collectives, or the copies to the host beside them."""
     return np.asarray(np.maximum(compute + _exposed(compute, wire, share), copies))
 
 
-def _exposed(compute: Array, wire: Array, share: float) -> Array:
+def _exposed(compute: Array, wire: Num, share: float) -> Num:
     """What collectives beside compute add at the least: C + G, of the share max(C, G), less C."""
-    return wire if share == 0.0 else np.asarray(wire - share * np.minimum(compute, wire))
+    if share == 0.0 or isinstance(wire, float):  # no plan has any
+        return wire
+    return np.asarray(wire - share * np.minimum(compute, wire))

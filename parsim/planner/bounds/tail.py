@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags
+from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
@@ -35,7 +35,8 @@ class Tail(Columns):
     ZeRO-2's and 3's collectives of a rank's passes of one micro-batch, `ahead_forward` and
     `ahead_backward` of those of the stages before. `grows` (C,) is the share by which all of it
     grows. `fixed` bytes stay for the whole run beside `gradients`, which do so where `bucketed`
-    (C,). `beside` says whether gradients are reduced beside the last backwards.
+    (C,). `beside` says whether gradients are reduced beside the last backwards. What no plan of the
+    table has is 0.0.
     """
 
     reduced: Array
@@ -46,10 +47,10 @@ class Tail(Columns):
     norm: Array
     update: Array
     gathered: Array
-    forward: Array
-    backward: Array
-    ahead_forward: Array
-    ahead_backward: Array
+    forward: Num
+    backward: Num
+    ahead_forward: Num
+    ahead_backward: Num
     grows: Array
     fixed: Array
     gradients: Array
@@ -65,7 +66,7 @@ class Tail(Columns):
         by_rank = parts.sums(stages)
         routed = None if experts is None else parts.sums(experts)
         buckets, each = data.bucketed_reduction(stages, experts)
-        forward, backward = _wires(data, parts, stages, experts)
+        forward, backward, ahead_forward, ahead_backward = _wires(data, parts, stages, experts)
         fixed, gradients = _static(job, table, parts, by_rank, routed)
         return cls(
             reduced=parts.sums(buckets * each),
@@ -76,10 +77,10 @@ class Tail(Columns):
             norm=data.gradient_norm(by_rank, routed),
             update=data.optimizer(by_rank, routed),
             gathered=data.updated_gathers(by_rank, routed)[1],
-            forward=parts.sums(forward),
-            backward=parts.sums(backward),
-            ahead_forward=parts.sums_ahead(forward),
-            ahead_backward=parts.sums_ahead(backward),
+            forward=forward,
+            backward=backward,
+            ahead_forward=ahead_forward,
+            ahead_backward=ahead_backward,
             grows=straggler(job, table),
             fixed=fixed,
             gradients=gradients,
@@ -90,8 +91,13 @@ class Tail(Columns):
 
 def _wires(
     data: DataParallel, parts: Parts, stages: Array, experts: Array | None
-) -> tuple[Array, Array]:
-    """Seconds of the collectives inside a stage's forward and backward, (R, C) each."""
+) -> tuple[Num, Num, Num, Num]:
+    """Seconds of collectives inside forwards and backwards: a rank's, and those of stages before.
+
+    (Q, C) each, in the order of the fields; 0.0 where no plan has any.
+    """
+    if (data.table.zero_stage < 2).all():
+        return 0.0, 0.0, 0.0, 0.0
     forward, backward = np.zeros_like(stages), np.zeros_like(stages)
     if (data.table.zero_stage == 2).any():
         backward = backward + BucketWire.of(data, stages, experts).whole
@@ -99,7 +105,8 @@ def _wires(
         wire = LayerWire.of(data, parts.counts, stages)
         forward = forward + wire.ahead.whole
         backward = backward + wire.gather.whole + wire.scatter.whole
-    return forward, backward
+    ahead = parts.sums_ahead(forward), parts.sums_ahead(backward)
+    return parts.sums(forward), parts.sums(backward), *ahead
 
 
 def _summed(job: Job, table: PlanTable, parts: Parts, first: Array) -> Array:

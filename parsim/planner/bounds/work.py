@@ -6,12 +6,12 @@ for all plans with equal degrees, micro-batch, recomputation and chunks.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags
+from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.hops import message_seconds
@@ -42,7 +42,7 @@ class Work(Columns):
     all; `moment` what a backward adds at its highest, `scores` (Q, C) what each further micro-batch
     in flight on the last stage keeps of its logits. `copied` and `ahead_copied` (Q, C) are copies
     to the host of a rank's stages and of those before it, one direction, at the least;
-    `copied_most` (Q, C) of both at the most.
+    `copied_most` (Q, C) of both at the most. What no plan of the table has is 0.0.
     """
 
     forward: Array
@@ -61,10 +61,10 @@ class Work(Columns):
     least_kept: Array
     kept: Array
     moment: Array
-    scores: Array
-    copied: Array
-    ahead_copied: Array
-    copied_most: Array
+    scores: Num
+    copied: Num
+    ahead_copied: Num
+    copied_most: Num
 
     @classmethod
     def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Work:
@@ -86,7 +86,7 @@ class Work(Columns):
             sent_back=back,
             blocked=blocked,
             first=ahead_of[0],
-            last=np.maximum(backward, most)[0],
+            last=np.asarray(np.maximum(backward, most)[0]),
             all_forward=(parts.every * ahead_of).sum(axis=0),
             all_backward=(parts.every * behind_of).sum(axis=0),
             first_kept=np.where(parts.on_rank[:, 0] > 0, kept[0], least),
@@ -95,10 +95,15 @@ class Work(Columns):
             kept=parts.sums(kept),
             moment=moment,
             scores=scores,
-            copied=parts.sums(copies),
-            ahead_copied=parts.sums_ahead(copies),
-            copied_most=parts.sums(most) + parts.sums_ahead(most),
+            copied=_over(parts.sums, copies),
+            ahead_copied=_over(parts.sums_ahead, copies),
+            copied_most=_over(parts.sums, most) + _over(parts.sums_ahead, most),
         )
+
+
+def _over(sums: Callable[[Array], Array], stages: Num) -> Num:
+    """What stages have together; 0.0 where no plan has any."""
+    return sums(stages) if isinstance(stages, np.ndarray) else stages
 
 
 def _borders(job: Job) -> list[int]:
@@ -129,11 +134,10 @@ def _offloaded(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Arra
     return moving * moved.min(axis=0), moving * moved.max(axis=0)
 
 
-def _copies(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Array, Array]:
-    """(least, most) seconds of copies to the host on each kind of stage, (R, C) each."""
+def _copies(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Num, Num]:
+    """(least, most) seconds of copies to the host on each kind of stage, (R, C) each, or 0.0."""
     if not offloads(table):
-        nothing = np.zeros((len(parts.counts), len(table)))
-        return nothing, nothing
+        return 0.0, 0.0
     least, most = _offloaded(table, layers, parts)
     sure = copy_seconds(job, least) * (not job.system.on_cpu)  # whose backwards copy nothing
     return sure, copy_seconds(job, most)
@@ -160,16 +164,15 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array
 
 def _moments(
     job: Job, table: PlanTable, layers: LayerTable, parts: Parts, kept: Array
-) -> tuple[Array, Array]:
+) -> tuple[Array, Num]:
     """(highest moment of a backward, logits of each further micro-batch), (Q, C) each.
 
     Of eager PyTorch, whose moments a walk along the actions finds, what always stays.
     """
     blocks = parts.sums(parts.counts.sum(axis=1)) > 0
-    scores = np.zeros(blocks.shape)
     on_their_way = blocks * buffered_bytes(job, table, layers)
     if job.software.eager:
-        return job.software.workspace + on_their_way, scores
+        return job.software.workspace + on_their_way, 0.0
     moment = blocks * layer_moment(job, table, layers)
     least, most = _offloaded(table, layers, parts)
     moment[0] = np.maximum(moment[0], embedding_moment(job, table) - kept[0] - (most - least)[0])
@@ -179,8 +182,9 @@ def _moments(
     narrow = np.min(np.stack([border_bytes(table, values) for values in _borders(job)]), axis=0)
     sent = np.where(table.pp > 1, 2.0 * narrow, 0.0) * table.common.overlap_p2p
     stays = blocks * placeholder_bytes(job, table) + job.software.workspace
-    saved = np.where(ends, logits * job.software.loss_saved, 0.0)
-    return moment + sent + stays + on_their_way, saved
+    saved = job.software.loss_saved
+    scores = np.where(ends, logits * saved, 0.0) if saved else 0.0
+    return moment + sent + stays + on_their_way, scores
 
 
 def _last_rank(parts: Parts) -> Flags:

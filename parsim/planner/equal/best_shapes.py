@@ -19,7 +19,6 @@ import numpy as np
 
 from parsim.arrays import Flags, Index
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanSpace, PlanTable
 from parsim.plan.record import AUTO
 from parsim.planner.bounds import plan_bounds
@@ -60,12 +59,14 @@ class BestShapes:
         """
         self.job, self.table, self.top = job, table, top
         cases = layer_cases(job, table)
-        self.layer_row, plans = cases.of, table.take(cases.first)
-        self.layers = price_layers(job, plans)
-        bounds = plan_bounds(job, table, self.layers, self.layer_row)
+        plans = table.take(cases.first)
+        layers = price_layers(job, plans)
+        bounds = plan_bounds(job, table, layers, cases.of)
         self.known = Known.unseen(
+            layers,
+            cases.of,
             usable=min(job.device.usable_memory, space.memory_cap or np.inf),
-            margin=margin_shares(job, plans, space.memory_margin)[self.layer_row],
+            margin=margin_shares(job, plans, space.memory_margin)[cases.of],
             bound=bounds.step,
             max_bubble=space.max_bubble,
         )
@@ -148,10 +149,6 @@ class BestShapes:
         limit = np.where(self.known.roomy[rows], self.worst, self.worst_tight)
         return np.asarray(self.known.bound[rows] > limit)
 
-    def layers_of(self, rows: Index) -> LayerTable:
-        """Costs of the layers of some plans."""
-        return self.layers.take(self.layer_row[rows])
-
     def _shapes(self, rows: Index) -> list[tuple[float, Index]]:
         """The rows by shape, each shape with its least bound, that with the least of all first.
 
@@ -179,7 +176,7 @@ class BestShapes:
     def count(self, rows: Index) -> None:
         """Count the bytes of plans of one shape, and simulate those that fit or are tight."""
         known = self.known
-        result = exact(self.job, self.table.take(rows), self.layers_of(rows), known.usable)
+        result = exact(self.job, self.table.take(rows), known.layers_of(rows), known.usable)
         known.weigh(self.job.software, rows, result.peak)
         known.step[rows], known.bubble[rows] = result.step, result.bubble
         known.counted[rows] = True

@@ -8,6 +8,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.software import Software
+from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.result import EvaluatedPlan
 from parsim.sim.confidence.memory_fit import Fit, has_room
@@ -17,6 +18,7 @@ from parsim.sim.confidence.memory_fit import Fit, has_room
 class Known:
     """What is known of each plan of a table, (B,) each.
 
+    `layers` are the costs of the layers of some of them, `layer_row` which of these each plan has.
     `usable` are the bytes of a device beside its context, `margin` is the share of them that a plan
     must leave free to fit. `bound` are seconds and `peak` bytes that it needs at the least, or,
     where `counted`, its exact peak. `roomy` says that so many bytes leave the margin free and
@@ -25,6 +27,8 @@ class Known:
     simulated. `max_bubble` is the largest bubble that a plan may have, where one is stated.
     """
 
+    layers: LayerTable
+    layer_row: Index
     usable: float
     margin: Array
     bound: Array
@@ -38,11 +42,20 @@ class Known:
 
     @classmethod
     def unseen(
-        cls, usable: float, margin: Array, bound: Array, max_bubble: float | None = None
+        cls,
+        layers: LayerTable,
+        layer_row: Index,
+        *,
+        usable: float,
+        margin: Array,
+        bound: Array,
+        max_bubble: float | None = None,
     ) -> Known:
-        """Nothing but margins and a first bound of the step is known yet."""
+        """Nothing but layers, margins and a first bound of the step is known yet."""
         rows = len(bound)
         return cls(
+            layers=layers,
+            layer_row=layer_row,
             usable=usable,
             margin=margin,
             bound=bound,
@@ -69,6 +82,10 @@ class Known:
     def idle(self) -> Flags:
         """Plans whose bubble is above the largest that is allowed, known for certain."""
         return self.idling(slice(None))
+
+    def layers_of(self, rows: Index) -> LayerTable:
+        """Costs of the layers of some plans."""
+        return self.layers.take(self.layer_row[rows])
 
     def fitting(self, rows: Index | slice) -> Flags:
         """Which of some plans fit, known for certain."""
@@ -127,4 +144,5 @@ class Known:
             peak_allocated=float(self.peak[row]),
             fit=Fit.FITS if self.roomy[row] else Fit.TIGHT,
             margin=float(self.margin[row]),
+            layers=(self.layers_of(np.array([row])),),
         )

@@ -64,7 +64,7 @@ def search_mixed(
         raise NoFeasiblePlan(_nothing_fits(work, ran))
     plans = [candidate.evaluated for candidate in ranked or tight]
     first = tight[0].evaluated if ranked and tight else None
-    best, faster_tight, cut = shown(job, plans, first, request.goal, request.until)
+    best, faster_tight, cut = shown(job, plans, first, request)
     so_far = (
         f"{PLACED}; then {ran.stopped}"
         if ran.placements_done

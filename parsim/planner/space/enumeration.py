@@ -8,20 +8,23 @@ replicas.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, product
+from itertools import product
 
 import numpy as np
 
+from parsim.arrays import Ints
 from parsim.cost.job import Job
 from parsim.cost.legal import unrun
+from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.rules.degrees import ZERO_STAGES
-from parsim.plan.rules.violation import check_plan, violation
+from parsim.plan.rules.offload import offload_rules
+from parsim.plan.rules.violation import RULES, SHAPE_RULES, check_plan, violation
 from parsim.plan.space import chosen
 from parsim.planner.space.cuts import balanced_twins
 from parsim.planner.space.left_out import lacking
@@ -42,18 +45,22 @@ class Enumeration:
     reasons: dict[str, int]
 
 
-_Option = tuple[int, int, Recompute, bool, int]
-"""ZeRO stage, dp_shard, recomputation, sequence parallelism, layers of a stage on the host."""
-
-
 @dataclass(slots=True)
 class _Rows:
-    """Legal shapes so far, each with its options, and what was refused."""
+    """Legal shapes so far, each with its options, and what was refused.
 
+    Options of a shape (N, 5) are ZeRO stage, dp_shard, recomputation, sequence parallelism and the
+    layers of a stage on the host; most shapes share an array of `arrays` with others. `hosts` says
+    whether hosts take activations, `moved` what is wrong with a number of layers of a shape there.
+    """
+
+    hosts: bool
     shapes: list[tuple[int, ...]] = field(default_factory=list)
     schedules: list[str] = field(default_factory=list)
-    options: list[list[_Option]] = field(default_factory=list)
+    options: list[Ints] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
+    arrays: dict[tuple[object, ...], Ints] = field(default_factory=dict)
+    moved: dict[tuple[object, ...], str | None] = field(default_factory=dict)
 
 
 def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
@@ -95,7 +102,8 @@ def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
 
 def _listed(job: Job, space: PlanSpace) -> _Rows:
     """All shapes of a space whose plans share all settings."""
-    rows = _Rows()
+    asked = space.offload_layers is not None
+    rows = _Rows(hosts=asked and not any(map(no_host, job.cluster.systems)))
     for degrees in dict.fromkeys(all_degrees(job, space)):  # a value may be listed twice
         _add(rows, job, space, degrees)
     return rows
@@ -103,34 +111,65 @@ def _listed(job: Job, space: PlanSpace) -> _Rows:
 
 def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
     """Add all plans of some degrees: every schedule and number of chunks, with every option."""
-    options = list(dict.fromkeys(_options(job, space, degrees)))
+    each = len(_options_of(rows, job, space, degrees, (0,)))
     kinds = [
-        (schedule, v, offloads(job, space, degrees.pp, schedule, v))
+        (schedule, v, offloads(job, space, degrees.pp, schedule, v, hosts=rows.hosts))
         for schedule, v in dict.fromkeys(chunks(job, space, degrees.pp))
     ]
-    # what is wrong with a pipeline of one chunk is wrong with all
-    message = None
-    if space.common.actions is None:
-        message = violation(_plan(space, degrees, job.model, "1f1b", 1), job.model, job.cluster)
-    if message is not None:
-        rows.reasons[message] += len(options) * sum(len(layers) for _, _, layers in kinds)
-        return
+    single = _plan(space, degrees, job.model)
+    rules = tuple(rule for rule in RULES if rule is not offload_rules)
+    if space.common.actions is None:  # what is wrong with a pipeline of one chunk is so with all
+        message = violation(single, job.model, job.cluster)
+        if message is not None:
+            rows.reasons[message] += each * sum(len(layers) for _, _, layers in kinds)
+            return
+        rules = SHAPE_RULES
     for schedule, v, layers in kinds:
-        plan = _plan(space, degrees, job.model, schedule, v)
-        legal = []
-        for moved in layers:
-            message = violation(replace(plan, offload_layers=moved), job.model, job.cluster)
-            message = message or _unplaced(job, plan)
-            if message is not None:
-                rows.reasons[message] += len(options)
-                continue
-            legal += [(*option, moved) for option in options]
+        plan = replace(single, schedule=schedule, v=v)
+        message = violation(plan, job.model, job.cluster, rules) or _unplaced(job, plan)
+        if message is not None:
+            rows.reasons[message] += each * len(layers)
+            continue
+        legal = tuple(_movable(rows, job, plan, layers, each))
+        options = _options_of(rows, job, space, degrees, legal)
         if job.software.executor:
-            legal = _runnable(rows, job, plan, degrees, legal)
-        if legal:
+            options = _runnable(rows, job, plan, degrees, options)
+        if len(options):
             rows.shapes.append(_shape_row(plan, degrees))
             rows.schedules.append(schedule)
-            rows.options.append(legal)
+            rows.options.append(options)
+
+
+def _movable(rows: _Rows, job: Job, plan: Plan, layers: Sequence[int], each: int) -> Iterator[int]:
+    """Those numbers of layers that an otherwise legal plan may have on the host.
+
+    Each of the others refuses `each` plans. What the rule reads, beside what all plans share, is
+    looked at once.
+    """
+    for count in layers:
+        shape = (plan.schedule, plan.pp, plan.v, count)
+        if shape not in rows.moved:
+            moving = replace(plan, offload_layers=count)
+            rows.moved[shape] = offload_rules(moving, job.model, job.cluster)
+        message = rows.moved[shape]
+        if message is None:
+            yield count
+        else:
+            rows.reasons[message] += each
+
+
+def _options_of(
+    rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees, layers: tuple[int, ...]
+) -> Ints:
+    """All options of some degrees with each number of layers on the host, (N, 5)."""
+    whole = job.model.tokens % (degrees.cp * degrees.tp) == 0
+    stages = job.software.zero_stages_with(degrees.pp)
+    decisive = (stages, degrees.dp, degrees.cp == 1, degrees.tp == 1, whole, layers)
+    if decisive not in rows.arrays:
+        each = list(dict.fromkeys(_options(job, space, degrees)))
+        listed = [(*option, count) for count in layers for option in each]
+        rows.arrays[decisive] = np.array(listed, dtype=np.int64).reshape(-1, 5)
+    return rows.arrays[decisive]
 
 
 def _unplaced(job: Job, plan: Plan) -> str | None:
@@ -143,28 +182,24 @@ def _unplaced(job: Job, plan: Plan) -> str | None:
     )
 
 
-def _runnable(
-    rows: _Rows, job: Job, plan: Plan, degrees: Degrees, options: list[_Option]
-) -> list[_Option]:
+def _runnable(rows: _Rows, job: Job, plan: Plan, degrees: Degrees, options: Ints) -> Ints:
     """The options of a shape that parsim's executor runs; the others are refused."""
-    legal = []
-    for option in options:
-        stage, shard, recompute, sequence, layers = option
+    legal = np.ones(len(options), dtype=bool)
+    for number, (stage, shard, recompute, sequence, layers) in enumerate(options.tolist()):
         tried = replace(
             plan,
             zero_stage=stage,
-            recompute=recompute,
-            sequence_parallel=sequence,
+            recompute=Recompute(recompute),
+            sequence_parallel=bool(sequence),
             dp_replicate=degrees.dp // shard,
             dp_shard=shard,
             offload_layers=layers,
         )
         message = unrun(job, tried)
-        if message is None:
-            legal.append(option)
-        else:
+        if message is not None:
+            legal[number] = False
             rows.reasons[message] += 1
-    return legal
+    return options[legal]
 
 
 def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, ...]:
@@ -191,7 +226,8 @@ def _options(
             yield (stage, shard, recompute, sequence)
 
 
-def _plan(space: PlanSpace, degrees: Degrees, model: Model, schedule: str, v: int) -> Plan:
+def _plan(space: PlanSpace, degrees: Degrees, model: Model) -> Plan:
+    """A plan of some degrees whose pipeline, if it has one, is of one chunk a rank."""
     return replace(
         space.common,
         tp=degrees.tp,
@@ -203,8 +239,8 @@ def _plan(space: PlanSpace, degrees: Degrees, model: Model, schedule: str, v: in
         zero_stage=0,
         microbatch_size=degrees.microbatch_size,
         num_microbatches=space.global_batch_size // (degrees.dp * degrees.microbatch_size),
-        schedule=schedule,
-        v=v,
+        schedule="1f1b",
+        v=1,
         sequence_parallel=model.experts is not None and degrees.tp > 1,
         stage_layers=None,
     )
@@ -220,10 +256,10 @@ def _table(space: PlanSpace, rows: _Rows) -> PlanTable:
     """All shapes with all their options as columns."""
     names = tuple(dict.fromkeys(rows.schedules))
     each = [len(options) for options in rows.options]
-    shapes = np.repeat(np.array(rows.shapes, dtype=np.int64), each, axis=0)
-    tp, pp, cp, dp, ep, size, count, v = shapes.T
-    flat = chain.from_iterable(chain.from_iterable(rows.options))
-    stage, shard, recompute, sequence, offload = np.fromiter(flat, dtype=np.int64).reshape(-1, 5).T
+    columns = np.ascontiguousarray(np.array(rows.shapes, dtype=np.int64).T)
+    tp, pp, cp, dp, ep, size, count, v = np.repeat(columns, each, axis=1)
+    options = np.ascontiguousarray(np.concatenate(rows.options).T)
+    stage, shard, recompute, sequence, offload = options
     return PlanTable(
         tp=tp,
         pp=pp,

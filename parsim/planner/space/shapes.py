@@ -8,7 +8,6 @@ from itertools import product
 from math import gcd
 
 from parsim.cost.job import Job
-from parsim.cost.step.offload import no_host
 from parsim.plan import PlanSpace
 from parsim.plan.divisors import divisors
 from parsim.plan.rules.cut import most_stages
@@ -76,16 +75,19 @@ def schedules(job: Job, space: PlanSpace) -> tuple[str, ...]:
     return job.software.schedules if space.schedule is None else space.schedule
 
 
-def offloads(job: Job, space: PlanSpace, pp: int, schedule: str, v: int) -> tuple[int, ...]:
+def offloads(
+    job: Job, space: PlanSpace, pp: int, schedule: str, v: int, *, hosts: bool
+) -> tuple[int, ...]:
     """Layers of each stage that move their activations to the host.
 
-    Those asked for, none where nothing is said; of any number none, half and all of a stage's.
+    Those asked for, none where nothing is said; of any number none, half and all of a stage's,
+    where `hosts` take any.
     """
     asked = space.offload_layers
     if asked is None:
         return (0,)
     most = -(-job.model.num_layers // (pp * v))
-    if (pp > 1 and schedule in SPLIT) or any(map(no_host, job.cluster.systems)):
+    if (pp > 1 and schedule in SPLIT) or not hosts:
         most = 0
     legal = {0, -(-most // 2), most} if asked == Between() else range(most + 1)
     return tuple(dict.fromkeys(chosen(asked, sorted(legal))))

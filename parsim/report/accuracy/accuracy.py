@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
+from parsim.report.accuracy.choices import choice_lines
 from parsim.report.accuracy.fits import unfit_lines
 from parsim.report.accuracy.groups import (
     cell,
@@ -16,7 +17,6 @@ from parsim.report.accuracy.groups import (
     chip_of,
     fit_lines,
     grouped,
-    ranking_lines,
     setting_of,
 )
 from parsim.report.accuracy.intervals import interval_lines, unseen_lines
@@ -88,7 +88,7 @@ def _sections(
     yield "Step time by stack, device and precision", grouped(validation, setting_of)
     yield "Step time by GPU type, all sources", grouped(validation, chip_of)
     yield "Configuration cells", cell_lines(validation)
-    yield "Choice of plans", ranking_lines(validation)
+    yield "Choice of plans", choice_lines(validation)
     yield "80 % intervals", interval_lines(validation, left_out)
     yield "Speed-ups over another run", _speedup_lines(validation)
     yield "Peak memory", summary_lines(validation, memory=True)

@@ -1,4 +1,4 @@
-"""Sections of the report that cut rows by a key: setting, chip, cell, fit, ranking."""
+"""Sections of the report that cut rows by a key: setting, chip, cell, fit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from statistics import mean, median
 
 from parsim.cost.job import EXPERTS
-from parsim.report.text.measured.steps import RANKING, error_cells, ranking_cells
+from parsim.report.text.measured.steps import error_cells
 from parsim.report.text.tables import percent
 from parsim.validation.fitted_rows import cells, is_fitted
 from parsim.validation.validate import Validation, step_errors
@@ -82,20 +82,6 @@ def _cells_of(name: str, groups: dict[str, list[float]]) -> Iterator[str]:
     for cell, errors in sorted(groups.items()):
         bias = percent(mean(errors), signed=True)
         yield f"| {cell} | {len(errors)} | {percent(means[cell])} | {bias} |"
-
-
-def ranking_lines(validation: Validation) -> Iterator[str]:
-    """Rank agreement within groups of plans for one model, batch and device count."""
-    if not validation.rankings:
-        return
-    yield "Groups of at least four plans of the same model, number of devices and global batch on"
-    yield "one system. Regret: how much slower the best of the first 1 or 3 plans is than the best"
-    yield "of the group; ties of predictions count against them."
-    yield ""
-    yield f"| {' | '.join(RANKING)} |"
-    yield f"|---|{'--:|' * (len(RANKING) - 1)}"
-    for name, ranking in validation.rankings.items():
-        yield f"| {name} | {ranking.groups} | {' | '.join(ranking_cells(ranking))} |"
 
 
 def cell(text: str) -> str:

@@ -176,7 +176,7 @@ NetworkFabricName = Annotated[NetworkFabric, in_any_case(*get_args(NetworkFabric
 class Block(BaseModel):
     """A mapping that refuses keys it does not know."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     def given(self) -> dict[str, Any]:
         """What the file states, without what it leaves out."""

@@ -71,7 +71,6 @@ def _on_device(job: Job, table: PlanTable, kept: dict[str, Array]) -> dict[str, 
         of_kinds = np.stack([parts.get(name, zero) for parts in moved])
         left[name] = kept[name] - over_kinds(counts, of_kinds)
     if job.software.eager and not table.common.offload_modules:
-        compiled = job.software.compile
-        composed = [composed_kept(layer, table, compiled=compiled) for layer in model.kinds]
+        composed = [composed_kept(layer, table, job.software) for layer in model.kinds]
         left["composed"] = kept["composed"] - over_kinds(counts, np.stack(composed))
     return left

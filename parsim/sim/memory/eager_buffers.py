@@ -1,4 +1,4 @@
-"""Bytes that eager PyTorch needs beside what it keeps, for the moments of a step."""
+"""Bytes of the buffers that stand on a rank of eager PyTorch at each moment of its backward."""
 
 from __future__ import annotations
 
@@ -17,8 +17,20 @@ from parsim.cost.step.stages import LayerTable
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.sim.memory.buffers import embedding_moment, logit_values
+from parsim.sim.memory.column_moment import column_moment, exchanged_bytes
 from parsim.sim.memory.context_moment import gathered_moment
 from parsim.sim.memory.moments import Moment
+from parsim.sim.memory.sharded_moments import Sharded
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AtMoment:
+    """Bytes at a moment, (B,): logits, temporary buffers, gathered parameters, activations gone."""
+
+    logits: Array
+    temporary: Array
+    gathered: Array
+    gone: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +39,7 @@ class Buffers:
 
     softmax: Array
     logits: Array
+    logit: Array
     head: Array
     layer: Array
     inputs: Array
@@ -34,6 +47,7 @@ class Buffers:
     embedding: Array
     gathered: Array
     gathered_at_loss: Array
+    sharded: Sharded
     on_their_way: Array
 
     @classmethod
@@ -45,23 +59,27 @@ class Buffers:
         return cls(
             softmax=logits * job.software.loss_saved,
             logits=logits * job.software.loss_kept,
-            head=rows + border_bytes(table, job.model.layers[-1].inputs),
+            logit=logits * table.precision.activation,
+            head=rows
+            + border_bytes(table, job.model.layers[-1].inputs)
+            + exchanged_bytes(job, table, job.model.layers[-1].inputs),
             layer=layer_bytes(job, table, layers) + alone * rows,
             inputs=2.0 * border_bytes(table, job.model.border),
             weights=2.0 * _widest_weight(job, table),
             embedding=rows + alone * 2.0 * rows,
             gathered=backward,
             gathered_at_loss=at_loss,
+            sharded=Sharded.of(job, table, layers),
             on_their_way=buffered_bytes(job, table, layers),
         )
 
-    def at(self, moment: Moment) -> tuple[Array, Array, Array]:
-        """Bytes of logits, of temporary buffers, and of gathered parameters."""
+    def at(self, moment: Moment) -> AtMoment:
+        """What stands there."""
         nothing = np.zeros_like(self.softmax)
-        logits = moment.softmax * self.softmax + (self.logits if moment.what == "loss" else 0.0)
         buffers = {
             "head": self.head,
             "layer": self.layer,
+            "layer_below": self.layer,
             "inputs": self.inputs,
             "weights": self.weights,
             "embedding": self.embedding,
@@ -69,7 +87,17 @@ class Buffers:
         gathered = nothing if moment.what == "update" else self.gathered
         if moment.what in ("loss", "forward"):
             gathered = self.gathered_at_loss
-        return logits, buffers.get(moment.what, nothing), gathered
+        travelling = self.sharded.at(moment)
+        return AtMoment(
+            logits=moment.softmax * self.softmax + self._logits(moment.what),
+            temporary=buffers.get(moment.what, nothing) + travelling.gradients,
+            gathered=gathered + travelling.gathered,
+            gone=travelling.gone,
+        )
+
+    def _logits(self, what: str) -> Array:
+        """Logits that are made then, and at the loss what is made of them."""
+        return {"loss": self.logits, "head_forward": self.logit}.get(what, 0.0 * self.logits)
 
 
 def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
@@ -87,13 +115,14 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     inputs, outputs, tokens = max(wide, default=(0, 0, 0))
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
-    made = [composed(layer, table) * (not job.software.compile) for layer in job.model.kinds]
+    made = [composed(layer, table, job.software) for layer in job.model.kinds]
     # what `composed_bytes` leaves out as it is not kept
     again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
     around = 2.0 * border_bytes(table, job.model.border)
     gradients = gradients * table.precision.activation
-    return np.asarray(again + np.maximum(gradients, gathered_moment(job, table)) + around)
+    highest = np.maximum(gradients, gathered_moment(job, table))
+    return np.asarray(again + np.maximum(highest, column_moment(job, table)) + around)
 
 
 def _widest_weight(job: Job, table: PlanTable) -> Array:
@@ -108,18 +137,19 @@ def _widest_weight(job: Job, table: PlanTable) -> Array:
 
 
 def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
-    """(in backward, at the loss): what `fully_shard` holds beside a rank's shards, (B,).
+    """(in backward, at the loss): what a pipeline's `fully_shard` holds beside the shards, (B,).
 
     Backward of a layer under ZeRO-3: its parameters, and the next layer's on their way (the
     collective and its copy); embedding and head are one group that stays gathered. ZeRO-2 keeps
     all parameters gathered beside the fp32 shards, and one layer's gradients on their way.
     """
+    piped = table.pp > 1
     gathered, reduced = float(table.precision.gathered), reduced_bytes(table)
     layer = largest_layer_parameters(job.model, table)
     ends = sum(
         part.split_parameters / table.tp + part.repeated_parameters for part in job.model.ends
     )
-    three, two = table.zero_stage == 3, table.zero_stage == 2
+    three, two = piped & (table.zero_stage == 3), piped & (table.zero_stage == 2)
     shards = job.model.parameters / table.tp / table.shards * table.precision.parameter
     at_loss = np.where(three, ends * gathered, np.where(two, shards, 0.0))
     backward = np.where(three, 3.0 * gathered * layer, np.where(two, 2.0 * reduced * layer, 0.0))

@@ -65,11 +65,12 @@ def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
 
     See `cost/layer/composed.py`.
     """
-    compiled = job.software.compile
-    kept = [composed_kept(layer, table, compiled=compiled) for layer in job.model.kinds]
+    software = job.software
+    kept = [composed_kept(layer, table, software) for layer in job.model.kinds]
     rows = over_kinds(counts, np.stack(kept))
-    for layer in job.model.behind:
-        rows[-1] += composed(layer, table)
+    for stage, outer in ((0, job.model.before), (-1, job.model.behind)):
+        for layer in outer:
+            rows[stage] += composed(layer, table, software)
     return rows
 
 

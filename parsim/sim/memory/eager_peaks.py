@@ -14,6 +14,7 @@ do better: what lives at each moment follows from the schedule.
     reduce     after a chunk's last backward: what its gradients are scattered into (ZeRO-1), or
                sent in where that is narrower, and the library's copies of them; all of it stays
                until the gradients of all chunks are waited for, behind the last action
+    sharded    ZeRO-2 and 3 without a pipeline: what travels, see `.sharded_moments`
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them; where
 they lie in buckets, DDP's or the executor's own (`in_buckets`), they are there for the whole run.
 
@@ -50,6 +51,7 @@ from parsim.sim.memory.eager_kept import (
     waiting_bytes,
 )
 from parsim.sim.memory.moments import moments
+from parsim.sim.memory.sharded_moments import is_sharded
 from parsim.sim.step.schedule_costs import on_ranks
 
 
@@ -113,21 +115,23 @@ def _highest(
     on_their_way = shared + expert
     best: dict[str, Array] = {}
     highest = np.full(len(table), -np.inf)
-    for moment in sorted(moments(schedule, rank, all_stages.with_blocks)):
+    sharded = bool(is_sharded(table).any())
+    for moment in sorted(moments(schedule, rank, all_stages.with_blocks, sharded=sharded)):
         in_flight = np.array(moment.in_flight, dtype=np.float64)
         existing = np.array(moment.with_gradients, dtype=np.float64)
-        logits, temporary, gathered = buffers.at(moment)
+        standing = buffers.at(moment)
+        temporary = standing.temporary
         if all_stages.with_blocks[stages].any():
             temporary = temporary + buffers.on_their_way
         waiting = np.array(moment.waiting, dtype=np.float64) @ all_stages.waiting[stages]
         twice = in_flight @ received
         now = {
             "gradients": np.where(bucketed, gradients.sum(axis=0), existing @ gradients),
-            "activations": in_flight @ all_stages.kept[stages] - twice,
-            "logits": logits,
+            "activations": in_flight @ all_stages.kept[stages] - twice - standing.gone,
+            "logits": standing.logits,
             "temporary": temporary + waiting + job.software.workspace,
             "communication": messages + np.array(moment.reduced) @ on_their_way,
-            "gathered": gathered,
+            "gathered": standing.gathered,
         }
         total = np.sum(list(now.values()), axis=0)
         now["in_flight"] = np.tile(in_flight[:, None], (1, len(table)))

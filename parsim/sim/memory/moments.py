@@ -1,6 +1,7 @@
 """Moments of a rank's step that can be its highest in eager PyTorch, as counts of what lives then.
 
     loss forward head layer inputs weights embedding reduce update       see `.eager_peaks`
+    and those whose parameters and gradients travel                      see `.sharded_moments`
 
 I of the first stage does nothing, as nobody needs the gradient of tokens: its W is a whole
 backward.
@@ -22,6 +23,7 @@ class Moment(NamedTuple):
     them with their softmax on the last stage, chunks `with_gradients` that exist, and what the
     moment is: its buffers. `reduced` are the chunks whose gradients were sent: what that needs
     beside them stays until all are waited for.
+    `resharding`: in the last backward, whose layers let gathered parameters go.
     """
 
     in_flight: tuple[int, ...]
@@ -30,18 +32,22 @@ class Moment(NamedTuple):
     with_gradients: tuple[bool, ...]
     what: str
     reduced: tuple[bool, ...]
+    resharding: bool = False
 
 
-def moments(schedule: Schedule, rank: int, with_blocks: Flags) -> set[Moment]:
+def moments(
+    schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool = False
+) -> set[Moment]:
     """The distinct moments of a rank that can be its highest.
 
-    `with_blocks` (S,) are the stages with layers between embedding and head.
+    `with_blocks` (S,) are the stages with layers between embedding and head; `sharded` says that
+    layers are gathered and reduced one by one in their backward.
     """
-    return set(_walk(schedule, rank, with_blocks))
+    return set(_walk(schedule, rank, with_blocks, sharded=sharded))
 
 
-def _walk(schedule: Schedule, rank: int, with_blocks: Flags) -> Iterator[Moment]:
-    walk = _Walk(schedule, rank, with_blocks)
+def _walk(schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool) -> Iterator[Moment]:
+    walk = _Walk(schedule, rank, with_blocks, sharded=sharded)
     for action in schedule.ranks[rank]:
         if action.kind == Kind.F:
             yield from walk.forward(action.stage)
@@ -57,10 +63,11 @@ def _walk(schedule: Schedule, rank: int, with_blocks: Flags) -> Iterator[Moment]
 class _Walk:
     """Counts along a rank's actions; each of them yields its moments."""
 
-    def __init__(self, schedule: Schedule, rank: int, with_blocks: Flags) -> None:
+    def __init__(self, schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool) -> None:
         self._stages = list(schedule.stages_on(rank))
         self._schedule = schedule
         self._with_blocks = with_blocks
+        self._sharded = sharded
         self._in_flight = [0] * len(self._stages)
         self._waiting = [0] * len(self._stages)
         self._with_gradients = [False] * len(self._stages)
@@ -70,10 +77,14 @@ class _Walk:
     def moment(self, what: str) -> Moment:
         counts = tuple(self._in_flight), tuple(self._waiting)
         reduced = tuple(what != "update" and not left for left in self._left)
-        return Moment(*counts, self._softmax, tuple(self._with_gradients), what, reduced)
+        gradients = tuple(self._with_gradients)
+        last = self._sharded and self._left == [1]
+        return Moment(*counts, self._softmax, gradients, what, reduced, resharding=last)
 
     def forward(self, stage: int) -> Iterator[Moment]:
         self._in_flight[self._stages.index(stage)] += 1
+        if self._sharded:
+            yield from map(self.moment, ("gather_forward", "head_forward"))
         yield self.moment("loss" if self._schedule.is_last(stage) else "forward")
         self._softmax += self._schedule.is_last(stage)
 
@@ -84,6 +95,8 @@ class _Walk:
         chunk = self._stages.index(stage)
         self._with_gradients[chunk] = True
         self._in_flight[chunk] -= 1
+        if self._sharded:
+            yield from map(self.moment, ("scatter_first", "scatter_ends"))
         if self._schedule.is_first(stage):
             yield self.moment("embedding")
         yield from self._done(chunk)
@@ -112,7 +125,11 @@ class _Walk:
     def _top(self, stage: int) -> Iterator[Moment]:
         if self._schedule.is_last(stage):
             yield self.moment("head")
+            if self._sharded:
+                yield self.moment("gather_ends")
 
     def _layer(self, stage: int) -> Iterator[Moment]:
         if self._with_blocks[stage]:
             yield self.moment("layer")
+            if self._sharded:
+                yield from map(self.moment, ("gather", "below", "layer_below", "scatter"))

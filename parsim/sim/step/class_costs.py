@@ -34,6 +34,9 @@ from parsim.sim.step.schedule_costs import on_schedule
 View = tuple[int, int, int]
 """The group that a device is of, and the groups its shards and its copies touch, as bits."""
 
+ONLY: View = (0, 0, 0)
+"""The view of nodes of one kind, whatever groups they are in."""
+
 _FORWARD = ("forward", "exposed_forward", "copied_forward")
 _BACKWARD = ("backward", "exposed_backward", "recomputed", "weight", "copied_backward")
 
@@ -71,6 +74,7 @@ class Pricing:
 
     def costs(self, view: View) -> StepCosts:
         """The step's costs as if all devices were of the view's group."""
+        view = view if self.job.mixed else ONLY
         if view not in self._costs:
             job, layers = self.viewed(view), self.layers(view[0])
             costs = step_costs(job, self.table, layers)
@@ -79,6 +83,7 @@ class Pricing:
 
     def late(self, view: View) -> Array:
         """What each stage's last backward loses to the reduction beside it, (S,)."""
+        view = view if self.job.mixed else ONLY
         if view not in self._late:
             job, layers, costs = self.viewed(view), self.layers(view[0]), self.costs(view)
             self._late[view] = late_by_stage(job, self.table, layers, costs)[:, 0]

@@ -229,7 +229,7 @@ def test_a_second_calibration_measures_something_new() -> None:
     for i in first.measured:
         kind, where = first.candidates[i].shape
         rows.setdefault(kind, []).append((*(float(f"{x:.6g}") for x in where), 1.1))
-    old = earlier({kind: tuple(found) for kind, found in rows.items()})
+    old = earlier({kind: tuple(points) for kind, points in rows.items()})
     known = shapes_known(old, "2.13.0", datetime.date(2026, 11, 21))
     second = choice_for(made, 20.0, known)
     assert set(second.known) == set(first.measured)

@@ -18,7 +18,8 @@ from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered, untold_blocks
 from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasured_kinds
 from executor.calibration.timing.layer_session import LayerSession, quicker
-from executor.calibration.timing.layers import LayerSample, passes_of
+from executor.calibration.timing.layers import LayerSample
+from executor.calibration.timing.passes import passes_of
 from executor.devices.machine import DeviceReport
 from parsim.cluster.reader import load_catalog
 
@@ -42,7 +43,7 @@ def tasks_of(folder: Path, more: str = "") -> tuple[LayerTask, ...]:
 def test_a_plan_s_own_layers_come_first(tmp_path: Path) -> None:
     plan = "plan: {tp: 2, sequence_parallel: true, microbatch_size: 2}\n"
     tasks = tasks_of(tmp_path, plan)
-    first = [(task.kind, task.own) for task in tasks[:3]]
+    first = [(task.kind, task.asked_for) for task in tasks[:3]]
     assert set(first) == {
         ("sequence_block", True),
         ("sequence_head", True),
@@ -54,16 +55,16 @@ def test_a_plan_s_own_layers_come_first(tmp_path: Path) -> None:
     # usual sizes of the same kinds follow, then kinds that this plan does not have
     needed = [task.share > 0.0 for task in tasks]
     assert needed == sorted(needed, reverse=True)
-    assert not any(task.own for task in tasks[3:])
+    assert not any(task.asked_for for task in tasks[3:])
 
 
 def test_every_part_of_a_space_comes_before_a_second_size_of_one(tmp_path: Path) -> None:
     tasks = tasks_of(tmp_path, "search: {}\n")
-    own = [task for task in tasks if task.own]
-    kinds = {task.kind for task in own if task.share > 0.0}
+    asked_for = [task for task in tasks if task.asked_for]
+    kinds = {task.kind for task in asked_for if task.share > 0.0}
     assert {"block", "split_block", "head", "embedding"} <= kinds
     assert {task.kind for task in tasks[: len(kinds)]} == kinds
-    assert len({task.workload.plan.microbatch_size for task in own}) > 1
+    assert len({task.workload.plan.microbatch_size for task in asked_for}) > 1
 
 
 class Machine:
@@ -92,10 +93,10 @@ class Machine:
 
 
 def few_tasks() -> list[LayerTask]:
-    workload = setting(CPU).own[0]
+    workload = setting(CPU).asked_for[0]
     parts = (("block", 0.9, 4.0), ("head", 0.08, 1.0), ("embedding", 0.02, 0.5))
     return [
-        LayerTask(workload=workload, part=part, share=share, own=True, cost=cost)
+        LayerTask(workload=workload, part=part, share=share, asked_for=True, cost=cost)
         for part, share, cost in parts
     ]
 
@@ -207,10 +208,10 @@ def test_equal_tasks_keep_their_order() -> None:
 
 def test_own_sizes_repeat_longer_than_usual_ones() -> None:
     machine = Machine()
-    own = replace(few_tasks()[0], cost=0.1)
-    usual = [replace(own, own=False) for _ in range(4)]
+    asked_for = replace(few_tasks()[0], cost=0.1)
+    usual = [replace(asked_for, asked_for=False) for _ in range(4)]
     session = machine.session(end=100.0)
-    session.first_pass([own, *usual], 10.0)
+    session.first_pass([asked_for, *usual], 10.0)
     assert machine.now == pytest.approx(7.0)  # FIRST of the seconds
     budgets: list[float] = []
 
@@ -219,7 +220,7 @@ def test_own_sizes_repeat_longer_than_usual_ones() -> None:
         return []
 
     session.time_task = noted
-    session.first_pass([own, *usual], 10.0)
+    session.first_pass([asked_for, *usual], 10.0)
     assert budgets[0] > 3.0 * budgets[1]  # of 7 s: 1 / (1 + 4 / 20)
 
 
@@ -233,16 +234,16 @@ def test_mixed_chains_are_not_told_apart(tmp_path: Path) -> None:
     assert all(gap.reason.startswith("not representable: chains of ") for gap in gaps)
     assert sum(gap.share for gap in gaps) > 0.3
     tasks = layer_tasks(chosen, load_catalog().system("cpu"))
-    assert not {gap.kind for gap in gaps} & {task.kind for task in tasks if task.own}
+    assert not {gap.kind for gap in gaps} & {task.kind for task in tasks if task.asked_for}
 
 
 def test_usual_sizes_leave_time_to_time_again() -> None:
     machine = Machine()
-    own = replace(few_tasks()[0], cost=2.0)
-    usual = [replace(own, own=False) for _ in range(4)]
+    asked_for = replace(few_tasks()[0], cost=2.0)
+    usual = [replace(asked_for, asked_for=False) for _ in range(4)]
     session = machine.session(end=10.0)
-    session.first_pass([own, *usual], 5.0)
+    session.first_pass([asked_for, *usual], 5.0)
     assert len(machine.timed) == 3  # of 10 s 7; each takes 2 at least, the own one more
-    session.second_pass([own, *usual], lambda _: [0.2])
+    session.second_pass([asked_for, *usual], lambda _: [0.2])
     assert session.repeated >= 1
     assert machine.now <= 10.0

@@ -72,9 +72,13 @@ def calibrated(start: int, step: int, slower: float) -> tuple[str, str]:
         LayerSample(workload.workload, "block", 0.001 + ahead, 0.002 + behind)
         for workload, ahead, behind in zip(layers, times[::2], times[1::2], strict=True)
     ]
-    own = slice(start, None, step)
+    subset = slice(start, None, step)
     measured = Measured(
-        kernels=kernels[own], links=links[own], layers=layers[own], reference=(1.0,), notes=()
+        kernels=kernels[subset],
+        links=links[subset],
+        layers=layers[subset],
+        reference=(1.0,),
+        notes=(),
     )
     text, document = conclude(SETTING, measured)
     return text, document["device"]["date"]
@@ -89,21 +93,21 @@ def merged(first: Calibration, second: Calibration, out: Path) -> Calibration:
     return read_calibration(out)
 
 
-def assert_same(one: Calibration, other: Calibration, rel: float = 1e-4) -> None:
+def assert_same(first: Calibration, other: Calibration, rel: float = 1e-4) -> None:
     for name in DEVICE_CONSTANTS:
-        assert getattr(one.device, name) == pytest.approx(getattr(other.device, name), rel=rel)
-    assert one.system is not None
+        assert getattr(first.device, name) == pytest.approx(getattr(other.device, name), rel=rel)
+    assert first.system is not None
     assert other.system is not None
-    constants = system_constants(one.system), system_constants(other.system)
+    constants = system_constants(first.system), system_constants(other.system)
     assert constants[0] == pytest.approx(constants[1], rel=10 * rel)
-    same_points(one.device, other.device, rel)
-    same_points(one.system, other.system, 10 * rel)
-    assert one.sources == other.sources
+    same_points(first.device, other.device, rel)
+    same_points(first.system, other.system, 10 * rel)
+    assert first.sources == other.sources
 
 
-def same_points(one: Device | System, other: Device | System, rel: float) -> None:
-    assert set(one.residuals) == set(other.residuals)
-    for kind, rows in one.residuals.items():
+def same_points(first: Device | System, other: Device | System, rel: float) -> None:
+    assert set(first.residuals) == set(other.residuals)
+    for kind, rows in first.residuals.items():
         pairs = zip(sorted(rows), sorted(other.residuals[kind]), strict=True)
         assert all(x == pytest.approx(y, rel=rel) for x, y in pairs), kind
 
@@ -133,7 +137,7 @@ def test_curves_of_both_are_kept_and_old_points_are_those_of_pairs(tmp_path: Pat
     result = merged(old, first, tmp_path / "ab.yaml")
     assert result.system is not None
     assert {row[1] for row in result.system.residuals["all_reduce"]} == {2.0}
-    (own,), (kept,) = first.system.curves, result.system.curves
+    (before,), (kept,) = first.system.curves, result.system.curves
     assert (kept.collective, kept.ranks, kept.least) == ("all_reduce", 2, 4.0**6)
     assert kept.most == pytest.approx(4.0**13, rel=1e-5)  # six digits are written
     for size in (4.0**7, 4.0**12):
@@ -143,7 +147,7 @@ def test_curves_of_both_are_kept_and_old_points_are_those_of_pairs(tmp_path: Pat
             if x.system
         ]
         assert times[0] == pytest.approx(times[1], rel=1e-3)
-    assert kept.bandwidth == pytest.approx(own.bandwidth, rel=0.01)
+    assert kept.bandwidth == pytest.approx(before.bandwidth, rel=0.01)
 
 
 def without_ranks(text: str) -> str:
@@ -153,11 +157,11 @@ def without_ranks(text: str) -> str:
     return start + "      all_reduce:\n" + re.sub(r"(- \[\S+), 2, ", r"\1, ", rest)
 
 
-def times(one: Calibration) -> dict[tuple[object, ...], float]:
+def times(first: Calibration) -> dict[tuple[object, ...], float]:
     """Measured times as the file holds them: ratio x its constants."""
-    bare = replace(one.device, residuals={})
+    bare = replace(first.device, residuals={})
     points = {
-        (kind, row[:-1]): row[-1] for kind, rows in one.device.residuals.items() for row in rows
+        (kind, row[:-1]): row[-1] for kind, rows in first.device.residuals.items() for row in rows
     }
     result: dict[tuple[object, ...], float] = {}
     for case in CASES:
@@ -190,16 +194,16 @@ def test_of_equal_shapes_the_newer_file_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "said"),
+    ("before", "after", "message"),
     [
         (" on one core", " on another core", "only calibrations of one device can be merged"),
         (", fp32, torch", ", bf16, torch", "only calibrations of one precision can be merged"),
     ],
 )
-def test_another_device_or_precision(tmp_path: Path, before: str, after: str, said: str) -> None:
+def test_another_device_or_precision(tmp_path: Path, before: str, after: str, message: str) -> None:
     first = write(tmp_path / "a.yaml", slice(None), 1.0)
     other = write(tmp_path / "b.yaml", slice(None), 1.0, edit=lambda x: x.replace(before, after))
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         merge(other, first)
 
 
@@ -214,7 +218,7 @@ def test_another_torch_is_noted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("devices: {}\n", "holds no calibrated device"),
         ("devices:\n  mine: {from: cpu, calibrated: true}\n", "does not say when and on what"),
@@ -226,14 +230,14 @@ def test_what_is_no_calibration(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     text: str,
-    said: str,
+    message: str,
 ) -> None:
     file = tmp_path / "a.yaml"
     file.write_text(text)
     words = ["merge", str(file), str(file), "--out", str(tmp_path / "out.yaml")]
     monkeypatch.setattr("sys.argv", words)
     assert module.main() == 2
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
 
 
 def test_on_the_command_line(

@@ -196,9 +196,9 @@ def test_the_command_tells_what_a_number_rests_on(
     words = ["collectives", "--device", str(tmp_path / "device.yaml"), "--kind", "all_reduce"]
     measured = "a measured curve of this very group"
     nearest = "scaled by the nearest measured curve"
-    for ranks, said in ((4, measured), (8, nearest)):
+    for ranks, expected in ((4, measured), (8, nearest)):
         assert main([*words, "--ranks", str(ranks), "--sizes", "1MiB,8MiB", "-v"]) == 0
-        assert said in capsys.readouterr().out
+        assert expected in capsys.readouterr().out
 
 
 @pytest.mark.distributed

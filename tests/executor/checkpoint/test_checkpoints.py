@@ -261,9 +261,9 @@ def test_going_on_changes_nothing(tmp_path: Path) -> None:
 
 
 def _launched(folder: Path, ranks: int, *words: str) -> list[Any]:
-    own = folder / str(ranks)
-    own.mkdir()
-    return launch(WORKER, *words, ranks=ranks, folder=own, timeout=240.0)
+    subfolder = folder / str(ranks)
+    subfolder.mkdir()
+    return launch(WORKER, *words, ranks=ranks, folder=subfolder, timeout=240.0)
 
 
 def _check_other_plans(on_two: dict[str, Any], on_four: dict[str, Any]) -> None:
@@ -276,8 +276,8 @@ def _check_other_plans(on_two: dict[str, Any], on_four: dict[str, Any]) -> None:
             assert again[3] < 0.95 * again[0]
 
 
-def _check_failures(found: list[Any], folder: Path) -> None:
-    writes, waits = found[1]["failing save"], found[0]["failing save"]
+def _check_failures(by_rank: list[Any], folder: Path) -> None:
+    writes, waits = by_rank[1]["failing save"], by_rank[0]["failing save"]
     part = folder / "full" / ".step-00000002.part0"
     assert writes["said"] == [
         "InputError",
@@ -292,15 +292,15 @@ def _check_failures(found: list[Any], folder: Path) -> None:
         f"{told}no checkpoint before it is whole: name another folder with --checkpoints, or leave "
         f"--resume out to begin at step 0"
     )
-    assert found[0]["damaged"]["said"] == ["InputError", none_left]
+    assert by_rank[0]["damaged"]["said"] == ["InputError", none_left]
     # that of the newest is stepped over, and both ranks go on from the other one
-    assert [rank["stepped over"]["before"] for rank in found] == [1, 1]
+    assert [rank["stepped over"]["before"] for rank in by_rank] == [1, 1]
     newest = told.replace("step-00000001", "step-00000002")
-    assert found[0]["stepped over"]["told"] == [
+    assert by_rank[0]["stepped over"]["told"] == [
         f"{newest}training goes on from step-00000001 instead"
     ]
-    assert found[1]["stepped over"]["told"] == []
-    assert found[0]["pruned"] == ["step-00000006", "step-00000008"]
+    assert by_rank[1]["stepped over"]["told"] == []
+    assert by_rank[0]["pruned"] == ["step-00000006", "step-00000008"]
 
 
 @pytest.mark.distributed

@@ -299,9 +299,9 @@ def test_a_profiler_that_sees_no_kernel_says_so(
     """Without CUPTI a run would seem to communicate nothing."""
     monkeypatch.setattr(dist, "get_backend", lambda *_: "nccl")
     monkeypatch.setattr(dist, "get_world_size", lambda *_: 2)
-    monkeypatch.setattr("executor.devices.compat.start_ranges", lambda *, kernels: None)
+    monkeypatch.setattr("executor.torch_internals.profiler.start_ranges", lambda *, kernels: None)
     ranges: list[Any] = []
-    monkeypatch.setattr("executor.devices.compat.stop_ranges", lambda: ranges)
+    monkeypatch.setattr("executor.torch_internals.profiler.stop_ranges", lambda: ranges)
     traffic = Traffic({"dp": [dist.group.WORLD]}, CPU)
     traffic.learn()
     assert traffic.blind

@@ -37,8 +37,8 @@ def plans(draw: st.DrawFn) -> Plan:
 @given(plans())
 def test_every_rank_has_its_own_place(plan: Plan) -> None:
     places = [coordinates(plan, rank) for rank in range(plan.world_size)]
-    assert len({tuple(place.items()) for place in places}) == plan.world_size
-    assert all(0 <= place[axis] < plan.degree(axis) for place in places for axis in AXES)
+    assert len({tuple(coordinate.items()) for coordinate in places}) == plan.world_size
+    assert all(0 <= coordinate[axis] < plan.degree(axis) for coordinate in places for axis in AXES)
 
 
 @given(plans())
@@ -46,15 +46,17 @@ def test_a_place_leads_back_to_its_rank(plan: Plan) -> None:
     ranks = range(plan.world_size)
     places = [coordinates(plan, rank) for rank in ranks]
     strides = {axis: plan.stride(axis) for axis in AXES}
-    assert [sum(strides[axis] * place[axis] for axis in AXES) for place in places] == list(ranks)
+    assert [
+        sum(strides[axis] * coordinate[axis] for axis in AXES) for coordinate in places
+    ] == list(ranks)
 
 
 @given(plans(), st.sampled_from(AXES), st.data())
 def test_neighbours_are_a_stride_apart(plan: Plan, axis: str, data: st.DataObject) -> None:
     rank = data.draw(st.integers(0, plan.world_size - 1))
-    place = coordinates(plan, rank)
-    if place[axis] + 1 < plan.degree(axis):
-        there = {**place, axis: place[axis] + 1}
+    coordinate = coordinates(plan, rank)
+    if coordinate[axis] + 1 < plan.degree(axis):
+        there = {**coordinate, axis: coordinate[axis] + 1}
         assert coordinates(plan, rank + plan.stride(axis)) == there
 
 

@@ -115,8 +115,8 @@ def test_several_silent_ranks_are_all_named() -> None:
 )
 def test_exit_codes_are_read_from_the_log(tmp_path: Path, code: int, told: str) -> None:
     (tmp_path / "log.txt").write_text(LOG.format(code=code))
-    place = Place(step=7, action="record")
-    place.keep(tmp_path, 1)
+    position = Place(step=7, action="record")
+    position.keep(tmp_path, 1)
     if code < 0:  # its victim spoke, and says nothing new
         write_report(tmp_path, report(0, CLOSED, kind="connection"))
     assert explain(Evidence.read(tmp_path, 2, 8.0))[0].startswith(told)
@@ -181,10 +181,10 @@ def test_nothing_known() -> None:
 
 
 def test_a_place_is_overwritten_whole(tmp_path: Path) -> None:
-    place = Place()
-    place.keep(tmp_path, 0)
-    place.enter("a longer action", 1234)
-    place.enter("step", 5)
+    position = Place()
+    position.keep(tmp_path, 0)
+    position.enter("a longer action", 1234)
+    position.enter("step", 5)
     assert Evidence.read(tmp_path, 1, 8.0).places == {0: (5, "step")}
 
 
@@ -218,13 +218,13 @@ def test_a_failing_rank_reports_and_ends(
 
 
 def test_the_action_of_the_runtime_is_named() -> None:
-    compat = pytest.importorskip("executor.devices.compat")
+    runtime = pytest.importorskip("executor.torch_internals.pipelining")
 
     def perform(action: object) -> None:
         raise RuntimeError(f"no {action}")
 
     with pytest.raises(RuntimeError, match="no 1F2") as raised:
-        perform(compat.TorchAction.from_str("1F2"))
+        perform(runtime.TorchAction.from_str("1F2"))
     assert describe(raised.value, 0).action == "1F2"
 
 
@@ -240,9 +240,9 @@ def _fill(path: Path) -> None:
         path.write_text("x")
 
 
-@pytest.mark.parametrize(("rank", "said"), [("0", "out\n"), (None, "out\nlate\n")])
+@pytest.mark.parametrize(("rank", "expected"), [("0", "out\n"), (None, "out\nlate\n")])
 def test_a_rank_ends_at_once_with_its_code_and_all_that_it_said(
-    rank: str | None, said: str
+    rank: str | None, expected: str
 ) -> None:
     words = (
         "import atexit; from executor.faults.reports import finish; "
@@ -259,4 +259,4 @@ def test_a_rank_ends_at_once_with_its_code_and_all_that_it_said(
         text=True,
         check=False,
     )
-    assert (done.returncode, done.stdout) == (2, said)
+    assert (done.returncode, done.stdout) == (2, expected)

@@ -68,5 +68,5 @@ def test_ranks_are_named_by_the_axes_that_are_used() -> None:
     places = [rank_place(plan, rank) for rank in range(8)]
     assert places[0].name == "pp 0, dp 0, tp 0"
     assert places[7] == RankPlace(pipeline_rank=1, pipeline=3, name="pp 1, dp 1, tp 1")
-    assert len({(place.pipeline_rank, place.pipeline) for place in places}) == 8
+    assert len({(rank_place.pipeline_rank, rank_place.pipeline) for rank_place in places}) == 8
     assert rank_place(Plan(), 0).name == ""

@@ -71,8 +71,8 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
     return lambda ranks, name: [entry[name] for entry in run(ranks)]
 
 
-def recorded(found: Found) -> Timeline:
-    return Timeline.from_json(found[0]["timeline"])
+def recorded(records: Found) -> Timeline:
+    return Timeline.from_json(records[0]["timeline"])
 
 
 def collectives(timeline: Timeline, rank: int) -> list[Span]:
@@ -132,8 +132,8 @@ def test_no_collective_ends_before_its_peer_began(suite: Suite, name: str) -> No
     stream = "tp" if "tp" in name else "dp"
     lanes = [sorted(timeline.on(rank, stream)) for rank in timeline.ranks]
     assert len({len(lane) for lane in lanes}) == 1
-    for one, other in [(0, 1), (1, 0)]:
-        starts = sorted(span.start for span in lanes[one])
+    for rank, other in [(0, 1), (1, 0)]:
+        starts = sorted(span.start for span in lanes[rank])
         ends = sorted(span.end for span in lanes[other])
         assert all(start <= end + error for start, end in zip(starts, ends, strict=True))
 

@@ -26,7 +26,7 @@ SEED = 3
 WORST = "layers.0.attention.q.weight"
 
 
-def found(plan: Plan, precision: str) -> tuple[float, Gradients]:
+def trained(plan: Plan, precision: str) -> tuple[float, Gradients]:
     return reference(GPT, plan, batch(plan, GPT), SEED, precision=precision)
 
 
@@ -40,14 +40,14 @@ def off(gradients: Gradients, share: float) -> Gradients:
 
 
 def test_the_same_numbers_have_no_error() -> None:
-    result = judged(PLAN, *found(PLAN, "fp32"))
+    result = judged(PLAN, *trained(PLAN, "fp32"))
     assert (result.max_gradient_error, result.max_loss_error) == (0.0, 0.0)
     assert (result.bound, result.loss_bound, result.within) == (EXACT, EXACT, True)
 
 
 def test_rounding_in_fp32_is_drawn_in_fp64() -> None:
-    loss, gradients = found(PLAN, "fp32")
-    exact = found(PLAN, "fp64")[1]
+    loss, gradients = trained(PLAN, "fp32")
+    exact = trained(PLAN, "fp64")[1]
     assert all(gradient.dtype == torch.float64 for gradient in exact.values())
     rounding = max_relative_error(gradients, exact).error
     far = judged(PLAN, loss, off(gradients, 1e-4))
@@ -68,7 +68,7 @@ def test_the_bound_hangs_on_no_order_of_sums() -> None:
 
 
 def test_a_wrong_loss_is_noticed() -> None:
-    loss, gradients = found(PLAN, "fp32")
+    loss, gradients = trained(PLAN, "fp32")
     result = judged(PLAN, loss * (1 + 1e-5), gradients)
     assert (result.max_gradient_error, result.within) == (0.0, False)
     assert result.max_loss_error == pytest.approx(1e-5, rel=1e-3)
@@ -77,7 +77,7 @@ def test_a_wrong_loss_is_noticed() -> None:
 @pytest.mark.parametrize("precision", ["bf16", "bf16_amp"])
 def test_bf16_may_be_twice_as_far_as_one_process(precision: str) -> None:
     plan = replace(PLAN, precision=precision)
-    loss, gradients = found(plan, precision)
+    loss, gradients = trained(plan, precision)
     result = judged(plan, loss, gradients)
     assert 1e-3 < result.max_gradient_error < 0.05
     assert result.bound == pytest.approx(ROUNDINGS * result.max_gradient_error)
@@ -92,20 +92,20 @@ def test_bf16_may_be_twice_as_far_as_one_process(precision: str) -> None:
 
 def test_bf16_gradients_added_up_in_bf16_differ() -> None:
     plan = replace(PLAN, precision="bf16", num_microbatches=8)
-    wide = found(plan, "bf16")[1]
-    narrow = found(replace(plan, gradient_precision="same"), "bf16")[1]
+    wide = trained(plan, "bf16")[1]
+    narrow = trained(replace(plan, gradient_precision="same"), "bf16")[1]
     assert any(not torch.equal(wide[name], narrow[name]) for name in wide)
 
 
 def test_a_missing_number_is_outside() -> None:
-    loss, gradients = found(PLAN, "fp32")
+    loss, gradients = trained(PLAN, "fp32")
     result = judged(PLAN, loss, {**gradients, WORST: gradients[WORST] * torch.nan})
     assert (result.parameter, result.within) == (WORST, False)
 
 
 def test_the_reference_of_tied_copies_under_a_pipeline_has_both() -> None:
     plan = replace(PLAN, pp=2)
-    assert "head.logits.weight" in found(plan, "fp32")[1]
+    assert "head.logits.weight" in trained(plan, "fp32")[1]
     tokens = batch(plan, LLAMA)
     assert "head.logits.weight" in reference(LLAMA, PLAN, tokens, SEED)[1]
 

@@ -10,9 +10,9 @@ import pytest
 torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
-from executor.devices import compat  # noqa: E402
 from executor.measure.traffic import Range, Traffic, collective  # noqa: E402
 from executor.parallel.ring import CONTEXT_RANGE  # noqa: E402
+from executor.torch_internals import profiler  # noqa: E402
 
 Watch = Callable[..., Traffic]
 
@@ -24,7 +24,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> Watch:
     def made(device: str, backend: str, streams: list[str], ranges: list[Range]) -> Traffic:
         monkeypatch.setattr(dist, "get_world_size", lambda: 2)
         monkeypatch.setattr(dist, "get_backend", lambda: backend)
-        monkeypatch.setattr(compat, "start_ranges", lambda **_: None)
+        monkeypatch.setattr(profiler, "start_ranges", lambda **_: None)
         traffic = Traffic({stream: [] for stream in streams}, torch.device(device))
         monkeypatch.setattr(traffic, "_ranges", lambda: ranges)
         return traffic
@@ -109,7 +109,7 @@ def test_a_ring_is_told_from_messages_between_stages(watch: Watch) -> None:
 def test_a_wait_is_timed_and_put_back(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
     owner = SimpleNamespace(wait=lambda value: value + 1)
     original = owner.wait
-    monkeypatch.setattr(compat, "WAITS", ((owner, "wait"),))
+    monkeypatch.setattr("executor.measure.traffic.WAITS", ((owner, "wait"),))
     traffic = watch("cpu", "gloo", ["dp"], [])
     traffic.start()
     assert owner.wait(1) == 2
@@ -122,7 +122,9 @@ def test_a_wait_is_timed_and_put_back(watch: Watch, monkeypatch: pytest.MonkeyPa
 def test_one_rank_alone_has_nothing_to_watch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dist, "get_world_size", lambda: 1)
     monkeypatch.setattr(dist, "get_backend", lambda: "gloo")
-    monkeypatch.setattr(compat, "start_ranges", lambda **_: pytest.fail("the profiler was started"))
+    monkeypatch.setattr(
+        profiler, "start_ranges", lambda **_: pytest.fail("the profiler was started")
+    )
     traffic = Traffic({}, torch.device("cpu"))
     traffic.learn()
     traffic.start()
@@ -130,9 +132,9 @@ def test_one_rank_alone_has_nothing_to_watch(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_profiler_records_named_ranges_and_no_operators() -> None:
-    compat.start_ranges(kernels=False)
+    profiler.start_ranges(kernels=False)
     with torch.profiler.record_function("named"):
         torch.ones(3) + 1
-    result = compat.stop_ranges()
+    result = profiler.stop_ranges()
     assert [(event.name(), on_device) for event, on_device in result] == [("named", False)]
     assert result[0][0].start_ns() <= result[0][0].end_ns()

@@ -184,8 +184,8 @@ def test_dropout_masks_depend_on_seed_and_place() -> None:
     tokens, _ = draw(FAMILIES["gpt2"])
     stage = build_model(tiny("gpt2", dropout=True))
 
-    def output(seed: int, *place: int) -> Tensor:
-        seed_dropout(seed, *place)
+    def output(seed: int, *coordinates: int) -> Tensor:
+        seed_dropout(seed, *coordinates)
         return stage(tokens)
 
     assert torch.equal(output(1, 0, 2), output(1, 0, 2))

@@ -45,8 +45,8 @@ def test_choices_are_those_of_the_papers(name: str, kept: int) -> None:
     zeros = [0.0] * spec.num_experts
     for token, row in enumerate(logits.tolist()):
         wanted = chosen(spec, row, zeros if given is None else bias.tolist())
-        found = dict(zip(experts[token].tolist(), weights[token].tolist(), strict=True))
-        assert found == pytest.approx(wanted, rel=1e-12)
+        by_expert = dict(zip(experts[token].tolist(), weights[token].tolist(), strict=True))
+        assert by_expert == pytest.approx(wanted, rel=1e-12)
 
 
 def test_a_bias_of_choice_changes_no_weight_and_is_not_trained() -> None:

@@ -10,7 +10,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.devices import compat  # noqa: E402
+from executor.model import compiled  # noqa: E402
 from executor.model.compiled import BACKENDS, check_backend  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
 from parsim.model.transformer import build_transformer  # noqa: E402
@@ -29,8 +29,8 @@ def test_compiled_layers_are_eager_ones(tmp_path: Path) -> None:
     """Data, sharded and pipeline parallelism, recomputation, windows, autocast."""
     every = launch(WORKER, ranks=2, folder=tmp_path, timeout=240.0)
     assert len(every[0]) == 5
-    for found in every:
-        for name, seen in found.items():
+    for by_rank in every:
+        for name, seen in by_rank.items():
             rounding = 2e-2 if "bf16" in name else 1e-6
             assert seen["gradient"] <= rounding, (name, seen)
             assert seen["loss"] <= rounding, (name, seen)
@@ -62,7 +62,7 @@ def test_what_is_not_compiled(model: str, changes: dict[str, Any], told: str | N
 
 
 def test_a_machine_without_a_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compat, "missing_compiler", lambda _: "a C++ compiler (g++)")
+    monkeypatch.setattr(compiled, "missing_compiler", lambda _: "a C++ compiler (g++)")
     with pytest.raises(InputError, match=r"needs a C\+\+ compiler \(g\+\+\), which is not there; "):
         check_backend("inductor", CPU)
     for backend in BACKENDS[1:]:

@@ -144,14 +144,14 @@ def test_one_launch_for_all_experts_is_the_loop_over_them(
     rows = torch.randn(16, 32, generator=generator).to(dtype).requires_grad_()
     weights = torch.randn(4, 24, 32, generator=generator).to(dtype).requires_grad_()
 
-    def found() -> list[Tensor]:
+    def gradients() -> list[Tensor]:
         counts = grouped.Counts(torch.tensor(sizes), len(rows))
         out = grouped.grouped(rows, weights, counts)
         return [out, *torch.autograd.grad(out.square().sum(), (rows, weights))]
 
-    looped = found()
+    looped = gradients()
     monkeypatch.setattr(grouped, "in_one_launch", lambda _: True)
-    launched = found()
+    launched = gradients()
     assert all(torch.equal(a, b) for a, b in zip(looped, launched, strict=True))
     assert not launched[2][1].any()
 

@@ -26,8 +26,8 @@ from parsim.model.graph.texts import Measured  # noqa: E402
 SIZED = ("u-net-2-4", "amoebanet-d-3-16", "multi-task-3-8")
 
 
-def held(graph: Graph, **place: int) -> int:
-    stage = build_stage(graph, embedding=True, head=True, device="meta", **place)  # type: ignore[arg-type]
+def kept_values(graph: Graph, **arguments: int) -> int:
+    stage = build_stage(graph, embedding=True, head=True, device="meta", **arguments)  # type: ignore[arg-type]
     return sum(parameter.numel() for parameter in stage.parameters())
 
 
@@ -35,7 +35,7 @@ def held(graph: Graph, **place: int) -> int:
 def test_a_twin_has_the_parameters_of_its_model(name: str) -> None:
     graph = network(name)
     model = build_graph(graph)
-    assert held(graph, first_layer=0, num_layers=model.num_layers) == model.parameters
+    assert kept_values(graph, first_layer=0, num_layers=model.num_layers) == model.parameters
 
 
 @pytest.mark.parametrize(

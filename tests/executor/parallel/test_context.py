@@ -12,12 +12,12 @@ torch = pytest.importorskip("torch")
 
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
-from executor.devices import compat  # noqa: E402
 from executor.model.attention.window import mask  # noqa: E402
 from executor.parallel.context import rank_part, token_places  # noqa: E402
 from executor.parallel.gathered import blocks  # noqa: E402
 from executor.parallel.ring import Part, part, put_in  # noqa: E402
 from executor.parallel.sequence import by_rank, in_sequence, spans  # noqa: E402
+from executor.torch_internals import kernels  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
 from tests.executor.workers.specs import BERT, GPT  # noqa: E402
 
@@ -29,7 +29,9 @@ def test_every_token_is_on_one_rank(cp: int, causal: bool) -> None:
     spec = GPT if causal else BERT
     places = [token_places(spec, cp, index) for index in range(cp)]
     assert sorted(torch.cat(places).tolist()) == list(range(spec.seq_len))
-    assert all(held.tolist() == sorted(held.tolist()) for held in places)
+    assert all(
+        tokens_of_rank.tolist() == sorted(tokens_of_rank.tolist()) for tokens_of_rank in places
+    )
 
 
 @given(DEGREES)
@@ -79,7 +81,7 @@ def test_blocks_add_up_to_the_whole(kv_heads: int, causal: bool) -> None:
             for source, (queries, keys, masked) in zip(order, seen, strict=True):
                 there = places[source][keys]
                 block = k[:, :, there], v[:, :, there]
-                more = compat.attend(mine[:, :, queries], *block, causal=masked)
+                more = kernels.attend(mine[:, :, queries], *block, causal=masked)
                 if source == rank:
                     out, lse = more
                 else:
@@ -88,7 +90,7 @@ def test_blocks_add_up_to_the_whole(kv_heads: int, causal: bool) -> None:
             for source, (queries, keys, masked) in zip(order, seen, strict=True):
                 there = places[source][keys]
                 ends = (x[:, :, queries] for x in (out, lse))
-                parts = compat.attend_backward(
+                parts = kernels.attend_backward(
                     grad[:, :, here[queries]],
                     mine[:, :, queries],
                     k[:, :, there],
@@ -154,8 +156,8 @@ def test_kernels_of_a_gpu() -> None:
     grad = torch.randn_like(expected)
     wanted = torch.autograd.grad(expected, (q, k, v), grad)
     with torch.no_grad():
-        out, lse = compat.attend(q, k, v, causal=True)
-        result = compat.attend_backward(grad, q, k, v, out, lse, causal=True)
+        out, lse = kernels.attend(q, k, v, causal=True)
+        result = kernels.attend_backward(grad, q, k, v, out, lse, causal=True)
     torch.testing.assert_close(out, expected, rtol=2e-2, atol=2e-2)
     for entry, other in zip(result, wanted, strict=True):
         torch.testing.assert_close(entry, other, rtol=2e-2, atol=2e-2)

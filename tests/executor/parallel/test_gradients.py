@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from executor.devices.compat import SPLIT_BACKWARD_MIXES_OUTPUTS
+from executor.torch_internals.version import SPLIT_BACKWARD_MIXES_OUTPUTS
 from tests.executor.launch import launch
 
 WORKER = Path(__file__).parents[1] / "workers" / "parallel.py"
@@ -341,15 +341,15 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return run(tmp_path_factory.mktemp("eight"), EIGHT, 8)
 
 
-def assert_exact(found: list[dict[str, Any]], name: str) -> None:
-    assert found[0][name]["gradient"] <= EXACT, found[0][name]
-    losses = [rank[name]["loss"] for rank in found if "loss" in rank[name]]
+def assert_exact(by_rank: list[dict[str, Any]], name: str) -> None:
+    assert by_rank[0][name]["gradient"] <= EXACT, by_rank[0][name]
+    losses = [rank[name]["loss"] for rank in by_rank if "loss" in rank[name]]
     assert losses
     assert max(losses) <= EXACT
-    assert len({rank[name]["value"] for rank in found if "value" in rank[name]}) == 1
-    assert max(rank[name]["norm"] for rank in found) <= EXACT
+    assert len({rank[name]["value"] for rank in by_rank if "value" in rank[name]}) == 1
+    assert max(rank[name]["norm"] for rank in by_rank) <= EXACT
     # a parameter of 1 is rounded by 6e-8, which is more of a small update than of a gradient
-    assert max(rank[name]["update"] for rank in found) <= 10 * EXACT
+    assert max(rank[name]["update"] for rank in by_rank) <= 10 * EXACT
 
 
 @pytest.mark.distributed
@@ -375,8 +375,8 @@ def test_a_ring_has_the_messages_that_its_price_has(
     two: list[dict[str, Any]], four: list[dict[str, Any]]
 ) -> None:
     """cost/layer/context.py: cp - 1 of b forward; b, 2b .. 2b, b backward."""
-    for ranks, found in ((2, two), (4, four)):
-        assert [rank["messages"] for rank in found] == [MESSAGES[ranks][1]] * ranks
+    for ranks, by_rank in ((2, two), (4, four)):
+        assert [rank["messages"] for rank in by_rank] == [MESSAGES[ranks][1]] * ranks
 
 
 @pytest.mark.distributed

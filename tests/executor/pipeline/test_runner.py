@@ -44,11 +44,11 @@ def suite(tmp_path_factory: pytest.TempPathFactory) -> Suite:
     return run
 
 
-def worst(found: list[Any], case: str) -> tuple[float, float]:
+def worst(by_rank: list[Any], case: str) -> tuple[float, float]:
     """The largest gradient error over ranks, and the loss error where the last stage is."""
-    losses = [rank[case]["loss"] for rank in found if "loss" in rank[case]]
+    losses = [rank[case]["loss"] for rank in by_rank if "loss" in rank[case]]
     assert losses
-    return max(rank[case]["gradient"] for rank in found), max(losses)
+    return max(rank[case]["gradient"] for rank in by_rank), max(losses)
 
 
 @pytest.mark.parametrize("name", ["two", "four"])

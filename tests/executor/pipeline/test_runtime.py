@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.distributed.pipelining import ScheduleInterleaved1F1B
 
-from executor.devices import compat
 from executor.pipeline.runnable import with_communication
 from executor.pipeline.runtime import Runtime, TensorSpec, check_output
+from executor.torch_internals import pipelining
 from parsim.errors import PlanError
 from parsim.schedule import build_schedule
 
@@ -54,7 +54,8 @@ def test_interleaved_is_torchs_own_list_without_what_sharding_needs(
     ours = _runtime(Runtime, rank, microbatches, chunks)
     rows = with_communication(schedule, "none").ranks
     ours._prepare_schedule_with_comms(
-        {number: compat.to_torch(row) for number, row in enumerate(rows)}, format="compute_comms"
+        {number: pipelining.to_torch(row) for number, row in enumerate(rows)},
+        format="compute_comms",
     )
     theirs = _runtime(ScheduleInterleaved1F1B, rank, microbatches, chunks)
     sharding = ("UNSHARD", "RESHARD", "REDUCE_GRAD")

@@ -39,17 +39,20 @@ def ran(
 
 @pytest.mark.distributed
 @pytest.mark.parametrize(
-    ("schedule", "versions"), [("pipedream", [2, 1]), ("pipedream_2bw", [2, 2])]
+    ("schedule", "precision", "versions"),
+    [("pipedream", "bf16_amp", [2, 1]), ("pipedream_2bw", "fp32", [2, 2])],
 )
 def test_a_pipeline_without_flush_is_run_and_replayed_to_the_bit(
     schedule: str,
+    precision: str,
     versions: list[int],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     block = BLOCK.replace("1f1b", schedule)
-    result = ran(tmp_path, UNTIED.replace(BLOCK, block), monkeypatch, capsys)
+    text = UNTIED.replace(BLOCK, block).replace("precision: fp32", f"precision: {precision}")
+    result = ran(tmp_path, text, monkeypatch, capsys)
     assert result["strategy"]["name"] == schedule
     assert result["strategy"]["replay_error"] == 0.0
     assert result["strategy"]["versions_by_rank"] == versions
@@ -74,6 +77,22 @@ def test_unequal_stages_train_as_one_process_does(
     assert result["measured"]["loss"][-1] < result["measured"]["loss"][0]
 
 
+@pytest.mark.distributed
+def test_a_stage_of_its_own_tensor_degree_trains_as_one_process_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each of two replicas sends its border to both ranks of the stage behind; with clipping."""
+    stages = "[{layers: 3, replicas: 2}, {layers: 1, tp: 2}]"
+    text = STILL.replace("seq_len: 32,", "seq_len: 32, tied_embeddings: false,")
+    text = text.replace(BLOCK, f"microbatch_size: 2, stages: {stages}").replace(
+        "{system: cpu, nodes: 1}", "{system: cpu, nodes: 1, devices_per_node: 4}"
+    )
+    result = ran(tmp_path, text, monkeypatch, capsys, "--oversubscribe")
+    assert result["verify"]["within"]
+    assert result["measured"]["loss"][-1] < result["measured"]["loss"][0]
+    assert max(map(abs, result["error"]["peak_memory_by_stage"])) <= 0.25  # a tiny model's buffers
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -84,7 +103,7 @@ def test_unequal_stages_train_as_one_process_does(
             ),
             "use tied_embeddings: false",
         ),
-        (UNTIED.replace("1f1b", "pipedream").replace("fp32", "bf16_amp"), "precision='fp32' alone"),
+        (UNTIED.replace("1f1b", "pipedream").replace("fp32", "bf16"), "use one of fp32, tf32"),
     ],
 )
 def test_what_cannot_be_run_is_told(

@@ -17,8 +17,8 @@ from executor.strategies.replays.log import Applied, Work  # noqa: E402
 from executor.strategies.replays.replay import Replay, ReplayError, replay  # noqa: E402
 from executor.strategies.replica import Batch, FlatOptimizer, Replica  # noqa: E402
 from executor.strategies.train import RUNNERS, check_strategy, train  # noqa: E402
-from executor.training.optimizer import OptimizerConfig  # noqa: E402
 from executor.training.rate import Rate  # noqa: E402
+from executor.training.update_rule import OptimizerConfig  # noqa: E402
 from parsim.errors import PlanError  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
 from parsim.plan.strategies import (  # noqa: E402
@@ -41,7 +41,7 @@ RANKS = 3
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each rank found, of one launch for all cases."""
     folder = tmp_path_factory.mktemp("strategies")
     return launch(WORKER, ranks=RANKS, folder=folder, timeout=300.0)
@@ -53,11 +53,11 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     "case", ["server None", "server 2", "every step", "every third", "diloco", "gossip"]
 )
 def test_a_strategy_equals_its_steps_in_one_process(
-    case: str, recipe: str, found: list[dict[str, Any]]
+    case: str, recipe: str, by_rank: list[dict[str, Any]]
 ) -> None:
     """Sums in another order: 1e-6 under SGD; AdamW divides by the root of small squares."""
     bound = 1e-3 if recipe == "adamw" else 1e-6
-    assert max(rank[f"{case} {recipe}"] for rank in found) <= bound
+    assert max(rank[f"{case} {recipe}"] for rank in by_rank) <= bound
 
 
 @pytest.mark.distributed
@@ -71,19 +71,19 @@ def test_a_strategy_equals_its_steps_in_one_process(
     ],
 )
 def test_compressed_and_uneven_gradients_equal_one_process(
-    case: str, found: list[dict[str, Any]]
+    case: str, by_rank: list[dict[str, Any]]
 ) -> None:
-    assert max(rank[case] for rank in found) <= 1e-6
+    assert max(rank[case] for rank in by_rank) <= 1e-6
 
 
 @pytest.mark.distributed
 @pytest.mark.parametrize(
     "case", [*(f"asynchronous {bound}" for bound in (None, 0, 1)), "servers 3", "servers 2"]
 )
-def test_an_asynchronous_server_is_its_log(case: str, found: list[dict[str, Any]]) -> None:
+def test_an_asynchronous_server_is_its_log(case: str, by_rank: list[dict[str, Any]]) -> None:
     """Bit for bit: every gradient of the version that its worker had, in order of arrival."""
-    assert [rank[case] for rank in found] == [0.0] * RANKS
-    order = found[0][f"order {case}"]
+    assert [rank[case] for rank in by_rank] == [0.0] * RANKS
+    order = by_rank[0][f"order {case}"]
     servers = {server for _, _, _, server in order}
     assert sorted((s, worker, number) for worker, number, _, s in order) == [
         (server, worker, number)
@@ -101,33 +101,33 @@ def test_an_asynchronous_server_is_its_log(case: str, found: list[dict[str, Any]
 
 
 @pytest.mark.distributed
-def test_backup_workers_drop_who_is_late(found: list[dict[str, Any]]) -> None:
+def test_backup_workers_drop_who_is_late(by_rank: list[dict[str, Any]]) -> None:
     """Every step counts two of three; the worker that is late is missing from all."""
-    assert max(rank["backup"] for rank in found) <= 1e-6
-    order = found[0]["order backup"]
+    assert max(rank["backup"] for rank in by_rank) <= 1e-6
+    order = by_rank[0]["order backup"]
     counted = [[w for w, number, _, _ in order if number == step] for step in range(6)]
     assert [len(workers) for workers in counted] == [2] * 6
     assert counted == [[0, 1]] * 6
 
 
 @pytest.mark.distributed
-def test_late_backup_workers_compute_what_is_simulated(found: list[dict[str, Any]]) -> None:
+def test_late_backup_workers_compute_what_is_simulated(by_rank: list[dict[str, Any]]) -> None:
     """The late one ends its round, which is dropped, and goes on in the step that is open then."""
     program = averaged(RANKS, ROUNDS, quorum=RANKS - 1)
     slow = np.tile(DELAYS, (ROUNDS, 1))
     end = run_rounds(program, prices(1.0), slow=slow, keep=True)
     simulated = [[n for t, r, n in sorted(end.times) if (t, r) == (0, w)] for w in range(RANKS)]
-    assert found[0]["rounds backup"] == simulated == [[*range(6)], [*range(6)], [0, 3]]
+    assert by_rank[0]["rounds backup"] == simulated == [[*range(6)], [*range(6)], [0, 3]]
     assert (end.dropped, end.skipped) == (2, 4)
 
 
 @pytest.mark.distributed
-def test_peers_are_their_logs(found: list[dict[str, Any]]) -> None:
+def test_peers_are_their_logs(by_rank: list[dict[str, Any]]) -> None:
     """Bit for bit, in any order of events that fits all logs; averages stand in both logs."""
-    assert [rank["peers"] for rank in found] == [0.0] * RANKS
+    assert [rank["peers"] for rank in by_rank] == [0.0] * RANKS
     averages = [
         {(event[2], event[3], event[4]) for event in rank["events peers"] if event[1] == "average"}
-        for rank in found
+        for rank in by_rank
     ]
     for worker, mine in enumerate(averages):
         assert {average for average in mine if average[1] == worker} == {
@@ -136,20 +136,20 @@ def test_peers_are_their_logs(found: list[dict[str, Any]]) -> None:
     assert all(
         sum(average in other for other in averages) == 2 for mine in averages for average in mine
     )
-    assert len(found[0]["ages peers"]) == RANKS * 6
+    assert len(by_rank[0]["ages peers"]) == RANKS * 6
 
 
 @pytest.mark.distributed
-def test_the_mean_age_is_the_law_of_the_order(found: list[dict[str, Any]]) -> None:
+def test_the_mean_age_is_the_law_of_the_order(by_rank: list[dict[str, Any]]) -> None:
     """(sum over workers of (l_i + 1)) / T - 1: whoever was late, and however late."""
     for bound in (None, 0, 1):
         ages, order = (
-            found[0][f"ages asynchronous {bound}"],
-            found[0][f"order asynchronous {bound}"],
+            by_rank[0][f"ages asynchronous {bound}"],
+            by_rank[0][f"order asynchronous {bound}"],
         )
-        last = {worker: place for place, (worker, _, _, _) in enumerate(order)}
+        last = {worker: position for position, (worker, _, _, _) in enumerate(order)}
         if bound is None:
-            assert sum(ages) == sum(place + 1 for place in last.values()) - len(order)
+            assert sum(ages) == sum(position + 1 for position in last.values()) - len(order)
         assert all(age >= 0 for age in ages)
 
 
@@ -166,12 +166,12 @@ def test_copies_in_one_process_equal_one_model(microbatches: int) -> None:
         return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
     model = Replica(spec, seed=3, device=torch.device("cpu"))
-    own = FlatOptimizer(model.weights, config)
+    optimizer = FlatOptimizer(model.weights, config)
     for number in range(rounds):
-        model.load(own.weights)
+        model.load(optimizer.weights)
         parts = [batches(worker, number) for worker in range(3)]
         whole = torch.cat([p[0] for p in parts]), torch.cat([p[1] for p in parts])
-        own.apply(model.gradient(whole)[1], number)
+        optimizer.apply(model.gradient(whole)[1], number)
     plan = Plan(
         dp_replicate=3, strategy=SingleProcess(), precision="fp32", num_microbatches=microbatches
     )
@@ -185,7 +185,7 @@ def test_copies_in_one_process_equal_one_model(microbatches: int) -> None:
         keep=2,
     )
     done = train(work)
-    error = float((done.weights - own.weights).abs().max() / own.weights.abs().max())
+    error = float((done.weights - optimizer.weights).abs().max() / optimizer.weights.abs().max())
     assert error <= 1e-6
     assert list(done.copies) == [2]
     assert [ended.round for ended in done.rounds] == [0, 1, 2]

@@ -194,7 +194,7 @@ def test_a_folder_that_is_no_suite(tmp_path: Path) -> None:
 
 def test_nothing_measured_has_no_error() -> None:
     assert Pair(predicted=1.0, measured=0.0).error is None
-    assert summary([result(1.0, 0.0, least=1.0)], lambda one: one.step_time) is None
+    assert summary([result(1.0, 0.0, least=1.0)], lambda case: case.step_time) is None
 
 
 def test_spearman_by_hand() -> None:

@@ -18,11 +18,14 @@ import torch.distributed as dist  # noqa: E402
 from executor.devices.mesh import build_mesh  # noqa: E402
 from executor.model.loss import loss  # noqa: E402
 from executor.model.module import build_model  # noqa: E402
-from executor.parallel.data import Replica, apply_data_parallel  # noqa: E402
+from executor.parallel.data import apply_data_parallel  # noqa: E402
 from executor.parallel.precision import storage_dtype  # noqa: E402
+from executor.parallel.replica import Replica  # noqa: E402
 from executor.training.norm import gradient_norm  # noqa: E402
-from executor.training.optimizer import Held, OptimizerConfig, StageOptimizer  # noqa: E402
+from executor.training.optimizer import StageOptimizer  # noqa: E402
 from executor.training.rate import Rate  # noqa: E402
+from executor.training.update_rule import OptimizerConfig  # noqa: E402
+from executor.training.updated_values import StatePiece  # noqa: E402
 from tests.executor.workers.parallel import batch  # noqa: E402
 from tests.executor.workers.specs import GPT  # noqa: E402
 
@@ -85,25 +88,24 @@ def test_going_on_from_a_saved_state_changes_nothing(precision: str) -> None:
     plan, config = Plan(precision=precision, microbatch_size=2), OptimizerConfig()
     through, first = build(plan, config)
     train(through, first, 2)
-    states = {key(held): held[-1].clone() for held in first.held()}
+    states = {key(piece): piece[-1].clone() for piece in first.state_pieces()}
     values, updates = weights(through), first.updates
     assert updates == 2
     train(through, first, 2)
     again, second = build(plan, config)
     for parameter, value in zip(again.stage.parameters(), values, strict=True):
         parameter.detach().copy_(value)
-    for held in second.held():
-        held[-1].copy_(states.pop(key(held)))
+    for piece in second.state_pieces():
+        piece[-1].copy_(states.pop(key(piece)))
     second.updates = updates
     assert not states
     train(again, second, 2)
     assert all(map(torch.equal, weights(again), weights(through)))
 
 
-def key(held: Held) -> tuple[str, str]:
+def key(piece: StatePiece) -> tuple[str, str]:
     """What a state is called."""
-    kind, name, *_ = held
-    return kind, name
+    return piece.kind, piece.name
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
@@ -112,7 +114,7 @@ def test_making_the_states_changes_no_weight(precision: str, name: Literal["adam
     plan = Plan(precision=precision, microbatch_size=2)
     replica, optimizer = build(plan, OptimizerConfig(name=name))
     before = weights(replica)
-    states = {kind for kind, *_ in optimizer.held()}
+    states = {kind for kind, *_ in optimizer.state_pieces()}
     assert all(map(torch.equal, weights(replica), before))
     assert all(parameter.grad is None for parameter in replica.stage.parameters())
     assert ("exp_avg" in states) == (name == "adamw")
@@ -132,8 +134,8 @@ def test_norm_is_that_of_all_gradients(precision: str) -> None:
 def test_a_replica_that_nobody_needs_is_freed() -> None:
     replica, optimizer = build(PURE, OptimizerConfig())
     train(replica, optimizer, 1)
-    held = weakref.ref(replica.buckets)
-    assert held() is not None
+    reference = weakref.ref(replica.buckets)
+    assert reference() is not None
     del replica, optimizer
     gc.collect()
-    assert held() is None
+    assert reference() is None

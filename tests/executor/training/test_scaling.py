@@ -28,9 +28,9 @@ def test_plans_in_fp16(ranks: int, tmp_path: Path) -> None:
         assert judged["within"], (name, judged)
         # of mixtures too: their choices of experts are the same here
         assert judged["max_gradient_error"] < ROUNDING, (name, judged)
-        hold_overflow(name, [found["cases"][name]["overflow"] for found in every])
+        hold_overflow(name, [rank_result["cases"][name]["overflow"] for rank_result in every])
     # far too high a scale falls alike on all ranks, and the first update is an ordinary one
-    falls = [found["falling"] for found in every]
+    falls = [rank_result["falling"] for rank_result in every]
     assert all(fall == falls[0] for fall in falls)
     assert falls[0]["scale"] == 2.0 ** (40 - falls[0]["skipped"])
     assert 10 < falls[0]["skipped"] < 40

@@ -78,11 +78,11 @@ def test_targets_are_the_next_tokens() -> None:
 def test_batches_depend_on_seed_and_step_alone() -> None:
     draw = partial(batches, DIGITS, global_batch_size=4, seq_len=8)
     run, again = list(islice(draw(seed=3), 3)), list(islice(draw(seed=3), 3))
-    resumed, other = next(draw(seed=3, first_step=2)), next(draw(seed=4))
+    resumed, second = next(draw(seed=3, first_step=2)), next(draw(seed=4))
     assert all(torch.equal(a[0], b[0]) for a, b in zip(run, again, strict=True))
     assert torch.equal(resumed[0], run[2][0])
     assert not torch.equal(run[0][0], run[1][0])
-    assert not torch.equal(run[0][0], other[0])
+    assert not torch.equal(run[0][0], second[0])
 
 
 def test_all_of_the_text_is_drawn_from() -> None:
@@ -228,9 +228,9 @@ def test_ids_may_have_gaps_but_all_must_be_in_the_model(text_file: Path, tmp_pat
 def test_reading_with_a_tokenizer_twice_gives_the_same(text_file: Path, tmp_path: Path) -> None:
     text_file.write_text("the fox quick\n" * 999)
     path = word_file(tmp_path)
-    one, other = (Corpus.load(text_file, tokenizer=path) for _ in range(2))
-    assert one.tokens.tolist() == [0, 9, 1] * 999
-    assert np.array_equal(one.tokens, other.tokens)
+    first, second = (Corpus.load(text_file, tokenizer=path) for _ in range(2))
+    assert first.tokens.tolist() == [0, 9, 1] * 999
+    assert np.array_equal(first.tokens, second.tokens)
 
 
 def test_a_tokenizer_that_cuts_and_pads_texts_reads_all_of_this_one(

@@ -21,8 +21,8 @@ from executor.strategies.replays.verify import verify
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
 from executor.strategies.train import train
 from executor.training.images import Images
-from executor.training.optimizer import OptimizerConfig
 from executor.training.rate import Rate
+from executor.training.update_rule import OptimizerConfig
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job

@@ -25,8 +25,8 @@ from executor.checkpoint.folder import whole
 from executor.checkpoint.record import check_sum, read_record, what_is_trained
 from executor.devices.process_group import process_group
 from executor.faults.reports import PeerError
-from executor.parallel.buckets import local_tensor
 from executor.parallel.context import rank_part
+from executor.parallel.gradients.split import local_tensor
 from executor.training.text import Corpus, batches
 from executor.training.trainer import Trainer, build_trainer
 from parsim.errors import InputError
@@ -163,11 +163,11 @@ def case(plan: Plan, root: Path) -> dict[str, Any]:
     train(through, losses, 4)
     again = build(plan)
     before = list(checkpoints(plan, root, resume=True).restore(again))
-    held = len(before)
+    count = len(before)
     after = train(again, before, 4)
     pairs = zip(values(through), values(again), strict=True)
     return {
-        "before": held,
+        "before": count,
         "losses": [losses, after],
         "weights": max(float((a.float() - b.float()).abs().max()) for a, b in pairs if a.numel()),
     }
@@ -211,7 +211,7 @@ def disk_of(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def said(act: Any) -> list[str]:
+def warnings_of(act: Any) -> list[str]:
     try:
         act()
     except (InputError, PeerError) as error:
@@ -227,9 +227,9 @@ def failing_save(plan: Plan, root: Path) -> dict[str, Any]:
     train(trainer, losses, 2)
     if dist.get_rank() == 1:
         with disk_of(20_000):
-            result = said(lambda: kept.save(trainer, losses))
+            result = warnings_of(lambda: kept.save(trainer, losses))
     else:
-        result = said(lambda: kept.save(trainer, losses))
+        result = warnings_of(lambda: kept.save(trainer, losses))
     dist.barrier()
     return {"said": result, "left": sorted(path.name for path in root.iterdir())}
 
@@ -261,7 +261,7 @@ def damaged(plan: Plan, root: Path) -> dict[str, Any]:
         return {}
     kept = checkpoints(plan, root, resume=True)
     damages = {folder: str(check_sum_of(folder)) for folder in whole(root)}
-    return {"said": said(lambda: kept.start(damages))}
+    return {"said": warnings_of(lambda: kept.start(damages))}
 
 
 def check_sum_of(folder: Path) -> str | None:

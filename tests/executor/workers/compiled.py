@@ -60,7 +60,7 @@ def beside_eager(spec: TransformerSpec, which: Plan) -> dict[str, Any]:
     return {
         "graphs": stats["unique_graphs"],
         "breaks": sum(counters["graph_break"].values()),
-        "loss": max((abs(one - other) for one, other in pairs), default=0.0),
+        "loss": max((abs(ours - theirs) for ours, theirs in pairs), default=0.0),
         "gradient": max_relative_error(gradients, expected).error,
     }
 
@@ -69,11 +69,11 @@ def main(folder: str) -> None:
     die_with_parent()
     torch.set_num_threads(1)
     with process_group("gloo", 120.0):
-        found = {}
+        errors = {}
         for spec, which in CASES:
             name = f"{spec.name} {which.precision} {which.label()} {spec.window}"
-            found[name] = beside_eager(spec, which)
-        results(folder, dist.get_rank(), found)
+            errors[name] = beside_eager(spec, which)
+        results(folder, dist.get_rank(), errors)
 
 
 if __name__ == "__main__":

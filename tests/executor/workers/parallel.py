@@ -23,13 +23,13 @@ from executor.measure.gradients import gather_gradients, max_relative_error, ref
 from executor.measure.memory import step_bytes
 from executor.model.loss import IGNORED
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
-from executor.parallel.buckets import local_tensor
 from executor.parallel.context import rank_part
-from executor.parallel.data import whole_tensor
+from executor.parallel.gradients.split import local_tensor, whole_tensor
 from executor.training.norm import clip_gradients, gradient_norm
-from executor.training.optimizer import OptimizerConfig, StageOptimizer
+from executor.training.optimizer import StageOptimizer
 from executor.training.rate import Rate
 from executor.training.trainer import Trainer, build_trainer
+from executor.training.update_rule import OptimizerConfig
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import CpCommType, Plan, Recompute
 from tests.executor.workers.specs import SPECS

@@ -102,7 +102,7 @@ def ring_messages(trainer: Trainer) -> int:
     return layers * plan.num_microbatches * (2 * plan.cp - 1)
 
 
-def found(which: Plan) -> dict[str, Any]:
+def recorded_run(which: Plan) -> dict[str, Any]:
     spec = MIXTURE if which.ep > 1 else SPEC
     trainer = build_trainer(spec, which, device=CPU, seed=0)
     mine = shares(which)
@@ -124,7 +124,7 @@ def main(folder: str) -> None:
     torch.set_num_threads(1)
     with process_group("gloo", 120.0):
         rank, world = dist.get_rank(), dist.get_world_size()
-        results(folder, rank, {name: found(which) for name, which in PLANS[world].items()})
+        results(folder, rank, {name: recorded_run(which) for name, which in PLANS[world].items()})
 
 
 if __name__ == "__main__":

@@ -13,16 +13,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.compat import stored_tensor
 from executor.devices.process_group import process_group
 from executor.measure.gradients import gather_gradients
 from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import judge
 from executor.parallel.context import rank_part
+from executor.torch_internals.distributed import stored_tensor
 from executor.training.norm import gradient_values
-from executor.training.optimizer import OptimizerConfig
 from executor.training.rate import Rate
 from executor.training.trainer import Trainer, build_trainer
+from executor.training.update_rule import OptimizerConfig
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from tests.executor.launch import die_with_parent, results
@@ -80,12 +80,12 @@ def against_one_process(spec: TransformerSpec, which: Plan) -> dict[str, Any]:
 def state_of(trainer: Trainer) -> list[Tensor]:
     """Everything that an update writes, copied."""
     parameters = [p for replica in trainer.replicas for p in replica.stage.parameters()]
-    states = [values for *_, values in trainer.optimizer.held()]
+    states = [values for *_, values in trainer.optimizer.state_pieces()]
     return [stored_tensor(p).detach().clone() for p in parameters] + [s.clone() for s in states]
 
 
 def same(before: list[Tensor], after: list[Tensor]) -> bool:
-    return all(torch.equal(one, other) for one, other in zip(before, after, strict=True))
+    return all(torch.equal(first, second) for first, second in zip(before, after, strict=True))
 
 
 def overflow(spec: TransformerSpec, which: Plan) -> dict[str, Any]:
@@ -130,7 +130,7 @@ def main(folder: str) -> None:
     torch.set_num_threads(1)
     with process_group("gloo", 60.0):
         cases = CASES[dist.get_world_size()]
-        found = {
+        measured = {
             f"{spec.name} {which.precision} {which.label()}": {
                 "judged": against_one_process(spec, which),
                 "overflow": overflow(spec, which),
@@ -138,7 +138,7 @@ def main(folder: str) -> None:
             for spec, which in cases
         }
         spec, which = cases[-2]
-        results(folder, dist.get_rank(), {"cases": found, "falling": falling(spec, which)})
+        results(folder, dist.get_rank(), {"cases": measured, "falling": falling(spec, which)})
 
 
 if __name__ == "__main__":

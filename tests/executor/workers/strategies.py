@@ -24,8 +24,8 @@ from executor.strategies.replays.replay import Replay, ages, ages_of_peers, repl
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
 from executor.strategies.shares import shares
 from executor.strategies.train import train
-from executor.training.optimizer import OptimizerConfig
 from executor.training.rate import Rate
+from executor.training.update_rule import OptimizerConfig
 from parsim.plan import Plan
 from parsim.plan.strategies import (
     AsynchronousGossip,

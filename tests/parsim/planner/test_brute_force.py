@@ -77,7 +77,7 @@ def check(seed: int, most: int = MOST) -> None:
     steps = np.array([entry.step_time for entry in alone])
     peaks = np.array([float(entry.peak.max()) for entry in alone])
     work = BestShapes(job, table, space, 10)
-    bounds = plan_bounds(job, table, work.layers, work.layer_row)
+    bounds = plan_bounds(job, table, work.known.layers, work.known.layer_row)
     assert (bounds.step <= steps).all()
     assert (bounds.peak <= peaks).all()
     # memory that a half of the plans fit in, so that the other half has to be told apart

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 from dataclasses import replace
 
@@ -17,6 +16,7 @@ from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.planner.bounds import plan_bounds
 from parsim.sim import simulate
+from parsim.sim.events import step_run
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.simulate import SimulatorError, guard
 from tests.parsim.sim.conftest import PLANS, gpt_job
@@ -151,9 +151,7 @@ def test_guard_stops_a_peak_below_the_static_bytes(job: Job) -> None:
 
 
 def test_tiers_that_disagree_are_reported(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
-    # by name: the package's attribute `simulate` is the function
-    module = importlib.import_module("parsim.sim.simulate")
-    real = module.events_step_time
-    monkeypatch.setattr(module, "events_step_time", lambda step: 1.001 * real(step))
+    real = step_run.events_step_time
+    monkeypatch.setattr(step_run, "events_step_time", lambda step: 1.001 * real(step))
     with pytest.raises(SimulatorError, match="tiers disagree"):
         simulate(job, PLANS["1f1b"], tier="events")

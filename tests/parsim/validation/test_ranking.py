@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.validation.predict_row import predict_row
-from parsim.validation.ranking import rank, regret, spearman
+from parsim.validation.ranking import Choice, missed, rank, regret, spearman
 from parsim.validation.validate import Validation
 from parsim.validation.validated_row import ValidatedRow
 from tests.parsim.validation.conftest import MakeRow
@@ -84,6 +84,22 @@ def test_means_and_worst_are_over_groups() -> None:
     # of b the slowest plan (4) is predicted fastest; the three first hold 4, 3, 2
     assert (ranking.regret_at_1_mean, ranking.regret_at_1_max) == (1.5, 3.0)
     assert (ranking.regret_at_3_mean, ranking.regret_at_3_max) == (0.5, 1.0)
+
+
+def test_where_a_slower_plan_is_taken() -> None:
+    """Of `a` the plan predicted fastest is not the fastest, of `b` it is; `c` has too few plans."""
+    a = [Choice("slow", 1.0, 4.0, (0.5, 2.5)), Choice("fast", 2.0, 3.0, (0.9, 4.0))]
+    a += [Choice("third", 3.0, 5.0), Choice("fourth", 4.0, 6.0)]
+    b = [Choice(str(n), float(n), float(n)) for n in range(1, 5)]
+    rows = [(("a",), each) for each in a] + [(("b",), each) for each in b]
+    (wrong,) = missed([*rows, *((("c",), each) for each in a[:3])])
+    assert (wrong.decision, wrong.plans) == (("a",), 4)
+    assert (wrong.chosen.plan, wrong.fastest.plan) == ("slow", "fast")
+    assert wrong.regret == pytest.approx(1 / 3)
+    assert wrong.tied
+    apart = wrong._replace(chosen=a[0]._replace(interval=(0.9, 1.1)))
+    assert not apart.tied
+    assert not wrong._replace(fastest=a[2]).tied
 
 
 def test_a_decision_is_what_a_plan_does_not_change(row: MakeRow) -> None:

@@ -136,6 +136,13 @@ def test_torchtitans_toml(tmp_path: Path) -> None:
         (SCRIPT.replace("--bf16", "'--bf16"), "a.sh", "cannot read the arguments"),
         (SCRIPT.replace("size 2 ", "size 3 "), "a.sh", "tp x pp x cp = 12 does not divide the 16"),
         (SCRIPT.replace("size 2 ", "size 16 "), "a.sh", "does not divide"),
+        (SCRIPT.replace("size 2 ", "size 0 "), "a.sh", "parallel-size 0 must be at least 1"),
+        (SCRIPT.replace("heads 32", "heads 0"), "a.sh", "heads 0 must be at least 1"),
+        (
+            TITAN.replace("tensor_parallel_degree = 2", "tensor_parallel_degree = 0"),
+            "a.toml",
+            "tp=0",
+        ),
         (TITAN.replace("8B", "9B"), "a.toml", "model 'llama3 9B' is unknown; allowed: llama3 8B"),
         (TITAN.replace("degree = 8", "degree = -1"), "a.toml", "write the number"),
         (TITAN.replace("full", "some"), "a.toml", "activation_checkpoint.mode 'some' is unknown"),

@@ -148,16 +148,22 @@ def test_groups_by_stack_device_and_precision() -> None:
 
 def test_plans_are_ranked_where_there_are_groups(lines: list[str]) -> None:
     assert "## Choice of plans" not in lines
+    job = replace(DONE, decision=("stack", "system", "a100", "bf16", "GPT", 20, 1024, 8, 64))
     rows = [
         replace(
-            DONE, row_id=str(i), plan=f"tp{i}", predicted_step=float(i), measured_step=float(5 - i)
+            job, row_id=str(i), plan=f"tp{i}", predicted_step=float(i), measured_step=float(5 - i)
         )
         for i in range(1, 5)
     ]
     text = accuracy_report(Validation(rows=tuple(rows)), command="x").splitlines()
     told = section(text, "Choice of plans")
     cells = [*["-1.000"] * 3, *["300.0 %"] * 3, *["100.0 %"] * 3]
-    assert told[-1] == f"| one | 1 | {' | '.join(cells)} |"
+    assert f"| one | 1 | {' | '.join(cells)} |" in told
+    first, fastest = "`tp1` 1.000 s, measured 4.000 s", "`tp4` 4.000 s, measured 1.000 s"
+    assert told[-1] == f"| one | GPT | 8 | 64 | 4 | {first} | {fastest} | 300.0 % | no |"
+    bare = Validation(rows=tuple(replace(row, decision=()) for row in rows))
+    told = section(accuracy_report(bare, command="x").splitlines(), "Choice of plans")
+    assert told[-1] == f"| one | - | - | - | 4 | {first} | {fastest} | 300.0 % | no |"
 
 
 @pytest.fixture(scope="module")

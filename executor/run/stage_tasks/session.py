@@ -15,7 +15,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
+from torch.distributed.device_mesh import DeviceMesh
 
 from executor.devices.process_group import gathered
 from executor.faults.reports import HERE
@@ -23,14 +24,19 @@ from executor.measure.memory import peak_above
 from executor.measure.steps import Batch, known
 from executor.measure.tolerance import judge
 from executor.model.loss import loss as cross_entropy
-from executor.model.module import build_stage
+from executor.model.module import TransformerStage, build_stage
 from executor.model.sizes import answers, layer_count
 from executor.model.stage import Stage
-from executor.pipeline.stage_run import Ran, StageOrder, StageRank, Weights, replay
+from executor.parallel.gradients.layout import trainable
+from executor.parallel.gradients.split import like_parameter, whole_tensor
+from executor.parallel.precision import apply_autocast
+from executor.parallel.tensor import apply_tensor_parallel
+from executor.pipeline.stage_groups import StageGroups
+from executor.pipeline.stage_run import Ran, StageOrder, StageRank, replay
 from executor.run.part import Part
 from executor.run.run import optimizer_of
-from executor.training.norm import clip_factor
-from executor.training.optimizer import OptimizerConfig, build_optimizer
+from executor.run.stage_tasks.descent import Descent
+from executor.run.stage_tasks.stage_gradient import StageGradient
 from executor.training.trainer import stage_edges
 from parsim.cost.step.stages import plan_cut
 from parsim.model.graph.record import Graph
@@ -47,31 +53,10 @@ def order_of(plan: Plan) -> StageOrder:
     stages = plan.stages or ()
     counts = tuple(stage.replicas for stage in stages) or (1,) * plan.pp
     return StageOrder(
-        replicas=StageReplicas(counts),
+        replicas=StageReplicas(counts, tensor=plan.stage_tp),
         warmups=warmups(counts, [stage.warmup for stage in stages]),
         versions=versions_of(plan),
     )
-
-
-class Descent:
-    """An optimizer that updates whatever weights it is given, with states of its own."""
-
-    def __init__(self, weights: Weights, config: OptimizerConfig) -> None:
-        """Know weights by their shapes."""
-        self.shells = [nn.Parameter(weight) for weight in weights]
-        self.config, self.taken = config, 0
-        self.optimizer = build_optimizer([self.shells], config)
-
-    def __call__(self, weights: Weights, gradient: Weights) -> None:
-        """Turn weights into the next ones, in place."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.rate.at(self.taken)
-        for shell, weight, part in zip(self.shells, weights, gradient, strict=True):
-            shell.data, shell.grad = weight, part
-        self.optimizer.step()
-        self.taken += 1
-        for shell in self.shells:
-            shell.grad = None
 
 
 @dataclass(slots=True)
@@ -93,12 +78,10 @@ class Session:
         self.count = self.plan.num_microbatches
         self.order = order_of(self.plan)
         replicas = self.order.replicas
-        groups = [dist.new_group(list(replicas.ranks(s))) for s in range(replicas.stages)]
-        self.stage = replicas.stage_of[dist.get_rank()]
-        self.sharers = groups[self.stage]
-        both = sorted({*replicas.ranks(0), *replicas.ranks(replicas.stages - 1)})
-        self.ends = dist.new_group(both)
-        self.module = self.build(self.stage, part.scenario.model)
+        self.place = replicas.rank_of[dist.get_rank()]
+        self.stage = replicas.stage_of[self.place]
+        self.groups = StageGroups.of(replicas)
+        self.module = self.build(self.stage, part.scenario.model, self.groups.mesh)
         self.rank = self._on(self.order)
         self.update = Descent(self.rank.weights, self.config)
         self._batch: tuple[int, Batch] | None = None
@@ -108,10 +91,10 @@ class Session:
         """This rank's part of a pipeline in some order."""
         edges = list(stage_edges(self.part.scenario.model, alike(self.plan)))
         around = edges[self.stage], edges[self.stage + 1]
-        return StageRank(order, self.module, around, dist.group.WORLD, self.sharers)
+        return StageRank(order, self.module, around, dist.group.WORLD, self.groups.sharers)
 
-    def build(self, stage: int, spec: Description) -> Stage:
-        """A stage of a model with its first weights."""
+    def build(self, stage: int, spec: Description, mesh: DeviceMesh | None = None) -> Stage:
+        """A stage of a model with its first weights, or the part of this rank of a mesh."""
         plan = self.plan
         cut = plan_cut(alike(plan), layer_count(spec))
         built = build_stage(
@@ -130,13 +113,16 @@ class Session:
             rest = min(plan.recompute, Recompute.SELECTIVE)
             for number, layer in enumerate(built.layers.values()):
                 layer.recompute = Recompute.FULL if number < again else rest
+        if mesh is not None and isinstance(built, TransformerStage):
+            apply_tensor_parallel(built, mesh, sequence_parallel=False)
+        apply_autocast(built, plan, self.part.device.type)
         return built
 
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss, of which an update takes the sum over its micro-batches."""
         versions, words = self.order.versions, answers(self.part.scenario.model)
         together = versions.batch if versions else self.count
-        return cross_entropy(output, target, words=words) / together
+        return cross_entropy(output, target, self.groups.tensor, words=words) / together
 
     def microbatch(self, number: int) -> Batch:
         """A micro-batch of the whole training."""
@@ -170,7 +156,7 @@ class Session:
 
     def _without_flush(self, steps: int, stepped: Stepped, clock: Callable[[], float]) -> None:
         """One stream of micro-batches; a batch ends with this rank's last one of it."""
-        replica = dist.get_rank() - self.order.replicas.ranks(self.stage)[0]
+        replica = self.place - self.order.replicas.ranks(self.stage)[0]
         last = self.count - self.rank.count + replica
         batch = self.order.versions.batch if self.order.versions else 1
 
@@ -189,37 +175,19 @@ class Session:
         ran = self.rank.run(
             self.count, lambda mb: self.microbatch(first + mb), self.loss, self.update
         )
-        self.update(self.rank.weights, self._clipped(self._whole(ran.gradient or [])))
+        gradient = self._meeting()
+        self.update(self.rank.weights, gradient.clipped(gradient.whole(ran.gradient or [])))
         ran.losses = {first + mb: loss * self.count for mb, loss in ran.losses.items()}
         return ran
 
-    def _whole(self, gradient: Weights) -> Weights:
-        """A batch's gradient of this stage: summed over its replicas, and a table's two ends."""
-        for part in gradient if self.rank.count > 1 else []:
-            dist.all_reduce(part, group=self.sharers)
-        for part in self._shared(gradient):
-            part /= self.rank.count
-            dist.all_reduce(part, group=self.ends)
-        return gradient
-
-    def _shared(self, gradient: Weights) -> Weights:
-        """The parts of a gradient that another stage has too: those of a tied table."""
-        tables = self.module.tied_parameters()
-        pairs = zip(self.rank.parameters, gradient, strict=True)
-        return [part for parameter, part in pairs if any(parameter is table for table in tables)]
-
-    def _clipped(self, gradient: Weights) -> Weights:
-        """The gradient scaled down to the norm that the scenario asks for, in place."""
-        if not self.config.clip:
-            return gradient
-        squares = sum(float(part.double().pow(2).sum()) for part in gradient)
-        squares -= 0.5 * sum(float(part.double().pow(2).sum()) for part in self._shared(gradient))
-        whole = torch.tensor(squares / self.rank.count, dtype=torch.float64)
-        dist.all_reduce(whole)
-        factor = float(clip_factor(whole.sqrt().float(), self.config.clip))
-        for part in gradient:
-            part *= factor
-        return gradient
+    def _meeting(self) -> StageGradient:
+        """What is done with a batch's gradient of the stage as it is now."""
+        return StageGradient(
+            self.rank,
+            self.module.tied_parameters(),
+            self.groups,
+            clip=self.config.clip,
+        )
 
     def peak(self) -> float:
         """Highest bytes on this rank over some more micro-batches, fill and drain among them."""
@@ -241,29 +209,43 @@ class Session:
     def by_stage(self, peaks: Sequence[float]) -> list[float]:
         """The highest of the peaks of each stage's ranks."""
         replicas = self.order.replicas
-        return [max(peaks[r] for r in replicas.ranks(s)) for s in range(replicas.stages)]
+        stages = [replicas.stage_of[place] for place in replicas.rank_of]
+        return [
+            max(peak for peak, at in zip(peaks, stages, strict=True) if at == stage)
+            for stage in range(replicas.stages)
+        ]
 
     def verify(self) -> dict[str, Any] | None:
         """Loss and gradients of the first batch against one process; on rank 0, None elsewhere."""
         kept = self.module, self.rank, self.order
         self.module, self.order = (
-            self.build(self.stage, self.part.still),
+            self.build(self.stage, self.part.still, self.groups.mesh),
             replace(self.order, versions=None),
         )
         self.rank = self._on(self.order)
         ran = self.rank.run(self.count, self.microbatch, self.loss, self.update)
-        gradient = self._whole(ran.gradient or [])
-        names = [name for name, p in self.module.named_parameters() if p.requires_grad]
-        gathered_parts = gathered((dict(zip(names, gradient, strict=True)), ran.losses))
+        gradient = self._meeting().whole(ran.gradient or [])
+        named = trainable(self.module.named_parameters())
+        whole = {
+            name: whole_tensor(like_parameter(parameter, part))
+            for (name, parameter), part in zip(named.items(), gradient, strict=True)
+        }
+        gathered_parts = gathered((whole, ran.losses))
         self.module, self.rank, self.order = kept
         if dist.get_rank() != 0:
             return None
         gradients = {name: part for named, _ in gathered_parts for name, part in named.items()}
-        loss = sum(loss for _, losses in gathered_parts for loss in losses.values())
+        losses = {mb: loss for _, known_here in gathered_parts for mb, loss in known_here.items()}
+        loss = sum(losses.values())
         verdict = judge(
-            self.part.still, alike(self.plan), self._global(0), self.options.seed, loss, gradients,
+            self.part.still,
+            alike(self.plan),
+            self._global(0),
+            self.options.seed,
+            loss,
+            gradients,
             self.part.values,
-        )  # fmt: skip
+        )
         numbers = {
             name: known(value) if isinstance(value, float) else value
             for name, value in asdict(verdict).items()
@@ -273,19 +255,25 @@ class Session:
     def replayed(self, weights: Sequence[Sequence[NDArray[Any]]]) -> float | None:
         """Largest error of the final weights against a replay by the table of versions.
 
-        None where the pipeline flushes, where replicas sum in an order of their own, and with
-        dropout, whose masks are drawn anew.
+        None where the pipeline flushes, where replicas or tensor ranks sum in an order of their
+        own, and with dropout, whose masks are drawn anew.
         """
         model = self.part.scenario.model
         drawn = not isinstance(model, Graph) and model.dropout
-        if self.order.versions is None or max(self.order.replicas.counts) > 1 or drawn:
+        several = len(self.order.replicas.rank_of) > self.order.replicas.stages
+        if self.order.versions is None or several or drawn:
             return None
         stages = [self.build(stage, model) for stage in range(self.order.replicas.stages)]
         updates = [Descent([p.data for p in stage.parameters()], self.config) for stage in stages]
         count = self.options.last_step * self.count
         again = replay(self.order, stages, count, self.microbatch, self.loss, updates)
         return max(
-            float((one - torch.from_numpy(other)).abs().max()) / max(float(one.abs().max()), 1e-30)
-            for ours, theirs in zip(again, weights, strict=True)
-            for one, other in zip(ours, theirs, strict=True)
+            relative_error(expected, torch.from_numpy(trained))
+            for repeated, run in zip(again, weights, strict=True)
+            for expected, trained in zip(repeated, run, strict=True)
         )
+
+
+def relative_error(expected: Tensor, actual: Tensor) -> float:
+    """The largest difference over the largest expected value."""
+    return float((expected - actual).abs().max()) / max(float(expected.abs().max()), 1e-30)

@@ -14,10 +14,11 @@ from executor.devices.machine import DeviceReport
 from executor.devices.process_group import gathered
 from executor.faults.reports import HERE
 from executor.model.graph import check_cut
-from executor.model.sizes import layer_count
+from executor.model.sizes import has_experts, layer_count
+from executor.parallel.tensor import check_splits
 from executor.run.part import Part
-from executor.run.pipeline_session import Session, Stepped
 from executor.run.results import save_results
+from executor.run.stage_tasks.session import Session, Stepped
 from executor.run.start import started
 from executor.run.strategy_document import Measured, strategy_document
 from executor.strategies.replays.log import Ended
@@ -29,6 +30,9 @@ from parsim.plan.record import WITHOUT_FLUSH
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
 from parsim.sim.stages.plan_prices import alike
+
+WIDE = ("fp32", "tf32", "bf16_amp")
+"""Precisions whose weights are in fp32, and whose gradients need no scale of the loss."""
 
 
 def check_pipeline(scenario: Scenario, kind: str) -> None:
@@ -42,11 +46,20 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
     what = f"schedule={plan.schedule!r}" if never else "stages of their own"
     if kind != "cpu":
         raise PlanError(f"{what}: run on the CPU alone so far; use --device cpu, or simulate it")
-    if max(plan.stage_tp) > 1 or plan.precision != "fp32":
+    if plan.precision not in WIDE:
         raise PlanError(
-            f"tp={max(plan.stage_tp)}, precision={plan.precision!r}: {what} are run with tp=1 and "
-            f"precision='fp32' alone; use these"
+            f"precision={plan.precision!r}: {what} keep their weights in fp32 and do not scale the "
+            f"loss; use one of {', '.join(WIDE)}"
         )
+    wide = max(plan.stage_tp)
+    if wide > 1 and (plan.sequence_parallel or isinstance(spec, Graph) or has_experts(spec)):
+        raise PlanError(
+            f"tp={wide}: {what} run with tensor parallelism of dense transformers without sequence "
+            f"parallelism; use tp=1, or sequence_parallel=false"
+        )
+    if not isinstance(spec, Graph):
+        for degree in plan.stage_tp:
+            check_splits(spec, degree, sequence_parallel=False)
     if never and scenario.job.clip:
         raise PlanError(
             f"{what}: no rank knows the norm of a whole gradient while others are ahead, but "

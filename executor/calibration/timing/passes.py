@@ -1,0 +1,147 @@
+"""Times forward and backward of a module: medians over rounds, their scatter, and their waits."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from functools import partial
+from math import log, pi, sqrt
+from statistics import median
+from typing import NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from executor.calibration.timing.queue import BUSY, Queue
+from executor.devices.accelerator import accelerator
+from executor.measure.exposed import exposed_of, overlap
+from executor.measure.traffic import Traffic
+from executor.model.loss import loss
+from executor.parallel.replica import LossFn
+
+LEAST_WAITED = 0.01
+"""Share: what collectives add is never without any wait."""
+WARM_UP, LEAST_ROUNDS, MOST_ROUNDS = 2, 3, 30
+WATCHED = 3
+"""Rounds whose waits are watched."""
+LEAST_ADDED = 0.02
+"""Share of a plain pass that sharding adds at least: the difference of two times may be below 0."""
+
+
+class Passes(NamedTuple):
+    """Median seconds of forward and backward over some rounds, and how sure the medians are."""
+
+    forward: float
+    backward: float
+    scatter: tuple[float, float] = (0.0, 0.0)
+
+    def divided(self, count: int) -> Passes:
+        """The seconds of one of several layers."""
+        return self._replace(forward=self.forward / count, backward=self.backward / count)
+
+
+class PassTimer:
+    """Times passes on a device; a rank that is `idle` takes part in agreeing on the rounds alone.
+
+    `queued` are the shares of each timing in which other processes waited for a core.
+    """
+
+    def __init__(self, device: torch.device, *, idle: bool) -> None:
+        self._device, self._idle = device, idle
+        self.queued: list[float] = []
+
+    def times(
+        self,
+        part: nn.Module,
+        inputs: Tensor,
+        targets: Tensor | None,
+        seconds: float,
+        criterion: LossFn = loss,
+    ) -> Passes:
+        """Median forward and backward; gradients are added to earlier ones, as in a step.
+
+        Where other processes use the machine too, the least round, as for kernels: one that is
+        late makes all ranks late that exchange something with it.
+        """
+        once = partial(self._once, part, inputs, targets, criterion)
+        rounds = [] if self._idle else [once() for _ in range(WARM_UP)]
+        lasted = torch.tensor(sum(rounds[-1]) if rounds else 0.0, device=self._device)
+        dist.broadcast(lasted, 0)
+        if self._idle:
+            return Passes(0.0, 0.0)
+        count = min(max(int(seconds / float(lasted)), LEAST_ROUNDS), MOST_ROUNDS)
+        queue = Queue()
+        rounds = [once() for _ in range(count)]
+        self.queued.append(queue.share)
+        return passes_of(rounds, busy=queue.share > BUSY)
+
+    def waits(
+        self, part: nn.Module, inputs: Tensor, targets: Tensor | None, alone: tuple[float, float]
+    ) -> tuple[float, float]:
+        """Median share that forward and backward wait, of what they take beyond `alone` seconds.
+
+        Waits and lengths are of the same rounds, so a busy machine stretches both.
+        """
+        traffic, shares_waited = Traffic({"tp": ()}, self._device), []
+        for _ in range(WATCHED):
+            traffic.start()
+            began, middle, behind, end = self._marks(part, inputs, targets)
+            waits = exposed_of(traffic.stop())
+            passes = (began, middle), (behind, end)
+            shares_waited.append(
+                [
+                    overlap(waits, begin, stop)
+                    / max(stop - begin - bare, LEAST_ADDED * (stop - begin))
+                    for (begin, stop), bare in zip(passes, alone, strict=True)
+                ]
+            )
+        ahead, after = (
+            min(max(median(shares), LEAST_WAITED), 1.0)
+            for shares in zip(*shares_waited, strict=True)
+        )
+        return ahead, after
+
+    def _once(
+        self, part: nn.Module, inputs: Tensor, targets: Tensor | None, criterion: LossFn
+    ) -> tuple[float, float]:
+        began, middle, behind, end = self._marks(part, inputs, targets, criterion)
+        return middle - began, end - behind
+
+    def _marks(
+        self,
+        part: nn.Module,
+        inputs: Tensor,
+        targets: Tensor | None,
+        criterion: LossFn = loss,
+    ) -> tuple[float, float, float, float]:
+        """When forward and backward begin and end."""
+        if inputs.is_floating_point():
+            inputs = inputs.detach().clone().requires_grad_(True)
+        began = self._now()
+        out = part(inputs)
+        out = out if targets is None else criterion(out, targets)
+        middle = self._now()
+        grad = torch.ones_like(out)
+        behind = self._now()
+        out.backward(grad)
+        return began, middle, behind, self._now()
+
+    def _now(self) -> float:
+        accelerator(self._device).synchronize()
+        return time.perf_counter()
+
+
+def passes_of(rounds: Sequence[tuple[float, float]], *, busy: bool = False) -> Passes:
+    """Typical seconds of rounds and their scatter, standard deviations of the logarithm.
+
+    The median, whose scatter is 1.4826 MAD sqrt(pi / 2n), that of a normal's median; on a busy
+    machine the least round, whose scatter is its distance from the median.
+    """
+    chosen, scatters = [], []
+    for seconds in zip(*rounds, strict=True):
+        middle, least = median(seconds), min(seconds)
+        deviation = 1.4826 * median(abs(x - middle) for x in seconds) / middle
+        chosen.append(least if busy else middle)
+        scatters.append(log(middle / least) if busy else deviation * sqrt(0.5 * pi / len(seconds)))
+    return Passes(chosen[0], chosen[1], (scatters[0], scatters[1]))

@@ -1,0 +1,81 @@
+"""Tensors that are split over tensor ranks: their local parts, partial sums and wholes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+
+def local_tensor(value: Tensor) -> Tensor:
+    """The part of a tensor that is on this rank, without history, in the same memory."""
+    detached = value.detach()
+    return detached.to_local() if isinstance(detached, DTensor) else detached
+
+
+def partial_group(parameter: nn.Parameter, grad: Tensor) -> dist.ProcessGroup | None:
+    """The tensor ranks over which a gradient is still to be summed, if it is.
+
+    Under sequence parallelism the gradient of a norm comes out of backward as partial sums.
+    """
+    if not isinstance(grad, DTensor) or not isinstance(parameter, DTensor):
+        return None
+    for dim, (have, want) in enumerate(zip(grad.placements, parameter.placements, strict=True)):
+        if have.is_partial() and want.is_replicate():
+            return grad.device_mesh.get_group(dim)
+    return None
+
+
+def local_gradient(parameter: nn.Parameter, grad: Tensor) -> Tensor:
+    """This rank's part of a gradient, split as the parameter is; partial sums stay as they are."""
+    split = isinstance(grad, DTensor) and isinstance(parameter, DTensor)
+    if split and partial_group(parameter, grad) is None:
+        grad = grad.redistribute(placements=parameter.placements)
+    return local_tensor(grad)
+
+
+def sum_flat(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
+    """Sum tensors of one dtype over a group, in place, in one collective."""
+    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    dist.all_reduce(flat, group=group)
+    sizes = [tensor.numel() for tensor in tensors]
+    for tensor, total in zip(tensors, flat.split(sizes), strict=True):
+        tensor.copy_(total.view_as(tensor))
+
+
+def like_parameter(parameter: nn.Parameter, local: Tensor) -> Tensor:
+    """A local tensor as what the parameter is: split over tensor ranks in the same way, or not."""
+    if not isinstance(parameter, DTensor):
+        return local
+    return DTensor.from_local(
+        local,
+        parameter.device_mesh,
+        parameter.placements,
+        run_check=False,
+        shape=parameter.shape,
+        stride=parameter.stride(),
+    )
+
+
+def whole_tensor(value: Tensor) -> Tensor:
+    """The whole of a split tensor; on all its ranks at once."""
+    return value.full_tensor() if isinstance(value, DTensor) else value
+
+
+def finish_partial(module: nn.Module) -> None:
+    """Split gradients as their parameters are; sum the partial ones in one collective."""
+    split = [
+        parameter
+        for parameter in module.parameters()
+        if isinstance(parameter.grad, DTensor) and parameter.grad.placements != parameter.placements
+    ]
+    grads = [local_gradient(parameter, parameter.grad) for parameter in split]
+    groups = [partial_group(parameter, parameter.grad) for parameter in split]
+    partial = [grad for grad, group in zip(grads, groups, strict=True) if group is not None]
+    if partial:
+        sum_flat(partial, next(group for group in groups if group is not None))
+    for parameter, grad in zip(split, grads, strict=True):
+        parameter.grad = like_parameter(parameter, grad)

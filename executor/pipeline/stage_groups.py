@@ -1,0 +1,60 @@
+"""Groups of the processes of a pipeline whose stages differ or that never flushes.
+
+stage 0, 2 replicas of tp 2   | 0 1 | 2 3 |     sharers 0 2 and 1 3, tensor 0 1 and 2 3
+stage 1, 1 replica of tp 2    | 4 5 |           ends of a tied table 0 2 4 and 1 3 5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch.distributed as dist
+from torch.distributed.device_mesh import DeviceMesh
+
+from parsim.schedule.replicas import StageReplicas
+
+
+@dataclass(frozen=True, slots=True)
+class StageGroups:
+    """The ranks that this one exchanges something with beside messages; None where it is alone.
+
+    `sharers` hold the same part of the same stage, `tensor` the other parts of it, `ends` the same
+    part of the first or the last stage.
+    """
+
+    sharers: dist.ProcessGroup | None
+    ends: dist.ProcessGroup | None
+    tensor: dist.ProcessGroup | None
+    mesh: DeviceMesh | None
+
+    @classmethod
+    def of(cls, replicas: StageReplicas) -> StageGroups:
+        """Build them; to be called on all ranks at once."""
+        parts = [_by_part(replicas, (stage,)) for stage in range(replicas.stages)]
+        ends = _by_part(replicas, (0, replicas.stages - 1))
+        wide = [list(replicas.devices(place)) for place in range(replicas.num_ranks)]
+        tensor = _one_of([ranks for ranks in wide if len(ranks) > 1])
+        return cls(
+            sharers=_one_of([ranks for stage in parts for ranks in stage]),
+            ends=_one_of(ends),
+            tensor=tensor,
+            mesh=None if tensor is None else DeviceMesh.from_group(tensor, "cpu"),
+        )
+
+
+def _by_part(replicas: StageReplicas, stages: Sequence[int]) -> list[list[int]]:
+    """The devices of some stages that hold the same part, where these have equally many parts."""
+    places = sorted({place for stage in stages for place in replicas.ranks(stage)})
+    devices = [replicas.devices(place) for place in places]
+    fewest = min(map(len, devices))
+    return [[each[part] for each in devices] for part in range(fewest)]
+
+
+def _one_of(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
+    """The one of some groups that this rank is in."""
+    mine = None
+    for ranks in groups:
+        group = dist.new_group(list(ranks))
+        mine = group if dist.get_rank() in ranks else mine
+    return mine

@@ -1,0 +1,177 @@
+"""Search on nodes of one kind: legal plans come in, the best of them as a result leave."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from parsim.cost.job import Job
+from parsim.errors import NoFeasiblePlan
+from parsim.plan import PlanSpace, PlanTable
+from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
+from parsim.planner.nearest_miss import nearest_miss_message
+from parsim.planner.result import EvaluatedPlan, Request, SearchResult, Shown, shown
+from parsim.planner.space import Enumeration
+from parsim.planner.space.cuts import better_twins
+from parsim.planner.space.left_out import left_out
+
+SEEDS = 10
+"""Best equal plans at least whose degrees and micro-batches unequal stages are looked for with."""
+
+PROVEN_FRONT = (
+    f"proven: every legal plan of the space was evaluated (tier B), or does not fit, or takes more "
+    f"than {SLOWEST:g} times the fastest's step, or one of these is at least as fast with no more "
+    f"memory, by lower bounds of both"
+)
+
+PROVEN = (
+    "proven: every legal plan of the space was evaluated (tier B), or does not fit or is slower "
+    "by a lower bound"
+)
+
+
+def search_equal(
+    job: Job,
+    space: PlanSpace,
+    listed: Enumeration,
+    table: PlanTable,
+    request: Request,
+    begin: float,
+) -> SearchResult:
+    """Find the fastest plans that fit, as `search` asks.
+
+    `listed` is what the space holds, `table` its legal plans; `begin` is `time.perf_counter` when
+    the search began.
+
+    Raises:
+        NoFeasiblePlan: nothing fits; says by how much and what would.
+    """
+    wanted = max(request.top, SEEDS) if space.unequal_stages else request.top
+    cuts = 2 if len({plan.stage_layers for plan in table.settings}) > 1 else 1  # of one plan
+    work = BestShapes(job, table, space, cuts * wanted)
+    work.run(request.progress, request.until, request.sighted)
+    known, fits = work.known, work.known.fits
+    if not (fits | known.tight).any():
+        raise NoFeasiblePlan(_nothing_fits(job, space, work))
+    best = known.fastest(table, fits if fits.any() else known.tight, cuts * wanted)
+    best = better_twins(best, wanted)
+    beside = ""
+    if space.unequal_stages and fits.any():
+        best, beside = _with_unequal(job, space, best, request.until)
+    tight = known.fastest(table, known.tight, 1) if fits.any() else []
+    plans = shown(job, best[: request.top], tight[0] if tight else None, request)
+    stopped = _how_far(work)
+    optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
+    return _result(job, space, listed, work, plans, optimality + beside, begin)
+
+
+def front_equal(
+    job: Job,
+    space: PlanSpace,
+    listed: Enumeration,
+    table: PlanTable,
+    request: Request,
+    begin: float,
+) -> SearchResult:
+    """Find the plans that fit and that no other beats in step time and in memory.
+
+    Arguments and errors are those of `search_equal`; `request.top` is not asked.
+    """
+    work = BestShapes(job, table, space, None)
+    work.run(request.progress, request.until)
+    if not work.known.fits.any():
+        raise NoFeasiblePlan(_nothing_fits(job, space, work))
+    plans = shown(job, work.known.front(table, work.worst), None, request)
+    stopped = _how_far(work)
+    optimality = f"{stopped}: front so far" if stopped else PROVEN_FRONT
+    return _result(job, space, listed, work, plans, optimality, begin)
+
+
+def _with_unequal(
+    job: Job, space: PlanSpace, best: Sequence[EvaluatedPlan], until: float
+) -> tuple[list[EvaluatedPlan], str]:
+    """The plans with those of unequal stages among them, and what is told of these."""
+    from parsim.planner.unequal.judged import unequal_plans  # the partitioner: few searches ask
+
+    unequal = unequal_plans(job, space, best, until)
+    together = sorted([*best, *unequal.plans], key=lambda entry: entry.step_time)
+    told = (
+        f"; {unequal.simulated:,} plans with unequal stages were simulated beside them, "
+        f"of which nothing is proven"
+    )
+    return together, told
+
+
+def _nothing_fits(job: Job, space: PlanSpace, work: BestShapes) -> str:
+    """Why there is no result: out of time, idle too long, or too large by how much."""
+    stopped = _how_far(work)
+    if stopped:
+        return (
+            f"{stopped}, and none of those fits the devices; give it more time, or a smaller space"
+        )
+    if work.known.idle.any():
+        least = float(np.nanmin(work.known.bubble))
+        return (
+            f"no plan that fits idles less than max_bubble={space.max_bubble:g} of the pipeline "
+            f"phase; the least of those looked at is {least:.3g}: allow as much"
+        )
+    if space.memory_cap is not None:  # as if the device had no more
+        least = min(job.device.memory, space.memory_cap + job.device.context_memory)
+        system = replace(job.system, device=replace(job.device, memory=least))
+        job = replace(job, cluster=replace(job.cluster, system=system))
+    nearest = work.table.plan(work.nearest())
+    return nearest_miss_message(job, nearest, space.memory_margin)
+
+
+def _result(
+    job: Job,
+    space: PlanSpace,
+    listed: Enumeration,
+    work: BestShapes,
+    plans: Shown,
+    optimality: str,
+    begin: float,
+) -> SearchResult:
+    return SearchResult(
+        plans=plans.plans,
+        faster_tight=plans.faster_tight,
+        counts=_counts(space, listed, work),
+        illegal_reasons=listed.reasons,
+        optimality=optimality + plans.cut,
+        left_out=left_out(job, space),
+        space=space,
+        seconds=time.perf_counter() - begin,
+        limits=(work.known.usable,),
+    )
+
+
+def _counts(space: PlanSpace, listed: Enumeration, work: BestShapes) -> dict[str, int]:
+    """What became of all plans."""
+    known = work.known
+    return {
+        "enumerated": listed.enumerated,
+        "illegal": listed.illegal,
+        "out_of_memory": int(known.too_large.sum()),
+        "tight": int(known.tight.sum()),
+        "slower": int(work.slower.sum()),
+        **({"idle": int(known.idle.sum())} if space.max_bubble is not None else {}),
+        "evaluated": int(known.fits.sum()),
+    }
+
+
+def _gap_words(work: BestShapes) -> str:
+    """By how much the best of all may be faster, where a plan is known to fit."""
+    if not np.isfinite(work.gap):
+        return ""
+    return f", at most {100.0 * work.gap:.1f} % slower than the best of all"
+
+
+def _how_far(work: BestShapes) -> str:
+    """Why a search stopped and after how much; empty where all is done."""
+    if not work.stopped:
+        return ""
+    share = 100.0 * work.decided / len(work.table)
+    return f"{work.stopped} after {share:.0f} % of the legal plans"
