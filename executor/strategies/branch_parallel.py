@@ -94,7 +94,9 @@ class Group:
     def named(self, gradient: Tensor) -> dict[str, Tensor] | None:
         """The gradients of all parts of the model on rank 0; every rank must call it."""
         parts: list[dict[str, Tensor]] = [{} for _ in range(dist.get_world_size())]
-        dist.all_gather_object(parts, self.work.replica.named(gradient))
+        # copies: a part of a vector would be sent with all of it
+        mine = {name: part.clone() for name, part in self.work.replica.named(gradient).items()}
+        dist.all_gather_object(parts, mine)
         if dist.get_rank():
             return None
         return {name: part for held in parts for name, part in held.items()}

@@ -173,7 +173,7 @@ def _branches(
     if branching is None or not branching.branches:
         yield (
             f"name={strategy.name} needs branches that may run at the same time, and {model.name} "
-            f"has none: its layers follow one another; models that have some: inception-v3, "
+            f"has none: no two of its parts compute at once; models that have some: inception-v3, "
             f"resnet50 (beside its shortcuts), amoebanet-d-18-256, multi-task; or use tp or pp"
         )
         return

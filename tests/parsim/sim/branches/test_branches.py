@@ -183,7 +183,7 @@ def test_branches_pay_where_they_are_wide() -> None:
         ("tasks", plan(4), "devices=4: at most 3 branches of multi-task-3-4 .*allowed: 2 to 3"),
         ("tasks", plan(1), "devices=1: at most 3 branches"),
         ("tasks", plan(3), "devices=3 does not divide dp=8 workers"),
-        ("chain", plan(), "vgg16 has none: its layers follow one another; models that have some"),
+        ("chain", plan(), "vgg16 has none: no two of its parts compute at once; models"),
         ("tasks", plan(branches={"head7": 1}), "'head7' is no branch of the model"),
         ("tasks", plan(branches={"head1": 2}), "head1: 2 is no device; allowed: 0 to 1"),
         ("tasks", plan(dp_replicate=4, pp=2), "whole layers of one model together, but pp=2"),
