@@ -51,13 +51,13 @@ def test_interleaved_is_torchs_own_list_without_what_sharding_needs(
     rank: int, microbatches: int, chunks: int
 ) -> None:
     schedule = build_schedule("interleaved_1f1b", pp=2, num_microbatches=microbatches, v=chunks)
-    ours = _runtime(Runtime, rank, microbatches, chunks)
+    ours = Runtime(schedule, _stages(rank, chunks), (), _loss)
     rows = with_communication(schedule, "none").ranks
     ours._prepare_schedule_with_comms(
         {number: pipelining.to_torch(row) for number, row in enumerate(rows)},
         format="compute_comms",
     )
-    theirs = _runtime(ScheduleInterleaved1F1B, rank, microbatches, chunks)
+    theirs = ScheduleInterleaved1F1B(_stages(rank, chunks), microbatches, loss_fn=_loss)
     sharding = ("UNSHARD", "RESHARD", "REDUCE_GRAD")
     expected = [
         text
@@ -68,9 +68,13 @@ def test_interleaved_is_torchs_own_list_without_what_sharding_needs(
     assert sum("RECV" in text for text in expected) >= microbatches
 
 
-def _runtime(kind: type, rank: int, microbatches: int, chunks: int) -> Any:
-    """One of torch's schedule classes over stages that only know their place."""
-    stages = [
+def _loss(output: torch.Tensor, _target: torch.Tensor) -> torch.Tensor:
+    return output
+
+
+def _stages(rank: int, chunks: int) -> list[Any]:
+    """Make stages that only know their place."""
+    return [
         SimpleNamespace(
             stage_index=rank + 2 * chunk,
             num_stages=2 * chunks,
@@ -82,4 +86,3 @@ def _runtime(kind: type, rank: int, microbatches: int, chunks: int) -> Any:
         )
         for chunk in range(chunks)
     ]
-    return kind(stages, microbatches, loss_fn=lambda output, target: output)

@@ -104,7 +104,8 @@ def test_every_shipped_scenario_has_a_step(cli: Cli, scenario: Path) -> None:
     assert max(document["peak_allocated_bytes"]) == pytest.approx(
         sum(document["memory_bytes"].values())
     )
-    assert len(document["peak_allocated_bytes"]) == document["plan"]["pp"]
+    roles = document["plan"].get("strategy", {}).get("devices", 1)
+    assert len(document["peak_allocated_bytes"]) == document["plan"]["pp"] * roles
     assert max(document["peak_allocated_bytes"]) < document["device_memory_bytes"]
     assert 0 < document["mfu"] <= document["hfu"] < 1
     assert 0 <= document["bubble_fraction"] < 1

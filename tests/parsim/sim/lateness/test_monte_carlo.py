@@ -114,9 +114,8 @@ def study(scenario: Scenario, jitter: Jitter, steps: int) -> Study:
 
 
 def test_blocks_follow_one_another(small: Scenario, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        "parsim.sim.lateness.monte_carlo.BLOCK_COLUMNS", 16
-    )  # 8 steps of 2 replicas
+    eight_steps = 16  # of 2 replicas
+    monkeypatch.setattr("parsim.sim.lateness.study.BLOCK_COLUMNS", eight_steps)
     seen: list[tuple[int, int]] = []
     whole = study(small, Jitter(), 20)
     times = whole.times(Jitter(), progress=lambda done, total: seen.append((done, total)))

@@ -84,9 +84,12 @@ def test_refusals(call: object, message: str) -> None:
 def test_a_plan_in_seconds_is_what_simulate_says() -> None:
     scenario = load_scenario(SCENARIO)
     job, plan = scenario.job, scenario.fixed_plan()
-    only = ("1f1b", "gpipe", "zb_v")
+    only = ("1f1b", "gpipe", "zb_v", "chimera")
     table = planned_table(job, plan, only=only)
-    assert (table.unit, [row.name for row in table.rows]) == ("s", ["gpipe", "1f1b", "zb_v"])
+    assert (table.unit, [row.name for row in table.rows]) == (
+        "s",
+        ["gpipe", "1f1b", "zb_v", "chimera"],
+    )
     for row in table.rows:
         cut = plan.stage_layers if row.v == plan.v else None
         other = replace(plan, schedule=row.name, v=row.v, stage_layers=cut)
@@ -96,8 +99,9 @@ def test_a_plan_in_seconds_is_what_simulate_says() -> None:
         assert row.makespan == pytest.approx(predicted.pipeline_time, rel=1e-12)
         assert row.bubble_fraction == predicted.bubble_fraction
         assert row.in_seconds.peak_allocated == max(predicted.peak_allocated)
-    table = planned_table(job, plan, only=("1f1b", "chimera", "hanayo"), v=4)
-    assert [row.name for row in table.rows] == ["1f1b", "hanayo"]
-    assert "which can be simulated but not run yet" in dict(table.refused)["chimera"]
+    odd = replace(plan, num_microbatches=3)
+    table = planned_table(replace(job, global_batch_size=3), odd, only=("1f1b", "chimera"), v=4)
+    assert [row.name for row in table.rows] == ["1f1b"]
+    assert "in two directions, but num_microbatches=3" in dict(table.refused)["chimera"]
     with pytest.raises(PlanError, match="pp=1: the plan has no pipeline"):
         planned_table(job, replace(plan, pp=1, dp_replicate=2))

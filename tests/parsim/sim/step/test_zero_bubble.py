@@ -12,7 +12,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.plan.schedule_names import SPLIT, V_SHAPED
+from parsim.plan.schedule_names import SPLIT, TWO_WAY, V_SHAPED
 from parsim.planner.search import search
 from parsim.schedule import Kind, build_schedule, schedule_of
 from parsim.sim import simulate
@@ -37,6 +37,7 @@ def test_all_engines_are_bit_equal(name: str) -> None:
     for seed in range(20):
         rng = random.Random(seed)
         pp, m, v = rng.randint(2, 5), rng.randint(1, 12), 2 if name in V_SHAPED else 1
+        pp, m = (2 * (pp // 2), 2 * m) if name in TWO_WAY else (pp, m)
         schedule = build_schedule(name, pp=pp, num_microbatches=m, v=v)
         case = Case(schedule, random_costs(schedule, rng))
         graph, result, end, recorded = both_tiers(case)
