@@ -142,7 +142,7 @@ class _Search:
                 arrived[number, target] = sending[here]
 
     def _backward(self, devices: Sequence[int], free: list[float], sending: list[float]) -> float:
-        """Run backwards in the opposite order: a gradient leaves with its first reader's backward."""
+        """Run backwards in the opposite order: a gradient leaves with its first reader's."""
         first = self._first_readers(devices)
         arrived: dict[int, float] = {}
         for number in reversed(self.order):
