@@ -29,8 +29,10 @@ def mesh_of(device_type: str, ranks: Tensor, names: Sequence[str]) -> DeviceMesh
     return _once(key, lambda: DeviceMesh(device_type, ranks, mesh_dim_names=tuple(names)))
 
 
-def subgroup(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup:
-    """The one of these groups of ranks that this rank is in; every rank asks for all of them."""
+def subgroup(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
+    """The one of these groups of ranks that this rank is in, if any; every rank asks for all."""
+    if not groups:
+        return None
     key = ("subgroups", tuple(tuple(group) for group in groups))
     return _once(key, lambda: dist.new_subgroups_by_enumeration([list(g) for g in groups])[0])
 

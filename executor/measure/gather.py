@@ -110,7 +110,7 @@ def _met(spans: Iterable[Span], places: Sequence[RankPlace]) -> Iterator[Span]:
 
 
 def _numbered(spans: Iterable[Span], places: Sequence[RankPlace]) -> Iterator[tuple[int, ...]]:
-    """Of each span the pair of ranks that add up gradients in it, and the number of the sum."""
+    """Name the pair of ranks that add up gradients in each span, and the number of the sum."""
     sums = Counter[int]()
     for span in spans:
         if span.kind == SpanKind.REDUCE_TIED:

@@ -74,8 +74,8 @@ class Runtime(pipelining.RuntimeBase):  # type: ignore[misc]  # torch has no typ
         *_: object,
         **__: object,
     ) -> None:
-        place = stage.stage_index % self.depth
-        check_output(stage.stage_index, output, self.edges[place + 1])
+        depth = stage.stage_index % self.depth
+        check_output(stage.stage_index, output, self.edges[depth + 1])
         if stage.is_last:
             self.by_microbatch[mb_index] = self._loss_fn(output, target_mbs[mb_index])
             # backward starts from the loss: without this the logits would be kept until then

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
+from executor.devices.groups import subgroup
 from parsim.schedule.replicas import StageReplicas
 
 
@@ -33,11 +34,11 @@ class StageGroups:
         """Build them; to be called on all ranks at once."""
         parts = [_by_part(replicas, (stage,)) for stage in range(replicas.stages)]
         ends = _by_part(replicas, (0, replicas.stages - 1))
-        wide = [list(replicas.devices(place)) for place in range(replicas.num_ranks)]
-        tensor = _one_of([ranks for ranks in wide if len(ranks) > 1])
+        wide = [list(replicas.devices(row)) for row in range(replicas.num_ranks)]
+        tensor = subgroup([ranks for ranks in wide if len(ranks) > 1])
         return cls(
-            sharers=_one_of([ranks for stage in parts for ranks in stage]),
-            ends=_one_of(ends),
+            sharers=subgroup([ranks for stage in parts for ranks in stage]),
+            ends=subgroup(ends),
             tensor=tensor,
             mesh=None if tensor is None else DeviceMesh.from_group(tensor, "cpu"),
         )
@@ -45,16 +46,7 @@ class StageGroups:
 
 def _by_part(replicas: StageReplicas, stages: Sequence[int]) -> list[list[int]]:
     """The devices of some stages that hold the same part, where these have equally many parts."""
-    places = sorted({place for stage in stages for place in replicas.ranks(stage)})
-    devices = [replicas.devices(place) for place in places]
+    rows = sorted({row for stage in stages for row in replicas.ranks(stage)})
+    devices = [replicas.devices(row) for row in rows]
     fewest = min(map(len, devices))
     return [[each[part] for each in devices] for part in range(fewest)]
-
-
-def _one_of(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
-    """The one of some groups that this rank is in."""
-    mine = None
-    for ranks in groups:
-        group = dist.new_group(list(ranks))
-        mine = group if dist.get_rank() in ranks else mine
-    return mine

@@ -101,9 +101,9 @@ def _placement(part: Part) -> Placement | None:
     if plan.strategy.sharers == 1:
         return None
     mine = placement_of(part.scenario.job, plan) if dist.get_rank() == 0 else None
-    found = [mine]
-    dist.broadcast_object_list(found)
-    return found[0]
+    shared = [mine]
+    dist.broadcast_object_list(shared)
+    return shared[0]
 
 
 def _told(part: Part, work: Work) -> Work:

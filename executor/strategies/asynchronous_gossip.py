@@ -29,7 +29,7 @@ from executor.strategies.replays.log import Event, Trained, Work
 from executor.strategies.replica import FlatOptimizer, Replica
 
 SEED = 0
-"""Of the peers that are drawn."""
+"""Draws the peers, alike on all ranks."""
 
 
 def drawn_peers(worker: int, workers: int, rounds: int) -> list[int]:

@@ -99,7 +99,7 @@ class Group:
         dist.all_gather_object(parts, mine)
         if dist.get_rank():
             return None
-        return {name: part for held in parts for name, part in held.items()}
+        return {name: part for named in parts for name, part in named.items()}
 
 
 @dataclass(slots=True)

@@ -9,6 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.devices.groups import subgroup
 from executor.strategies.compute import average, gradient_of
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work
@@ -89,9 +90,4 @@ def _node_group(work: Work) -> dist.ProcessGroup | None:
     """The ranks of this rank's host, as torchrun counts them."""
     world = dist.get_world_size()
     size = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))
-    mine = None
-    for first in range(0, world, size):
-        ranks = list(range(first, min(first + size, world)))
-        group = dist.new_group(ranks)
-        mine = group if dist.get_rank() in ranks else mine
-    return mine
+    return subgroup([range(first, min(first + size, world)) for first in range(0, world, size)])

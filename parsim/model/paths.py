@@ -116,8 +116,8 @@ class Branching:
         """The share of the model's FLOPs on the way that has the most of them."""
         flops = [float(path.layer.forward_flops(1)) for path in self.paths]
         ways: list[float] = []
-        for path, own in zip(self.paths, flops, strict=True):
-            ways.append(own + max((ways[n] for n in path.takes if n != FIRST), default=0.0))
+        for path, alone in zip(self.paths, flops, strict=True):
+            ways.append(alone + max((ways[n] for n in path.takes if n != FIRST), default=0.0))
         return max(ways) / max(sum(flops), 1.0)
 
     def numbered(self, name: str) -> int:
@@ -156,14 +156,14 @@ class Branching:
         return tuple(devices)
 
 
-def _meeting(one: int, other: int, parents: Sequence[int], depth: Mapping[int, int]) -> int:
+def _meeting(left: int, right: int, parents: Sequence[int], depth: Mapping[int, int]) -> int:
     """The last path on which both hang."""
-    while one != other:
-        if depth[one] >= depth[other]:
-            one = parents[one]
+    while left != right:
+        if depth[left] >= depth[right]:
+            left = parents[left]
         else:
-            other = parents[other]
-    return one
+            right = parents[right]
+    return left
 
 
 def runs(takes: Sequence[tuple[int, ...]]) -> list[list[int]]:

@@ -60,13 +60,13 @@ class Message:
 
 def messages_of(paths: Sequence[PlacedPath], order: Sequence[int]) -> list[Message]:
     """What is sent, in the order in which senders have it; readers as they run."""
-    place = {number: index for index, number in enumerate(order)}
+    turn = {number: index for index, number in enumerate(order)}
     readers: dict[tuple[int, int], list[int]] = {}
     for number in order:
         for source in paths[number].takes:
             if source >= 0 and paths[source].device != paths[number].device:
                 readers.setdefault((source, paths[number].device), []).append(number)
-    ends = sorted(readers, key=lambda end: (place[end[0]], place[readers[end][0]]))
+    ends = sorted(readers, key=lambda end: (turn[end[0]], turn[readers[end][0]]))
     return [Message(path, paths[path].device, to, tuple(readers[path, to])) for path, to in ends]
 
 

@@ -67,10 +67,10 @@ class Missed(NamedTuple):
     @property
     def tied(self) -> bool:
         """Whether predictions call the two a tie: each lies in the other's interval."""
-        one, two = self.chosen, self.fastest
-        if one.interval is None or two.interval is None:
+        first, best = self.chosen, self.fastest
+        if first.interval is None or best.interval is None:
             return False
-        return two.interval[0] <= one.predicted and two.predicted <= one.interval[1]
+        return best.interval[0] <= first.predicted and best.predicted <= first.interval[1]
 
 
 def missed(rows: Iterable[tuple[tuple[str | int, ...], Choice]]) -> list[Missed]:

@@ -70,7 +70,7 @@ def test_recomputation_changes_memory_and_not_the_loss(
         name: run(scenario, capsys, f"plan.recompute={name}", "training.precision=bf16")["measured"]
         for name in ("none", "selective", "full")
     }
-    peaks = {name: one["peak_allocated_bytes"][0] for name, one in result.items()}
+    peaks = {name: run_of["peak_allocated_bytes"][0] for name, run_of in result.items()}
     assert peaks["full"] < peaks["selective"] <= peaks["none"]
     for name in ("selective", "full"):
         assert result[name]["loss"] == pytest.approx(result["none"]["loss"], rel=0.02)

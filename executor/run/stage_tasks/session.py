@@ -209,7 +209,7 @@ class Session:
     def by_stage(self, peaks: Sequence[float]) -> list[float]:
         """The highest of the peaks of each stage's ranks."""
         replicas = self.order.replicas
-        stages = [replicas.stage_of[place] for place in replicas.rank_of]
+        stages = [replicas.stage_of[row] for row in replicas.rank_of]
         return [
             max(peak for peak, at in zip(peaks, stages, strict=True) if at == stage)
             for stage in range(replicas.stages)

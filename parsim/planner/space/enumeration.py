@@ -141,7 +141,7 @@ def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
 
 
 def _movable(rows: _Rows, job: Job, plan: Plan, layers: Sequence[int], each: int) -> Iterator[int]:
-    """Those numbers of layers that an otherwise legal plan may have on the host.
+    """Yield the numbers of layers that an otherwise legal plan may have on the host.
 
     Each of the others refuses `each` plans. What the rule reads, beside what all plans share, is
     looked at once.

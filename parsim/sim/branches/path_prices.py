@@ -28,7 +28,7 @@ from parsim.sim.recurrence.evaluate import Evaluation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathPrices:
-    """Of each path: seconds of a micro-batch's passes, bytes of its output, of what it keeps.
+    """Seconds of a micro-batch's passes on each path, bytes of its output and of what it keeps.
 
     `logits` are the values of a sample that its losses choose among, `message` the seconds of its
     output to another device: of its node, where a group of devices fits one.

@@ -80,9 +80,9 @@ class _Search:
         self.left = MOST_PATHS_TRIED
         ahead = self._longest(self.forward)
         back = self._longest(self.backward)
-        both = [one + other for one, other in zip(ahead, back, strict=True)]
+        both = [to_end + to_start for to_end, to_start in zip(ahead, back, strict=True)]
         self.order = tuple(sorted(range(len(both)), key=lambda number: (-both[number], number)))
-        self.place = {number: place for place, number in enumerate(self.order)} | {FIRST: FIRST}
+        self.turn = {number: turn for turn, number in enumerate(self.order)} | {FIRST: FIRST}
         work = sum(self.forward) + sum(self.backward)
         self.bound = max(work / devices, max(ahead) + max(back))
 
@@ -142,7 +142,7 @@ class _Search:
                 arrived[number, target] = sending[here]
 
     def _backward(self, devices: Sequence[int], free: list[float], sending: list[float]) -> float:
-        """The same the other way round: a gradient leaves with the first reader's backward."""
+        """Run backwards in the opposite order: a gradient leaves with its first reader's."""
         first = self._first_readers(devices)
         arrived: dict[int, float] = {}
         for number in reversed(self.order):
@@ -169,7 +169,7 @@ class _Search:
         seen: set[tuple[int, int]] = set()
         first: dict[int, list[int]] = {}
         for number in self.order:
-            for source in sorted(self.takes[number], key=self.place.__getitem__):
+            for source in sorted(self.takes[number], key=self.turn.__getitem__):
                 apart = source != FIRST and devices[source] != devices[number]
                 if apart and (source, devices[number]) not in seen:
                     seen.add((source, devices[number]))

@@ -158,8 +158,8 @@ class Branched:
     @property
     def shares(self) -> Array:
         """The share of the parameters that each device of a group holds."""
-        held = self.on_devices(self.prices.parameters)
-        return np.asarray(held / max(held.sum(), 1.0))
+        parameters = self.on_devices(self.prices.parameters)
+        return np.asarray(parameters / max(parameters.sum(), 1.0))
 
     @property
     def logit_shares(self) -> Array:

@@ -95,10 +95,10 @@ def _branches(workers: Workers, priced: Priced, whole: Categories) -> Holdings:
     kept, losses = branched.activations(whole["activations"]), branched.logit_shares
     devices = {}
     for device, share in enumerate(branched.shares.tolist()):
-        held = {name: size * share if name in _PARAMETERS else size for name, size in whole.items()}
-        held["activations"] = float(kept[device])
-        held["logits"] *= float(losses[device])
-        devices[f"device {device}"] = held
+        there = {n: size * share if n in _PARAMETERS else size for n, size in whole.items()}
+        there["activations"] = float(kept[device])
+        there["logits"] *= float(losses[device])
+        devices[f"device {device}"] = there
     return Holdings(devices=devices)
 
 

@@ -240,6 +240,7 @@ def test_what_is_no_calibration(
     assert message in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_on_the_command_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

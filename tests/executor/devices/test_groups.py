@@ -34,6 +34,7 @@ def test_a_mesh_is_built_once_in_a_world(tmp_path: Path) -> None:
         assert mesh_of("cpu", ranks.view(1), ("pp",)).ndim == 1
         group = subgroup([[0]])
         assert subgroup([[0]]) is group
+        assert subgroup([]) is None
     with world(tmp_path / "second"):
         assert mesh_of("cpu", ranks, ("pp", "tp")) is not mesh
         assert subgroup([[0]]) is not group

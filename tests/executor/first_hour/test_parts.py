@@ -20,6 +20,7 @@ def statuses(out: Path) -> dict[str, str]:
     return {name: entry["status"] for name, entry in record.items()}
 
 
+@pytest.mark.slow
 def test_a_part_that_failed_does_not_end_the_hour(tmp_path: Path) -> None:
     parts = (
         part("wrong", "print('said'); raise SystemExit(3)"),

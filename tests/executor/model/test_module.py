@@ -98,7 +98,9 @@ def test_parameters_of_small_models_are_the_records(spec: TransformerSpec) -> No
     assert num_parameters(build_model(spec)) == build_transformer(spec).parameters
 
 
-@pytest.mark.parametrize("name", ["gpt2", "llama3-8b", "bert-base", "qwen2-7b"])
+@pytest.mark.parametrize(
+    "name", ["gpt2", "llama3-8b", "bert-base", pytest.param("qwen2-7b", marks=pytest.mark.slow)]
+)
 def test_forward_flops_of_full_size_models_are_the_records(name: str) -> None:
     spec = model_spec(name)
     assert forward_flops(spec, 2) == build_transformer(spec).forward_flops(2)

@@ -212,6 +212,7 @@ def test_a_training_that_runs_away_is_told_with_rank_and_step(
     assert told in printed.err
 
 
+@pytest.mark.slow
 def test_more_ranks_than_devices(
     scenario: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

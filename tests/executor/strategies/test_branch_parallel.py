@@ -18,13 +18,13 @@ FOUR = ["cells", "replicas of modules"]
 
 
 def run(ranks: int, folder: Path, *cases: str) -> list[dict[str, Any]]:
-    """What each rank found of some cases."""
+    """What each rank answers of some cases."""
     return launch(WORKER, *cases, ranks=ranks, folder=folder, timeout=300.0)
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
-    """What each rank found of each case, of two launches for all."""
+def answers(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[dict[str, Any]]]:
+    """What each rank answers of each case, of two launches for all."""
     launched = {
         case: [rank[case] for rank in ranks]
         for count, cases in ((2, TWO), (4, FOUR))
@@ -41,16 +41,16 @@ def check(case: str, ranks: list[dict[str, Any]]) -> None:
     devices = CASES[case][1]
     whole = ranks[0]["whole"]
     for first in range(0, len(ranks), devices):
-        held = [name for rank in ranks[first : first + devices] for name in rank["held"]]
-        assert sorted(held) == whole  # each parameter, and its optimizer, on one device alone
+        names = [name for rank in ranks[first : first + devices] for name in rank["held"]]
+        assert sorted(names) == whole  # each parameter, and its optimizer, on one device alone
 
 
 @pytest.mark.distributed
 @pytest.mark.parametrize("case", [*TWO, *FOUR])
 def test_a_group_trains_as_one_process_does(
-    case: str, found: dict[str, list[dict[str, Any]]]
+    case: str, answers: dict[str, list[dict[str, Any]]]
 ) -> None:
-    ranks = found[case]
+    ranks = answers[case]
     check(case, ranks)
     assert max(rank["error"] for rank in ranks) <= 1e-6
     assert all(rank["held"] for rank in ranks[: CASES[case][1]])

@@ -247,7 +247,7 @@ def test_the_largest_of_a_gradient_with_zeros(zeros: float, share: float) -> Non
 
 
 def test_the_largest_of_a_gradient_that_is_not_finite() -> None:
-    """As many are sent as were announced, so that the servers' update shows what happened."""
+    """So many are sent as were announced, so that the servers' update shows what happened."""
     values = torch.tensor([float("nan"), 1.0, float("inf"), 0.0, float("nan")])
     assert largest(values, 4).tolist() == [1, 2, 0, 3]
 

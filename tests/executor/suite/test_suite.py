@@ -119,6 +119,7 @@ def test_bad_input_is_one_line(
     assert "case 'gpt-tiny-tp' is unknown" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_device_that_is_not_there() -> None:
     import torch
 

@@ -77,7 +77,7 @@ def in_turn(graph: Graph, devices: int) -> dict[str, int]:
     return {branching.paths[n].name: i % devices for i, n in enumerate(branching.branches)}
 
 
-def place(graph: Graph, plan: Plan) -> Placement:
+def placed(graph: Graph, plan: Plan) -> Placement:
     """Where the simulator puts the paths."""
     cluster = Cluster(system=load_catalog().system("cpu"), num_nodes=1)
     job = Job(model=build_graph(graph), cluster=cluster, software=software("executor-cpu"))
@@ -87,7 +87,7 @@ def place(graph: Graph, plan: Plan) -> Placement:
 def work_of(graph: Graph, plan: Plan) -> Work:
     """What this rank trains."""
     start, images = time.perf_counter(), Images.of(graph)
-    placement, rows = place(graph, plan), plan.microbatch_size * plan.num_microbatches
+    placement, rows = placed(graph, plan), plan.microbatch_size * plan.num_microbatches
 
     def batches(worker: int, number: int) -> Batch:
         whole = images.batches(seed=1, global_batch_size=plan.global_batch_size, first_step=number)
@@ -140,9 +140,9 @@ def held_against(case: str) -> dict[str, Any]:
 def main(folder: str, *cases: str) -> None:
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    found = {case: held_against(case) for case in cases}
+    answers = {case: held_against(case) for case in cases}
     dist.destroy_process_group()
-    results(folder, rank, found)
+    results(folder, rank, answers)
 
 
 if __name__ == "__main__":

@@ -125,8 +125,8 @@ def compressing(strategy: ParameterServer, config: OptimizerConfig) -> Tensor:
         total = torch.zeros_like(model.weights)
         for worker, compressor in enumerate(workers):
             gradient = model.gradient(batches(worker, number))[1]
-            for place, part in enumerate(parts):
-                message = compressor.pack(place, gradient[part])
+            for index, part in enumerate(parts):
+                message = compressor.pack(index, gradient[part])
                 total[part] += unpacked(strategy, message, part.stop - part.start)
         optimizer.apply(total / world, number)
         model.load(optimizer.weights)
@@ -139,17 +139,17 @@ def loops(recipe: OptimizerConfig, every: int, outer: DiLoCo | None = None) -> T
     workers = [FlatOptimizer(model.weights, recipe) for _ in range(world)]
     step = None if outer is None else Outer(model.weights, outer)
     for number in range(ROUNDS):
-        for worker, own in enumerate(workers):
-            model.load(own.weights)
-            own.apply(model.gradient(batches(worker, number))[1], number)
+        for worker, optimizer in enumerate(workers):
+            model.load(optimizer.weights)
+            optimizer.apply(model.gradient(batches(worker, number))[1], number)
         if (number + 1) % every == 0:
-            mean = torch.stack([own.weights for own in workers]).mean(0)
-            for own in workers:
-                own.flat.copy_(mean)
+            mean = torch.stack([optimizer.weights for optimizer in workers]).mean(0)
+            for optimizer in workers:
+                optimizer.flat.copy_(mean)
             if step is not None:
                 after = step.step(mean)
-                for own in workers:
-                    own.flat.copy_(after)
+                for optimizer in workers:
+                    optimizer.flat.copy_(after)
     return workers[dist.get_rank()].weights
 
 
@@ -158,12 +158,12 @@ def gossiping(recipe: OptimizerConfig, topology: str) -> Tensor:
     model, world = replica(), dist.get_world_size()
     workers = [FlatOptimizer(model.weights, recipe) for _ in range(world)]
     for number in range(ROUNDS):
-        old = [own.weights for own in workers]
-        for worker, own in enumerate(workers):
+        old = [optimizer.weights for optimizer in workers]
+        for worker, optimizer in enumerate(workers):
             model.load(old[worker])
             gradient = model.gradient(batches(worker, number))[1]
-            mix(own.flat, [old[n] for n in neighbours(worker, world, topology)])
-            own.apply(gradient, number)
+            mix(optimizer.flat, [old[n] for n in neighbours(worker, world, topology)])
+            optimizer.apply(gradient, number)
     return workers[dist.get_rank()].weights
 
 
@@ -171,34 +171,34 @@ def error(weights: Tensor, expected: Tensor) -> float:
     return float((weights - expected).abs().max() / expected.abs().max())
 
 
-def in_step(found: dict[str, object]) -> None:
+def in_step(result: dict[str, object]) -> None:
     """Strategies without arrivals: final weights against those of one process."""
     for name, config in CONFIGS.items():
         whole = one_process(config)
         for servers in (None, 2):
             strategy = ParameterServer(servers=servers)
-            found[f"server {servers} {name}"] = error(trained(work_of(strategy, config)), whole)
-        found[f"every step {name}"] = error(trained(work_of(LocalSGD(every=1), config)), whole)
+            result[f"server {servers} {name}"] = error(trained(work_of(strategy, config)), whole)
+        result[f"every step {name}"] = error(trained(work_of(LocalSGD(every=1), config)), whole)
         third = trained(work_of(LocalSGD(every=3), config))
-        found[f"every third {name}"] = error(third, loops(config, 3))
+        result[f"every third {name}"] = error(third, loops(config, 3))
         outer = DiLoCo(every=2, outer_lr=0.5, outer_momentum=0.5)
-        found[f"diloco {name}"] = error(trained(work_of(outer, config)), loops(config, 2, outer))
+        result[f"diloco {name}"] = error(trained(work_of(outer, config)), loops(config, 2, outer))
         gossip = trained(work_of(Gossip(), config))
-        found[f"gossip {name}"] = error(gossip, gossiping(config, "ring"))
+        result[f"gossip {name}"] = error(gossip, gossiping(config, "ring"))
     plain = DiLoCo(every=3, outer_lr=1.0, outer_momentum=0.0)
-    found["diloco without momentum"] = error(trained(work_of(plain, SGD)), loops(SGD, 3))
+    result["diloco without momentum"] = error(trained(work_of(plain, SGD)), loops(SGD, 3))
     for strategy in (
         ParameterServer(servers=2, compression=0.1),
         ParameterServer(servers=1, compression=0.5, compressor="half"),
     ):
         weights = trained(work_of(strategy, CLIPPED))
-        found[strategy.label()] = error(weights, compressing(strategy, CLIPPED))
+        result[strategy.label()] = error(weights, compressing(strategy, CLIPPED))
     uneven = trained(work_of(ParameterServer(servers=2), CLIPPED, uneven=True))
-    found["uneven"] = error(uneven, one_process(CLIPPED, UNEVEN))
+    result["uneven"] = error(uneven, one_process(CLIPPED, UNEVEN))
 
 
 def arrivals(
-    found: dict[str, object],
+    result: dict[str, object],
     strategy: Strategy,
     name: str,
     delay: Callable[[int, int], float] | None = None,
@@ -208,18 +208,18 @@ def arrivals(
     config = CLIPPED if "servers" in name or "backup" in name else ADAMW
     work = replace(work_of(strategy, config, {} if delay else {1: 4.0}), delay=delay)
     done: Trained = train(work)
-    found[f"rounds {name}"] = gathered([ended.round for ended in done.rounds])
+    result[f"rounds {name}"] = gathered([ended.round for ended in done.rounds])
     again = Replay(work.plan, replica(), batches, work.config, work.servers_config)
     logs, events = gathered(done.applied), gathered(done.events)
     log = [entry for here in logs for entry in here]
     if log:
-        found[name] = error(done.weights, replay(again, log))
-        found[f"ages {name}"] = ages(log)
-        found[f"order {name}"] = [tuple(entry) for entry in log]
+        result[name] = error(done.weights, replay(again, log))
+        result[f"ages {name}"] = ages(log)
+        result[f"order {name}"] = [tuple(entry) for entry in log]
     else:
-        found[name] = error(done.weights, replay_peers(again, events)[rank])
-        found[f"ages {name}"] = ages_of_peers(events)
-        found[f"events {name}"] = [tuple(event) for event in events[rank]]
+        result[name] = error(done.weights, replay_peers(again, events)[rank])
+        result[f"ages {name}"] = ages_of_peers(events)
+        result[f"events {name}"] = [tuple(event) for event in events[rank]]
 
 
 def main(folder: str) -> None:

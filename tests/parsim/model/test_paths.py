@@ -12,9 +12,9 @@ from tests.parsim.sim.branches.models import MODELS
 
 
 def branching(name: str) -> Branching:
-    found = build_graph(MODELS[name]()).branching
-    assert found is not None
-    return found
+    whole = build_graph(MODELS[name]()).branching
+    assert whole is not None
+    return whole
 
 
 def test_runs_end_at_forks_and_joins() -> None:
@@ -43,26 +43,26 @@ def test_paths_are_all_of_the_model(name: str) -> None:
     [("inception-v3", 58, 7), ("tasks", 3, 3), ("towers", 4, 2), ("chain", 0, 1)],
 )
 def test_what_may_run_at_once(name: str, branches: int, width: int) -> None:
-    found = branching(name)
-    assert (len(found.branches), found.width) == (branches, width)
+    whole = branching(name)
+    assert (len(whole.branches), whole.width) == (branches, width)
 
 
 def test_shortcuts_of_residual_networks_are_branches_where_they_compute() -> None:
-    found = build_graph(network("resnet50")).branching
-    assert found is not None
-    assert [found.paths[n].name for n in found.branches if len(found.paths[n].nodes) == 2] == [
+    whole = build_graph(network("resnet50")).branching
+    assert whole is not None
+    assert [whole.paths[n].name for n in whole.branches if len(whole.paths[n].nodes) == 2] == [
         f"layer{part}.0.downsample.0" for part in (1, 2, 3, 4)
     ]
 
 
 def test_what_hangs_on_a_branch_goes_with_it() -> None:
-    found = branching("modules")
-    stem = found.numbered("third.1")  # a stem, and a wide and a tall one that hang on it
-    devices = found.devices({stem: 1})
-    on_one = [path.name for path, device in zip(found.paths, devices, strict=True) if device == 1]
+    whole = branching("modules")
+    stem = whole.numbered("third.1")  # a stem, and a wide and a tall one that hang on it
+    devices = whole.devices({stem: 1})
+    on_one = [path.name for path, device in zip(whole.paths, devices, strict=True) if device == 1]
     assert on_one == ["third.1.0.conv", "third.1.wide.conv", "third.1.tall.conv", "third.1.join"]
-    wide = found.numbered("third.1.wide")
-    devices = found.devices({stem: 1, wide: 0})
+    wide = whole.numbered("third.1.wide")
+    devices = whole.devices({stem: 1, wide: 0})
     assert (devices[stem], devices[wide], devices[-1]) == (1, 0, 0)
 
 

@@ -56,6 +56,7 @@ def bounds_of(job: Job, table: PlanTable) -> PlanBounds:
     return plan_bounds(job, table, LayerTable.of(job, table), np.arange(len(table)))
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
     stack=st.sampled_from(STACKS),

@@ -60,6 +60,7 @@ def test_an_advised_change_leaves_the_margin_free(job: Job) -> None:
     assert changed[2] is None
 
 
+@pytest.mark.slow
 def test_nothing_helps(job: Job) -> None:
     told = shortage_message(with_memory(job, 1e6), PLAN)
     assert told.endswith(
@@ -82,6 +83,7 @@ def test_only_gpipe_is_advised_another_schedule(job: Job, schedule: str) -> None
     assert ("least change that fits: schedule=1f1b" in told) == (schedule == "gpipe")
 
 
+@pytest.mark.slow
 def test_nodes_that_cannot_be_joined_are_not_advised(job: Job) -> None:
     """A machine without a network takes no second node: nothing fits, and that is the answer."""
     alone = replace(with_memory(job, 1e6).system, network=None)

@@ -163,6 +163,7 @@ def test_interleaved_refuses_what_torch_refuses() -> None:
         build_schedule("interleaved_1f1b", pp=4, num_microbatches=11, v=2)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(seed=st.integers(0, 10**6))
 def test_lowering_of_random_schedules(

@@ -87,7 +87,7 @@ def test_means_and_worst_are_over_groups() -> None:
 
 
 def test_where_a_slower_plan_is_taken() -> None:
-    """Of `a` the plan predicted fastest is not the fastest, of `b` it is; `c` has too few plans."""
+    """The first choice of `a` is not the fastest, that of `b` is; `c` has too few plans."""
     a = [Choice("slow", 1.0, 4.0, (0.5, 2.5)), Choice("fast", 2.0, 3.0, (0.9, 4.0))]
     a += [Choice("third", 3.0, 5.0), Choice("fourth", 4.0, 6.0)]
     b = [Choice(str(n), float(n), float(n)) for n in range(1, 5)]

@@ -75,6 +75,7 @@ def test_a_fit_finds_the_constants_that_made_the_times(
     assert after < 0.005
 
 
+@pytest.mark.slow
 def test_known_constants_are_kept(sources: list[SourceCases]) -> None:
     """With a wrong traffic that is kept, memory efficiency makes up for it."""
     known = {address: 1.2 * address.catalog_value() for address in MOVED}
@@ -105,6 +106,7 @@ def test_only_the_rows_that_a_moved_constant_reaches_are_predicted_again(
     assert (rows.after({**START, other: 0.1}, other, before) == before).all()
 
 
+@pytest.mark.slow
 def test_a_source_left_out_is_predicted_by_the_others(
     sources: list[SourceCases], result: Fitted
 ) -> None:

@@ -81,6 +81,7 @@ def test_weighted_quantiles() -> None:
     assert weighted_quantile(values, heavy, 0.5) == pytest.approx(3.0, abs=0.01)
 
 
+@pytest.mark.slow
 def test_a_cell_that_repeats_counts_as_the_root_of_its_runs() -> None:
     each = weights(with_errors([0.0] * 17, ["a", *["b"] * 16]))
     assert each[1:].sum() == pytest.approx(4.0 * each[0])
@@ -157,6 +158,7 @@ def test_the_file_is_read_as_it_was_written() -> None:
     assert again.models == gathered().models
 
 
+@pytest.mark.slow
 def test_all_figures_together() -> None:
     gathered = gather_errors(runs()[:30])
     assert gathered.unknown_software > 0.0

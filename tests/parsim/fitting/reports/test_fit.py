@@ -55,6 +55,7 @@ def test_rows_of_the_fit_and_the_others_add_up(told: tuple[str, dict[Address, fl
     assert both == pytest.approx((used * fit + (rows - used) * others) / rows, abs=0.11)
 
 
+@pytest.mark.slow
 def test_values_are_written_only_when_asked(
     family: Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -130,6 +130,7 @@ def test_no_cut_and_no_batch_of_the_best_plan_is_faster() -> None:
 TIMES = st.floats(1.0, 5.0)
 
 
+@pytest.mark.slow
 @settings(max_examples=4)
 @given(device=TIMES, network=TIMES, nodes=st.sampled_from([(1, 1), (2, 2), (3, 1), (1, 3)]))
 def test_bounds_never_exceed_a_step(device: float, network: float, nodes: tuple[int, int]) -> None:

@@ -168,10 +168,10 @@ def test_branches_on_two_nodes_and_on_shared_links() -> None:
 
 def test_branches_pay_where_they_are_wide() -> None:
     """Three heads on three devices beside a cheap trunk: faster than all heads on one."""
-    found = plan(3, dp_replicate=3, microbatch_size=2048)
-    spread = simulate(job("tasks", 3), found)
+    layout = plan(3, dp_replicate=3, microbatch_size=2048)
+    spread = simulate(job("tasks", 3), layout)
     alone = BranchParallel(devices=3, branches=(("head0", 0),))
-    stacked = simulate(job("tasks", 3), replace(found, strategy=alone))
+    stacked = simulate(job("tasks", 3), replace(layout, strategy=alone))
     assert spread.step_time < 0.8 * stacked.step_time
     assert spread.strategy is not None
     assert not spread.strategy.trains_otherwise

@@ -87,7 +87,7 @@ def test_what_recomputation_leaves(recompute: Recompute) -> None:
     assert prediction - {"embedding", "head"} == expected[recompute]
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(name=names, stack=stacks, more=st.integers(min_value=2, max_value=4))
 def test_larger_micro_batches_never_need_less(name: str, stack: str, more: int) -> None:
     plan = PLANS[name]
@@ -95,13 +95,13 @@ def test_larger_micro_batches_never_need_less(name: str, stack: str, more: int) 
     assert peak(under(stack), plan) <= peak(under(stack), larger)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(name=names, stack=stacks, factor=st.sampled_from([2, 4]))
 def test_longer_sequences_never_need_less(name: str, stack: str, factor: int) -> None:
     assert peak(under(stack), PLANS[name]) <= peak(under(stack, 2048 * factor), PLANS[name])
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(stack=stacks, zero=st.sampled_from([1, 2, 3]), shards=st.sampled_from([2, 4, 8]))
 def test_more_shards_never_need_more(stack: str, zero: int, shards: int) -> None:
     few = Plan(dp_replicate=16 // shards, dp_shard=shards, zero_stage=zero, num_microbatches=2)
@@ -109,7 +109,7 @@ def test_more_shards_never_need_more(stack: str, zero: int, shards: int) -> None
     assert peak(under(stack), many) <= peak(under(stack), few)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(name=names, stack=stacks)
 def test_recomputing_more_never_keeps_more(name: str, stack: str) -> None:
     kept = []

@@ -167,7 +167,7 @@ TIMES = st.floats(1.0, 4.0)
 NAMES = st.sampled_from(sorted(PLANS))
 
 
-@settings(max_examples=40)
+@settings(max_examples=15)
 @given(name=NAMES, device=TIMES, network=TIMES, which=st.integers(0, 1))
 def test_a_slower_node_never_speeds_a_step_up(
     name: str, device: float, network: float, which: int
@@ -181,7 +181,7 @@ def test_a_slower_node_never_speeds_a_step_up(
     assert steps[1] >= steps[0] * (1.0 - 1e-9)
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(name=NAMES, order=st.permutations(["fast", "fast", "slow", "slow"]))
 def test_nodes_in_another_order_with_the_plan_that_names_it_are_the_same(
     name: str, order: list[str]
@@ -194,7 +194,7 @@ def test_nodes_in_another_order_with_the_plan_that_names_it_are_the_same(
     assert evaluate(two, plan).step_time == evaluate(reordered, PLANS[name]).step_time
 
 
-@settings(max_examples=20)
+@settings(max_examples=8)
 @given(name=NAMES)
 def test_a_mix_is_between_clusters_of_either_kind(name: str) -> None:
     plan, fast, slow = PLANS[name], node("dgx-h100"), node("dgx-a100")

@@ -1,0 +1,57 @@
+"""Names and first lines that tell a reader nothing are not used."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+EMPTY = {"found", "held", "one", "own", "place", "said"}
+"""Words that do not say what a variable holds."""
+OPENINGS = ("Of ", "Those ", "As ", "The same")
+"""Beginnings of a first line that is no sentence by itself."""
+
+
+@pytest.mark.parametrize("package", ["parsim", "tests"])
+def test_names_say_what_they_hold(package: str) -> None:
+    wrong = [f"{file}:{line} {name}" for file, line, name in _bound(package) if name in EMPTY]
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", ["parsim", "executor", "tests"])
+def test_docstrings_open_with_a_sentence(package: str) -> None:
+    wrong = [
+        f"{file}:{line} {text[:60]}"
+        for file, line, text in _docstrings(package)
+        if text.startswith(OPENINGS)
+    ]
+    assert not wrong
+
+
+def _trees(package: str) -> Iterator[tuple[Path, ast.Module]]:
+    for path in sorted((ROOT / package).rglob("*.py")):
+        yield path.relative_to(ROOT), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _bound(package: str) -> Iterator[tuple[Path, int, str]]:
+    """Every variable, argument, function and class with the file and line that bind it."""
+    for file, tree in _trees(package):
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                yield file, node.lineno, node.id
+            elif isinstance(node, ast.arg):
+                yield file, node.lineno, node.arg
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                yield file, node.lineno, node.name
+
+
+def _docstrings(package: str) -> Iterator[tuple[Path, int, str]]:
+    """Every text that stands by itself: docstrings, and those of constants and fields."""
+    for file, tree in _trees(package):
+        for node in ast.walk(tree):
+            text = node.value if isinstance(node, ast.Expr) else None
+            if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                yield file, text.lineno, text.value
