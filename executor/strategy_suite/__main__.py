@@ -94,7 +94,8 @@ def _work(options: argparse.Namespace) -> int:
     page = options.report or out / "strategies.md"
     if options.runs:
         compared = compare_curves(options.runs)
-        document["losses"] = compared.to_json()
+        when = {"began_at": began, "load": machine["load"]}
+        document["losses"] = {**compared.to_json(), **when}
         draw_curves(compared, page.with_suffix(".png"))
     write_text(page.with_suffix(".json"), json.dumps(document, indent=1) + "\n")
     write_report(document, page)

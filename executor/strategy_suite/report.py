@@ -45,6 +45,7 @@ def _losses(losses: Mapping[str, Any]) -> Iterator[str]:
     yield f"## Losses of {losses['loss_of']}"
     yield ""
     yield "The same small model on the same text under every strategy, `parsim run --eval-every`."
+    yield f"Trained on {losses['began_at'][:10]}; {losses['load']:.0f} processes wanted the cores."
     yield f"All runs reached a loss of {rows[0]['loss_that_all_reached']:.4f}; the picture beside"
     yield "this page has the whole curves."
     yield ""
