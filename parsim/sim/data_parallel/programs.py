@@ -66,14 +66,13 @@ class Priced:
     branched: Branched | None = None
 
 
-def compute_prices(workers: Workers, beside: Array | float = 0.0) -> dict[str, Array]:
+def compute_prices(workers: Workers, slowed: Array | float = 1.0) -> dict[str, Array]:
     """Seconds of forward, backward and update of each worker, by the names of `workers.py`.
 
     Args:
         workers: those of a plan.
-        beside: seconds of the exchange that goes on beside the passes of a round, (n,).
+        slowed: how many times as long passes take beside an exchange, (n,).
     """
-    slowed = workers.slowed_beside(np.broadcast_to(beside, workers.forward.shape))
     return {
         "forward": slowed * workers.forward,
         "backward": slowed * workers.backward,
@@ -200,7 +199,7 @@ def _gossip(workers: Workers) -> Priced:
         workers.count, workers.passes, strategy.topology, rounds=4
     )
     exchange = neighbour_exchange(workers, strategy.topology)
-    prices = {**compute_prices(workers, beside=exchange), "exchange": exchange}
+    prices = {**compute_prices(workers, workers.slowed_beside(exchange)), "exchange": exchange}
     gate = program.task("exchange").gate
     peers = len(gate.of[0]) if gate else 0
     traffic = peers * workers.weight_bytes
@@ -220,8 +219,8 @@ def _asynchronous_gossip(workers: Workers) -> Priced:
     )
     average = pair_exchange(workers)
     answered = 1.0  # as many as a worker asks for, in the mean
-    slowing = (1.0 + answered) * average
-    prices = {**compute_prices(workers, beside=slowing), "average": average}
+    slowed = workers.slowed_beside((1.0 + answered) * average)
+    prices = {**compute_prices(workers, slowed), "average": average}
     traffic = 2.0 * workers.weight_bytes
     return Priced(
         program=program,

@@ -112,12 +112,10 @@ class Workers:
         """
         layers = self.evaluation.step.pricing.layers(0).kinds
         busbw = self.weight_bytes / np.maximum(exchange, 1e-30)
-        left = np.concatenate(
-            [
-                speed_beside(self.systems[int(node)], busbw[rank : rank + 1], layers)
-                for rank, node in enumerate(self.node)
-            ]
-        )
+        left = np.empty_like(busbw)
+        for node in np.unique(self.node):
+            here = self.node == node
+            left[here] = speed_beside(self.systems[node], busbw[here], layers)
         lost = (1.0 - left) * exchange / np.maximum(self.compute, 1e-30)
         return np.asarray(np.minimum(1.0 / np.maximum(left, 1e-30), 1.0 + lost))
 
