@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.devices.groups import subgroup
 from executor.model.paths import PathRunner
 from executor.strategies.compute import average, wait
 from executor.strategies.link import size_of
@@ -24,7 +25,7 @@ from executor.strategies.replica import Batch, FlatOptimizer
 from parsim.errors import PlanError
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.paths import FIRST, Path
-from parsim.strategy.branch_parallel import Message, PlacedPath, messages_of
+from parsim.strategy.branch_parallel import Message, PlacedPath, messages_of, placed_paths
 
 
 def branch_parallel(work: Work) -> Trained:
@@ -46,8 +47,8 @@ class Group:
 
     work: Work
     passes: Passes
-    together: dist.ProcessGroup
-    peers: dist.ProcessGroup
+    together: dist.ProcessGroup | None
+    peers: dist.ProcessGroup | None
 
     @classmethod
     def of(cls, work: Work) -> Group:
@@ -60,8 +61,8 @@ class Group:
         return cls(
             work=work,
             passes=Passes.of(work, first),
-            together=dist.new_subgroups_by_enumeration(together)[0],
-            peers=dist.new_subgroups_by_enumeration(peers)[0],
+            together=subgroup(together),
+            peers=subgroup(peers),
         )
 
     def gradient(self, number: int) -> tuple[float, Tensor]:
@@ -122,10 +123,7 @@ class Passes:
         if placement is None or not isinstance(graph, Graph):
             raise PlanError("strategy branch_parallel needs a graph whose paths have places")
         real: tuple[Path, ...] = placement.paths
-        paths = [
-            PlacedPath(name=path.name, device=device, takes=path.takes, asks=path.asks)
-            for path, device in zip(real, placement.devices, strict=True)
-        ]
+        paths = placed_paths(real, placement.devices)
         runner = PathRunner(graph, real, work.replica.model)
         device = dist.get_rank() - first
         passes = cls(work, runner, paths, placement.order, first, device)

@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from parsim.model.paths import Path
 from parsim.strategy.program import DATA, SEND, Meeting, StepProgram, Task, Waits
 from parsim.timelines.kinds import SpanKind
 
@@ -56,6 +57,14 @@ class Message:
     source: int
     target: int
     readers: tuple[int, ...]
+
+
+def placed_paths(paths: Sequence[Path], devices: Sequence[int]) -> tuple[PlacedPath, ...]:
+    """Put each path of a model on its device."""
+    return tuple(
+        PlacedPath(name=path.name, device=device, takes=path.takes, asks=path.asks)
+        for path, device in zip(paths, devices, strict=True)
+    )
 
 
 def messages_of(paths: Sequence[PlacedPath], order: Sequence[int]) -> list[Message]:

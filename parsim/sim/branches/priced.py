@@ -32,6 +32,7 @@ from parsim.strategy.branch_parallel import (
     PlacedPath,
     branch_parallel,
     messages_of,
+    placed_paths,
 )
 from parsim.strategy.program import StepProgram
 
@@ -81,10 +82,7 @@ class Branched:
     @cached_property
     def paths(self) -> tuple[PlacedPath, ...]:
         """The paths on their devices."""
-        return tuple(
-            PlacedPath(name=path.name, device=device, takes=path.takes, asks=path.asks)
-            for path, device in zip(self.branching.paths, self.placement.devices, strict=True)
-        )
+        return placed_paths(self.branching.paths, self.placement.devices)
 
     @cached_property
     def messages(self) -> list[Message]:
@@ -178,9 +176,9 @@ class Branched:
         for message, size in zip(self.messages, self.sent_bytes, strict=True):
             first = f"kept {message.readers[0]}"
             sizes[first] = sizes[first] + size
-        seconds = {name: price for name, price in self.seconds(1).items() if name != UPDATE}
-        seconds[UPDATE] = np.zeros(1)
-        seconds[MESSAGE] = seconds[MESSAGE][:: self.replicas]
+        prices = self.seconds(1)
+        of_one = prices[MESSAGE][:: self.replicas]
+        seconds = {**prices, MESSAGE: of_one, UPDATE: np.zeros(1)}
         return peak_bytes(PricedProgram(program=self.program(1, 1), seconds=seconds, sizes=sizes))
 
     def limits(self, step: float) -> str:
