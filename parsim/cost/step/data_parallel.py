@@ -181,9 +181,7 @@ class DataParallel:
 
     def sums_once(self, parameters: Array, experts: Array | None = None) -> Array:
         """ZeRO-1's sum of gradients over the shard group after the last backward, seconds."""
-        return self._both(
-            lambda data, mine: data._sharded(data.summed(mine)), parameters, experts
-        )
+        return self._both(lambda data, mine: data._sharded(data.summed(mine)), parameters, experts)
 
     def _sharded(self, message: Message) -> Array:
         """A collective of shards, and copies between its flat buffer and the tensors, seconds."""

@@ -112,28 +112,21 @@ def keyed(groups: Iterable[Group]) -> dict[Key, Group]:
 def groups(runs: Sequence[Residual], hard: Mapping[str, float]) -> list[Group]:
     """All runs, then per device, per software, per both, and these per stated release.
 
-    Small groups lean on the usual one, the median over devices and software, where they are
-    narrower: few runs see few of the errors there are. Fewer than SHRINK of a device and software
-    lean on the software's on any device, where that is wider than usual; releases on all of theirs.
-    Irregular runs count in the group of their own release alone: they say nothing of others.
+    Small groups lean on the usual one, the median over devices and software (releases on all of
+    theirs), where they are narrower: few runs see few of the errors there are. Irregular runs count
+    in the group of their own release alone: they say nothing of others.
     """
     departs = departures(runs)
     usual_runs = [run for run, departs_by in zip(runs, departs, strict=True) if not departs_by]
     both = _by(usual_runs, lambda run: (run.device, run.software, ANY))
     usual = float(np.median([half(members, hard) for _, members in both]))
-    stacks = _by(usual_runs, lambda run: (ANY, run.software, ANY))
-    anywhere = {key[1]: max(half(members, hard), usual) for key, members in stacks}
-
-    def leant_on(key: Key, members: Sequence[Residual]) -> float:
-        return anywhere[key[1]] if independent(weights(members)) < SHRINK else usual
-
     keyed = [
         *_by(usual_runs, lambda run: (ANY, ANY, ANY)),
         *_by(usual_runs, lambda run: (run.device, ANY, ANY)),
-        *stacks,
+        *_by(usual_runs, lambda run: (ANY, run.software, ANY)),
+        *both,
     ]
     grouped = [_group(key, members, hard, usual) for key, members in keyed]
-    grouped += [_group(key, members, hard, leant_on(key, members)) for key, members in both]
     whole = {(group.device, group.software): group.half for group in grouped}
     return [*grouped, *_releases(runs, departs, hard, whole, usual)]
 

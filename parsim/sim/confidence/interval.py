@@ -10,7 +10,7 @@ level at which the question is new (a model, mixture, device, software, release 
 no run of the group has; the largest of several): the one with which four of five runs lie inside
 that were left out at this level. Software that one publisher alone measured here counts as new to
 everybody else, and q is no less than that of the device under any: what one site reaches is no bar
-for another. On a device where nobody measured it q is no less than its own on any. Added is what sizes outside of the measured ones, links that no
+for another. Added is what sizes outside of the measured ones, links that no
 run has and software that nobody described leave open. On a calibrated machine q is that of its own
 recorded steps, leaning on shipped runs, without scale and factor; added is what its calibration
 left open in the kernels, whole layers (timed or not) and collectives of this very plan, and its

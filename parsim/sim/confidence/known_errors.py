@@ -171,15 +171,11 @@ class Errors:
         """A group, and what of the plan it has seen.
 
         Runs of one publisher tell nothing of what another machine and crew make of the software:
-        others are judged as if it had no run, by no less than the device's runs under any. Without
-        a run on the device it is no surer than on the others.
+        others are judged as if it had no run, by no less than the device's runs under any.
         """
-        wider = group
         if software == "measured" and self._by_one_other(group, standing):
             software, wider = "single", self.groups.get((standing.device, ANY, ANY), group)
-        elif software == "elsewhere":
-            wider = self.groups.get((ANY, standing.software, ANY), group)
-        group = replace(group, half=max(group.half, wider.half))
+            group = replace(group, half=max(group.half, wider.half))
         measured = {key[2] for key in self.groups if key[1] == standing.software} - {ANY}
         known = software not in ("measured", "single") or not measured or not standing.release
         return NearestGroup(

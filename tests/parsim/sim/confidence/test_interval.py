@@ -130,15 +130,6 @@ def test_another_device_under_the_software() -> None:
     assert half(replace(BASE, device="h100", software="nemo")) == pytest.approx(0.04 * 2.0)
 
 
-def test_software_without_a_run_on_the_device_is_no_surer_than_on_others() -> None:
-    known = half(replace(BASE, software="nemo"))
-    bad = replace(ERRORS.groups[ANY, "nemo", ANY], half=0.5)
-    errors = replace(ERRORS, groups={**ERRORS.groups, (ANY, "nemo", ANY): bad})
-    low, high = halves(replace(BASE, software="nemo"), errors)
-    assert known == pytest.approx(0.15 * 1.8)  # the device's runs, wider than nemo's 0.04 elsewhere
-    assert low == high == pytest.approx(0.5 * 1.8)
-
-
 def test_neither_was_measured() -> None:
     changed = replace(BASE, device="h100", software="maxtext")
     assert half(changed) == pytest.approx(0.3 * 2.0)  # the least known decides
