@@ -13,7 +13,7 @@ from parsim.frameworks.export.rules import (
     check_rules,
     equal_cut,
     heading,
-    no_offload,
+    no_layers,
     no_placement,
     torchs_context,
     transformer_of,
@@ -40,7 +40,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         PlanError: torchtitan cannot run the plan.
     """
     transformer_of(scenario, "torchtitan")
-    check_rules("torchtitan", plan, [*no_placement(plan), no_offload(plan), *_rules(plan)])
+    check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), *_rules(plan)])
     local = plan.global_batch_size // plan.dp
     batch = plan.microbatch_size if plan.pp == 1 else local
     recompute = {

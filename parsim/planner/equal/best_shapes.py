@@ -14,19 +14,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
-from parsim.arrays import Flags, Index
+from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
 from parsim.plan import PlanSpace, PlanTable
 from parsim.plan.record import AUTO
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.bounds.cases import Cases, layer_cases, price_layers
 from parsim.planner.equal.exact import exact
+from parsim.planner.equal.fewest import Fewest
 from parsim.planner.equal.known import Known
 from parsim.planner.result import Progress, Sighted
-from parsim.sim.confidence.memory_fit import margin_shares
 
 SLOWEST = 2.0
 """Steps of the fastest plan that one of a front of step time and memory may take."""
@@ -57,21 +58,25 @@ class BestShapes:
             top: how many of the fastest are wanted; None: all that no other plan beats in step
                 time and in memory.
         """
-        self.job, self.table, self.top = job, table, top
+        self.job, self.top = job, top
         cases = layer_cases(job, table)
         plans = table.take(cases.first)
         layers = price_layers(job, plans)
-        bounds = plan_bounds(job, table, layers, cases.of)
+        usable = min(job.device.usable_memory, space.memory_cap or np.inf)
+        self.fewest = Fewest.of(job, table, (plans, cases.of), usable, space.memory_margin)
+        bounds = plan_bounds(job, table, layers, cases.of, self.fewest.room)
+        self.table = replace(table, recompute_layers=bounds.repeated)
         self.known = Known.unseen(
             layers,
             cases.of,
-            usable=min(job.device.usable_memory, space.memory_cap or np.inf),
-            margin=margin_shares(job, plans, space.memory_margin)[cases.of],
+            usable=usable,
+            margin=self.fewest.margins(bounds.repeated),
             bound=bounds.step,
             max_bubble=space.max_bubble,
         )
         everything = np.arange(len(table))
         self.known.weigh(job.software, everything, bounds.peak)
+        self.fewest.begin(self.known, bounds.repeated)
         self.waiting = list(self._shapes(np.flatnonzero(~self.known.too_large)))
         self.next = 0
         self.fitting, self.tight = np.zeros(0), np.zeros(0)
@@ -174,15 +179,28 @@ class BestShapes:
             self.count(rows)
 
     def count(self, rows: Index) -> None:
-        """Count the bytes of plans of one shape, and simulate those that fit or are tight."""
+        """Count the bytes of plans of one shape, and simulate those that fit or are tight.
+
+        Those that ask for the fewest recomputed layers that fit are counted with one more until
+        they do.
+        """
         known = self.known
-        result = exact(self.job, self.table.take(rows), known.layers_of(rows), known.usable)
-        known.weigh(self.job.software, rows, result.peak)
-        known.step[rows], known.bubble[rows] = result.step, result.bubble
+        while len(rows):
+            limit = self.fewest.limits(rows, known.usable)
+            result = exact(self.job, self.table.take(rows), known.layers_of(rows), limit)
+            known.weigh(self.job.software, rows, result.peak)
+            more = self.fewest.one_more(known, rows)
+            self._note(rows[~more], result.step[~more], result.bubble[~more])
+            rows = rows[more]
+
+    def _note(self, rows: Index, step: Array, bubble: Array) -> None:
+        """Note the exact steps of some plans, among the best so far where they are."""
+        known = self.known
+        known.step[rows], known.bubble[rows] = step, bubble
         known.counted[rows] = True
         fits, tight = known.fitting(rows), known.tightly(rows)
-        self.fitting = np.sort(np.append(self.fitting, result.step[fits]))[: self.top]
-        self.tight = np.sort(np.append(self.tight, result.step[tight]))[: self.top]
+        self.fitting = np.sort(np.append(self.fitting, step[fits]))[: self.top]
+        self.tight = np.sort(np.append(self.tight, step[tight]))[: self.top]
 
     def nearest(self) -> int:
         """The plan that needs the least bytes, of those whose bytes were looked at."""

@@ -34,8 +34,8 @@ class ExactPlans:
     bubble: Array
 
 
-def exact(job: Job, table: PlanTable, layers: LayerTable, capacity: float) -> ExactPlans:
-    """Count B plans of one shape in memory, and simulate those that need at most `capacity`.
+def exact(job: Job, table: PlanTable, layers: LayerTable, capacity: Array) -> ExactPlans:
+    """Count B plans of one shape in memory, and simulate those that need at most `capacity` (B,).
 
     A plan with `schedule: auto` is a shape by itself.
     """

@@ -23,6 +23,7 @@ from parsim.scenario.schema.values import (
     PresetName,
     RankOrder,
     RecomputeName,
+    RepeatedLayers,
     ScheduleName,
     Several,
     Size,
@@ -108,6 +109,7 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     recompute_modules: Names = UNSET
+    recompute_layers: Amount = UNSET
     offload_layers: Amount = UNSET
     offload_modules: Names = UNSET
     precision: PrecisionName = UNSET
@@ -138,6 +140,7 @@ _KINDS: Mapping[str, Any] = {
     "count": AxisValues,
     "stage": StageValues,
     "layers": LayerValues,
+    "repeated": RepeatedLayers,
     "flag": Several[Flag],
     "schedule": Several[Annotated[Text, BeforeValidator(known_schedule)]],
     "recompute": Several[RecomputeName],
