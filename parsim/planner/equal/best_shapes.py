@@ -18,13 +18,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index
+from parsim.arrays import Flags, Index
 from parsim.cost.job import Job
 from parsim.plan import PlanSpace, PlanTable
 from parsim.plan.record import AUTO
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.bounds.cases import Cases, layer_cases, price_layers
-from parsim.planner.equal.exact import exact
+from parsim.planner.equal.exact import ExactShape
 from parsim.planner.equal.fewest import Fewest
 from parsim.planner.equal.known import Known
 from parsim.planner.result import Progress, Sighted
@@ -34,6 +34,9 @@ SLOWEST = 2.0
 
 NEAREST = 32
 """Plans whose bytes are counted exactly to tell which comes nearest."""
+
+FIRST = 16
+"""Plans of a shape that are simulated together at first; each time after twice as many."""
 
 QUIET = 20.0
 """How many times as long as counting what is decided took a search works before it tells again."""
@@ -66,17 +69,18 @@ class BestShapes:
         self.fewest = Fewest.of(job, table, (plans, cases.of), usable, space.memory_margin)
         bounds = plan_bounds(job, table, layers, cases.of, self.fewest.room)
         self.table = replace(table, recompute_layers=bounds.repeated)
+        self.fewest.repeated = bounds.repeated
+        everything = np.arange(len(table))
         self.known = Known.unseen(
             layers,
             cases.of,
             usable=usable,
-            margin=self.fewest.margins(bounds.repeated),
+            margin=self.fewest.margins(everything),
             bound=bounds.step,
             max_bubble=space.max_bubble,
         )
-        everything = np.arange(len(table))
         self.known.weigh(job.software, everything, bounds.peak)
-        self.fewest.begin(self.known, bounds.repeated)
+        self.fewest.begin(self.known)
         self.waiting = list(self._shapes(np.flatnonzero(~self.known.too_large)))
         self.next = 0
         self.fitting, self.tight = np.zeros(0), np.zeros(0)
@@ -173,34 +177,25 @@ class BestShapes:
         return sorted(each, key=lambda some: some[0])
 
     def _simulate(self, rows: Index) -> None:
-        """Simulate those of a shape that may be among the best."""
-        rows = rows[~self._beaten(rows)]
-        if len(rows):
-            self.count(rows)
+        """Simulate those of a shape that may be among the best, the least bounds first."""
+        some = FIRST
+        while len(rows := rows[~self._beaten(rows)]):
+            self.count(rows[:some])
+            rows, some = rows[some:], 2 * some
 
     def count(self, rows: Index) -> None:
-        """Count the bytes of plans of one shape, and simulate those that fit or are tight.
-
-        Those that ask for the fewest recomputed layers that fit are counted with one more until
-        they do.
-        """
+        """Count the bytes of plans of one shape, and simulate those that fit or are tight."""
         known = self.known
-        while len(rows):
-            limit = self.fewest.limits(rows, known.usable)
-            result = exact(self.job, self.table.take(rows), known.layers_of(rows), limit)
-            known.weigh(self.job.software, rows, result.peak)
-            more = self.fewest.one_more(known, rows)
-            self._note(rows[~more], result.step[~more], result.bubble[~more])
-            rows = rows[more]
-
-    def _note(self, rows: Index, step: Array, bubble: Array) -> None:
-        """Note the exact steps of some plans, among the best so far where they are."""
-        known = self.known
-        known.step[rows], known.bubble[rows] = step, bubble
+        shape = ExactShape(self.job, self.table.take(rows), known.layers_of(rows))
+        peak = self.fewest.settled(rows, shape)
+        known.margin[rows] = self.fewest.margins(rows)
+        known.weigh(self.job.software, rows, peak)
+        result = shape.evaluated(peak, known.usable)
+        known.step[rows], known.bubble[rows] = result.step, result.bubble
         known.counted[rows] = True
         fits, tight = known.fitting(rows), known.tightly(rows)
-        self.fitting = np.sort(np.append(self.fitting, step[fits]))[: self.top]
-        self.tight = np.sort(np.append(self.tight, step[tight]))[: self.top]
+        self.fitting = np.sort(np.append(self.fitting, result.step[fits]))[: self.top]
+        self.tight = np.sort(np.append(self.tight, result.step[tight]))[: self.top]
 
     def nearest(self) -> int:
         """The plan that needs the least bytes, of those whose bytes were looked at."""

@@ -1,7 +1,7 @@
 """Plans of a search that recompute as few layers as they fit with: how many each one has.
 
     bounds   k layers, so that no plan with fewer fits
-    exactly  k, or k + 1, ... layers until the plan fits; where all but one do not suffice, none
+    exactly  k layers or more, until the plan fits; where all but one do not suffice, none
 
 Recomputing one layer more is never faster, so that the first number that fits is the best.
 """
@@ -17,6 +17,7 @@ from parsim.cost.job import Job
 from parsim.plan import PlanTable
 from parsim.plan.space import FEWEST
 from parsim.planner.bounds import Room
+from parsim.planner.equal.exact import ExactShape
 from parsim.planner.equal.known import Known
 from parsim.sim.confidence.memory_fit import highest_with_room, margin_shares
 
@@ -64,37 +65,42 @@ class Fewest:
             ),
         )
 
-    def margins(self, repeated: Ints) -> Array:
-        """The shares of memory that plans with so many recomputed layers must leave free, (B,)."""
-        return np.where(repeated > 0, self.repeating, self.plain)
+    def margins(self, rows: Index) -> Array:
+        """The shares of memory that some plans must leave free with the layers that they have."""
+        return np.where(self.repeated[rows] > 0, self.repeating[rows], self.plain[rows])
 
-    def begin(self, known: Known, repeated: Ints) -> None:
+    def begin(self, known: Known) -> None:
         """Take what bounds say: plans have room with so many layers, or with no number of them."""
-        self.repeated = repeated
-        raised = self.open & (repeated > 0)
+        raised = self.open & (self.repeated > 0)
         known.roomy[raised], known.too_large[raised] = True, False
         self.open &= known.roomy
 
-    def limits(self, rows: Index, usable: float) -> Array:
-        """Bytes above which plans are not simulated: usable ones, of open plans those with room."""
+    def settled(self, rows: Index, shape: ExactShape) -> Array:
+        """Exact bytes of plans of one shape, those that are open with the fewest layers that fit.
+
+        Numbers with which a plan is sure to be too large are passed over: a layer frees its bytes
+        of each micro-batch in flight and no more.
+        """
+        peak = shape.peaks(np.arange(len(rows)))
+        if not self.open[rows].any():
+            return peak
+        each, once = shape.freed()
+        while len(short := np.flatnonzero(self._is_short(rows, peak))):
+            some = rows[short]
+            lacking = peak[short] - self.room.repeating[some] - once[short]
+            more = np.ceil(lacking / np.maximum(each[short], 1.0)).astype(np.int64)
+            self.repeated[some] += np.maximum(more, 1)
+            given_up = some[self.repeated[some] > self.most[some]]
+            self.repeated[given_up], self.open[given_up] = 0, False
+            shape.recomputing(self.repeated[rows])
+            peak[short] = shape.peaks(short)
+        return peak
+
+    def _is_short(self, rows: Index, peak: Array) -> Flags:
+        """Which of some plans have no room and may get more layers."""
         again = self.repeated[rows] > 0
         room = np.where(again, self.room.repeating[rows], self.room.plain[rows])
-        return np.where(self.open[rows], room, usable)
-
-    def one_more(self, known: Known, rows: Index) -> Flags:
-        """Which of some plans have no room yet and are to be counted again, with a layer more.
-
-        Those that have none with all layers but one are counted again without any.
-        """
-        short = self.open[rows] & ~known.roomy[rows]
-        some = rows[short]
-        self.repeated[some] += 1
-        given_up = some[self.repeated[some] > self.most[some]]
-        self.repeated[given_up], self.open[given_up] = 0, False
-        known.margin[some] = np.where(
-            self.repeated[some] > 0, self.repeating[some], self.plain[some]
-        )
-        return np.asarray(short)
+        return np.asarray(self.open[rows] & (peak > room))
 
 
 def _margins(job: Job, alike: tuple[PlanTable, Index], some: int, stated: float | None) -> Array:

@@ -36,6 +36,7 @@ class Listing:
     options: list[Ints] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     wrong: dict[tuple[object, ...], str | None] = field(default_factory=dict)
+    numbers: dict[tuple[int, str, int], tuple[StageLayers, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, job: Job, space: PlanSpace) -> Listing:
@@ -51,7 +52,7 @@ class Listing:
         job, space = self.job, self.space
         each = len(self.choices.of(degrees))
         kinds = [
-            (schedule, v, numbers_of_layers(job, space, degrees.pp, schedule, v, hosts=self.hosts))
+            (schedule, v, self._numbers(degrees.pp, schedule, v))
             for schedule, v in dict.fromkeys(chunks(job, space, degrees.pp))
         ]
         single = _plan(space, degrees, job.model)
@@ -77,6 +78,15 @@ class Listing:
                 self.shapes.append(_shape_row(plan, degrees))
                 self.schedules.append(schedule)
                 self.options.append(options)
+
+    def _numbers(self, pp: int, schedule: str, v: int) -> tuple[StageLayers, ...]:
+        """Numbers of layers that plans of a pipeline may have, looked up once."""
+        pipeline = (pp, schedule, v)
+        if pipeline not in self.numbers:
+            self.numbers[pipeline] = numbers_of_layers(
+                self.job, self.space, *pipeline, hosts=self.hosts
+            )
+        return self.numbers[pipeline]
 
     def _legal(self, plan: Plan, layers: Sequence[StageLayers], each: int) -> Iterator[StageLayers]:
         """Yield the numbers of layers that an otherwise legal plan may have.
