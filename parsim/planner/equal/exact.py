@@ -58,7 +58,8 @@ class ExactShape:
         """Bytes of the fullest rank of some plans."""
         table, layers, schedule = self.table.take(rows), self.layers.take(rows), self.schedule
         memory = peak_memory(self.job, table, layers, self.costs.take(rows), schedule)
-        return peak_with_host(self.job, table, layers, memory, schedule).max(axis=0)
+        peak = peak_with_host(self.job, table, layers, memory, schedule)
+        return np.asarray(peak.max(axis=0))
 
     @property
     def schedule(self) -> Schedule:

@@ -121,7 +121,7 @@ def test_kernels_of_repeated_layers_run_once_more() -> None:
         return sum(kernel.weight for kernel in plan_kernels(job(), plan))
 
     none, one, full = (
-        seconds(replace(PIPELINE, **change))  # type: ignore[arg-type]
+        seconds(replace(PIPELINE, **change))
         for change in ({}, {"recompute_layers": 1}, {"recompute": Recompute.FULL})
     )
     assert one - none == pytest.approx((full - none) / 2)

@@ -225,5 +225,5 @@ def test_one_check_of_a_shape_is_enough(job: Job) -> None:
     for plan, schedule, v, layers in product(degrees, SCHEDULE_NAMES, (1, 2, 9), (0, 1, 99)):
         expected = violation(plan, job.model, job.cluster, others)
         for name in ("offload_layers", "recompute_layers"):
-            shaped = replace(plan, schedule=schedule, v=v, **{name: layers})
+            shaped = replace(plan, schedule=schedule, v=v, **{name: layers})  # type: ignore[arg-type]
             assert violation(shaped, job.model, job.cluster, others) == expected
