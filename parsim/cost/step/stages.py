@@ -22,8 +22,8 @@ from parsim.cost.layer.kept.offloaded_modules import offloaded_bytes
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost, Pass
+from parsim.cost.layer.recomputed_layers import dropped_bytes, repeated_more
 from parsim.cost.order_statistics import expected_maximum
-from parsim.cost.step.recomputed_layers import dropped_bytes, repeated_more
 from parsim.model.layer import Layer
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanTable, Recompute

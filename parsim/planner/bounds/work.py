@@ -15,9 +15,9 @@ from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.passes import Pass
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.hops import message_seconds
 from parsim.cost.step.offload import buffered_bytes, copy_seconds, offloads
-from parsim.cost.step.recomputed_layers import recomputes_layers
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times
 from parsim.plan import PlanTable, Recompute
 from parsim.planner.bounds.hops import Hops

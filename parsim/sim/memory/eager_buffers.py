@@ -10,10 +10,10 @@ from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
 from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.parameters import largest_layer_parameters
-from parsim.cost.step.recomputed_layers import recomputes_layers
 from parsim.cost.step.stages import LayerTable
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute

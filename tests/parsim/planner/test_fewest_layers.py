@@ -74,9 +74,9 @@ def test_the_fewest_that_fit_are_the_best_of_all_numbers(
     small = with_memory(job, share * most)
     every = replace(narrow, recompute_layers=Between())
     best = search(small, every, top=1).plans[0]
-    found = search(small, replace(narrow, recompute_layers=(FEWEST,)), top=1)
-    assert found.plans[0].step_time == pytest.approx(best.step_time, rel=1e-12)
-    plan = found.plans[0].plan
+    searched = search(small, replace(narrow, recompute_layers=(FEWEST,)), top=1)
+    assert searched.plans[0].step_time == pytest.approx(best.step_time, rel=1e-12)
+    plan = searched.plans[0].plan
     predicted = simulate(small, plan)
     assert predicted.fit.value == "fits"
     assert predicted.step_time == pytest.approx(best.step_time, rel=1e-12)

@@ -92,11 +92,11 @@ def test_each_layer_frees_what_it_keeps_beyond_its_input() -> None:
     plan = replace(PIPELINE, tp=1, dp_replicate=2)
     model, table = job().model, PlanTable.of([plan])
     whole = float(kept_bytes(model.kinds[0], table, **kept_policy(job().software))[0])
-    none, one, two = (
+    none, first, both = (
         simulate(job(), replace(plan, recompute_layers=n)).memory_by_rank for n in (0, 1, 2)
     )
     freed = whole - 1024 * 4096 * 2
-    for before, after in ((none, one), (one, two)):
+    for before, after in ((none, first), (first, both)):
         assert before[0]["activations"] - after[0]["activations"] == pytest.approx(4 * freed)
         assert before[3]["activations"] - after[3]["activations"] == pytest.approx(freed)
 
@@ -110,21 +110,21 @@ def test_activations_by_kind_sum_to_them(stack: str) -> None:
 
 def test_flops_are_those_of_the_layers_that_are_repeated() -> None:
     model = job().model
-    one = float(model.blocks[0].forward_flops(PIPELINE.global_batch_size))
+    layer = float(model.blocks[0].forward_flops(PIPELINE.global_batch_size))
     for layers in (0, 1, 2):
         plan = replace(PIPELINE, recompute_layers=layers)
-        assert recomputed_flops(job(), plan) == pytest.approx(4 * layers * one)
+        assert recomputed_flops(job(), plan) == pytest.approx(4 * layers * layer)
 
 
 def test_kernels_of_repeated_layers_run_once_more() -> None:
     def seconds(plan: Plan) -> float:
         return sum(kernel.weight for kernel in plan_kernels(job(), plan))
 
-    none, one, full = (
+    none, half, full = (
         seconds(replace(PIPELINE, **change))
         for change in ({}, {"recompute_layers": 1}, {"recompute": Recompute.FULL})
     )
-    assert one - none == pytest.approx((full - none) / 2)
+    assert half - none == pytest.approx((full - none) / 2)
 
 
 def test_the_label_says_how_many() -> None:
