@@ -32,7 +32,10 @@ def fewest_or_numbers(value: object, numbers: ValidatorFunctionWrapHandler) -> o
     """Read "fewest", and what `range_or_numbers` does, with its errors."""
     if isinstance(value, str) and value.strip().lower() == FEWEST_WORD:
         return (FEWEST,)
-    return range_or_numbers(value, numbers)
+    try:
+        return range_or_numbers(value, numbers)
+    except PydanticCustomError as error:
+        raise _wrong(f"{error.message()}; or {FEWEST_WORD}, as few as fit") from None
 
 
 def read_axis(value: object) -> object:
