@@ -128,7 +128,7 @@ class LinkedRun(RoundsRun):
         elif turn.peers:
             self._pair(rank, turn, self._drawn(turn))
         else:
-            start, served = self._served(turn.queues, ready, ready)
+            start, served = self.queues.serve(turn.queues, ready, ready)
             ranks = together or [rank]
             self._carry((ranks[0],), turn, lambda end: self._end(ranks, start, max(end, served)))
 
@@ -153,7 +153,7 @@ class LinkedRun(RoundsRun):
         def arrived(end: float) -> None:
             self.averaging -= {mine, drawn}
             for queue in (mine, drawn):
-                self.busy[queue] += end - start
+                self.queues.busy[queue] += end - start
             self._end([rank], start, end)
             waiting, self.waiting = self.waiting, []
             for entry in waiting:
