@@ -56,8 +56,8 @@ class _Record:
 class SpanRecorder:
     """Records one step of one rank inside a `with` block, then gathers all ranks' spans.
 
-    `group` holds the ranks whose spans are gathered, `rank_place` says where this one stands among them
-    (see `gather_timeline`), `expected` what collectives it will have, `first` from which
+    `group` holds the ranks whose spans are gathered, `rank_place` says where this one stands among
+    them (see `gather_timeline`), `expected` what collectives it will have, `first` from which
     micro-batch on each stage counts its own (0 where it is not named). `measure` and `add` record
     what happens outside of the pipeline, such as OPTIMIZER. Each `with` begins anew. While
     recording, torch's own ranges `PP:...` are not written to its profiler.

@@ -9,8 +9,8 @@
 with n devices behind one Python process: its threads launch the forwards one after another, so that
 n devices need n times the host's seconds; backwards are launched by threads without Python's lock.
 Out of device 0 go the weights and (n - 1)/n of the batch, in come gradients and outputs. Only
-device 0 holds the optimizer, the whole batch's input and its outputs. Where the devices are cores of
-one processor, copies are reads and writes of its memory.
+device 0 holds the optimizer, the whole batch's input and its outputs. Cores of one processor copy
+in its memory.
 
 Source: torch.nn.DataParallel (torch/nn/parallel/data_parallel.py, comm.cpp: broadcast and reduce by
 NCCL where it is there).
@@ -25,9 +25,7 @@ from parsim.strategy.workers import OPTIMIZER, passes
 from parsim.timelines.kinds import SpanKind
 
 
-def single_process(
-    devices: int, microbatches: int = 1, *, one_memory: bool = False
-) -> StepProgram:
+def single_process(devices: int, microbatches: int = 1, *, one_memory: bool = False) -> StepProgram:
     """Write the program of a step of nn.DataParallel on the devices of one node.
 
     Args:
