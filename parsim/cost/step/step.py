@@ -15,10 +15,9 @@ from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.order_statistics import expected_maximum, later_than_of_node
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.head_sums import head_sums
 from parsim.cost.step.hops import hop_times
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
-from parsim.cost.step.pair_sums import tied_time
+from parsim.cost.step.pair_sums import head_sums, tied_time
 from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import Sharded
 from parsim.cost.step.stages import (

@@ -29,8 +29,8 @@ from parsim.cost.collective.group_bandwidth import neighbours
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.head_sums import head_sums
 from parsim.cost.step.hops import hop_bytes
+from parsim.cost.step.pair_sums import head_sums
 from parsim.cost.step.parameters import tied_parameters
 from parsim.cost.step.stages import layer_counts, stage_borders
 from parsim.cost.step.step import StepCosts, late_by_stage, stage_cut, straggler_growth

@@ -19,7 +19,7 @@ from parsim.cost.layer.head_copies import copied_parameters, shared_parameters
 from parsim.cost.layer.kept.activations import whole_parts
 from parsim.cost.layer.tensor_exchanges import Borders
 from parsim.cost.software import software
-from parsim.cost.step.head_sums import head_sums
+from parsim.cost.step.pair_sums import head_sums
 from parsim.cost.step.parameters import rank_parameters
 from parsim.cost.step.plan_kernels import plan_kernels
 from parsim.model.model import Model
