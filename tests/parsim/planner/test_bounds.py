@@ -38,9 +38,9 @@ def case(
     stack: str, model: str, layers: int, nodes: int, overlap: bool, varied: str = ""
 ) -> tuple[Job, Enumeration]:
     """A short model on few devices, and all its legal plans, with every value of a setting."""
-    shared = {"num_key_value_heads": 1} if model == MULTI_QUERY else {}
-    name, *_ = model.split(" ")
-    spec = replace(model_spec(name), num_layers=layers, seq_len=1024, **shared)
+    named = model_spec(model.split(" ")[0])
+    heads = 1 if model == MULTI_QUERY else named.num_key_value_heads
+    spec = replace(named, num_layers=layers, seq_len=1024, num_key_value_heads=heads)
     node = replace(load_catalog().system("dgx-a100"), devices_per_node=4)
     cluster = Cluster(system=node, num_nodes=nodes)
     job = Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
