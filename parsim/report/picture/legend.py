@@ -158,7 +158,7 @@ def _columns(names: Sequence[str], inches: float) -> int:
 
 
 def _caption(meta: Mapping[str, Any]) -> str:
-    parts = [str(meta[name]) for name in ("model", "plan") if meta.get(name)]
+    parts = [str(meta["plan"])] if meta.get("plan") else []
     if meta.get("step_time_s") is not None:
         unit, per_second = readable_unit(meta["step_time_s"])
         parts.append(f"step time {meta['step_time_s'] * per_second:.4g} {unit}")
