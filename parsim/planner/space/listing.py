@@ -10,7 +10,7 @@ import numpy as np
 
 from parsim.arrays import Ints
 from parsim.cost.job import Job
-from parsim.cost.legal import unrun
+from parsim.cost.legal import unheld_heads, unrun
 from parsim.cost.step.offload import no_host
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
@@ -60,7 +60,7 @@ class Listing:
         if (
             space.common.actions is None
         ):  # what is wrong with a pipeline of one chunk is so with all
-            message = violation(single, job.model, job.cluster)
+            message = violation(single, job.model, job.cluster) or unheld_heads(job, single)
             if message is not None:
                 self.reasons[message] += each * sum(len(layers) for _, _, layers in kinds)
                 return
@@ -68,6 +68,7 @@ class Listing:
         for schedule, v, layers in kinds:
             plan = replace(single, schedule=schedule, v=v)
             message = violation(plan, job.model, job.cluster, rules) or _unplaced(job, plan)
+            message = message or unheld_heads(job, plan)
             if message is not None:
                 self.reasons[message] += each * len(layers)
                 continue
