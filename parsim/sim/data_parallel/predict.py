@@ -21,7 +21,8 @@ from parsim.sim.confidence.interval import Z80, Interval
 from parsim.sim.confidence.memory_fit import fit_of, worst
 from parsim.sim.data_parallel.holdings import Holdings, holdings
 from parsim.sim.data_parallel.pace import Pace, pace
-from parsim.sim.data_parallel.programs import PROGRAMS, Priced
+from parsim.sim.data_parallel.families.priced import Priced
+from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.prediction import Prediction
@@ -81,6 +82,8 @@ def _parts(
     kept = ("forward", "backward", "recompute", "exposed_communication")
     sharers = workers.plan.strategy.sharers
     parts = {name: ddp.breakdown[name] / sharers for name in kept}
+    if priced.compute is not None:
+        parts = {**dict.fromkeys(kept, 0.0), **dict(zip(kept, priced.compute, strict=False))}
     updates = 0.0 if priced.wires else float(workers.optimizer.mean())
     parts["optimizer"] = updates
     rest = ran.step_time - sum(parts.values())
@@ -139,7 +142,7 @@ def _figures(
         alone=alone,
         sent=priced.sent,
         received=priced.received,
-        limits=priced.branched.limits(step) if priced.branched else _limits(workers, busy, step),
+        limits=priced.together.limits(step) if priced.together else _limits(workers, busy, step),
         servers=servers,
         server_received=priced.wires.received if priced.wires else 0.0,
         server_sent=priced.wires.sent if priced.wires else 0.0,
@@ -150,6 +153,7 @@ def _figures(
         staleness=_staleness(workers, ran),
         roles=tuple(holding.devices),
         trains_otherwise=priced.changes_training,
+        layout=priced.layout,
     )
 
 
@@ -194,8 +198,8 @@ def _notes(workers: Workers, priced: Priced, ran: Pace, jitter: Jitter | None) -
         )
         if jitter is None or not jitter.stated:
             yield from Jitter().assumptions()
-    if priced.branched:
-        yield from priced.branched.notes()
+    if priced.together:
+        yield from priced.together.notes()
     if priced.changes_training:
         yield "convergence is not predicted: the same samples may train less or more"
     if priced.wires and priced.wires.on_hosts:

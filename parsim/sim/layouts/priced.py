@@ -1,0 +1,298 @@
+"""A model laid out on a mesh: the strategy's program with its seconds and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import groupby
+from math import prod
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.job import Job
+from parsim.cost.step.buckets import mean_bucket, reduced_bytes
+from parsim.errors import PlanError
+from parsim.layout.boxing import sent_share
+from parsim.layout.candidates import Options, inputs_on
+from parsim.layout.laid import Laid
+from parsim.layout.mesh import Mesh
+from parsim.layout.sbp import local_shape, parts_of
+from parsim.layout.stated import options_of
+from parsim.model.graph.build import operators_of
+from parsim.model.graph.losses import loss_nodes
+from parsim.model.graph.record import Graph, Node
+from parsim.plan import Plan, PlanTable
+from parsim.plan.strategies import Layout, of_kind
+from parsim.sim.layouts.choose import Chosen, choose
+from parsim.sim.layouts.exchanges import Exchanges
+from parsim.sim.layouts.pieces import Pieces, pieces_of
+from parsim.sim.layouts.prices import NodePrices
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.strategy.layout import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    NORM,
+    REDUCE,
+    UPDATE,
+    layout,
+)
+from parsim.strategy.program import StepProgram
+
+NORM_BYTES = 4.0
+"""Bytes of the sum of squares that devices add up for the norm of the whole gradient: fp32."""
+PARAMETERS = ("parameters", "gradients", "optimizer", "communication")
+"""Categories that are as large as a device's parameters."""
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A plan whose workers hold a model by a layout, and the evaluated plan of whole models."""
+
+    evaluation: Evaluation
+    plan: Plan
+
+    @property
+    def strategy(self) -> Layout:
+        """Its options."""
+        return of_kind(self.plan.strategy, Layout)
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The mesh with its replicas."""
+        return Mesh(self.strategy.mesh).repeated(self.plan.dp // self.strategy.sharers)
+
+    @property
+    def graph(self) -> Graph:
+        """What the model was built from."""
+        graph = self.evaluation.step.job.model.graph
+        if graph is None:
+            raise PlanError(f"{self.evaluation.step.job.model.name} has no graph of operations")
+        return graph
+
+    @property
+    def samples(self) -> int:
+        """Samples of a micro-batch on all devices together."""
+        return self.plan.microbatch_size * self.plan.dp
+
+    @cached_property
+    def prices(self) -> NodePrices:
+        """Seconds of operations and exchanges."""
+        step = self.evaluation.step
+        exchanges = Exchanges(
+            system=step.job.system,
+            graph=self.graph,
+            mesh=self.mesh,
+            samples=self.samples,
+            value=float(step.pricing.table.precision.activation),
+            gradient=float(reduced_bytes(PlanTable.of([self.plan]))),
+        )
+        return NodePrices(
+            evaluation=self.evaluation,
+            graph=self.graph,
+            mesh=self.mesh,
+            exchanges=exchanges,
+            samples=self.samples,
+        )
+
+    @cached_property
+    def chosen(self) -> Chosen:
+        """The signatures of all operations: as stated, the rest the cheapest."""
+        options = Options(self.graph, self.mesh)
+        return choose(options_of(options, self.strategy.names, self.strategy.stated), self.prices)
+
+    @cached_property
+    def laid(self) -> Laid:
+        """The graph on its mesh."""
+        return Laid(
+            graph=self.graph,
+            mesh=self.mesh,
+            signatures=self.chosen.signatures,
+            changes=self.chosen.changes,
+        )
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """What a device does in a micro-batch."""
+        plan = self.plan
+        bucket = float(mean_bucket(self.evaluation.step.job, PlanTable.of([plan]))[0])
+        return pieces_of(self.laid, self.prices, bucket=bucket, beside=plan.overlap_grad_reduce)
+
+    def program(self, microbatches: int) -> StepProgram:
+        """The tasks of all devices."""
+        mesh = self.mesh
+        roles = tuple(
+            " ".join(
+                f"{name} {place}"
+                for name, place in zip(mesh.names, mesh.coordinates(rank), strict=True)
+            )
+            for rank in range(mesh.ranks)
+        )
+        return layout(self.pieces.parts, ranks=mesh.ranks, microbatches=microbatches, roles=roles)
+
+    def seconds(self, passes: int) -> dict[str, Array]:
+        """Seconds by the names of the program, of so many passes a step."""
+        step, system = self.evaluation.step, self.evaluation.step.job.system
+        scale = self.plan.num_microbatches / passes
+        fixed = step.job.software.optimizer_fixed
+        moved = max(float(step.costs.optimizer[0, 0]) - fixed, 0.0)
+        one_norm = collective_time(
+            system, "all_reduce", NORM_BYTES, one_group(system, self.plan.dp)
+        )
+        return {
+            **{name: self.pieces.prices(name) * scale for name in (FORWARD, BACKWARD, EXCHANGE)},
+            REDUCE: self.pieces.prices(REDUCE),
+            NORM: np.atleast_1d(step.costs.norm[0] + one_norm),
+            UPDATE: np.atleast_1d(fixed + moved * self.parameter_share),
+        }
+
+    def carried(self, passes: int) -> dict[str, Array]:
+        """Bytes of each collective by the names of the program."""
+        scale = self.plan.num_microbatches / passes
+        return {
+            EXCHANGE: self.pieces.sizes(EXCHANGE) * scale,
+            REDUCE: self.pieces.sizes(REDUCE),
+        }
+
+    @property
+    def sent(self) -> float:
+        """Bytes that a device sends a step."""
+        times = {EXCHANGE: self.plan.num_microbatches, REDUCE: 1}
+        return sum(
+            times[name] * exchange.size * sent_share(exchange.kind, self._ranks(exchange.axes))
+            for name, exchanges in self.pieces.exchanges.items()
+            for exchange in exchanges
+        )
+
+    def _ranks(self, axes: tuple[int, ...]) -> int:
+        return prod(self.mesh.sizes[axis] for axis in axes)
+
+    @cached_property
+    def compute(self) -> tuple[float, float]:
+        """Seconds of a device's forwards and backwards in a step."""
+        count = self.plan.num_microbatches
+        ahead, back = (float(self.pieces.prices(name).sum()) for name in (FORWARD, BACKWARD))
+        return ahead * count, back * count
+
+    @cached_property
+    def parameter_share(self) -> float:
+        """The share of the parameters that a device holds."""
+        held = whole = 0.0
+        for node in self.graph.nodes:
+            for parameter, signature in self.laid.parameters(node):
+                parts = prod(
+                    n for part, n in zip(signature, self.mesh.sizes, strict=True) if part.splits
+                )
+                held, whole = held + parameter.values / parts, whole + parameter.values
+        return held / max(whole, 1.0)
+
+    @property
+    def kept(self) -> float:
+        """Bytes that a device keeps of a micro-batch, as its local graph has it."""
+        local, owner = operators_of(self.laid.local), self.laid.owners
+        return sum(
+            self.prices.kept(tuple(operators), self._samples(owner[name]))
+            for name, operators in local.items()
+        )
+
+    def _samples(self, node: str) -> int:
+        return self.samples // self.laid.batch_parts(node)
+
+    @property
+    def logit_share(self) -> float:
+        """The share of a whole model's logits that a device has."""
+        nodes = loss_nodes(self.graph)
+        sizes = self.mesh.sizes
+        replica = self.evaluation.step.plan.microbatch_size
+
+        def values(node: Node) -> tuple[int, int]:
+            shape, read = (
+                self.graph.shapes[node.inputs[0]],
+                inputs_on(self.laid.signatures[node.name], 0),
+            )
+            local = prod(local_shape(shape, read, sizes))
+            return local * (self.samples // parts_of(read, 0, sizes)), prod(shape) * replica
+
+        pairs = [values(node) for node in nodes]
+        return sum(pair[0] for pair in pairs) / max(sum(pair[1] for pair in pairs), 1)
+
+    def held(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """What a device holds, from what one device holds of the whole model."""
+        replica = self.evaluation.step.plan.microbatch_size
+        every = sum(
+            self.prices.kept(tuple(part), replica) for part in operators_of(self.graph).values()
+        )
+        shares = {name: self.parameter_share for name in PARAMETERS}
+        shares |= {"activations": self.kept / max(every, 1.0), "logits": self.logit_share}
+        return {"device": {name: size * shares.get(name, 1.0) for name, size in whole.items()}}
+
+    def limits(self, step: float) -> str:
+        """What holds the step back, in words."""
+        count = self.plan.num_microbatches
+        exchanged = float(self.pieces.prices(EXCHANGE).sum()) * count
+        compute = sum(self.compute)
+        if compute > 0.8 * step:
+            return "compute"
+        rest = max(step - compute - exchanged, 0.0)
+        if exchanged >= rest:
+            return f"changes of layout, {100 * exchanged / step:.0f} % of the step"
+        return (
+            f"gradients, norm and update behind the passes, {100 * rest / step:.0f} % of the step"
+        )
+
+    def notes(self) -> Iterator[str]:
+        """The layout in short, and how far it may be from the best."""
+        chosen = self.chosen
+        if not chosen.free:
+            how = "as stated"
+        elif chosen.proven:
+            how = f"the cheapest for {chosen.free} of {len(chosen.signatures)} operations, proven"
+        else:
+            beyond = 100 * (chosen.seconds / chosen.bound - 1.0)
+            how = f"the best found, at most {beyond:.0f} % from the cheapest"
+        for axis, name in enumerate(self.mesh.names):
+            yield f"layout on {name} ({how}): {self._in_short(axis)}"
+
+    def _in_short(self, axis: int) -> str:
+        """Runs of operations that go by the same."""
+        ways = (
+            (node.name, self.laid.signatures[node.name][axis].word) for node in self.graph.nodes
+        )
+        runs = [
+            (word, [name for name, _ in run]) for word, run in groupby(ways, lambda way: way[1])
+        ]
+        shown = [
+            f"{names[0]}{f'..{names[-1]}' if len(names) > 1 else ''} {word}" for word, names in runs
+        ]
+        rest = f" and {len(shown) - 12} runs more" if len(shown) > 12 else ""
+        return ", ".join(shown[:12]) + rest
+
+    def to_json(self) -> dict[str, object]:
+        """The signature of every operation, the changes between, the cost and its bound."""
+        return {
+            "mesh": dict(self.mesh.axes),
+            "seconds": self.chosen.seconds,
+            "bound_s": self.chosen.bound,
+            "proven": self.chosen.proven,
+            "operations": [
+                {
+                    "name": node.name,
+                    "signatures": [str(part) for part in self.laid.signatures[node.name]],
+                    "changes": [
+                        f"{self.mesh.names[step.axis]}: {step.source} to {step.target}"
+                        for number in range(len(node.inputs))
+                        for step in self.laid.changes.get((node.name, number), ())
+                    ],
+                }
+                for node in self.graph.nodes
+            ],
+        }
+
+
+def laid_out(job: Job, plan: Plan) -> Laid:
+    """How a plan's model is laid out; to run it so."""
+    return LaidOut(evaluate(job, plan.whole_models, memory=False), plan).laid
