@@ -39,8 +39,8 @@ from executor.strategies.replays.verify import verify
 from executor.strategies.replica import Replica
 from executor.strategies.train import train
 from parsim.launch.options import RunOptions
-from parsim.model.graph.record import Graph
 from parsim.layout.laid import Laid
+from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.plan.strategies import BranchParallel, Layout, ParameterServer
 from parsim.scenario import Scenario

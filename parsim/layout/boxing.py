@@ -51,7 +51,7 @@ class Step:
 
 def collective_of(source: Sbp, target: Sbp) -> Collective | None:
     """The collective that changes a tensor on one axis; None where nothing is sent."""
-    if source == target or source == B or target.kind == "P":
+    if source in (target, B) or target.kind == "P":
         return None
     if source.kind == "P":
         return "all_reduce" if target == B else "reduce_scatter"

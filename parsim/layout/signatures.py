@@ -85,7 +85,7 @@ def local_operation(
             size, rest = divmod(int(getattr(operation, name)), n)
             if rest:
                 raise ValueError(f"{n} does not divide {name}={getattr(operation, name)}")
-            operation = replace(operation, **{name: size})  # type: ignore[arg-type]
+            operation = replace(operation, **{name: size})
     return operation
 
 

@@ -187,7 +187,7 @@ class BranchParallel(Strategy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout(Strategy):
-    """A mesh of workers holds one model together, every tensor split, whole or partial on each axis.
+    """A mesh of workers holds one model together, tensors split, whole or partial on each axis.
 
     `mesh` are names and sizes of axes, the outermost first. Either `layout` maps named dimensions
     to axes (Mesh-TensorFlow), or `signatures` say by operation what devices have of its input,

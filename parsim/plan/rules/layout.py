@@ -23,8 +23,9 @@ def layout_rules(plan: Plan, strategy: Layout, model: Model, cluster: Cluster) -
     if model.graph is None:
         yield (
             f"name={strategy.name} lays out the operations of a graph (networks of the catalog, "
-            f"model files), and {model.name} is layers of a transformer, whose plans have axes: use "
-            f"dp for batch, tp for heads, ffn and vocab together, cp for sequence, ep for experts"
+            f"model files), and {model.name} is layers of a transformer, whose plans have axes; "
+            f"use dp for batch, tp for heads, ffn and vocab together, cp for sequence, ep for "
+            f"experts"
         )
         return
     if cluster.groups:

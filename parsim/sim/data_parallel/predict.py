@@ -19,9 +19,9 @@ from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
 from parsim.sim.confidence.interval import Z80, Interval
 from parsim.sim.confidence.memory_fit import fit_of, worst
+from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.holdings import Holdings, holdings
 from parsim.sim.data_parallel.pace import Pace, pace
-from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.reserved import reserved_bytes
@@ -82,9 +82,10 @@ def _parts(
     kept = ("forward", "backward", "recompute", "exposed_communication")
     sharers = workers.plan.strategy.sharers
     parts = {name: ddp.breakdown[name] / sharers for name in kept}
+    updates = 0.0 if priced.wires else float(workers.optimizer.mean())
     if priced.compute is not None:
         parts = {**dict.fromkeys(kept, 0.0), **dict(zip(kept, priced.compute, strict=False))}
-    updates = 0.0 if priced.wires else float(workers.optimizer.mean())
+        updates = float(np.mean(priced.seconds["optimizer"]))
     parts["optimizer"] = updates
     rest = ran.step_time - sum(parts.values())
     parts["synchronisation"] = max(rest, 0.0)

@@ -26,8 +26,8 @@ from parsim.layout.boxing import Step
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
 from parsim.layout.laid import entering
 from parsim.layout.sbp import NdSbp
-from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.kept import owners
+from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import Embedding
 from parsim.sim.layouts.exchanges import Exchanges
 from parsim.sim.layouts.prices import NodePrices
@@ -219,7 +219,7 @@ class _Search:
 
 def _live(graph: Graph) -> Iterator[tuple[str, ...]]:
     """Behind each operation the tensors that later ones read, in order."""
-    last, live = graph.last_uses(), []
+    last, live = graph.last_uses(), list[str]()
     for number, node in enumerate(graph.nodes):
         live = [name for name in (*live, node.name) if last[name] > number]
         yield tuple(live)

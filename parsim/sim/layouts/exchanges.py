@@ -1,4 +1,4 @@
-"""Seconds and bytes of what devices of a mesh exchange: changes of layout, gradients, statistics."""
+"""Seconds and bytes of what devices of a mesh exchange: changes, gradients, statistics."""
 
 from __future__ import annotations
 

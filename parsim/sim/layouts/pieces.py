@@ -96,13 +96,12 @@ class _Writer:
     def _shares(self, passes: Sequence[NodePasses]) -> tuple[list[float], list[float]]:
         """Seconds of each operation, which together are those of the whole pass."""
         ahead, back = self.prices.totals(passes)
-        (grown, grown_back), sums = self.prices.factors, (
-            sum(part.ahead for part in passes),
-            sum(part.back for part in passes),
-        )  # fmt: skip
+        grown, between = self.prices.factors, self.prices.between
+        first, second = ahead * grown[0] + between, back * grown[1] + between
+        alone = sum(part.ahead for part in passes), sum(part.back for part in passes)
         return (
-            [part.ahead * grown * ahead / sums[0] for part in passes],
-            [part.back * grown_back * back / sums[1] for part in passes],
+            [part.ahead * first / alone[0] for part in passes],
+            [part.back * second / alone[1] for part in passes],
         )
 
     def _changes(self, node: Node) -> Iterator[tuple[Exchange | None, Exchange | None]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from math import prod
@@ -13,10 +13,10 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.collective.kinds import wire_share
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.errors import PlanError
-from parsim.layout.boxing import sent_share
 from parsim.layout.candidates import Options, inputs_on
 from parsim.layout.laid import Laid
 from parsim.layout.mesh import Mesh
@@ -26,11 +26,12 @@ from parsim.model.graph.build import operators_of
 from parsim.model.graph.losses import loss_nodes
 from parsim.model.graph.record import Graph, Node
 from parsim.plan import Plan, PlanTable
-from parsim.plan.strategies import Layout, of_kind
+from parsim.plan.strategies import DDP, Layout, of_kind
 from parsim.sim.layouts.choose import Chosen, choose
-from parsim.sim.layouts.exchanges import Exchanges
+from parsim.sim.layouts.exchanges import Exchange, Exchanges
 from parsim.sim.layouts.pieces import Pieces, pieces_of
 from parsim.sim.layouts.prices import NodePrices
+from parsim.sim.memory.categories import STATIC
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.strategy.layout import (
     BACKWARD,
@@ -45,8 +46,6 @@ from parsim.strategy.program import StepProgram
 
 NORM_BYTES = 4.0
 """Bytes of the sum of squares that devices add up for the norm of the whole gradient: fp32."""
-PARAMETERS = ("parameters", "gradients", "optimizer", "communication")
-"""Categories that are as large as a device's parameters."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +139,13 @@ class LaidOut:
         scale = self.plan.num_microbatches / passes
         fixed = step.job.software.optimizer_fixed
         moved = max(float(step.costs.optimizer[0, 0]) - fixed, 0.0)
-        one_norm = collective_time(
-            system, "all_reduce", NORM_BYTES, one_group(system, self.plan.dp)
-        )
+        everybody = one_group(system, self.plan.dp)
+        added = collective_time(system, "all_reduce", NORM_BYTES, everybody)
+        norm = step.costs.norm[0] + added * (self.parameter_share < 1.0)
         return {
             **{name: self.pieces.prices(name) * scale for name in (FORWARD, BACKWARD, EXCHANGE)},
             REDUCE: self.pieces.prices(REDUCE),
-            NORM: np.atleast_1d(step.costs.norm[0] + one_norm),
+            NORM: np.atleast_1d(norm),
             UPDATE: np.atleast_1d(fixed + moved * self.parameter_share),
         }
 
@@ -163,13 +162,17 @@ class LaidOut:
         """Bytes that a device sends a step."""
         times = {EXCHANGE: self.plan.num_microbatches, REDUCE: 1}
         return sum(
-            times[name] * exchange.size * sent_share(exchange.kind, self._ranks(exchange.axes))
-            for name, exchanges in self.pieces.exchanges.items()
-            for exchange in exchanges
+            (
+                times[name] * exchange.size * self._sent(exchange)
+                for name, exchanges in self.pieces.exchanges.items()
+                for exchange in exchanges
+            ),
+            0.0,
         )
 
-    def _ranks(self, axes: tuple[int, ...]) -> int:
-        return prod(self.mesh.sizes[axis] for axis in axes)
+    def _sent(self, exchange: Exchange) -> float:
+        ranks = prod(self.mesh.sizes[axis] for axis in exchange.axes)
+        return float(wire_share(exchange.kind, np.array(float(ranks))))
 
     @cached_property
     def compute(self) -> tuple[float, float]:
@@ -202,33 +205,39 @@ class LaidOut:
     def _samples(self, node: str) -> int:
         return self.samples // self.laid.batch_parts(node)
 
+    @cached_property
+    def equal(self) -> Mapping[str, float]:
+        """What a device holds where each has the whole model and its own samples alone."""
+        beside = evaluate(self.evaluation.step.job, replace(self.plan, strategy=DDP))
+        return next(iter(beside.memory.values())).at(0, 0)
+
     @property
     def logit_share(self) -> float:
-        """The share of a whole model's logits that a device has."""
-        nodes = loss_nodes(self.graph)
-        sizes = self.mesh.sizes
-        replica = self.evaluation.step.plan.microbatch_size
+        """A device's logits over those of its own samples."""
+        pairs = [self._logits(node) for node in loss_nodes(self.graph)]
+        return sum(held for held, _ in pairs) / max(sum(whole for _, whole in pairs), 1)
 
-        def values(node: Node) -> tuple[int, int]:
-            shape, read = (
-                self.graph.shapes[node.inputs[0]],
-                inputs_on(self.laid.signatures[node.name], 0),
-            )
-            local = prod(local_shape(shape, read, sizes))
-            return local * (self.samples // parts_of(read, 0, sizes)), prod(shape) * replica
-
-        pairs = [values(node) for node in nodes]
-        return sum(pair[0] for pair in pairs) / max(sum(pair[1] for pair in pairs), 1)
+    def _logits(self, node: Node) -> tuple[int, int]:
+        """Logits of a loss on a device, and of its own samples."""
+        shape = self.graph.shapes[node.inputs[0]]
+        read, sizes = inputs_on(self.laid.signatures[node.name], 0), self.mesh.sizes
+        samples = self.samples // parts_of(read, 0, sizes)
+        return prod(local_shape(shape, read, sizes)) * samples, prod(
+            shape
+        ) * self.plan.microbatch_size
 
     def held(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
-        """What a device holds, from what one device holds of the whole model."""
-        replica = self.evaluation.step.plan.microbatch_size
+        """What a device holds: its parts, and what is temporary where it has samples of its own."""
+        size = self.plan.microbatch_size
         every = sum(
-            self.prices.kept(tuple(part), replica) for part in operators_of(self.graph).values()
+            self.prices.kept(tuple(part), size) for part in operators_of(self.graph).values()
         )
-        shares = {name: self.parameter_share for name in PARAMETERS}
+        equal, summed = self.equal, float(self.pieces.sizes(REDUCE).sum())
+        shares = {name: self.parameter_share for name in STATIC}
         shares |= {"activations": self.kept / max(every, 1.0), "logits": self.logit_share}
-        return {"device": {name: size * shares.get(name, 1.0) for name, size in whole.items()}}
+        device = {name: equal[name] * shares.get(name, 1.0) for name in whole}
+        device["communication"] = min(equal["communication"], summed)
+        return {"device": device}
 
     def limits(self, step: float) -> str:
         """What holds the step back, in words."""

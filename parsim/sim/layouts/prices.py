@@ -114,9 +114,15 @@ class NodePrices:
         """What a model takes on one device over what its operations do: forward, backward."""
         plan, costs = self.evaluation.step.plan, self.evaluation.step.costs
         whole = operators_of(self.graph).values()
-        every = [self.passes(operators, plan.microbatch_size) for operators in whole]
+        every = [self.passes(tuple(part), plan.microbatch_size) for part in whole]
         ahead, back = self.totals(every)
-        return float(costs.forward[0, 0]) / ahead, float(costs.backward[0, 0]) / back
+        lasting = float(costs.forward[0, 0]), float(costs.backward[0, 0])
+        return (lasting[0] - self.between) / ahead, (lasting[1] - self.between) / back
+
+    @property
+    def between(self) -> float:
+        """Seconds of a forward, and of a backward, in which the host takes the next micro-batch."""
+        return 0.5 * self.evaluation.step.job.software.between_microbatches
 
     def totals(self, passes: Iterable[NodePasses]) -> tuple[float, float]:
         """Seconds of passes one behind the other, forward and backward."""

@@ -1,4 +1,4 @@
-"""Signatures of operations: their parts fit, and numbers computed by parts are those of the whole."""
+"""Signatures of operations: their parts fit, and their parameters are those of the model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from parsim.model.graph.catalog import network
 from parsim.model.graph.operations import OPERATIONS
 from parsim.model.graph.texts import Dense
 
-NETWORKS = ["alexnet", "resnet50", "inception-v3", "t5-small", "gnmt-8", "vit-b_16", "u-net-2-8"]
+NETWORKS = ["alexnet", "resnet50", "inception-v3", "t5-small", "gnmt-8", "vit-b-16", "u-net-2-8"]
 
 
 def graph_of(name: str):

@@ -95,9 +95,9 @@ def test_data_parallel_is_ddp() -> None:
     assert made.strategy.sent == 2 * FP32 * parameters * 7 / 8
     for part in ("forward", "backward"):
         assert made.breakdown[part] == pytest.approx(ddp.breakdown[part], rel=1e-6)
-    for part in ("parameters", "gradients", "optimizer", "activations"):
-        assert made.memory[part] == pytest.approx(ddp.memory[part], rel=1e-9), part
-    assert made.step_time == pytest.approx(ddp.step_time, rel=0.05)
+    assert made.memory == pytest.approx(ddp.memory, rel=1e-9)
+    # the wide products' gradients come first, where DDP's form lets all come at an even pace
+    assert 0.9 * ddp.step_time < made.step_time < ddp.step_time
 
 
 def test_products_by_columns_and_inputs_cost_an_all_reduce_each_way() -> None:
