@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from executor.torch_internals.distributed import REDUCE_SCATTER
 from parsim.layout.laid import Boxing
 from parsim.layout.sbp import NdSbp, Sbp
 
@@ -113,9 +114,9 @@ def _summed(x: Tensor, target: Sbp, axis: Axis, joined: Joined) -> Tensor:
         total = x.clone(memory_format=torch.contiguous_format)
         dist.all_reduce(total, group=axis.group)
         return total
-    rows = torch.stack(pieces(x, target.dim, axis.size, joined.get(target.dim, 1)))
-    mine = torch.empty_like(rows[0])
-    dist.reduce_scatter_tensor(mine, rows, group=axis.group)
+    parts = pieces(x, target.dim, axis.size, joined.get(target.dim, 1))
+    rows, mine = torch.cat(parts), torch.empty_like(parts[0], memory_format=torch.contiguous_format)
+    REDUCE_SCATTER(mine, rows, group=axis.group)
     return mine
 
 
