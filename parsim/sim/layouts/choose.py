@@ -17,29 +17,24 @@ beside compute, which the step's program has.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import accumulate
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from math import inf
 
 from parsim.layout.boxing import Step
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
 from parsim.layout.laid import entering
-from parsim.layout.sbp import NdSbp
 from parsim.model.graph.kept import owners
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import Embedding
 from parsim.sim.layouts.exchanges import Exchanges
 from parsim.sim.layouts.prices import NodePrices
+from parsim.sim.layouts.search import EQUAL, Search, Ways
 
-FEW, MANY = 24, 600
+FEW, MANY = 16, 2_000
 """States that are kept for a first answer, and where the best is looked for."""
-MOST_TRIED = 400_000
-"""Signatures looked at in all, a second or two; of large graphs fewer states are kept."""
-EQUAL = 1.0 + 1e-9
-"""Costs that differ by less are the same."""
-
-Ways = Mapping[str, Sequence[OnMesh]]
+MOST_TRIED = 10_000_000
+"""States with a signature behind them that are looked at in all, a second or so."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,32 +53,29 @@ class Chosen:
         return self.seconds <= self.bound * EQUAL
 
 
-@dataclass(slots=True)
-class _State:
-    """What tensors that are still to be read are, at which cost, and how it came about."""
-
-    cost: float
-    live: tuple[NdSbp, ...]
-    way: OnMesh | None = None
-    before: _State | None = None
-
-
 def choose(ways: Ways, prices: NodePrices) -> Chosen:
     """The cheapest of all combinations of these signatures.
 
     Operations that share a table have one layout of it: each layout is tried by itself.
     """
     graph = prices.graph
-    answers = [_Search(tied, prices).run() for tied in _tied(graph, ways)]
-    best = min(answers, key=lambda answer: answer[0].cost)[0]
-    found = _signatures(graph, best)
-    free = sum(len(options) > 1 for options in ways.values())
+    searches = [Search(tied, prices) for tied in _tied(graph, ways)]
+    answers = [search.walk(FEW, inf) for search in searches]
+    least = min(answer.cost for answer in answers)
+    width = min(MANY, MOST_TRIED // max(sum(search.tried for search in searches), 1))
+    for number, search in enumerate(searches):
+        if answers[number].bound * EQUAL < least and width > FEW:
+            better = search.walk(width, least)
+            answers[number] = better.or_else(answers[number])
+            least = min(least, answers[number].cost)
+    best = min(range(len(answers)), key=lambda number: answers[number].cost)
+    found = searches[best].signatures(answers[best])
     return Chosen(
         signatures=found,
         changes=dict(_changes(graph, found, prices.exchanges)),
-        seconds=best.cost,
-        bound=min(best.cost, *(bound for _, bound in answers)),
-        free=free,
+        seconds=answers[best].cost,
+        bound=min(least, *(answer.bound for answer in answers)),
+        free=sum(len(options) > 1 for options in ways.values()),
     )
 
 
@@ -117,17 +109,6 @@ def _table(node: Node, way: OnMesh) -> tuple[str, ...]:
     return tuple(words.get(signature.word, "whole") for signature in way)
 
 
-def _signatures(graph: Graph, end: _State) -> dict[str, OnMesh]:
-    found: dict[str, OnMesh] = {}
-    state: _State | None = end
-    for node in reversed(graph.nodes):
-        if state is None or state.way is None:
-            raise RuntimeError("a search of layouts lost its way")
-        found[node.name] = state.way
-        state = state.before
-    return {node.name: found[node.name] for node in graph.nodes}
-
-
 def _changes(
     graph: Graph, signatures: Mapping[str, OnMesh], exchanges: Exchanges
 ) -> Iterator[tuple[tuple[str, int], tuple[Step, ...]]]:
@@ -138,88 +119,3 @@ def _changes(
             steps = exchanges.steps(name, source, inputs_on(signatures[node.name], number))
             if steps:
                 yield (node.name, number), steps
-
-
-@dataclass(slots=True)
-class _Search:
-    """One search: an answer with few states, then the best or as good as many give."""
-
-    ways: Ways
-    prices: NodePrices
-    costs: dict[str, list[float]] = field(init=False)
-    rest: list[float] = field(init=False)
-    live: list[tuple[str, ...]] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """Price every signature by itself."""
-        graph = self.prices.graph
-        self.costs = {
-            node.name: [self.prices.seconds(node, way) for way in self.ways[node.name]]
-            for node in graph.nodes
-        }
-        least = [min(self.costs[node.name]) for node in graph.nodes]
-        self.rest = [*accumulate(reversed(least), initial=0.0)][::-1]
-        self.live = list(_live(graph))
-
-    def run(self) -> tuple[_State, float]:
-        """The best state behind the last operation, and what no way can beat."""
-        first, bound = self._walk(FEW, inf)
-        if bound * EQUAL >= first.cost:
-            return first, bound
-        tried = sum(len(options) for options in self.ways.values())
-        better, bound = self._walk(max(FEW, min(MANY, MOST_TRIED // tried)), first.cost)
-        return (better if better.cost < first.cost else first), min(bound, first.cost)
-
-    def _walk(self, width: int, known: float) -> tuple[_State, float]:
-        """Take all operations with so many states; states that cannot beat `known` are dropped."""
-        states, bound = [_State(0.0, ())], known
-        best = _State(inf, ())
-        for number, node in enumerate(self.prices.graph.nodes):
-            reached = self._behind(number, node, states, known)
-            states = sorted(reached.values(), key=lambda state: state.cost)
-            for left_out in states[width : width + 1]:
-                bound = min(bound, left_out.cost + self.rest[number + 1])
-            states = states[:width]
-            if not states:
-                return best, bound
-        best = states[0]
-        return best, min(bound, best.cost)
-
-    def _behind(
-        self, number: int, node: Node, states: Sequence[_State], known: float
-    ) -> dict[tuple[NdSbp, ...], _State]:
-        """The cheapest way to each set of layouts of live tensors behind an operation."""
-        before = self.live[number - 1] if number else ()
-        places = [before.index(name) if name in before else -1 for name in node.inputs]
-        kept = [before.index(name) for name in self.live[number] if name in before]
-        leaves = node.name in self.live[number]
-        reached: dict[tuple[NdSbp, ...], _State] = {}
-        for state in states:
-            for way, cost in zip(self.ways[node.name], self.costs[node.name], strict=True):
-                total = state.cost + cost + self._changed(node, way, state, places)
-                if total + self.rest[number + 1] >= known:
-                    continue
-                live = tuple(state.live[place] for place in kept)
-                live = (*live, output_on(way)) if leaves else live
-                if live not in reached or total < reached[live].cost:
-                    reached[live] = _State(total, live, way, state)
-        return reached
-
-    def _changed(self, node: Node, way: OnMesh, state: _State, places: Sequence[int]) -> float:
-        """Seconds of the changes before an operation."""
-        seconds = 0.0
-        for number, place in enumerate(places):
-            if place >= 0:  # what enters the model is where it is wanted
-                wanted, here = inputs_on(way, number), state.live[place]
-                if wanted != here:
-                    name = node.inputs[number]
-                    seconds += self.prices.exchanges.change_seconds(name, here, wanted)
-        return seconds
-
-
-def _live(graph: Graph) -> Iterator[tuple[str, ...]]:
-    """Behind each operation the tensors that later ones read, in order."""
-    last, live = graph.last_uses(), list[str]()
-    for number, node in enumerate(graph.nodes):
-        live = [name for name in (*live, node.name) if last[name] > number]
-        yield tuple(live)

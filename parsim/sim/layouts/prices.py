@@ -58,6 +58,7 @@ class NodePrices:
     samples: int
     _passes: dict[tuple[Operators, int], NodePasses] = field(default_factory=dict)
     _tables: dict[int, PlanTable] = field(default_factory=dict)
+    _seconds: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def passes(self, operators: Operators, samples: int) -> NodePasses:
         """What so many samples take through some operators."""
@@ -101,7 +102,18 @@ class NodePrices:
         return local_operation(node.operation, way, sizes).operators(at)
 
     def seconds(self, node: Node, way: OnMesh) -> float:
-        """An operation's passes, the exchanges inside it, and the sum of its gradients."""
+        """An operation's passes, the exchanges inside it, and the sum of its gradients.
+
+        Operations of one kind and size between tensors of one size cost alike.
+        """
+        shapes = tuple(self.graph.shapes[name] for name in node.inputs)
+        asks = any(name in self.exchanges.asked for name in node.inputs)
+        key = (node.operation, shapes, asks, way)
+        if key not in self._seconds:
+            self._seconds[key] = self._priced(node, way)
+        return self._seconds[key]
+
+    def _priced(self, node: Node, way: OnMesh) -> float:
         shared = parts_of(inputs_on(way, 0), 0, self.mesh.sizes)
         passes = self.passes(self.operators(node, way), self.samples // shared)
         inside = (exchange for part in self.exchanges.inside(node, way) for exchange in part)

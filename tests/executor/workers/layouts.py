@@ -108,7 +108,7 @@ FOUR: Mapping[str, Case] = {
     "mesh of images": Case(
         model="convolutions",
         mesh={"rows": 2, "cols": 2},
-        layout={"batch": "rows", "channels": "cols", "ffn": "cols"},
+        layout={"batch": "rows", "channels": "cols", "vocab": "cols"},
         microbatches=2,
     ),
     "nested": Case(
