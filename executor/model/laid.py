@@ -9,7 +9,7 @@ that share them, and devices that have the same values drop the same ones.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from math import prod
 from typing import Any
@@ -104,12 +104,12 @@ class LaidModel:
         if isinstance(made, BatchNorm) and inside:
             made.group = self.parts.group(inside)
         elif isinstance(made, Table):
-            made.forward = partial(_looked_up, made, self._index(node), first)
+            _replace(made, partial(_looked_up, made, self._index(node), first))
         elif isinstance(made, nn.Linear | nn.Conv2d) and not first:
-            made.forward = partial(_without_bias, made)
+            _replace(made, partial(_without_bias, made))
         elif isinstance(made, nn.Dropout | nn.Dropout2d) and made.p:
             places = [self.parts.places[a] for a, s in enumerate(way) if s.output.splits]
-            made.forward = partial(_dropped, made, _generator(seed, node.name, places))
+            _replace(made, partial(_dropped, made, _generator(seed, node.name, places)))
 
     def _index(self, node: Node) -> int:
         """Which part of a table's rows this device has."""
@@ -161,6 +161,11 @@ class LaidModel:
         group = self.parts.group(columns) if columns else None
         mean = cross_entropy(logits, wanted.contiguous(), group) / samples
         return mean + (mean / copies - mean).detach()
+
+
+def _replace(made: nn.Module, forward: Callable[..., Tensor]) -> None:
+    """Let a module compute otherwise, with the parameters that it has."""
+    made.forward = forward
 
 
 def _product(node: Node) -> bool:

@@ -23,6 +23,7 @@ from executor.devices.process_group import gathered
 from executor.faults.reports import HERE
 from executor.measure.device_state import DeviceMonitor
 from executor.measure.steps import Step, mean_over_ranks
+from executor.model.graph import without_dropout
 from executor.model.laid import Parts
 from executor.model.module import seed_dropout
 from executor.run.evaluation import BATCHES
@@ -128,7 +129,7 @@ def _laid(part: Part, *, still: bool) -> Laid | None:
     if not isinstance(plan.strategy, Layout):
         return None
     laid: Laid = _of_first(lambda: laid_out(job, plan))
-    return replace(laid, graph=part.still) if still else laid
+    return replace(laid, graph=without_dropout(laid.graph)) if still else laid
 
 
 def _of_first(made: Callable[[], T]) -> T:

@@ -116,11 +116,13 @@ def _with_memory(workers: Workers, ddp: Prediction, holding: Holdings) -> Predic
     software = workers.job.software
     grown = peaks[fullest] / sum(ddp.memory.values())
     low, high = ddp.peak_interval
+    kept = by_role[fullest]["activations"] / max(ddp.memory["activations"], 1.0)
     return replace(
         ddp,
         peak_allocated=peaks,
         peak_reserved=tuple(float(size) for size in reserved_bytes(software, np.array(peaks))),
         memory=by_role[fullest],
+        activations={name: size * kept for name, size in ddp.activations.items()},
         memory_by_rank=by_role,
         peak_interval=(low * grown, high * grown),
         fit=worst(fit_of(software, peak, ddp.usable, ddp.margin.share) for peak in peaks),

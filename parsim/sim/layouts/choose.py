@@ -29,7 +29,7 @@ from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import Embedding
 from parsim.sim.layouts.exchanges import Exchanges
 from parsim.sim.layouts.prices import NodePrices
-from parsim.sim.layouts.search import EQUAL, Search, Ways
+from parsim.sim.layouts.search import EQUAL, Changes, Search, Ways
 
 FEW, MANY = 16, 2_000
 """States that are kept for a first answer, and where the best is looked for."""
@@ -59,7 +59,8 @@ def choose(ways: Ways, prices: NodePrices) -> Chosen:
     Operations that share a table have one layout of it: each layout is tried by itself.
     """
     graph = prices.graph
-    searches = [Search(tied, prices) for tied in _tied(graph, ways)]
+    shared = Changes(prices.exchanges)
+    searches = [Search(tied, prices, shared) for tied in _tied(graph, ways)]
     answers = [search.walk(FEW, inf) for search in searches]
     least = min(answer.cost for answer in answers)
     width = min(MANY, MOST_TRIED // max(sum(search.tried for search in searches), 1))

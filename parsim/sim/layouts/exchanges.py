@@ -50,6 +50,7 @@ class Exchanges:
     value: float
     gradient: float
     _seconds: dict[tuple[str, tuple[int, ...], float], float] = field(default_factory=dict)
+    _changed: dict[tuple[float, bool, NdSbp, NdSbp], float] = field(default_factory=dict)
     _chains: dict[tuple[NdSbp, NdSbp, float], tuple[Step, ...]] = field(default_factory=dict)
 
     @cached_property
@@ -108,9 +109,11 @@ class Exchanges:
 
     def change_seconds(self, tensor: str, source: NdSbp, target: NdSbp) -> float:
         """Seconds of a change of layout and of its gradient's."""
-        chain_of = self.steps(tensor, source, target)
-        pairs = self.changes(tensor, source, chain_of)
-        return sum(exchange.seconds for pair in pairs for exchange in pair if exchange)
+        key = (self.tensor_bytes(tensor), tensor in self.asked, source, target)
+        if key not in self._changed:
+            pairs = self.changes(tensor, source, self.steps(tensor, source, target))
+            self._changed[key] = sum(part.seconds for pair in pairs for part in pair if part)
+        return self._changed[key]
 
     def _step(
         self, step: Step, whole: float, before: float, after: float, *, asked: bool

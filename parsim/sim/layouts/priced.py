@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import groupby
 from math import prod
 
 import numpy as np
@@ -17,20 +16,19 @@ from parsim.cost.collective.kinds import wire_share
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.errors import PlanError
-from parsim.layout.candidates import Options, inputs_on
+from parsim.layout.candidates import Options
 from parsim.layout.laid import Laid
 from parsim.layout.mesh import Mesh
-from parsim.layout.sbp import local_shape, parts_of
 from parsim.layout.stated import options_of
-from parsim.model.graph.build import operators_of
-from parsim.model.graph.losses import loss_nodes
-from parsim.model.graph.record import Graph, Node
+from parsim.model.graph.record import Graph
 from parsim.plan import Plan, PlanTable
 from parsim.plan.strategies import DDP, Layout, of_kind
 from parsim.sim.layouts.choose import Chosen, choose
 from parsim.sim.layouts.exchanges import Exchange, Exchanges
 from parsim.sim.layouts.pieces import Pieces, pieces_of
 from parsim.sim.layouts.prices import NodePrices
+from parsim.sim.layouts.shares import Shares
+from parsim.sim.layouts.words import layout_document, layout_notes
 from parsim.sim.memory.categories import STATIC
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.strategy.layout import (
@@ -141,12 +139,12 @@ class LaidOut:
         moved = max(float(step.costs.optimizer[0, 0]) - fixed, 0.0)
         everybody = one_group(system, self.plan.dp)
         added = collective_time(system, "all_reduce", NORM_BYTES, everybody)
-        norm = step.costs.norm[0] + added * (self.parameter_share < 1.0)
+        norm = step.costs.norm[0] + added * (self.shares.parameters < 1.0)
         return {
             **{name: self.pieces.prices(name) * scale for name in (FORWARD, BACKWARD, EXCHANGE)},
             REDUCE: self.pieces.prices(REDUCE),
             NORM: np.atleast_1d(norm),
-            UPDATE: np.atleast_1d(fixed + moved * self.parameter_share),
+            UPDATE: np.atleast_1d(fixed + moved * self.shares.parameters),
         }
 
     def carried(self, passes: int) -> dict[str, Array]:
@@ -182,60 +180,18 @@ class LaidOut:
         return ahead * count, back * count
 
     @cached_property
-    def parameter_share(self) -> float:
-        """The share of the parameters that a device holds."""
-        held = whole = 0.0
-        for node in self.graph.nodes:
-            for parameter, signature in self.laid.parameters(node):
-                parts = prod(
-                    n for part, n in zip(signature, self.mesh.sizes, strict=True) if part.splits
-                )
-                held, whole = held + parameter.values / parts, whole + parameter.values
-        return held / max(whole, 1.0)
-
-    @property
-    def kept(self) -> float:
-        """Bytes that a device keeps of a micro-batch, as its local graph has it."""
-        local, owner = operators_of(self.laid.local), self.laid.owners
-        return sum(
-            self.prices.kept(tuple(operators), self._samples(owner[name]))
-            for name, operators in local.items()
-        )
-
-    def _samples(self, node: str) -> int:
-        return self.samples // self.laid.batch_parts(node)
-
-    @cached_property
-    def equal(self) -> Mapping[str, float]:
-        """What a device holds where each has the whole model and its own samples alone."""
-        beside = evaluate(self.evaluation.step.job, replace(self.plan, strategy=DDP))
-        return next(iter(beside.memory.values())).at(0, 0)
-
-    @property
-    def logit_share(self) -> float:
-        """A device's logits over those of its own samples."""
-        pairs = [self._logits(node) for node in loss_nodes(self.graph)]
-        return sum(held for held, _ in pairs) / max(sum(whole for _, whole in pairs), 1)
-
-    def _logits(self, node: Node) -> tuple[int, int]:
-        """Logits of a loss on a device, and of its own samples."""
-        shape = self.graph.shapes[node.inputs[0]]
-        read, sizes = inputs_on(self.laid.signatures[node.name], 0), self.mesh.sizes
-        samples = self.samples // parts_of(read, 0, sizes)
-        return prod(local_shape(shape, read, sizes)) * samples, prod(
-            shape
-        ) * self.plan.microbatch_size
+    def shares(self) -> Shares:
+        """What a device has of the model."""
+        return Shares(laid=self.laid, prices=self.prices, samples=self.plan.microbatch_size)
 
     def held(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
         """What a device holds: its parts, and what is temporary where it has samples of its own."""
-        size = self.plan.microbatch_size
-        every = sum(
-            self.prices.kept(tuple(part), size) for part in operators_of(self.graph).values()
-        )
-        equal, summed = self.equal, float(self.pieces.sizes(REDUCE).sum())
-        shares = {name: self.parameter_share for name in STATIC}
-        shares |= {"activations": self.kept / max(every, 1.0), "logits": self.logit_share}
+        beside = evaluate(self.evaluation.step.job, replace(self.plan, strategy=DDP))
+        equal = next(iter(beside.memory.values())).at(0, 0)
+        shares = dict.fromkeys(STATIC, self.shares.parameters)
+        shares |= {"activations": self.shares.kept, "logits": self.shares.logits}
         device = {name: equal[name] * shares.get(name, 1.0) for name in whole}
+        summed = float(self.pieces.sizes(REDUCE).sum())
         device["communication"] = min(equal["communication"], summed)
         return {"device": device}
 
@@ -255,51 +211,11 @@ class LaidOut:
 
     def notes(self) -> Iterator[str]:
         """The layout in short, and how far it may be from the best."""
-        chosen = self.chosen
-        if not chosen.free:
-            how = "as stated"
-        elif chosen.proven:
-            how = f"the cheapest for {chosen.free} of {len(chosen.signatures)} operations, proven"
-        else:
-            beyond = 100 * (chosen.seconds / chosen.bound - 1.0)
-            how = f"the best found, at most {beyond:.0f} % from the cheapest"
-        for axis, name in enumerate(self.mesh.names):
-            yield f"layout on {name} ({how}): {self._in_short(axis)}"
-
-    def _in_short(self, axis: int) -> str:
-        """Runs of operations that go by the same."""
-        ways = (
-            (node.name, self.laid.signatures[node.name][axis].word) for node in self.graph.nodes
-        )
-        runs = [
-            (word, [name for name, _ in run]) for word, run in groupby(ways, lambda way: way[1])
-        ]
-        shown = [
-            f"{names[0]}{f'..{names[-1]}' if len(names) > 1 else ''} {word}" for word, names in runs
-        ]
-        rest = f" and {len(shown) - 12} runs more" if len(shown) > 12 else ""
-        return ", ".join(shown[:12]) + rest
+        return layout_notes(self.laid, self.chosen)
 
     def to_json(self) -> dict[str, object]:
         """The signature of every operation, the changes between, the cost and its bound."""
-        return {
-            "mesh": dict(self.mesh.axes),
-            "seconds": self.chosen.seconds,
-            "bound_s": self.chosen.bound,
-            "proven": self.chosen.proven,
-            "operations": [
-                {
-                    "name": node.name,
-                    "signatures": [str(part) for part in self.laid.signatures[node.name]],
-                    "changes": [
-                        f"{self.mesh.names[step.axis]}: {step.source} to {step.target}"
-                        for number in range(len(node.inputs))
-                        for step in self.laid.changes.get((node.name, number), ())
-                    ],
-                }
-                for node in self.graph.nodes
-            ],
-        }
+        return layout_document(self.laid, self.chosen)
 
 
 def laid_out(job: Job, plan: Plan) -> Laid:

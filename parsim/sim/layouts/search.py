@@ -18,6 +18,7 @@ from parsim.arrays import Array, Index
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
 from parsim.layout.sbp import NdSbp
 from parsim.model.graph.record import INPUT, Graph, Node
+from parsim.sim.layouts.exchanges import Exchanges
 from parsim.sim.layouts.prices import NodePrices
 
 EQUAL = 1.0 + 1e-9
@@ -42,17 +43,47 @@ class Answer:
 
 
 @dataclass(slots=True)
+class Changes:
+    """Layouts by number, and what changes between them cost; searches of one graph share it."""
+
+    exchanges: Exchanges
+    numbers: dict[NdSbp, int] = field(default_factory=dict)
+    tables: dict[tuple[object, ...], Array] = field(default_factory=dict)
+
+    def number(self, layout: NdSbp) -> int:
+        """The number of a layout."""
+        return self.numbers.setdefault(layout, len(self.numbers))
+
+    def of(self, tensor: str, sources: Sequence[int], wanted: Sequence[NdSbp]) -> Array:
+        """Seconds from layouts by number to those wanted, (N, W); endless from all others."""
+        targets = tuple(map(self.number, wanted))
+        size, asked = self.exchanges.tensor_bytes(tensor), tensor in self.exchanges.asked
+        key = (size, asked, tuple(sources), targets)
+        if key not in self.tables:
+            layouts = list(self.numbers)
+            table = np.full((len(layouts), len(wanted)), inf)
+            for source in sources:
+                seconds = {
+                    target: self.exchanges.change_seconds(tensor, layouts[source], layouts[target])
+                    for target in dict.fromkeys(targets)
+                }
+                table[source] = [seconds[target] for target in targets]
+            self.tables[key] = table
+        return self.tables[key]
+
+
+@dataclass(slots=True)
 class Search:
     """The operations of a graph with their prices, ready to be walked along."""
 
     ways: Ways
     prices: NodePrices
+    changes: Changes
     costs: list[Array] = field(init=False)
     outputs: list[Index] = field(init=False)
     rest: list[float] = field(init=False)
     live: list[tuple[str, ...]] = field(init=False)
-    numbers: dict[NdSbp, int] = field(default_factory=dict)
-    tables: dict[tuple[str, int], Array] = field(default_factory=dict)
+    order: Mapping[str, int] = field(init=False)
 
     def __post_init__(self) -> None:
         """Price every signature by itself."""
@@ -62,15 +93,13 @@ class Search:
             for node in nodes
         ]
         self.outputs = [
-            np.array([self._number(output_on(way)) for way in self.ways[node.name]])
+            np.array([self.changes.number(output_on(way)) for way in self.ways[node.name]])
             for node in nodes
         ]
         least = (float(cost.min()) for cost in reversed(self.costs))
         self.rest = [*accumulate(least, initial=0.0)][::-1]
         self.live = list(_live(self.prices.graph))
-
-    def _number(self, layout: NdSbp) -> int:
-        return self.numbers.setdefault(layout, len(self.numbers))
+        self.order = {node.name: number for number, node in enumerate(nodes)}
 
     @property
     def tried(self) -> int:
@@ -104,28 +133,14 @@ class Search:
         before = self.live[number - 1] if number else ()
         for position, name in enumerate(node.inputs):
             if name != INPUT:  # what enters the model is where it is wanted
-                changed = self._changes(node, position)
-                total = total + changed[states[:, before.index(name)]]
+                total = total + self._changes(node, position)[states[:, before.index(name)]]
         return np.asarray(total)
 
     def _changes(self, node: Node, position: int) -> Array:
         """Seconds from each layout of an input to what each signature wants, (N, W)."""
-        key = (node.name, position)
-        if key not in self.tables:
-            name, exchanges = node.inputs[position], self.prices.exchanges
-            order = {known.name: n for n, known in enumerate(self.prices.graph.nodes)}
-            sources = set(self.outputs[order[name]].tolist())
-            wanted = [inputs_on(way, position) for way in self.ways[node.name]]
-            table = np.full((len(self.numbers), len(wanted)), inf)
-            for layout, source in self.numbers.items():
-                if source in sources:
-                    known = {
-                        target: exchanges.change_seconds(name, layout, target)
-                        for target in set(wanted)
-                    }
-                    table[source] = [known[target] for target in wanted]
-            self.tables[key] = table
-        return self.tables[key]
+        wanted = [inputs_on(way, position) for way in self.ways[node.name]]
+        sources = np.unique(self.outputs[self.order[node.inputs[position]]]).tolist()
+        return self.changes.of(node.inputs[position], sources, wanted)
 
     def _kept(self, number: int) -> list[int]:
         """Places of the live tensors before an operation that live on behind it."""
@@ -139,7 +154,7 @@ class Search:
         if kept.shape[1]:
             rows = np.unique(kept, axis=0, return_inverse=True)[1].reshape(-1)
         leaves = self.outputs[number] * (node.name in self.live[number])
-        return np.asarray(rows[:, None] * len(self.numbers) + leaves[None, :])
+        return np.asarray(rows[:, None] * len(self.changes.numbers) + leaves[None, :])
 
     def _states(self, number: int, node: Node, states: Index, way: Index) -> Index:
         kept = states[:, self._kept(number)]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -51,7 +51,7 @@ class Case:
     model: str
     mesh: Mapping[str, int]
     layout: Mapping[str, str] | None = None
-    signatures: Mapping[str, Mapping[str, str]] | None = field(default=None)
+    signatures: Mapping[str, Mapping[str, str]] | None = None
     microbatches: int = 1
 
 
@@ -131,11 +131,13 @@ CASES = {**TWO, **FOUR}
 
 def planned(case: Case) -> tuple[Graph, Plan]:
     """The model of a case, and its plan on all ranks."""
-    stated = case.signatures and tuple((n, tuple(s.items())) for n, s in case.signatures.items())
+    stated = None
+    if case.signatures is not None:
+        stated = tuple((name, tuple(parts.items())) for name, parts in case.signatures.items())
     strategy = Layout(
         mesh=tuple(case.mesh.items()),
         layout=None if case.layout is None else tuple(case.layout.items()),
-        signatures=stated or None,
+        signatures=stated,
     )
     plan = Plan(
         dp_replicate=dist.get_world_size(),

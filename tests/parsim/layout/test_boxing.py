@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from parsim.errors import PlanError
 from parsim.layout.boxing import Step, chain, collective_bytes, sent_share, share
 from parsim.layout.mesh import Mesh
-from parsim.layout.sbp import B, P, S, dual, local_shape, read_sbp, words
+from parsim.layout.sbp import B, NdSbp, P, S, Sbp, dual, local_shape, read_sbp, words
 
 BYTES = 4_096.0
+Tensor = NDArray[np.float64]
+Held = dict[int, Tensor]
+Sizes = tuple[int, ...]
+Steps = Sequence[Step]
 
 
 def wire(step: Step, before: float, after: float) -> float:
@@ -35,7 +41,9 @@ def wire(step: Step, before: float, after: float) -> float:
         (S(0), P, None, None),
     ],
 )
-def test_each_change_has_its_collective_and_its_dual(source, target, kind, back) -> None:
+def test_each_change_has_its_collective_and_its_dual(
+    source: Sbp, target: Sbp, kind: str | None, back: str | None
+) -> None:
     step = Step(0, source, target)
     assert step.collective == kind
     assert step.backward == Step(0, target.dual, source.dual)
@@ -70,7 +78,7 @@ def test_an_outer_axis_waits_for_the_inner_parts_of_one_dimension() -> None:
     assert steps[-1] == Step(1, B, S(0))
 
 
-def _played(steps, source, sizes):
+def _played(steps: Steps, source: NdSbp, sizes: Sizes) -> tuple[Held, Mesh, Tensor]:
     """A vector of 8 values on all devices of a mesh, taken through a chain."""
     mesh, whole = Mesh((("a", sizes[0]), ("b", sizes[1]))), np.arange(64.0).reshape(8, 8)
     held = {rank: _cut(whole, source, mesh.coordinates(rank), sizes) for rank in range(mesh.ranks)}
@@ -81,20 +89,20 @@ def _played(steps, source, sizes):
             if step.source.splits:
                 tensor = np.concatenate(parts, axis=step.source.dim)
             else:
-                tensor = sum(parts) if step.source == P else parts[0]
+                tensor = np.sum(parts, axis=0) if step.source == P else parts[0]
             for place, rank in enumerate(group):
                 after[rank] = _one(tensor, step.target, place, len(group))
         held = after
     return held, mesh, whole
 
 
-def _one(tensor, part, place, size):
+def _one(tensor: Tensor, part: Sbp, place: int, size: int) -> Tensor:
     if part.splits:
         return np.split(tensor, size, axis=part.dim)[place]
     return tensor if part == B or place == 0 else np.zeros_like(tensor)
 
 
-def _cut(tensor, layout, places, sizes):
+def _cut(tensor: Tensor, layout: NdSbp, places: Sizes, sizes: Sizes) -> Tensor:
     for part, place, size in zip(layout, places, sizes, strict=True):
         tensor = _one(tensor, part, place, size)
     return tensor
@@ -102,7 +110,7 @@ def _cut(tensor, layout, places, sizes):
 
 @pytest.mark.parametrize("source", list(product((S(0), S(1), B, P), repeat=2)), ids=words)
 @pytest.mark.parametrize("target", list(product((S(0), S(1), B, P), repeat=2)), ids=words)
-def test_every_chain_ends_with_the_tensor_in_its_layout(source, target) -> None:
+def test_every_chain_ends_with_the_tensor_in_its_layout(source: NdSbp, target: NdSbp) -> None:
     sizes = (2, 2)
     steps = chain(source, target, sizes, wire)
     held, mesh, whole = _played(steps, source, sizes)
@@ -115,9 +123,9 @@ def test_every_chain_ends_with_the_tensor_in_its_layout(source, target) -> None:
         np.testing.assert_array_equal(part, _cut(whole, target, mesh.coordinates(rank), sizes))
 
 
-def _add(total, held, target, mesh, sizes):
+def _add(total: Tensor, held: Held, target: NdSbp, mesh: Mesh, sizes: Sizes) -> None:
     """Put summands and parts together, copies once."""
-    numbers = np.arange(total.size).reshape(total.shape)
+    numbers = np.arange(float(total.size)).reshape(total.shape)
     for rank, part in held.items():
         places = mesh.coordinates(rank)
         copies = [place for place, sbp in zip(places, target, strict=True) if sbp == B]
@@ -125,7 +133,7 @@ def _add(total, held, target, mesh, sizes):
             continue
         splits = tuple(sbp if sbp.splits else B for sbp in target)
         where = _cut(numbers, splits, places, sizes)
-        np.add.at(total.reshape(-1), where.reshape(-1), part.reshape(-1))
+        np.add.at(total.reshape(-1), where.reshape(-1).astype(np.int64), part.reshape(-1))
 
 
 def test_layouts_read_as_they_are_written() -> None:

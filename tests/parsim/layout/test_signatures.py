@@ -14,12 +14,13 @@ from parsim.layout.signatures import MAKERS, signatures
 from parsim.model.graph import pointwise
 from parsim.model.graph.catalog import network
 from parsim.model.graph.operations import OPERATIONS
+from parsim.model.graph.record import Graph
 from parsim.model.graph.texts import Dense
 
 NETWORKS = ["alexnet", "resnet50", "inception-v3", "t5-small", "gnmt-8", "vit-b-16", "u-net-2-8"]
 
 
-def graph_of(name: str):
+def graph_of(name: str) -> Graph:
     return network(name)
 
 

@@ -59,8 +59,8 @@ def priced(name: str, which: Plan, nodes: int = 1) -> tuple[Priced, Branched]:
     evaluation = evaluate(job(name, which.dp // nodes, nodes), which.whole_models)
     workers = Workers.of(evaluation, which)
     made = PROGRAMS["branch_parallel"](workers)
-    assert made.branched is not None
-    return made, made.branched
+    assert isinstance(made.together, Branched)
+    return made, made.together
 
 
 @pytest.mark.parametrize(

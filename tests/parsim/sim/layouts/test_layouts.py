@@ -60,7 +60,9 @@ def plan(
     """A mesh of eight workers, 16 samples of each."""
     axes = tuple((mesh or {"devices": 8}).items())
     names = None if layout is None else tuple(layout.items())
-    stated = signatures and tuple((n, tuple(s.items())) for n, s in signatures.items())
+    stated = None
+    if signatures is not None:
+        stated = tuple((name, tuple(parts.items())) for name, parts in signatures.items())
     chosen = {"dp_replicate": 8, "precision": "fp32", "microbatch_size": 16, **values}
     return Plan(strategy=Layout(mesh=axes, layout=names, signatures=stated), **chosen)
 
@@ -113,7 +115,7 @@ def test_products_by_columns_and_inputs_cost_an_all_reduce_each_way() -> None:
     reduced = sum(e.size for e in out.pieces.exchanges[REDUCE])
     assert reduced == FP32 * (first + classes)
     held = first + (32 * 64 + 64) / 8 + 64 * classes / 8 + classes
-    assert out.parameter_share == pytest.approx(held / job("products").model.parameters)
+    assert out.shares.parameters == pytest.approx(held / job("products").model.parameters)
 
 
 def test_one_weird_trick_by_hand() -> None:
