@@ -15,8 +15,8 @@ from executor.parallel.refused import (
     check_experts,
     check_parallel,
     check_split_backward,
+    check_splits,
 )
-from executor.parallel.tensor import check_splits
 from executor.pipeline.runnable import check_plan_runnable
 from executor.run.part import feeds
 from executor.run.run import checkpoints_of

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from parsim.errors import ModelError
 from parsim.model.graph.record import Graph
@@ -112,6 +112,13 @@ class Model:
                 if isinstance(op, Attention):
                     return op
         return None
+
+    def with_heads_gathered(self, gathered: bool) -> Model:
+        """The model with its shared heads gathered or copied; itself if it is so already."""
+        kinds = {id(layer): layer.with_heads_gathered(gathered) for layer in self.layers}
+        layers = tuple(kinds[id(layer)] for layer in self.layers)
+        same = all(new is old for new, old in zip(layers, self.layers, strict=True))
+        return self if same else replace(self, layers=layers)
 
     def forward_flops(self, batch: int) -> int:
         """Model FLOPs of a forward pass over `batch` samples."""

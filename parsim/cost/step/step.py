@@ -17,7 +17,7 @@ from parsim.cost.order_statistics import expected_maximum, later_than_of_node
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.hops import hop_times
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
-from parsim.cost.step.pair_sums import tied_time
+from parsim.cost.step.pair_sums import head_sums, tied_time
 from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import Sharded
 from parsim.cost.step.stages import (
@@ -38,7 +38,8 @@ class StepCosts(Columns):
 
     `forward`, `backward` (S, B) are whole actions; the `exposed_` and `recomputed` parts are
     inside them. `hop` (S, B) is the time of the message between stage s and s + 1 (last row 0).
-    `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward.
+    `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward, the
+    sums of copied heads' gradients ahead of it among it.
     `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `late` (B,) is what the last
     backwards lose to the reduction beside them. `straggler` (B,) is the share by which the whole
     step grows. `parameters` (S, B) counts local parameters of one rank, `experts` (S, B) those of
@@ -110,6 +111,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         copied["copied_forward"] = ahead.time - alone[0].time
         copied["copied_backward"] = behind.time - alone[1].time
     buckets, bucket_time = data.bucketed_reduction(parameters, experts)
+    bucket_time = bucket_time + head_sums(job, table, counts) / buckets
     pp = int(table.pp[0])
     by_rank = per_rank(parameters, pp)
     routed = None if experts is None else per_rank(experts, pp)

@@ -52,6 +52,17 @@ def no_offload(plan: Plan) -> tuple[bool, str]:
     )
 
 
+def whole_heads(scenario: Scenario, plan: Plan, why: str) -> tuple[bool, str]:
+    """The rule of targets whose tensor-parallel ranks are no more than the key-value heads."""
+    attention = scenario.job.model.attention
+    heads = plan.tp if attention is None else attention.kv_heads
+    return (
+        plan.tp > heads,
+        f"tp={plan.tp} is more than num_key_value_heads={heads}, and {why}; use tp of at most "
+        f"{heads}",
+    )
+
+
 def torchs_context(plan: Plan) -> tuple[bool, str]:
     """The rule of targets whose context parallelism is torch's own."""
     return (

@@ -16,7 +16,7 @@ import numpy as np
 
 from parsim.arrays import Ints
 from parsim.cost.job import Job
-from parsim.cost.legal import unrun
+from parsim.cost.legal import unheld_heads, unrun
 from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
 from parsim.model.model import Model
@@ -119,7 +119,7 @@ def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
     single = _plan(space, degrees, job.model)
     rules = tuple(rule for rule in RULES if rule is not offload_rules)
     if space.common.actions is None:  # what is wrong with a pipeline of one chunk is so with all
-        message = violation(single, job.model, job.cluster)
+        message = violation(single, job.model, job.cluster) or unheld_heads(job, single)
         if message is not None:
             rows.reasons[message] += each * sum(len(layers) for _, _, layers in kinds)
             return
@@ -127,6 +127,7 @@ def _add(rows: _Rows, job: Job, space: PlanSpace, degrees: Degrees) -> None:
     for schedule, v, layers in kinds:
         plan = replace(single, schedule=schedule, v=v)
         message = violation(plan, job.model, job.cluster, rules) or _unplaced(job, plan)
+        message = message or unheld_heads(job, plan)
         if message is not None:
             rows.reasons[message] += each * len(layers)
             continue

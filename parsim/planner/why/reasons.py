@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parsim.cost.job import Job
+from parsim.cost.legal import unheld_heads
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.rules.violation import violation
@@ -122,7 +123,7 @@ def _forbidden(job: Job, batch: int, pins: Pins) -> str | None:
         num_microbatches=degrees["pp"],
         sequence_parallel=job.model.experts is not None and degrees["tp"] > 1,
     )
-    message = violation(probe, job.model, job.cluster)
+    message = violation(probe, job.model, job.cluster) or unheld_heads(job, probe)
     if message is None and batch % probe.dp:
         return f"dp={probe.dp} (devices / (tp x pp x cp)) does not divide global_batch_size={batch}"
     return message

@@ -93,7 +93,8 @@ def contention_of(
         _, without = run.carrier(())
         quiet = pace(run.workers, run.priced, jitter, carrier=without).step_time * run.grown
     fabric.links.settle()
-    fullest, share = bottleneck(fabric), shared / (run.grown * float(fabric.env.now))
+    fullest = bottleneck(fabric)
+    share = shared / (run.grown * float(fabric.env.now)) if fullest else 1.0
     return Contention(
         plan=plan,
         alone=alone,

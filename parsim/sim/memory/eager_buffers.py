@@ -9,6 +9,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
+from parsim.cost.layer.head_copies import rank_weights
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.offload import buffered_bytes
@@ -128,12 +129,13 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
 def _widest_weight(job: Job, table: PlanTable) -> Array:
     """Bytes of the largest gradient of a weight inside a layer, (B,)."""
     sizes = [
-        op.inputs * op.outputs
+        rank_weights(op, table)
         for layer in job.model.kinds
         for op in layer.operators
         if isinstance(op, Linear) and op.split is not Split.NONE
     ]
-    return np.asarray(max(sizes, default=0) / table.tp * table.precision.activation)
+    widest = np.max(sizes, axis=0) if sizes else np.zeros(len(table))
+    return np.asarray(widest * table.precision.activation)
 
 
 def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:

@@ -22,6 +22,7 @@ import numpy as np
 from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
+from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
@@ -225,7 +226,9 @@ def _accumulation(job: Job, table: PlanTable, layer: Layer) -> Pass:
         for op in layer.operators:
             if isinstance(op, Linear):
                 split = 1 if op.split is Split.NONE else table.tp
-                added.add(memory_time(job.device, moved * op.inputs * op.outputs / split), 1)
+                each = moved * op.inputs * op.outputs / split
+                copied = moved * op.inputs * copied_outputs(op, table)
+                added.add(memory_time(job.device, each + copied), 1)
             elif isinstance(op, Experts):
                 parameters = op.expert_parameters / table.expert_ranks
                 added.add(memory_time(job.device, moved * parameters), 2)

@@ -1,4 +1,4 @@
-"""The prices of one process that drives all devices of a node."""
+"""Single-process DataParallel priced: what the process hands its devices and takes from them."""
 
 from __future__ import annotations
 
@@ -20,39 +20,28 @@ from parsim.strategy import STRATEGIES
 
 TOKEN_BYTES = 8.0
 """A token's number as torch keeps it: int64."""
+COPIED, ADDED = 2.0, 3.0
+"""How often a byte of a copy passes the memory, and one of a sum of two."""
 
 
 def single_process(workers: Workers) -> Priced:
-    """One process and its threads; collectives between device 0 and the others."""
-    job, count = workers.job, workers.count
-    system = workers.systems[0]
-    where = one_group(system, count)
+    """One process and its threads; collectives between device 0 and the others.
 
-    def seconds(kind: CollectiveKind, size: float) -> Array:
-        return np.asarray(collective_time(system, kind, size, where))
-
-    samples = _samples(workers)
-    outputs = _outputs(workers)
-    others = (count - 1) / count
-    layers = workers.evaluation.step.pricing.layers(0)
-    threads = count * float(host_share(job, layers)[0]) * workers.forward
-    lasting = np.maximum(workers.forward, threads)
-    to_host = count * samples / host_link(system)
-    out_of_first = (count - 1) * samples / (system.intra.bandwidth * system.intra.efficiency)
-    loss = memory_time(job.device, 2.0 * count * outputs)
+    Where the devices are cores of a processor, its thread copies in their memory instead.
+    """
+    count, one_memory = workers.count, workers.systems[0].on_cpu
+    samples, outputs = _samples(workers), _outputs(workers)
+    exchanges = _in_memory(workers) if one_memory else _on_links(workers)
     prices = {
         **compute_prices(workers),
-        "forward": lasting,
+        "forward": np.maximum(workers.forward, _launched(workers)),
         "optimizer": workers.optimizer[:1],
-        "scatter": np.atleast_1d(to_host + out_of_first),
-        "replicate": seconds("broadcast", workers.weight_bytes),
-        "gather": seconds("all_gather", count * outputs),
-        "loss": np.atleast_1d(loss),
-        "reduce": seconds("reduce", workers.gradient_bytes),
+        **exchanges,
+        "loss": np.atleast_1d(memory_time(workers.job.device, COPIED * count * outputs)),
     }
-    whole = workers.passes * (count - 1)
+    whole, others = workers.passes * (count - 1), (count - 1) / count
     return Priced(
-        program=STRATEGIES["data_parallel"].program(count, workers.passes),
+        program=STRATEGIES["data_parallel"].program(count, workers.passes, one_memory=one_memory),
         seconds=prices,
         sent=whole * (workers.weight_bytes + samples + outputs),
         received=whole * workers.gradient_bytes + workers.passes * others * count * outputs,
@@ -63,6 +52,44 @@ def single_process(workers: Workers) -> Priced:
             "reduce": workers.gradient_bytes,
         },
     )
+
+
+def _launched(workers: Workers) -> Array:
+    """Seconds in which one process launches the forwards of all devices."""
+    layers = workers.evaluation.step.pricing.layers(0)
+    share = float(host_share(workers.job, layers)[0])
+    return np.asarray(workers.count * share * workers.forward)
+
+
+def _on_links(workers: Workers) -> dict[str, Array]:
+    """Seconds of exchanges between devices with memories of their own."""
+    system, count = workers.systems[0], workers.count
+    where, samples = one_group(system, count), _samples(workers)
+
+    def seconds(kind: CollectiveKind, size: float) -> Array:
+        return np.asarray(collective_time(system, kind, size, where))
+
+    to_host = count * samples / host_link(system)
+    out_of_first = (count - 1) * samples / (system.intra.bandwidth * system.intra.efficiency)
+    return {
+        "scatter": np.atleast_1d(to_host + out_of_first),
+        "replicate": seconds("broadcast", workers.weight_bytes),
+        "gather": seconds("all_gather", count * _outputs(workers)),
+        "reduce": seconds("reduce", workers.gradient_bytes),
+    }
+
+
+def _in_memory(workers: Workers) -> dict[str, Array]:
+    """Seconds of the same, one copy or sum after another by one core of a processor."""
+    count, others = workers.count, workers.count - 1
+    moved = {
+        "scatter": COPIED * count * _samples(workers),
+        "replicate": COPIED * others * workers.weight_bytes,
+        "gather": COPIED * count * _outputs(workers),
+        "reduce": ADDED * others * workers.gradient_bytes,
+    }
+    device = workers.job.device
+    return {name: np.atleast_1d(memory_time(device, size)) for name, size in moved.items()}
 
 
 def _samples(workers: Workers) -> float:
