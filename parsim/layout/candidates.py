@@ -186,11 +186,17 @@ def _why(options: Options, node: Node, read: Mapping[str, NdSbp]) -> str:
             continue
         every = options.on_axis(node, axis)
         place = axis - len(options.mesh.names)
-        left = [s for s in every if all(_one_has(s, part, nd[place]) for part, nd in read.items())]
+        left = [
+            s
+            for s in every
+            if all(_one_has(s, part, layout[place]) for part, layout in read.items())
+        ]
         if left:
             continue
-        said = ", ".join(f"{part} {nd[place]}" for part, nd in read.items())
-        summands = any(nd[place].kind == "P" for part, nd in read.items() if part != "output")
+        said = ", ".join(f"{part} {layout[place]}" for part, layout in read.items())
+        summands = any(
+            layout[place].kind == "P" for part, layout in read.items() if part != "output"
+        )
         rest = (
             f"; {op} of a sum is not the sum of {op}, so its input must be whole or split"
             if summands and all(s.word != "summands" for s in every)

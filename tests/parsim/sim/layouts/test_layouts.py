@@ -242,7 +242,7 @@ def test_names_are_signatures() -> None:
             {"signatures": {"fc9": {"weight": "B"}}},
             "'fc9' is no operation of the model",
         ),
-        ("products", {"signatures": {"fc1": {"weigth": "B"}}}, "did you mean 'weight'"),
+        ("products", {"signatures": {"fc1": {"weights": "B"}}}, "did you mean 'weight'"),
         ("products", {"signatures": {"fc1": {"weight": "B,B"}}}, "has 2 parts, but the mesh has 1"),
         ("products", {"signatures": {"relu1": {"input": "P"}}}, "is not the sum of relu"),
         ("products", {"signatures": {"fc1": {"weight": "S(2)"}}}, "is no signature of linear"),
