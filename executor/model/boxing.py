@@ -24,10 +24,10 @@ from parsim.layout.sbp import NdSbp, Sbp
 
 @dataclass(frozen=True, slots=True)
 class Axis:
-    """The devices of an axis that this one is among: how many, its place, their group."""
+    """The devices of an axis that this one is among: how many, its index, their group."""
 
     size: int
-    place: int
+    index: int
     group: dist.ProcessGroup | None
 
 
@@ -55,14 +55,14 @@ def cut(
     whole: Tensor, layout: NdSbp, places: Sequence[int], sizes: Sequence[int], joined: Joined
 ) -> Tensor:
     """What a device at these places of the axes has of a tensor."""
-    for part, place, size in zip(layout, places, sizes, strict=True):
+    for part, index, size in zip(layout, places, sizes, strict=True):
         if part.splits:
-            whole = pieces(whole, part.dim, size, joined.get(part.dim, 1))[place]
+            whole = pieces(whole, part.dim, size, joined.get(part.dim, 1))[index]
     return whole
 
 
 def assembled(parts: Mapping[tuple[int, ...], Tensor], layout: NdSbp, joined: Joined) -> Tensor:
-    """The tensor that devices have by their places; of copies that of the first place."""
+    """The tensor that devices have by their places; of copies that of the first index."""
     for axis in reversed(range(len(layout))):
         rows: dict[tuple[int, ...], list[Tensor]] = {}
         for places in sorted(parts):
@@ -96,15 +96,15 @@ def changed(x: Tensor, source: Sbp, target: Sbp, axis: Axis, joined: Joined) -> 
 
 
 def _part(x: Tensor, target: Sbp, axis: Axis, joined: Joined) -> Tensor:
-    return pieces(x, target.dim, axis.size, joined.get(target.dim, 1))[axis.place]
+    return pieces(x, target.dim, axis.size, joined.get(target.dim, 1))[axis.index]
 
 
 def _summand(x: Tensor, source: Sbp, axis: Axis, joined: Joined) -> Tensor:
     """What this device adds to a sum that is a tensor which it has, or a slice of."""
     if source.kind == "B":
-        return x if axis.place == 0 else torch.zeros_like(x)
+        return x if axis.index == 0 else torch.zeros_like(x)
     parts = [torch.zeros_like(x) for _ in range(axis.size)]
-    parts[axis.place] = x
+    parts[axis.index] = x
     return united(parts, source.dim, joined.get(source.dim, 1))
 
 

@@ -155,8 +155,8 @@ class LaidModel:
             if part.splits and axis not in columns and part.dim < last:
                 samples *= self.parts.sizes[axis]
                 if self.laid.mesh.names[axis] != REPLICAS:
-                    place = self.parts.places[axis]
-                    wanted = pieces(wanted, part.dim, self.parts.sizes[axis])[place]
+                    index = self.parts.places[axis]
+                    wanted = pieces(wanted, part.dim, self.parts.sizes[axis])[index]
         copies = prod(self.parts.sizes[axis] for axis in columns)
         group = self.parts.group(columns) if columns else None
         mean = cross_entropy(logits, wanted.contiguous(), group) / samples

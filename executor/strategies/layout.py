@@ -138,6 +138,6 @@ class Devices:
         whole = {}
         for name in mine:
             layout, joined = self.parts.layout(name)
-            held = {at: parts[name] for at, parts in zip(places, every, strict=True)}
-            whole[name] = assembled(held, layout, joined)
+            copies = {at: parts[name] for at, parts in zip(places, every, strict=True)}
+            whole[name] = assembled(copies, layout, joined)
         return whole

@@ -80,10 +80,10 @@ def sent_share(kind: Collective, ranks: int) -> float:
 
 def share(signature: NdSbp, sizes: tuple[int, ...]) -> float:
     """The share of a tensor's values that a device has."""
-    held = 1.0
+    fraction = 1.0
     for part, n in zip(signature, sizes, strict=True):
-        held /= n if part.splits else 1
-    return held
+        fraction /= n if part.splits else 1
+    return fraction
 
 
 Price = Callable[[Step, float, float], float]

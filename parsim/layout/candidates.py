@@ -91,7 +91,7 @@ def _fitting(
     on_axes: tuple[tuple[Signature, ...], ...],
     sizes: tuple[int, ...],
 ) -> tuple[OnMesh, ...]:
-    """Of all combinations those that sizes allow; equal operations are looked at once."""
+    """Combinations that sizes allow; equal operations are looked at once."""
     return tuple(way for way in product(*on_axes) if fits(operation, inputs, output, way, sizes))
 
 
@@ -185,24 +185,24 @@ def _why(options: Options, node: Node, read: Mapping[str, NdSbp]) -> str:
         if name == REPLICAS:
             continue
         every = options.on_axis(node, axis)
-        place = axis - len(options.mesh.names)
+        position = axis - len(options.mesh.names)
         left = [
             s
             for s in every
-            if all(_one_has(s, part, layout[place]) for part, layout in read.items())
+            if all(_one_has(s, part, layout[position]) for part, layout in read.items())
         ]
         if left:
             continue
-        said = ", ".join(f"{part} {layout[place]}" for part, layout in read.items())
+        wanted = ", ".join(f"{part} {layout[position]}" for part, layout in read.items())
         summands = any(
-            layout[place].kind == "P" for part, layout in read.items() if part != "output"
+            layout[position].kind == "P" for part, layout in read.items() if part != "output"
         )
         rest = (
             f"; {op} of a sum is not the sum of {op}, so its input must be whole or split"
             if summands and all(s.word != "summands" for s in every)
             else ""
         )
-        return f"{said} on axis {name} is no signature of {op}{rest}; allowed: {listed(every)}"
+        return f"{wanted} on axis {name} is no signature of {op}{rest}; allowed: {listed(every)}"
     return divided(options, node, "what is stated")
 
 

@@ -94,11 +94,11 @@ def _width(node: Node, before: str, readers: Mapping[str, list[Node]]) -> str:
 
 def _behind(node: Node, readers: Mapping[str, list[Node]]) -> list[Node]:
     """Who reads a tensor, functions of each value passed over."""
-    found = []
+    behind = []
     for reader in readers.get(node.name, []):
         passed = isinstance(reader.operation, _FUNCTIONS)
-        found += _behind(reader, readers) if passed else [reader]
-    return found
+        behind += _behind(reader, readers) if passed else [reader]
+    return behind
 
 
 def _readers(graph: Graph) -> dict[str, list[Node]]:

@@ -60,7 +60,7 @@ def dual(signature: NdSbp) -> NdSbp:
 
 
 def words(signature: Iterable[Sbp]) -> str:
-    """As users write it: "B,S(1)"."""
+    """A layout as users write it: "B,S(1)"."""
     return ",".join(map(str, signature))
 
 

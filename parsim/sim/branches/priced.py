@@ -183,7 +183,7 @@ class Branched:
         seconds = {**prices, MESSAGE: of_one, UPDATE: np.zeros(1)}
         return peak_bytes(PricedProgram(program=self.program(1, 1), seconds=seconds, sizes=sizes))
 
-    def held(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    def device_bytes(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
         """Each device has the parameters of its branches, their states, and what they keep."""
         kept, losses = self.activations(whole["activations"]), self.logit_shares
         devices = {}

@@ -93,7 +93,7 @@ def _together(workers: Workers, priced: Priced, whole: Categories) -> Holdings:
     """Each device has a part of the model, its states, and what it keeps."""
     if priced.together is None:
         raise TypeError(f"strategy {workers.plan.strategy.name} is priced without its parts")
-    return Holdings(devices=priced.together.held(whole))
+    return Holdings(devices=priced.together.device_bytes(whole))
 
 
 _CHANGES: dict[str, Callable[[Workers, Priced, Categories], Holdings]] = {

@@ -70,10 +70,10 @@ def choose(ways: Ways, prices: NodePrices) -> Chosen:
             answers[number] = better.or_else(answers[number])
             least = min(least, answers[number].cost)
     best = min(range(len(answers)), key=lambda number: answers[number].cost)
-    found = searches[best].signatures(answers[best])
+    signatures = searches[best].signatures(answers[best])
     return Chosen(
-        signatures=found,
-        changes=dict(_changes(graph, found, prices.exchanges)),
+        signatures=signatures,
+        changes=dict(_changes(graph, signatures, prices.exchanges)),
         seconds=answers[best].cost,
         bound=min(least, *(answer.bound for answer in answers)),
         free=sum(len(options) > 1 for options in ways.values()),

@@ -124,8 +124,8 @@ class LaidOut:
         mesh = self.mesh
         roles = tuple(
             " ".join(
-                f"{name} {place}"
-                for name, place in zip(mesh.names, mesh.coordinates(rank), strict=True)
+                f"{name} {index}"
+                for name, index in zip(mesh.names, mesh.coordinates(rank), strict=True)
             )
             for rank in range(mesh.ranks)
         )
@@ -184,7 +184,7 @@ class LaidOut:
         """What a device has of the model."""
         return Shares(laid=self.laid, prices=self.prices, samples=self.plan.microbatch_size)
 
-    def held(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    def device_bytes(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
         """What a device holds: its parts, and what is temporary where it has samples of its own."""
         beside = evaluate(self.evaluation.step.job, replace(self.plan, strategy=DDP))
         equal = next(iter(beside.memory.values())).at(0, 0)

@@ -172,7 +172,7 @@ class Search:
 
 
 def _cheapest(total: Array, keys: Index) -> Index:
-    """Of each key the entry that costs least, in the order of their costs."""
+    """The entry of each key that costs least, in the order of their costs."""
     order = np.argsort(total, kind="stable")
     first = np.unique(keys[order], return_index=True)[1]
     return np.asarray(order[np.sort(first)])

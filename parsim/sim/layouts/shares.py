@@ -27,23 +27,23 @@ class Shares:
     @cached_property
     def parameters(self) -> float:
         """A device's parameters over all."""
-        held = whole = 0.0
+        local = whole = 0.0
         for node in self.laid.graph.nodes:
             for parameter, layout in self.laid.parameters(node):
-                held += parameter.values * share(layout, self.laid.mesh.sizes)
+                local += parameter.values * share(layout, self.laid.mesh.sizes)
                 whole += parameter.values
-        return held / max(whole, 1.0)
+        return local / max(whole, 1.0)
 
     @property
     def kept(self) -> float:
         """What the operations of a device keep, as its graph has them, over the whole model's."""
         owner, whole = self.laid.owners, operators_of(self.laid.graph).values()
-        held = sum(
+        local = sum(
             self.prices.kept(tuple(part), self._samples(owner[name]))
             for name, part in operators_of(self.laid.local).items()
         )
         every = sum(self.prices.kept(tuple(part), self.samples) for part in whole)
-        return held / max(every, 1.0)
+        return local / max(every, 1.0)
 
     def _samples(self, node: str) -> int:
         return self.prices.samples // self.laid.batch_parts(node)
@@ -52,7 +52,7 @@ class Shares:
     def logits(self) -> float:
         """A device's logits over those of its own samples."""
         pairs = [self._logits(node) for node in loss_nodes(self.laid.graph)]
-        return sum(held for held, _ in pairs) / max(sum(whole for _, whole in pairs), 1)
+        return sum(local for local, _ in pairs) / max(sum(whole for _, whole in pairs), 1)
 
     def _logits(self, node: Node) -> tuple[int, int]:
         """Logits of a loss on a device, and of its own samples."""

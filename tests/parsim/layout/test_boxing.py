@@ -52,7 +52,7 @@ def test_each_change_has_its_collective_and_its_dual(
 
 
 def test_bytes_are_those_of_nccl_tests() -> None:
-    """Of 4 devices with a quarter each: S of an all-gather is what all have behind it."""
+    """Four devices with a quarter each: S of an all-gather is what all have behind it."""
     whole, part = 1.0, 0.25
     assert collective_bytes(Step(0, S(0), B), BYTES, part, whole) == BYTES
     assert collective_bytes(Step(0, P, S(0)), BYTES, whole, part) == BYTES
@@ -71,7 +71,7 @@ def test_a_change_on_two_axes_is_a_chain() -> None:
 
 
 def test_an_outer_axis_waits_for_the_inner_parts_of_one_dimension() -> None:
-    """Of rows cut by both axes the outer one cannot be put together alone."""
+    """Rows that both axes cut: the outer axis cannot be put together alone."""
     steps = chain((S(0), S(0)), (B, S(0)), (2, 2), wire)
     assert [step.axis for step in steps] == [1, 0, 1]
     assert steps[0].target == B
@@ -81,30 +81,32 @@ def test_an_outer_axis_waits_for_the_inner_parts_of_one_dimension() -> None:
 def _played(steps: Steps, source: NdSbp, sizes: Sizes) -> tuple[Held, Mesh, Tensor]:
     """A vector of 8 values on all devices of a mesh, taken through a chain."""
     mesh, whole = Mesh((("a", sizes[0]), ("b", sizes[1]))), np.arange(64.0).reshape(8, 8)
-    held = {rank: _cut(whole, source, mesh.coordinates(rank), sizes) for rank in range(mesh.ranks)}
+    parts_of_ranks = {
+        rank: _cut(whole, source, mesh.coordinates(rank), sizes) for rank in range(mesh.ranks)
+    }
     for step in steps:
         after = {}
         for group in mesh.groups((step.axis,)):
-            parts = [held[rank] for rank in group]
+            parts = [parts_of_ranks[rank] for rank in group]
             if step.source.splits:
                 tensor = np.concatenate(parts, axis=step.source.dim)
             else:
                 tensor = np.sum(parts, axis=0) if step.source == P else parts[0]
-            for place, rank in enumerate(group):
-                after[rank] = _one(tensor, step.target, place, len(group))
-        held = after
-    return held, mesh, whole
+            for index, rank in enumerate(group):
+                after[rank] = _one(tensor, step.target, index, len(group))
+        parts_of_ranks = after
+    return parts_of_ranks, mesh, whole
 
 
-def _one(tensor: Tensor, part: Sbp, place: int, size: int) -> Tensor:
+def _one(tensor: Tensor, part: Sbp, index: int, size: int) -> Tensor:
     if part.splits:
-        return np.split(tensor, size, axis=part.dim)[place]
-    return tensor if part == B or place == 0 else np.zeros_like(tensor)
+        return np.split(tensor, size, axis=part.dim)[index]
+    return tensor if part == B or index == 0 else np.zeros_like(tensor)
 
 
 def _cut(tensor: Tensor, layout: NdSbp, places: Sizes, sizes: Sizes) -> Tensor:
-    for part, place, size in zip(layout, places, sizes, strict=True):
-        tensor = _one(tensor, part, place, size)
+    for part, index, size in zip(layout, places, sizes, strict=True):
+        tensor = _one(tensor, part, index, size)
     return tensor
 
 
@@ -113,22 +115,22 @@ def _cut(tensor: Tensor, layout: NdSbp, places: Sizes, sizes: Sizes) -> Tensor:
 def test_every_chain_ends_with_the_tensor_in_its_layout(source: NdSbp, target: NdSbp) -> None:
     sizes = (2, 2)
     steps = chain(source, target, sizes, wire)
-    held, mesh, whole = _played(steps, source, sizes)
+    parts_of_ranks, mesh, whole = _played(steps, source, sizes)
     if P in target:
         total = np.zeros_like(whole)
-        _add(total, held, target, mesh, sizes)
+        _add(total, parts_of_ranks, target, mesh, sizes)
         np.testing.assert_array_equal(total, whole)
         return
-    for rank, part in held.items():
+    for rank, part in parts_of_ranks.items():
         np.testing.assert_array_equal(part, _cut(whole, target, mesh.coordinates(rank), sizes))
 
 
-def _add(total: Tensor, held: Held, target: NdSbp, mesh: Mesh, sizes: Sizes) -> None:
+def _add(total: Tensor, parts_of_ranks: Held, target: NdSbp, mesh: Mesh, sizes: Sizes) -> None:
     """Put summands and parts together, copies once."""
     numbers = np.arange(float(total.size)).reshape(total.shape)
-    for rank, part in held.items():
+    for rank, part in parts_of_ranks.items():
         places = mesh.coordinates(rank)
-        copies = [place for place, sbp in zip(places, target, strict=True) if sbp == B]
+        copies = [index for index, sbp in zip(places, target, strict=True) if sbp == B]
         if any(copies):
             continue
         splits = tuple(sbp if sbp.splits else B for sbp in target)

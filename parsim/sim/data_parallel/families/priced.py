@@ -15,7 +15,7 @@ from parsim.strategy import StepProgram
 class HeldTogether(Protocol):
     """A model that several workers hold together, by its branches or by a layout."""
 
-    def held(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    def device_bytes(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
         """Bytes by role of a device and category, from those of a device with the whole model."""
 
     def limits(self, step: float) -> str:

@@ -114,8 +114,8 @@ def test_products_by_columns_and_inputs_cost_an_all_reduce_each_way() -> None:
     first = 16 * 32 + 32  # fc1 is whole, and so is the bias of fc3
     reduced = sum(e.size for e in out.pieces.exchanges[REDUCE])
     assert reduced == FP32 * (first + classes)
-    held = first + (32 * 64 + 64) / 8 + 64 * classes / 8 + classes
-    assert out.shares.parameters == pytest.approx(held / job("products").model.parameters)
+    local = first + (32 * 64 + 64) / 8 + 64 * classes / 8 + classes
+    assert out.shares.parameters == pytest.approx(local / job("products").model.parameters)
 
 
 def test_one_weird_trick_by_hand() -> None:
@@ -260,13 +260,13 @@ def test_names_are_signatures() -> None:
     ],
 )
 def test_what_cannot_be_is_refused(name: str, which: dict[str, Any], message: str) -> None:
-    found = illegal(job(name), plan(**which))
-    assert found is not None
-    assert re.search(re.escape(message), found), found
+    told = illegal(job(name), plan(**which))
+    assert told is not None
+    assert re.search(re.escape(message), told), told
 
 
 def test_a_transformer_is_told_its_axes() -> None:
     model = build_transformer(load_model_catalog()["gpt2"])
-    found = illegal(replace(job("products"), model=model), plan())
-    assert found is not None
-    assert "tp for heads, ffn and vocab" in found
+    told = illegal(replace(job("products"), model=model), plan())
+    assert told is not None
+    assert "tp for heads, ffn and vocab" in told
