@@ -71,6 +71,9 @@ class StrategyBlock(Block):
     outer_lr: Annotated[float, Field(strict=True, gt=0, le=10, allow_inf_nan=False)] = UNSET
     devices: Annotated[int, Field(strict=True, ge=1, le=1_024)] = UNSET
     branches: Annotated[dict[Text, Amount], Field(min_length=1)] = UNSET
+    mesh: Annotated[dict[Text, Count], Field(min_length=1, max_length=3)] = UNSET
+    layout: Annotated[dict[Text, Text], Field(min_length=1)] = UNSET
+    signatures: Annotated[dict[Text, dict[Text, Text]], Field(min_length=1)] = UNSET
     outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
 
 
