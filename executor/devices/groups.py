@@ -37,6 +37,16 @@ def subgroup(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
     return _once(key, lambda: dist.new_subgroups_by_enumeration([list(g) for g in groups])[0])
 
 
+def ranks_of_heads(mesh: DeviceMesh, heads: int) -> DeviceMesh:
+    """Tensor ranks as (heads, copies): which key-value head each holds; every rank asks for it."""
+    from executor.torch_internals.distributed import root_of, unfolded
+
+    ranks = tuple(mesh.mesh.flatten().tolist())
+    sizes = (heads, len(ranks) // heads)
+    key = ("heads", id(root_of(mesh)), ranks, heads)
+    return _once(key, lambda: unfolded(mesh, sizes, ("heads", "copies")))
+
+
 def _once(key: tuple[Any, ...], build: Callable[[], Any]) -> Any:  # noqa: ANN401
     """What was built under a key in this world, or is built now."""
     if _BUILT.get(_WORLD) is not dist.group.WORLD:

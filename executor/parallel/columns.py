@@ -7,6 +7,9 @@ With sequence parallelism x holds this rank's tokens: the gather is an all-gathe
 reduce-scatter. Kept for backward is the rank's own x, 1/tp of what is multiplied, and the whole is
 gathered a second time (Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2). Without it there
 is no gather and the sum is an all-reduce.
+
+Keys and values of fewer heads than ranks stand on several of them: W_i of such a head is a copy,
+whose gradient is that of this rank's query heads, to be summed over the head's ranks.
 """
 
 from __future__ import annotations
@@ -18,10 +21,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor, Partial
 from torch.nn import functional as F
 
-from executor.model.mixture.experts import local, product_dtype
+from executor.model.mixture.experts import product_dtype
 from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
+
+
+def part_of(parameter: Tensor) -> Tensor:
+    """What this rank multiplies by; the gradients of copies are still to be summed."""
+    if not isinstance(parameter, DTensor):
+        return parameter
+    sums = [Partial() if where.is_replicate() else where for where in parameter.placements]
+    part: Tensor = parameter.to_local(grad_placements=sums)
+    return part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +47,8 @@ class SplitColumns:
     def __call__(self, x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
         """This rank's part of each output, (b, s, outputs / tp)."""
         dtype = product_dtype(x)
-        weights = [local(linear.weight).to(dtype) for linear in linears]
-        biases = [None if m.bias is None else local(m.bias).to(dtype) for m in linears]
+        weights = [part_of(linear.weight).to(dtype) for linear in linears]
+        biases = [None if m.bias is None else part_of(m.bias).to(dtype) for m in linears]
         outputs: tuple[Tensor, ...] = _Columns.apply(
             x.to(dtype), self.group, self.sequence, *weights, *biases
         )

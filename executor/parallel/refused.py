@@ -12,9 +12,11 @@ from parsim.errors import PlanError
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.reader import Description
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import CpCommType, Plan
 from parsim.plan.precision import precision
 from parsim.plan.rules.executor import rounded, unmergeable, wrong_experts, wrong_training
+from parsim.plan.rules.tensor import KEY_VALUE_HEADS
 from parsim.schedule import Kind, Schedule
 
 
@@ -96,3 +98,32 @@ def _mixed(plan: Plan, schedule: str, experts: bool) -> str | None:
         f"{schedule} splits the backward (I and W), and torch {TORCH_VERSION} would then mix up "
         f"the gradients of {what}; use torch 2.13, {other}, or a schedule with full backwards (B)"
     )
+
+
+def check_splits(
+    spec: TransformerSpec, degree: int, *, sequence_parallel: bool, copies: bool = True
+) -> None:
+    """Refuse sizes that do not split into equal parts; with `copies` key-value heads may be fewer.
+
+    Raises:
+        PlanError: naming the size. An uneven split of the vocabulary would train, but its
+            largest part sets the pace, which no plan accounts for.
+    """
+    sizes = {
+        "num_attention_heads": spec.num_attention_heads,
+        KEY_VALUE_HEADS: spec.num_key_value_heads,
+        "ffn_hidden_size": spec.ffn_hidden_size,
+        "padded_vocab_size": spec.vocab_rows,
+    }
+    if spec.shared_expert_ffn_hidden_size:
+        sizes["shared_expert_ffn_hidden_size"] = spec.shared_expert_ffn_hidden_size
+    if sequence_parallel:
+        sizes["seq_len"] = spec.seq_len
+    hints = {"padded_vocab_size": f"padded_vocab_size={-(-spec.vocab_rows // degree) * degree}"}
+    if copies:
+        hints[KEY_VALUE_HEADS] = "a tp that divides it or is a multiple of it"
+    for name, size in sizes.items():
+        copied = copies and name == KEY_VALUE_HEADS and degree % size == 0
+        if size % degree and not copied:
+            hint = hints.get(name, "a tp that divides it")
+            raise PlanError(f"tp={degree} does not divide {name}={size}; use {hint}")

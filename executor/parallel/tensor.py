@@ -6,7 +6,8 @@ One exchange enters and one leaves attention, likewise the MLP. Without sequence
 the sums are there (all-reduce forward behind rows, backward before columns). With it a rank holds
 1/tp of the tokens between the borders, [gather] is an all-gather and [sum] a reduce-scatter.
 The vocabulary is split over ranks, in the token table and in the output projection, and the logits
-stay so: the loss is taken of each rank's part (executor/model/loss.py).
+stay so: the loss is taken of each rank's part (executor/model/loss.py). Key-value heads that are
+fewer than the ranks are copied, each to the ranks that have its query heads.
 """
 
 from __future__ import annotations
@@ -29,13 +30,14 @@ from torch.distributed.tensor import (
 from torch.distributed.tensor import parallel as tp
 from torch.nn import functional as F
 
+from executor.devices.groups import ranks_of_heads
 from executor.model.attention.latent import LatentAttention
 from executor.model.loss import loss
 from executor.model.module import TransformerStage
 from executor.model.sizes import answers
 from executor.parallel.columns import SplitColumns
+from executor.parallel.refused import check_splits
 from executor.parallel.replica import LossFn
-from parsim.errors import PlanError
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -60,10 +62,12 @@ def apply_tensor_parallel(
     if mesh.size() == 1:
         return
     check_splits(stage.spec, mesh.size(), sequence_parallel=sequence_parallel)
+    keys = _key_ranks(stage.spec, mesh)
     between: Placement = Shard(TOKENS) if sequence_parallel else Replicate()
     styles: dict[str, Any] = {}
     for name in stage.layers:
         styles.update(_block_styles(stage, f"layers.{name}", between))
+        styles.update(_key_styles(stage.spec, f"layers.{name}.attention", keys))
     if stage.embedding is not None:
         styles.update(_embedding_styles(stage.embedding, between))
     if stage.head is not None:
@@ -92,30 +96,17 @@ def training_loss(
     return partial(loss, group=tensor, context=context, words=answers(spec))
 
 
-def check_splits(spec: TransformerSpec, degree: int, *, sequence_parallel: bool) -> None:
-    """Refuse sizes that do not split into equal parts.
+def _key_ranks(spec: TransformerSpec, mesh: DeviceMesh) -> DeviceMesh | None:
+    """The ranks as (heads, copies) where key-value heads are fewer than ranks; on all at once."""
+    heads = spec.num_key_value_heads
+    return ranks_of_heads(mesh, heads) if heads < mesh.size() and not spec.kv_lora_rank else None
 
-    Raises:
-        PlanError: naming the size. An uneven split of the vocabulary would train, but its
-            largest part sets the pace, which no plan accounts for.
-    """
-    sizes = {
-        "num_attention_heads": spec.num_attention_heads,
-        "num_key_value_heads": spec.num_key_value_heads,
-        "ffn_hidden_size": spec.ffn_hidden_size,
-        "padded_vocab_size": spec.vocab_rows,
-    }
-    if spec.shared_expert_ffn_hidden_size:
-        sizes["shared_expert_ffn_hidden_size"] = spec.shared_expert_ffn_hidden_size
-    if sequence_parallel:
-        sizes["seq_len"] = spec.seq_len
-    for name, size in sizes.items():
-        if size % degree:
-            hint = f"; use padded_vocab_size={-(-size // degree) * degree}"
-            raise PlanError(
-                f"tp={degree} does not divide {name}={size}"
-                f"{hint if name == 'padded_vocab_size' else '; use a tp that divides it'}"
-            )
+
+def _key_styles(spec: TransformerSpec, path: str, ranks: DeviceMesh | None) -> dict[str, Any]:
+    """Projections to keys and values whose heads are copied."""
+    if ranks is None:
+        return {}
+    return {f"{path}.{name}": _Style(partial(_copied_rows, ranks)) for name in ("k", "v")}
 
 
 def _block_styles(stage: TransformerStage, path: str, between: Placement) -> dict[str, Any]:
@@ -192,15 +183,20 @@ class _Style(tp.ParallelStyle):  # type: ignore[misc]  # torch has no types here
         return module
 
 
-def _distribute(module: nn.Module, mesh: DeviceMesh, placement: Placement) -> None:
+def _distribute(module: nn.Module, mesh: DeviceMesh, *placements: Placement) -> None:
     for name, parameter in tuple(module.named_parameters(recurse=False)):
-        values = distribute_tensor(parameter.detach(), mesh, (placement,))
+        values = distribute_tensor(parameter.detach(), mesh, placements)
         module.register_parameter(name, nn.Parameter(values, parameter.requires_grad))
 
 
 def _output_rows(module: nn.Module, mesh: DeviceMesh) -> None:
     """A linear map split by outputs, applied by `SplitColumns`: rows of weight and bias."""
     _distribute(module, mesh, Shard(0))
+
+
+def _copied_rows(ranks: DeviceMesh, module: nn.Module, _mesh: DeviceMesh) -> None:
+    """A linear map split by outputs over heads, whose copies have the same rows; see `part_of`."""
+    _distribute(module, ranks, Shard(0), Replicate())
 
 
 def _repeated(module: nn.Module, mesh: DeviceMesh) -> None:

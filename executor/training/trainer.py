@@ -22,6 +22,7 @@ from executor.model.loss import check_trainable
 from executor.model.mixture.experts import WHOLE
 from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
 from executor.model.offload import keep_on_host
+from executor.model.recomputed import recompute_first
 from executor.model.sizes import has_experts, layer_count, reads_text
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import apply_data_parallel
@@ -225,15 +226,15 @@ def _replica(
     device: torch.device,
     values: Values,
 ) -> Replica:
-    cut, place = plan_cut(plan, layer_count(spec)), stage % plan.num_stages
+    cut, part = plan_cut(plan, layer_count(spec)), stage % plan.num_stages
     if isinstance(spec, Graph):
         check_cut(spec, cut)
     built = build_stage(
         spec,
-        first_layer=sum(cut[:place]),
-        num_layers=cut[place],
-        embedding=place == 0,
-        head=place == plan.num_stages - 1,
+        first_layer=sum(cut[:part]),
+        num_layers=cut[part],
+        embedding=part == 0,
+        head=part == plan.num_stages - 1,
         device=device,
         dtype=storage_dtype(plan),
         recompute=plan.recompute,
@@ -245,6 +246,8 @@ def _replica(
         apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
         apply_expert_parallel(built, experts)
         apply_balance(built, plan)
+    if plan.recompute_layers:
+        recompute_first(built.layers.values(), plan.recompute_layers, plan.recompute)
     keep_on_host(built.layers, plan.offload_layers, device)
     if plan.sync_batch_norm and plan.dp > 1:
         synchronise(built, replica_group(mesh, plan))

@@ -32,7 +32,8 @@ class Job:
 
     `global_batch_size` is the sequences of one step, which every legal plan must add up to; None
     leaves it to the plan. `reach` is given only for one kind of node of a mixed cluster (`on`).
-    `clip` is the norm that gradients are clipped to, 0 if they are not.
+    `clip` is the norm that gradients are clipped to, 0 if they are not. The model's key-value heads
+    are laid out as the software does it (`Software.kv_heads`).
     """
 
     model: Model
@@ -42,6 +43,10 @@ class Job:
     reach: Reach | None = None
     optimizer: Optimizer = ADAMW
     clip: float = CLIP
+
+    def __post_init__(self) -> None:
+        gathered = self.software.kv_heads == "gathered"
+        object.__setattr__(self, "model", self.model.with_heads_gathered(gathered))
 
     @property
     def system(self) -> System:

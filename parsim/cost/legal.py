@@ -6,8 +6,10 @@ from parsim.cost.job import Job
 from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
 from parsim.plan import Plan, Recompute
+from parsim.plan.divisors import listed
 from parsim.plan.rules.batch import wrong_batch
 from parsim.plan.rules.executor import uncompilable, unrunnable
+from parsim.plan.rules.tensor import tensor_degrees
 from parsim.plan.rules.violation import violation
 
 
@@ -16,9 +18,29 @@ def illegal(job: Job, plan: Plan) -> str | None:
     message = violation(plan, job.model, job.cluster)
     if message is None and job.global_batch_size is not None:
         message = wrong_batch(plan, job.global_batch_size)
+    if message is None:
+        message = unheld_heads(job, plan)
+    if message is None and plan.recompute_layers:
+        message = whole_stages(job, plan)
     if message is None and plan.offload_layers:
         message = _offload(job, plan)
     return unrun(job, plan) if message is None else message
+
+
+def unheld_heads(job: Job, plan: Plan) -> str | None:
+    """Why the job's software does not run so many ranks on fewer key-value heads, or None."""
+    attention, stack = job.model.attention, job.software
+    if attention is None or stack.kv_heads != "whole":
+        return None
+    tp = max(plan.tp, *plan.stage_tp)
+    if tp <= attention.kv_heads:
+        return None
+    allowed = [degree for degree in tensor_degrees(job.model) if degree <= attention.kv_heads]
+    return (
+        f"tp={tp} with num_key_value_heads={attention.kv_heads}: {stack.id} keeps each key-value "
+        f"head on one rank; allowed: {listed(allowed)}, or a software that copies or gathers heads "
+        f"(parsim catalog software)"
+    )
 
 
 def unrun(job: Job, plan: Plan) -> str | None:
@@ -29,6 +51,16 @@ def unrun(job: Job, plan: Plan) -> str | None:
     if message is None and job.software.compile:
         return uncompilable(plan, job.model)
     return message
+
+
+def whole_stages(job: Job, plan: Plan) -> str | None:
+    """Why a stack that checkpoints whole stages recomputes no part of their layers; or None."""
+    if not job.software.checkpoints_stages:
+        return None
+    return (
+        f"recompute_layers={plan.recompute_layers}: {job.software.id} recomputes whole stages; use "
+        f"recompute=none or full"
+    )
 
 
 def _offload(job: Job, plan: Plan) -> str | None:

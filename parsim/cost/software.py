@@ -35,6 +35,9 @@ _NOTHING_BESIDE: Mapping[str, Any] = {
 }
 """What a host that waits for each kernel leaves of overlap."""
 
+KV_HEADS = ("copied", "gathered", "whole")
+"""What becomes of key-value heads that are fewer than tensor-parallel ranks."""
+
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """What moves tokens to experts (`cost/layer/dispatch.py`)."""
 
@@ -103,7 +106,9 @@ class Software:
     (`cost/step/buckets.py`). `schedules` are the pipeline schedules that the stack has, by parsim's
     names, none where it has no pipelines: a search that names none looks at these. `zero_stages`
     are the ZeRO stages that it has without a pipeline, and `pipeline_zero_stages` those that it has
-    with one. `balanced_cut` says that a pipeline whose cut nobody states is cut by the seconds of
+    with one. `kv_heads` says what it does where tensor-parallel ranks are more than key-value heads
+    (`parsim/model/shared_heads.py`): "copied", "gathered", or "whole" where each head must be on
+    one rank. `balanced_cut` says that a pipeline whose cut nobody states is cut by the seconds of
     layers, embedding and head counted, where that is not slower than as many layers on every stage
     (`sim/cuts.py`).
     """
@@ -176,6 +181,7 @@ class Software:
     schedules: tuple[str, ...]
     zero_stages: tuple[int, ...]
     pipeline_zero_stages: tuple[int, ...]
+    kv_heads: str
     balanced_cut: bool
     reasons: Mapping[str, str] = field(default_factory=dict)
 

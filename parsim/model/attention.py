@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parsim.model.operators import Attention, Elementwise, Linear, Operator, Region, Split
+from parsim.model.shared_heads import SharedHeads
 from parsim.model.spec import TransformerSpec
 from parsim.model.transformer_operators import elementwise, norm, product, residual
 
@@ -18,9 +19,11 @@ def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
     qkv_width = q_width + 2 * kv_width
     before: tuple[Operator, ...] = () if spec.post_norm else (norm(spec, "attention_norm"),)
     after: tuple[Operator, ...] = (norm(spec, "attention_norm"),) if spec.post_norm else ()
-    rope = (_rotation(spec, q_width + kv_width),) if spec.rope else ()
+    keys = SharedHeads(count=spec.num_key_value_heads, width=kv_width)
+    both = replace(keys, width=2 * kv_width)
+    rope = (replace(_rotation(spec, q_width + kv_width), shared=keys),) if spec.rope else ()
     if spec.qk_norm:
-        rope = (_qk_norm(spec, q_width + kv_width), *rope)
+        rope = (replace(_qk_norm(spec, q_width + kv_width), shared=keys), *rope)
     # an unfused kernel wants (batch, head) outermost: two tensors of width h are copied to get
     # there and back, the others are views (8 bytes per h in the traffic count of the 22B layer)
     transposes: tuple[Operator, ...] = ()
@@ -28,7 +31,7 @@ def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
         transposes = (_heads_apart(spec, "transpose", 2 * h, launches=(2, 2)),)
     return (
         *before,
-        product(spec, "qkv", h, qkv_width, Split.COLUMN, bias=spec.qkv_bias),
+        replace(product(spec, "qkv", h, qkv_width, Split.COLUMN, bias=spec.qkv_bias), shared=both),
         *rope,
         *transposes,
         Attention(

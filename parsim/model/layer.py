@@ -10,9 +10,9 @@ The unit that stage cuts and recomputation work on.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from parsim.model.operators import Experts, Linear, Operator, forward_flops
+from parsim.model.operators import Elementwise, Experts, Linear, Operator, forward_flops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +62,13 @@ class Layer:
         """All parameters of the layer."""
         return self.split_parameters + self.repeated_parameters + self.expert_parameters
 
+    def with_heads_gathered(self, gathered: bool) -> Layer:
+        """The layer with its shared heads gathered or copied; itself if it is so already."""
+        shared = [getattr(op, "shared", None) for op in self.operators]
+        if all(heads is None or heads.gathered is gathered for heads in shared):
+            return self
+        return replace(self, parts=tuple(_with_heads(self.parts, gathered)))
+
     @property
     def experts(self) -> Experts | None:
         """The layer's experts, if it has any."""
@@ -80,6 +87,16 @@ class Layer:
     def forward_flops(self, batch: int) -> int:
         """Model FLOPs of one forward pass of `batch` samples (matrix products only)."""
         return sum(forward_flops(op, batch) for op in self.operators)
+
+
+def _with_heads(parts: tuple[Part, ...], gathered: bool) -> Iterator[Part]:
+    for part in parts:
+        if isinstance(part, Branches):
+            yield Branches(paths=tuple(tuple(_with_heads(p, gathered)) for p in part.paths))
+        elif isinstance(part, Linear | Elementwise) and part.shared is not None:
+            yield replace(part, shared=replace(part.shared, gathered=gathered))
+        else:
+            yield part
 
 
 def _in_order(parts: tuple[Part, ...]) -> Iterator[Operator]:

@@ -16,6 +16,7 @@ from enum import Enum
 
 from parsim.model.convolution import Convolution
 from parsim.model.recurrent import Recurrent
+from parsim.model.shared_heads import SharedHeads
 
 
 class Split(Enum):
@@ -46,7 +47,7 @@ class Linear:
     False for an output projection tied to the embedding: its FLOPs count, its parameters do not.
     `per_sample` marks a projection whose rows context parallelism does not divide (BERT's pooler,
     of one token), `on_sequence` one that is not split and works on the tokens of the sequence
-    region.
+    region. `shared` are key-value heads among the outputs, which cannot be divided further.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Linear:
     per_sample: bool = False
     on_sequence: bool = False
     keeps_input: bool = True
+    shared: SharedHeads | None = None
 
     @property
     def split_parameters(self) -> int:
@@ -74,6 +76,13 @@ class Linear:
         if self.split is Split.NONE:
             return self.inputs * self.outputs * self.owns_weight + bias
         return bias if self.split is Split.ROW else 0
+
+    @property
+    def copied_parameters(self) -> int:
+        """Split parameters of key-value heads, which more ranks than heads hold in copies."""
+        if self.shared is None or self.shared.gathered:
+            return 0
+        return (self.inputs + self.bias) * self.shared.width
 
     def flops(self, batch: int) -> int:
         """Forward FLOPs of a batch: 2 per weight and token."""
@@ -143,7 +152,8 @@ class Elementwise:
     `forward`, `backward`, `saved` count values, `mask` the single bytes that forward writes,
     backward reads and the operator keeps; `launches` counts kernels (forward, backward). Each
     number is explained where the operator is built. `statistics` are the channels of a batch
-    normalisation, whose means and variances replicas may share.
+    normalisation, whose means and variances replicas may share; `shared` are key-value heads in the
+    width, which cannot be divided further.
     """
 
     name: str
@@ -157,6 +167,7 @@ class Elementwise:
     launches: tuple[int, int] = (1, 1)
     repeated_parameters: int = 0
     statistics: int = 0
+    shared: SharedHeads | None = None
 
     split_parameters = 0
 

@@ -17,7 +17,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from executor.parallel.gradients.layout import Bucket, Groups, build_bucket, fill
-from executor.parallel.gradients.split import local_gradient, partial_group, sum_flat
+from executor.parallel.gradients.split import local_gradient, partial_group, sum_partial
 from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
 
 
@@ -147,8 +147,7 @@ class GradientBuckets:
         groups = bucket.groups
         if bucket.partial:
             views = [view for _, view in bucket.views()]
-            group = next(iter(bucket.partial.values()))
-            sum_flat([views[index] for index in sorted(bucket.partial)], group)
+            sum_partial([(views[index], bucket.partial[index]) for index in sorted(bucket.partial)])
             bucket.partial.clear()
         if groups.divisor > 1:
             bucket.flat.div_(groups.divisor)

@@ -59,7 +59,8 @@ class Bucket:
     """Some parameters and the buffer that their gradients share.
 
     `missing` are the parameters that backward has not reached, `partial` those of which each
-    tensor rank has seen some tokens only, with the group over which they must be summed.
+    tensor rank has seen some tokens or query heads only, with the group over which they must be
+    summed.
     """
 
     names: list[str]

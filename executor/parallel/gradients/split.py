@@ -19,7 +19,8 @@ def local_tensor(value: Tensor) -> Tensor:
 def partial_group(parameter: nn.Parameter, grad: Tensor) -> dist.ProcessGroup | None:
     """The tensor ranks over which a gradient is still to be summed, if it is.
 
-    Under sequence parallelism the gradient of a norm comes out of backward as partial sums.
+    Under sequence parallelism the gradient of a norm comes out of backward as partial sums, and so
+    does that of a key-value head which several ranks hold.
     """
     if not isinstance(grad, DTensor) or not isinstance(parameter, DTensor):
         return None
@@ -37,8 +38,16 @@ def local_gradient(parameter: nn.Parameter, grad: Tensor) -> Tensor:
     return local_tensor(grad)
 
 
-def sum_flat(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    """Sum tensors of one dtype over a group, in place, in one collective."""
+def sum_partial(tensors: Sequence[tuple[Tensor, dist.ProcessGroup]]) -> None:
+    """Sum tensors of one dtype, each over its group, in place, in one collective a group."""
+    by_group: dict[dist.ProcessGroup, list[Tensor]] = {}
+    for tensor, group in tensors:
+        by_group.setdefault(group, []).append(tensor)
+    for group, alike in by_group.items():
+        _sum_flat(alike, group)
+
+
+def _sum_flat(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
     flat = torch.cat([tensor.flatten() for tensor in tensors])
     dist.all_reduce(flat, group=group)
     sizes = [tensor.numel() for tensor in tensors]
@@ -66,7 +75,7 @@ def whole_tensor(value: Tensor) -> Tensor:
 
 
 def finish_partial(module: nn.Module) -> None:
-    """Split gradients as their parameters are; sum the partial ones in one collective."""
+    """Split gradients as their parameters are; sum the partial ones, in a collective a group."""
     split = [
         parameter
         for parameter in module.parameters()
@@ -74,8 +83,7 @@ def finish_partial(module: nn.Module) -> None:
     ]
     grads = [local_gradient(parameter, parameter.grad) for parameter in split]
     groups = [partial_group(parameter, parameter.grad) for parameter in split]
-    partial = [grad for grad, group in zip(grads, groups, strict=True) if group is not None]
-    if partial:
-        sum_flat(partial, next(group for group in groups if group is not None))
+    pairs = zip(grads, groups, strict=True)
+    sum_partial([(grad, group) for grad, group in pairs if group is not None])
     for parameter, grad in zip(split, grads, strict=True):
         parameter.grad = like_parameter(parameter, grad)

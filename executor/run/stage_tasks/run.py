@@ -15,7 +15,7 @@ from executor.devices.process_group import gathered
 from executor.faults.reports import HERE
 from executor.model.graph import check_cut
 from executor.model.sizes import has_experts, layer_count
-from executor.parallel.tensor import check_splits
+from executor.parallel.refused import check_splits
 from executor.run.part import Part
 from executor.run.results import save_results
 from executor.run.stage_tasks.session import Session, Stepped
@@ -59,7 +59,7 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
         )
     if not isinstance(spec, Graph):
         for degree in plan.stage_tp:
-            check_splits(spec, degree, sequence_parallel=False)
+            check_splits(spec, degree, sequence_parallel=False, copies=False)
     if never and scenario.job.clip:
         raise PlanError(
             f"{what}: no rank knows the norm of a whole gradient while others are ahead, but "
@@ -84,7 +84,7 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         HERE.enter("step", 0)
         stepped = gathered(session.train())
         # arrays, because tensors of other ranks would count as this one's memory
-        weights = gathered([weight.numpy().copy() for weight in session.rank.weights])
+        weights = gathered([weight.numpy().copy() for weight in session.rank.weights.newest])
         HERE.enter("memory", options.last_step)
         peaks, versions = gathered(session.peak()), gathered(session.most_versions)
         if predicted is not None:

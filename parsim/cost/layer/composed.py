@@ -18,6 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.layer.head_copies import beyond_share
 from parsim.cost.software import Software
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention, Elementwise, Region
@@ -75,6 +76,7 @@ def _scores(layer: Layer, table: PlanTable, software: Software) -> Array:
         if not op.fused:
             total = total + scores * (value - 1)
             continue
-        shared = (op.heads - op.kv_heads) * (op.head_dim + op.output_dim)
+        kept = beyond_share(op.kv_heads, op.kv_heads, table) * table.tp + op.kv_heads
+        shared = (op.heads - kept) * (op.head_dim + op.output_dim)
         total = total + scores * SCORES * value + tokens * (shared * value - LOG_SUM * op.heads)
     return np.asarray(total)

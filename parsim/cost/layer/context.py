@@ -34,6 +34,7 @@ from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
+from parsim.cost.layer.head_copies import beyond_share
 from parsim.model.operators import Attention
 from parsim.plan import CpCommType, PlanTable
 
@@ -91,6 +92,7 @@ def moving(job: Job, table: PlanTable, op: Attention) -> Pair:
     each = np.where(ring, MERGE_FIRST + MERGE * (table.cp - 1), 0.0)
     moved = each * table.on_rank(op.tokens) * op.mean_dim / table.tp
     ahead, behind = moved * op.heads, moved * (op.heads + 2 * op.kv_heads)
+    behind = behind + moved * table.tp * beyond_share(2 * op.kv_heads, op.kv_heads, table)
     copied = np.where(by_heads(job, table), 4.0 * _swapped_bytes(table, op), 0.0)
     calls = copying(job, table)
     device = job.device
@@ -123,7 +125,8 @@ def context_message(job: Job, table: PlanTable, op: Attention) -> Message:
 
 def keys_and_values(job: Job, table: PlanTable, op: Attention) -> Message:
     """Keys and values of a sequence, gathered from all ranks that share it; a ring sends 1/cp."""
-    width = 2.0 * op.kv_heads / table.tp * op.mean_dim * table.precision.activation
+    heads = 2.0 * op.kv_heads / table.tp + beyond_share(2.0 * op.kv_heads, op.kv_heads, table)
+    width = heads * op.mean_dim * table.precision.activation
     return _message(job, table, "all_gather", table.on_rank(op.tokens) * width * table.cp)
 
 

@@ -19,6 +19,7 @@ from parsim.cost.kernel.quantized import Sides, cast_time, product_time, weight_
 from parsim.cost.layer.attention import attention_core
 from parsim.cost.layer.convolution import convolution_kernels
 from parsim.cost.layer.experts import ExpertCoster
+from parsim.cost.layer.head_copies import rank_outputs, rank_values
 from parsim.cost.layer.interference import crowded_device
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart, seconds_of
 from parsim.cost.layer.recurrent import recurrent_kernels
@@ -33,7 +34,6 @@ from parsim.model.operators import (
     Lookup,
     Loss,
     Operator,
-    Region,
     Split,
     Timed,
 )
@@ -111,7 +111,7 @@ class OperatorKernels:
         m = np.asarray(tokens, dtype=np.float64)
         if op.on_sequence:
             m = m / self.table.sequence_split
-        n = op.outputs / np.where(op.split is Split.COLUMN, self.table.tp, 1)
+        n = rank_outputs(op, self.table)
         k = op.inputs / np.where(op.split is Split.ROW, self.table.tp, 1)
         return m, n, k
 
@@ -198,6 +198,10 @@ class OperatorKernels:
         yield Exchange(part=PassPart.FORWARD, exposed=around)
         yield Exchange(part=PassPart.BACKWARD, exposed=reduced + behind)
         yield Exchange(part=PassPart.BACKWARD, exposed=again)
+        if op.shared is not None and op.shared.gathered:
+            gathered, scattered = self.borders.heads(op, op.shared)
+            yield Exchange(part=PassPart.FORWARD, exposed=gathered)
+            yield Exchange(part=PassPart.BACKWARD, exposed=scattered)
 
     def _experts(self, op: Experts, how: Quantization | None) -> Iterator[Kernels | Exchange]:
         """Routing and products of experts; tokens go there and back in either direction."""
@@ -225,8 +229,7 @@ class OperatorKernels:
         )
 
     def _elementwise(self, op: Elementwise) -> Iterator[Kernels]:
-        split = self.table.tp if op.region is Region.TENSOR else self.table.sequence_split
-        count = self.table.on_rank(op.tokens) * op.width / split
+        count = rank_values(op, self.table.on_rank(op.tokens), self.table)
         if op.kind == "scan":
             count = count * memory_excess(self.job.device, self.job.software.row_rate)
         value, traffic = self.table.precision.activation, self.job.software.traffic

@@ -21,6 +21,7 @@ from parsim.cost.job import Job
 from parsim.cost.layer.interference import crowded_device
 from parsim.cost.streams import pipelined
 from parsim.model.operators import Linear, Split
+from parsim.model.shared_heads import SharedHeads
 from parsim.plan import PlanTable
 from parsim.plan.precision import Quantization
 
@@ -60,6 +61,21 @@ class Borders:
         if op.split is Split.ROW:
             behind = self.exchange(tokens, op.outputs, how)
         return before, behind
+
+    def heads(self, op: Linear, shared: SharedHeads) -> Pair:
+        """Gather what a product gives where it is divided below whole key-value heads, seconds.
+
+        All outputs of all tokens come to every rank, which takes its heads of them; backward their
+        gradients are reduced and scattered.
+
+        Source: Megatron-Core, `SelfAttention.get_query_key_value_tensors` (commit f7dfb99795).
+        Leaves out: that values kept for backward are a view of all that was gathered.
+        """
+        size = self.table.on_rank(op.tokens) * op.outputs * self.table.precision.activation
+        whole, system = self.message("all_gather", size), self.job.system
+        several = self.table.tp > shared.count
+        gathered = np.where(several, whole.seconds(system), 0.0)
+        return gathered, np.where(several, whole.instead("reduce_scatter").seconds(system), 0.0)
 
     def exchange(self, tokens: Array, width: int, how: Quantization | None = None) -> Pair:
         """Collectives of `tokens` rows of a width.

@@ -25,7 +25,7 @@ from parsim.cost.distinct_cases import distinct
 from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.model.model import Model
-from parsim.model.operators import Experts
+from parsim.model.operators import Experts, Linear, Operator
 from parsim.plan import PlanTable
 from parsim.plan.record import BUCKET_BYTES
 
@@ -85,15 +85,15 @@ def _filling(model: Model) -> Callable[[float, float], float]:
     return _FILLINGS[-1][1]
 
 
-def _filled_by(tensors: tuple[tuple[float, float], ...]) -> Callable[[float, float], float]:
+def _filled_by(tensors: tuple[tuple[float, ...], ...]) -> Callable[[float, float], float]:
     """Mean parameters of the buckets that tensors fill, by tp and by what closes one."""
 
     @lru_cache(maxsize=4096)
     def filled(tp: float, least: float) -> float:
         whole = filled = 0.0
         count = 0
-        for split, repeated in tensors:
-            size = split / tp + repeated
+        for split, repeated, copied, heads in tensors:
+            size = split / tp + repeated + (copied / min(tp, heads) - copied / tp)
             whole, filled = whole + size, filled + size
             if filled >= least:
                 count, filled = count + 1, 0.0
@@ -102,15 +102,22 @@ def _filled_by(tensors: tuple[tuple[float, float], ...]) -> Callable[[float, flo
     return filled
 
 
-def _tensors(model: Model) -> Iterator[tuple[float, float]]:
+def _tensors(model: Model) -> Iterator[tuple[float, ...]]:
     """Parameters of each operator that tp shares out, and that each rank has, without experts'.
 
-    In the order of backward.
+    Of the first those of key-value heads, and how many these are. In the order of backward.
     """
     for layer in reversed(model.layers):
         for op in reversed(layer.operators):
             if not isinstance(op, Experts):
-                yield op.split_parameters, op.repeated_parameters
+                yield op.split_parameters, op.repeated_parameters, *_of_heads(op)
+
+
+def _of_heads(op: Operator) -> tuple[int, int]:
+    """Parameters of key-value heads that ranks may hold in copies, and how many heads."""
+    if isinstance(op, Linear) and op.shared is not None:
+        return op.copied_parameters, op.shared.count
+    return 0, 1
 
 
 def bucket_count(software: Software, table: PlanTable, parameters: Array, mean: Array) -> Array:

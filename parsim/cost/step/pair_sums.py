@@ -1,4 +1,11 @@
-"""All-reduces between two pipeline ranks: of a shared table, and of copies of a stage."""
+"""Sums of gradients of what several ranks hold: a shared table, copies of a stage, copied heads.
+
+    tied table, stages   | last backward | reduce over replicas | sum of two pipeline ranks | update
+    key-value heads      | last backward | sum of tp / heads ranks | reduce over replicas | update
+
+Of a key-value head that several tensor-parallel ranks hold, each copy has the gradient that its
+rank's query heads give; ranks side by side that hold the same head add theirs up once a step.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +13,14 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cost.collective.collectives import collective_time
-from parsim.cost.collective.group_bandwidth import Groups
+from parsim.cost.collective.group_bandwidth import Groups, groups
+from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
+from parsim.cost.layer.head_copies import key_value_heads, shared_parameters
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.hops import crossing, sharing_ranks
 from parsim.cost.step.parameters import tied_parameters
+from parsim.cost.step.stages import over_kinds
 from parsim.plan import PlanTable
 
 
@@ -35,11 +45,15 @@ def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
     action of the rank.
     """
     pp, crosses = len(by_rank), crossing(job, table)
+    known: dict[tuple[bytes, bytes], Array] = {}  # most ranks hold the same
     rows = []
     for rank in range(pp):
         low, high = sorted((rank, pp - 1 - rank))
         between = np.asarray(crosses[low:high].any(axis=0))
-        rows.append(pair_seconds(job, table, between, by_rank[rank] / table.shards))
+        pair = (between.tobytes(), by_rank[rank].tobytes())
+        if pair not in known:
+            known[pair] = pair_seconds(job, table, between, by_rank[rank] / table.shards)
+        rows.append(known[pair])
     return np.stack(rows)
 
 
@@ -54,3 +68,28 @@ def pair_seconds(job: Job, table: PlanTable, wrap: Flags, parameters: Array) -> 
     )
     size = parameters * reduced_bytes(table)
     return collective_time(job.system, "all_reduce", size, pair)
+
+
+def head_sums(job: Job, table: PlanTable, counts: Array) -> Array | float:
+    """Seconds in which a rank's copies of heads get their gradients' sum, (S, B); 0.0 of none.
+
+    `counts` are the layers of each kind on each stage, see `over_kinds`.
+
+    Source: `executor/parallel/gradients/buckets.py`; BigCode's Megatron-LM sums over the ranks of
+    its one head alike (`allreduce_key_value_grads`, commit 7c325cd).
+    Leaves out: that FSDP (ZeRO-2 and 3) sums in every backward, not once a step.
+    """
+    heads = key_value_heads(job.model.kinds)
+    if heads is None or job.software.kv_heads != "copied" or not (table.tp > heads).any():
+        return 0.0
+    per_kind = np.stack([shared_parameters(layer, table) for layer in job.model.kinds])
+    wide = table.common.gradient_precision == "fp32"
+    size = over_kinds(counts, per_kind) * (4.0 if wide else float(table.precision.parameter))
+    where = groups(
+        job.system,
+        size=table.tp // np.minimum(table.tp, heads),
+        stride=table.stride("tp"),
+        world=table.world_size,
+    )
+    summed = Message(kind="all_reduce", axis="tp", size=size, where=where).seconds(job.system)
+    return np.where(size > 0.0, summed, 0.0)

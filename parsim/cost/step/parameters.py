@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.layer.head_copies import copied_parameters
 from parsim.cost.step.stages import over_kinds
 from parsim.model.layer import Layer
 from parsim.model.model import Model
@@ -46,9 +47,9 @@ def tied_parameters(model: Model, table: PlanTable) -> Array:
 
 
 def rank_parameters(layer: Layer, table: PlanTable) -> Array:
-    """Parameters of one layer on one rank, (B,)."""
+    """Parameters of one layer on one rank, (B,), copies of key-value heads among them."""
     shared = np.ceil(layer.split_parameters / table.tp) + layer.repeated_parameters
-    return np.asarray(shared + rank_experts(layer, table))
+    return np.asarray(shared + copied_parameters(layer, table) + rank_experts(layer, table))
 
 
 def rank_experts(layer: Layer, table: PlanTable) -> Array:

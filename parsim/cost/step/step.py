@@ -13,20 +13,24 @@ import numpy as np
 from parsim.arrays import Array, Columns, Ints
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
+from parsim.cost.layer.passes import Pass
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.order_statistics import expected_maximum, later_than_of_node
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.hops import hop_times
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
-from parsim.cost.step.pair_sums import tied_time
+from parsim.cost.step.pair_sums import head_sums, tied_time
 from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import Sharded
 from parsim.cost.step.stages import (
     LayerTable,
     backward_times,
     even_cut,
+    first_layers,
     forward_times,
     layer_counts,
     stage_borders,
+    whole_layers,
 )
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
@@ -38,7 +42,8 @@ class StepCosts(Columns):
 
     `forward`, `backward` (S, B) are whole actions; the `exposed_` and `recomputed` parts are
     inside them. `hop` (S, B) is the time of the message between stage s and s + 1 (last row 0).
-    `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward.
+    `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward, the
+    sums of copied heads' gradients ahead of it among it.
     `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `late` (B,) is what the last
     backwards lose to the reduction beside them. `straggler` (B,) is the share by which the whole
     step grows. `parameters` (S, B) counts local parameters of one rank, `experts` (S, B) those of
@@ -82,6 +87,19 @@ def stage_cut(job: Job, table: PlanTable) -> tuple[int, ...]:
     return table.common.stage_layers or even_cut(job.model.num_layers, stages)
 
 
+def repeated_layers(job: Job, table: PlanTable) -> Array | None:
+    """Layers of each kind that each stage recomputes as a whole, (S, K, B), where any plan does."""
+    if not recomputes_layers(table):
+        return None
+    return first_layers(job.model, stage_cut(job, table), table.recompute_layers)
+
+
+def deeper_pass(job: Job, table: PlanTable, layers: LayerTable) -> Pass | None:
+    """What stages repeat more because they recompute layers as a whole, where any plan does."""
+    again = repeated_layers(job, table)
+    return None if again is None else whole_layers(layers, again)
+
+
 def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> StepCosts:
     """Price B plans with equal pp, v and common fields; `layers` where they are already priced."""
     layers = layers or LayerTable.of(job, table)
@@ -90,12 +108,14 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     parameters = stage_parameters(job.model, table, counts)
     experts = stage_experts(job.model, table, counts) if job.model.experts else None
     forward = forward_times(job, layers, counts)
-    backward = backward_times(job, layers, counts)
+    deeper = deeper_pass(job, table, layers)
+    backward = backward_times(job, layers, counts, deeper)
     speed = speed_beside(job.system, data.busbw, layers.kinds)
     sharded = Sharded(
         job=job,
         layers=layers,
         counts=counts,
+        deeper=deeper,
         data=data,
         parameters=parameters,
         experts=experts,
@@ -110,6 +130,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         copied["copied_forward"] = ahead.time - alone[0].time
         copied["copied_backward"] = behind.time - alone[1].time
     buckets, bucket_time = data.bucketed_reduction(parameters, experts)
+    bucket_time = bucket_time + head_sums(job, table, counts) / buckets
     pp = int(table.pp[0])
     by_rank = per_rank(parameters, pp)
     routed = None if experts is None else per_rank(experts, pp)

@@ -14,9 +14,10 @@ from parsim.frameworks.export.rules import (
     Rules,
     check_rules,
     heading,
-    no_offload,
+    no_layers,
     no_placement,
     torchs_context,
+    whole_heads,
 )
 from parsim.plan import CpCommType, Plan, Recompute
 from parsim.scenario import Scenario
@@ -30,7 +31,8 @@ def accelerate_yaml(scenario: Scenario, plan: Plan) -> str:
     """
     from ruamel.yaml import YAML
 
-    check_rules("accelerate", plan, [*no_placement(plan), no_offload(plan), *_rules(plan)])
+    heads = whole_heads(scenario, plan, "transformers copies none (issue 48307)")
+    check_rules("accelerate", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
     yaml, text = YAML(), StringIO()
     yaml.default_flow_style = False
     yaml.dump(_document(scenario, plan), text)

@@ -11,7 +11,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from parsim.frameworks.export.rules import Rules, check_rules, heading, no_offload, no_placement
+from parsim.frameworks.export.rules import (
+    Rules,
+    check_rules,
+    heading,
+    no_layers,
+    no_placement,
+    whole_heads,
+)
 from parsim.plan import CpCommType, Plan, Recompute
 from parsim.plan.record import RANK_ORDER
 from parsim.scenario import Scenario
@@ -23,7 +30,8 @@ def deepspeed_json(scenario: Scenario, plan: Plan) -> str:
     Raises:
         PlanError: DeepSpeed cannot run the plan.
     """
-    check_rules("deepspeed", plan, [*no_placement(plan), no_offload(plan), *_rules(plan)])
+    heads = whole_heads(scenario, plan, "its AutoTP copies none (issue 7259)")
+    check_rules("deepspeed", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
     document: dict[str, Any] = {
         "_parsim": [*heading(scenario, plan, ""), *_unsaid(plan)],
         "train_batch_size": plan.global_batch_size,

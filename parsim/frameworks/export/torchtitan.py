@@ -13,10 +13,11 @@ from parsim.frameworks.export.rules import (
     check_rules,
     equal_cut,
     heading,
-    no_offload,
+    no_layers,
     no_placement,
     torchs_context,
     transformer_of,
+    whole_heads,
 )
 from parsim.plan import Plan, Recompute
 from parsim.plan.record import RANK_ORDER
@@ -40,7 +41,8 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         PlanError: torchtitan cannot run the plan.
     """
     transformer_of(scenario, "torchtitan")
-    check_rules("torchtitan", plan, [*no_placement(plan), no_offload(plan), *_rules(plan)])
+    heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
+    check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
     local = plan.global_batch_size // plan.dp
     batch = plan.microbatch_size if plan.pp == 1 else local
     recompute = {

@@ -37,7 +37,7 @@ def _heads_shared_out(plan: Plan, model: Model) -> str | None:
     heads = {name: size for name, size in tensor_splits(model).items() if name.endswith("heads")}
     for name, size in heads.items():
         if size % (plan.tp * plan.cp):
-            each = gcd(*heads.values()) // plan.tp
+            each = max(gcd(*heads.values()) // plan.tp, 1)
             return (
                 f"cp_comm_type=a2a gives each rank the same number of heads, but tp={plan.tp} x "
                 f"cp={plan.cp} does not divide {name}={size}; allowed cp: "

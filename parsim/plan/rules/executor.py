@@ -25,7 +25,12 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
         return f"{model.name} has head=none, so there is no loss to train it with; set a head"
     core = model.attention
     windows = (op.window for layer in model.kinds for op in layer.operators if _windowed(op))
-    rules = (unbuildable(model), _vocabulary(plan, model), wrong_experts(plan, model))
+    rules = (
+        unbuildable(model),
+        _vocabulary(plan, model),
+        wrong_experts(plan, model),
+        _heads_of_stages(plan, model),
+    )
     broken = next((message for message in rules if message is not None), None)
     return (
         broken
@@ -232,6 +237,17 @@ def _vocabulary(plan: Plan, model: Model) -> str | None:
         return None
     padded = -(-rows // plan.tp) * plan.tp
     return f"tp={plan.tp} does not divide padded_vocab_size={rows}; use padded_vocab_size={padded}"
+
+
+def _heads_of_stages(plan: Plan, model: Model) -> str | None:
+    """Stages of their own have groups of tensor ranks that copy no key-value heads."""
+    core, tp = model.attention, max(plan.stage_tp)
+    if not plan.runs_as_tasks or core is None or tp <= core.kv_heads:
+        return None
+    return (
+        f"tp={tp} with num_key_value_heads={core.kv_heads}: stages of their own and pipelines "
+        f"without flush copy no heads; use tp of at most {core.kv_heads}"
+    )
 
 
 def _first_split(plan: Plan) -> str | None:

@@ -10,6 +10,8 @@ from parsim.model.operators import Experts, Linear, Split
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.record import Plan
 
+KEY_VALUE_HEADS = "num_key_value_heads"
+
 
 def tensor_splits(model: Model) -> dict[str, int]:
     """What tensor parallelism must divide, by its name in a config file."""
@@ -17,7 +19,7 @@ def tensor_splits(model: Model) -> dict[str, int]:
     splits: dict[str, int] = {}
     if attention is not None:
         splits["num_attention_heads"] = attention.heads
-        splits["num_key_value_heads"] = attention.kv_heads
+        splits[KEY_VALUE_HEADS] = attention.kv_heads
     for op in model.kinds[0].operators if model.kinds else ():
         if isinstance(op, Linear) and op.name == "fc2" and op.split is Split.ROW:
             splits["ffn_hidden_size"] = op.inputs
@@ -49,13 +51,31 @@ def tensor_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return None
 
 
+def tensor_degrees(model: Model) -> list[int]:
+    """Degrees of tensor parallelism that a model's sizes allow.
+
+    They divide heads and widths. Key-value heads they divide or are a multiple of: then each head
+    stands on several ranks, see `parsim.model.shared_heads`.
+    """
+    splits = tensor_splits(model)
+    heads = splits.pop(KEY_VALUE_HEADS, 1)
+    common = divisors(gcd(*splits.values())) if splits else [1]
+    return [tp for tp in common if goes_with(tp, heads)]
+
+
+def goes_with(tp: int, heads: int) -> bool:
+    """Whether so many ranks share out so many key-value heads, or each head has as many ranks."""
+    return heads % tp == 0 or tp % heads == 0
+
+
 def _split(tp: int, model: Model) -> str | None:
     """What of a model so many tensor-parallel ranks cannot split."""
     if tp > 1 and not is_splittable(model):
         return f"tp={tp}: {model.name} has no matrices that tensor parallelism splits; use tp=1"
-    splits = tensor_splits(model)
-    for name, size in splits.items():
-        if size % tp:
-            allowed = listed(divisors(gcd(*splits.values())))
-            return f"tp={tp} does not divide {name}={size}; allowed: {allowed}"
+    for name, size in tensor_splits(model).items():
+        shared = name == KEY_VALUE_HEADS
+        if size % tp == 0 or (shared and goes_with(tp, size)):
+            continue
+        wrong = "neither divides nor is a multiple of" if shared else "does not divide"
+        return f"tp={tp} {wrong} {name}={size}; allowed: {listed(tensor_degrees(model))}"
     return None

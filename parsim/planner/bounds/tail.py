@@ -14,12 +14,13 @@ from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.pair_sums import pair_seconds, tied_seconds
+from parsim.cost.step.pair_sums import head_sums, pair_seconds, tied_seconds
 from parsim.cost.step.parameters import largest_layer_parameters, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import BucketWire, LayerWire
 from parsim.cost.step.step import reduces_beside, straggler
 from parsim.plan import PlanTable
-from parsim.planner.bounds.parts import Hops, Parts
+from parsim.planner.bounds.hops import Hops
+from parsim.planner.bounds.parts import Parts
 from parsim.sim.memory.categories import static_bytes
 from parsim.sim.memory.eager_gradients import in_buckets
 
@@ -66,6 +67,7 @@ class Tail(Columns):
         by_rank = parts.sums(stages)
         routed = None if experts is None else parts.sums(experts)
         buckets, each = data.bucketed_reduction(stages, experts)
+        each = each + head_sums(job, table, parts.counts) / buckets
         forward, backward, ahead_forward, ahead_backward = _wires(data, parts, stages, experts)
         fixed, gradients = _static(job, table, parts, by_rank, routed)
         return cls(

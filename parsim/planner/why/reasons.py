@@ -7,9 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from parsim.cost.job import Job
+from parsim.cost.legal import unheld_heads
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.rules.violation import violation
+from parsim.plan.space import FEWEST
 from parsim.planner.result import Progress, Ranked
 from parsim.planner.search import search
 from parsim.planner.space import enumerate_plans
@@ -122,7 +124,7 @@ def _forbidden(job: Job, batch: int, pins: Pins) -> str | None:
         num_microbatches=degrees["pp"],
         sequence_parallel=job.model.experts is not None and degrees["tp"] > 1,
     )
-    message = violation(probe, job.model, job.cluster)
+    message = violation(probe, job.model, job.cluster) or unheld_heads(job, probe)
     if message is None and batch % probe.dp:
         return f"dp={probe.dp} (devices / (tp x pp x cp)) does not divide global_batch_size={batch}"
     return message
@@ -139,6 +141,8 @@ def _ruled_out(space: PlanSpace, pins: Pins) -> str:
     outside = [
         f"{name}={value}"
         for name, value in pins.items()
-        if (allowed := space.allowed(name)) is not None and value not in allowed
+        if (allowed := space.allowed(name)) is not None
+        and allowed != (FEWEST,)
+        and value not in allowed
     ]
     return ", ".join(outside)

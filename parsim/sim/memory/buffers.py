@@ -20,6 +20,8 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
+from parsim.cost.layer.head_copies import rank_outputs, rank_weights
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.cost.step.parameters import largest_layer_parameters
 from parsim.cost.step.stages import LayerTable, sent_bytes
@@ -29,6 +31,7 @@ from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
 from parsim.sim.memory.context_moment import gathered_moment
+from parsim.sim.memory.repeated_layers import repeated_beyond
 
 HEAD_TENSORS = 3.0
 """Tensors of tokens x h beside the logits' gradient: the gradient of the head's input before and
@@ -49,19 +52,22 @@ def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     recomputation makes again; one weight's gradient, or under ZeRO-3 those of all that it gathers
     at once, their copy on the way to the shards, and the next parameters on their way.
 
-    Attention that is recomputed alone comes after the MLP, whose gradients are gone by then.
+    Attention that is recomputed alone comes after the MLP, whose gradients are gone by then; layers
+    that are recomputed as a whole come after those that are not (`repeated_beyond`).
     """
     value = table.precision.activation
     columns = [op for op in _linears(job) if op.split is Split.COLUMN]
-    wide = max((op.tokens * op.outputs for op in columns), default=0)
     around = LAYER_TENSORS * table.on_rank(job.model.border) * value
-    products = table.on_rank(wide) * value / table.tp
+    each = [table.on_rank(op.tokens) * value * rank_outputs(op, table) for op in columns]
+    products = np.max(each, axis=0) if each else np.zeros(len(table))
     gathered = gathered_moment(job, table)
     top = around + np.maximum(np.maximum(products, _experts_moment(job, table)), gathered)
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
     alone = (table.recompute == Recompute.SELECTIVE) & (job.software.selective == "attention")
     highest = np.where(alone, np.maximum(top, around + again), top + again)
+    if recomputes_layers(table):
+        highest = np.maximum(highest, top + repeated_beyond(job, table, layers))
     return np.asarray(highest + _weight_gradients(job, table))
 
 
@@ -83,8 +89,7 @@ def _experts_moment(job: Job, table: PlanTable) -> Array:
 
 
 def _weight_gradients(job: Job, table: PlanTable) -> Array:
-    widest = max((op.inputs * op.outputs for op in _linears(job)), default=0)
-    single = table.precision.activation * widest / table.tp
+    single = table.precision.activation * _widest_weight(job, table)
     sharded = gathered_at_once(job, table) * (2.0 * table.precision.gathered + reduced_bytes(table))
     fused = job.software.fused_gradient_accumulation
     return np.where(table.zero_stage == 3, sharded, np.where(fused, 0.0, single))
@@ -99,8 +104,13 @@ def gathered_at_once(job: Job, table: PlanTable) -> Array:
     layer = largest_layer_parameters(job.model, table)
     if job.software.gathers_per_layer == 1:
         return layer
-    widest = max((op.inputs * op.outputs for op in _linears(job)), default=0)
-    return np.asarray(np.minimum(layer, np.maximum(widest / table.tp, LIVE)))
+    return np.asarray(np.minimum(layer, np.maximum(_widest_weight(job, table), LIVE)))
+
+
+def _widest_weight(job: Job, table: PlanTable) -> Array:
+    """Elements of the largest matrix on a rank, (B,)."""
+    each = [rank_weights(op, table) for op in _linears(job)]
+    return np.max(each, axis=0) if each else np.zeros(len(table))
 
 
 def head_moment(job: Job, table: PlanTable) -> Array:
@@ -138,10 +148,10 @@ def placeholder_bytes(job: Job, table: PlanTable) -> Array:
     The product adds to the fp32 gradient in place, so autograd gets a tensor that nobody fills:
     Transformer Engine keeps one per shape of weight, for the whole run.
     """
-    shapes = {(op.inputs, op.outputs) for op in _linears(job)}
-    count = sum(inputs * outputs for inputs, outputs in shapes)
+    shapes = {(op.inputs, op.outputs): rank_weights(op, table) for op in _linears(job)}
     fused = job.software.fused_gradient_accumulation
-    size = fused * count * table.precision.activation / table.tp
+    count = sum(shapes.values(), start=np.zeros(len(table)))
+    size = fused * count * table.precision.activation
     op = job.model.experts
     if op is None:
         return np.asarray(size)

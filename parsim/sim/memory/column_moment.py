@@ -19,6 +19,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
+from parsim.cost.layer.head_copies import rank_outputs
 from parsim.cost.layer.kept.activations import whole_parts
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.model.layer import Layer
@@ -44,7 +45,7 @@ def _moment(job: Job, table: PlanTable, layer: Layer) -> Array:
     if not products:
         return np.zeros(len(table))
     last, value = products[-1], table.precision.activation
-    outputs = (table.on_rank(last.tokens) + last.inputs) * last.outputs / table.tp * value
+    outputs = (table.on_rank(last.tokens) + last.inputs) * rank_outputs(last, table) * value
     entering = border_bytes(table, last.tokens * last.inputs)
     behind = whole_parts(layer, table).get("mlp", entering) - entering
     gone = behind + composed(layer, table, job.software)

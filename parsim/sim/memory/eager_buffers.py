@@ -9,7 +9,9 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
+from parsim.cost.layer.head_copies import rank_weights
 from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.parameters import largest_layer_parameters
@@ -20,6 +22,7 @@ from parsim.sim.memory.buffers import embedding_moment, logit_values
 from parsim.sim.memory.column_moment import column_moment, exchanged_bytes
 from parsim.sim.memory.context_moment import gathered_moment
 from parsim.sim.memory.moments import Moment
+from parsim.sim.memory.repeated_layers import repeated_beyond
 from parsim.sim.memory.sharded_moments import Sharded
 
 
@@ -118,6 +121,8 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     made = [composed(layer, table, job.software) for layer in job.model.kinds]
     # what `composed_bytes` leaves out as it is not kept
     again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
+    if recomputes_layers(table):
+        again = np.maximum(again, repeated_beyond(job, table, layers))
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
     around = 2.0 * border_bytes(table, job.model.border)
     gradients = gradients * table.precision.activation
@@ -128,12 +133,13 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
 def _widest_weight(job: Job, table: PlanTable) -> Array:
     """Bytes of the largest gradient of a weight inside a layer, (B,)."""
     sizes = [
-        op.inputs * op.outputs
+        rank_weights(op, table)
         for layer in job.model.kinds
         for op in layer.operators
         if isinstance(op, Linear) and op.split is not Split.NONE
     ]
-    return np.asarray(max(sizes, default=0) / table.tp * table.precision.activation)
+    widest = np.max(sizes, axis=0) if sizes else np.zeros(len(table))
+    return np.asarray(widest * table.precision.activation)
 
 
 def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:

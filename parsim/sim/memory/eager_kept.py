@@ -10,9 +10,10 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed, composed_kept
+from parsim.cost.layer.head_copies import copied_outputs, rank_values
 from parsim.cost.step.stages import over_kinds
 from parsim.model.layer import Layer
-from parsim.model.operators import Elementwise, Experts, Linear, Region, Split
+from parsim.model.operators import Elementwise, Experts, Linear, Split
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 
@@ -50,10 +51,9 @@ def _output_gradients(layer: Layer, table: PlanTable) -> Array:
         tokens = table.on_rank(op.tokens) * value
         if isinstance(op, Linear) and op.name != "logits":
             split = table.tp if op.split is Split.COLUMN else table.sequence_split
-            total = total + tokens * op.outputs / split
+            total = total + tokens * op.outputs / split + tokens * copied_outputs(op, table)
         elif isinstance(op, Elementwise) and op.kind == "norm":
-            split = table.tp if op.region is Region.TENSOR else table.sequence_split
-            total = total + tokens * op.width / split
+            total = total + rank_values(op, tokens, table)
         elif isinstance(op, Experts):
             rows = tokens / table.sequence_split * op.top_k
             total = total + rows * (op.halves * op.ffn_hidden_size + op.width * table.etp)

@@ -41,6 +41,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed_kept
+from parsim.cost.layer.head_copies import copied_parameters
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.parameters import rank_experts, rank_parameters
 from parsim.cost.step.stages import LayerTable
@@ -106,7 +107,8 @@ class Sharded:
         layer, experts = _largest_groups(job, table, here)
         value, gathered = table.precision.parameter, float(table.precision.gathered)
         ends = _ends(job, table, here)
-        all_parameters = job.model.parameters / table.tp
+        copied = sum(copied_parameters(layer, table) for layer in job.model.layers)
+        all_parameters = job.model.parameters / table.tp + copied
         return cls(
             two=here & (table.zero_stage == 2),
             three=here & (table.zero_stage == 3),
@@ -273,7 +275,9 @@ def _outer_parameters(layers: tuple[Layer, ...], table: PlanTable) -> Array:
 def _kept(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     """The least that a layer keeps until its backward, (B,)."""
     composed = [composed_kept(layer, table, job.software) for layer in job.model.kinds]
-    return np.asarray(np.min(np.stack(layers.kept) + np.stack(composed), axis=0))
+    kept = np.stack(layers.kept) + np.stack(composed)
+    whole = kept - np.where(table.recompute_layers > 0, np.stack(layers.dropped), 0.0)
+    return np.asarray(np.minimum(kept, whole).min(axis=0))
 
 
 def _head_gradient(job: Job, table: PlanTable) -> Array:

@@ -30,8 +30,9 @@ from parsim.cost.job import Job
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.hops import hop_bytes
+from parsim.cost.step.pair_sums import head_sums
 from parsim.cost.step.parameters import tied_parameters
-from parsim.cost.step.stages import stage_borders
+from parsim.cost.step.stages import layer_counts, stage_borders
 from parsim.cost.step.step import StepCosts, late_by_stage, stage_cut, straggler_growth
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
@@ -188,15 +189,19 @@ class PlanPrices:
     def _reduction(self, stage: int, backward: float) -> float:
         """Buckets of a stage's gradients, ready at an even pace during its last backward."""
         replicas, job = self.replicas.counts[stage], self.job
-        if replicas == 1:
-            return 0.0
         tp = self.plan.stage_tp[stage]
         step = self.variant((replicas, self.plan.recompute, tp)).step
+        counts = layer_counts(job.model, stage_cut(job, step.pricing.table))
+        heads = head_sums(job, step.pricing.table, counts)
+        copies = float(np.broadcast_to(heads, (len(counts), 1))[stage, 0])
+        if replicas == 1:
+            return copies
         first = self.replicas.devices(self.replicas.ranks(stage)[0])[0]
         where = neighbours(job.system, first, replicas, tp)
         data = DataParallel.of(job, step.pricing.table).with_replicas(where)
         buckets = data.bucketed_reduction(step.costs.parameters, step.costs.experts)
         count, each = (float(column[stage, 0]) for column in buckets)
+        each += copies / count
         if not step.costs.overlap_reduce:
             return count * each
         return max(count * each - backward * (1.0 - 1.0 / max(count, 1.0)), each)

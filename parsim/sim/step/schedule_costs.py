@@ -22,13 +22,20 @@ import numpy as np
 from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
+from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.pair_sums import copies_seconds
 from parsim.cost.step.parameters import per_rank
-from parsim.cost.step.stages import LayerTable, layer_counts, raced, stage_pass
-from parsim.cost.step.step import StepCosts, filling, stage_cut
+from parsim.cost.step.stages import (
+    LayerTable,
+    layer_counts,
+    raced,
+    repeated_pass,
+    stage_pass,
+)
+from parsim.cost.step.step import StepCosts, deeper_pass, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
@@ -206,10 +213,11 @@ def _parts_of_backward(job: Job, table: PlanTable, layers: LayerTable) -> tuple[
     for layer in job.model.behind:
         last = last.plus(_accumulation(job, table, layer))
     kinds, nothing = [kind.backward for kind in layers.kinds], Pass.zero(rows)
+    deeper = deeper_pass(job, table, layers)
     return (
         stage_pass(ours, counts, nothing, last),
         stage_pass(kinds, counts, layers.before.backward, layers.behind.backward),
-        stage_pass(list(layers.recomputed), counts, nothing, nothing),
+        repeated_pass(layers, counts, deeper),
     )
 
 
@@ -225,7 +233,9 @@ def _accumulation(job: Job, table: PlanTable, layer: Layer) -> Pass:
         for op in layer.operators:
             if isinstance(op, Linear):
                 split = 1 if op.split is Split.NONE else table.tp
-                added.add(memory_time(job.device, moved * op.inputs * op.outputs / split), 1)
+                each = moved * op.inputs * op.outputs / split
+                copied = moved * op.inputs * copied_outputs(op, table)
+                added.add(memory_time(job.device, each + copied), 1)
             elif isinstance(op, Experts):
                 parameters = op.expert_parameters / table.expert_ranks
                 added.add(memory_time(job.device, moved * parameters), 2)

@@ -14,6 +14,7 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
+from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.kept.operator_tensors import product_input_bytes
 from parsim.cost.step.stages import LayerTable, layer_counts
 from parsim.cost.step.step import stage_cut
@@ -70,6 +71,7 @@ def _products(job: Job, table: PlanTable, layer: Layer) -> Array:
             inputs = split if op.split is Split.ROW else whole
             outputs = split if op.split is Split.COLUMN else whole
             kept = kept + product * inputs * op.inputs + value * outputs * op.outputs
+            kept = kept + value * tokens * copied_outputs(op, table)
         elif isinstance(op, Experts):
             rows = whole * op.top_k * table.etp * job.software.expert_imbalance
             f = op.ffn_hidden_size / table.etp

@@ -62,6 +62,9 @@ TWO: dict[str, Case] = {
     "pipeline, on the host": case(
         pp=2, num_microbatches=4, offload_layers=1, recompute="selective"
     ),
+    "pipeline, first layers again": case(
+        "llama", pp=2, num_microbatches=4, recompute_layers=1, recompute="selective"
+    ),
     "zero 3, on the host": case(
         "llama", dp_shard=2, zero_stage=3, num_microbatches=2, offload_layers=2
     ),
@@ -193,7 +196,40 @@ FOUR |= {
         "experts with all", ep=2, dp_shard=2, pp=2, num_microbatches=4, recompute="full", **ZERO
     ),
 }
+# fewer key-value heads than tensor ranks: copies, whose gradients are summed
+TWO |= {
+    "one head, tp": case("one head", tp=2, num_microbatches=2),
+    "one head, tp + sp": case("one head", tp=2, recompute="selective", **SP),
+    "one head, normed, tp": case("llama, one head", tp=2, recompute="full"),
+    "one head, normed, tp + sp": case("llama, one head", tp=2, num_microbatches=2, **SP),
+}
+FOUR |= {
+    "one head, tp": case("one head", tp=4),
+    "one head, tp + sp": case("llama, one head", tp=4, num_microbatches=2, **SP),
+    "two heads, tp": case("llama", tp=4, num_microbatches=2),
+    "two heads, tp + sp": case("llama", tp=4, recompute="full", **SP),
+    "one head, ddp x tp": case("one head", dp_replicate=2, tp=2, num_microbatches=2, **SMALL),
+    "one head, zero 1 x tp": case("llama, one head", dp_shard=2, tp=2, zero_stage=1, **SP),
+    "one head, zero 2 x tp": case(
+        "one head", dp_shard=2, tp=2, zero_stage=2, num_microbatches=2, recompute="full"
+    ),
+    "one head, zero 3 x tp": case(
+        "llama, one head", dp_shard=2, tp=2, zero_stage=3, num_microbatches=2, **SP
+    ),
+    "one head, pipeline x tp": case("one head", pp=2, tp=2, num_microbatches=4, **SP),
+    "one head, cp x tp": case("llama, one head", cp=2, tp=2, **SP),
+    "one head, cp x tp, gathered": case("one head", cp=2, tp=2, zero_stage=1, **GATHERED),
+}
+EIGHT |= {
+    "one head, hsdp x tp": case(
+        "llama, one head", dp_replicate=2, dp_shard=2, tp=2, zero_stage=3, **SP
+    ),
+    "two heads, zero 1 x tp": case("llama", dp_shard=2, tp=4, zero_stage=1, **SP, **SMALL),
+}
 if not SPLIT_BACKWARD_MIXES_OUTPUTS:  # else refused: tests/executor/parallel/test_refused.py
+    FOUR["one head, zero bubble"] = case(
+        "one head", pp=2, tp=2, num_microbatches=4, schedule="zb_h1"
+    )
     FOUR["ep x pp, zero bubble"] = case(
         "mixtral", ep=2, dp_replicate=2, pp=2, num_microbatches=4, schedule="zb_h1"
     )
@@ -208,6 +244,7 @@ BF16: dict[str, Case] = {
     "amp ddp": case(dp_replicate=2, precision="bf16_amp"),
     "amp zero 3": case(dp_shard=2, zero_stage=3, precision="bf16_amp"),
     "amp tp + sp": case(tp=2, precision="bf16_amp", **SP),
+    "bf16 one head, tp": case("one head", tp=2, precision="bf16"),
 }
 COUNTS: dict[str, tuple[Case, dict[str, int]]] = {
     # 2 layers: each border (attention, MLP) sums once forward, once backward: 2 * 2 * 2 = 8;

@@ -26,8 +26,8 @@ from executor.parallel.refused import (  # noqa: E402
     check_experts,
     check_parallel,
     check_split_backward,
+    check_splits,
 )
-from executor.parallel.tensor import check_splits  # noqa: E402
 from tests.executor.workers.specs import GPT, MIXTRAL  # noqa: E402
 
 BASE = Plan(precision="fp32")
@@ -208,12 +208,28 @@ def test_shards_are_fp32_and_gathered_as_bf16() -> None:
             True,
             "tp=3 does not divide seq_len=16; use a tp that divides it",
         ),
+        (
+            {"num_attention_heads": 6, "num_key_value_heads": 2},
+            False,
+            "tp=3 does not divide num_key_value_heads=2; use a tp that divides it or is a "
+            "multiple of it",
+        ),
     ],
 )
 def test_sizes_that_do_not_split(changes: dict[str, Any], sequence: bool, message: str) -> None:
     with pytest.raises(PlanError) as refused:
         check_splits(replace(GPT, **changes), 3, sequence_parallel=sequence)
     assert str(refused.value) == message
+
+
+def test_fewer_key_value_heads_than_ranks_are_copied_where_ranks_stay_together() -> None:
+    multi_query = replace(GPT, num_key_value_heads=1)
+    check_splits(multi_query, 4, sequence_parallel=True)
+    with pytest.raises(PlanError) as refused:
+        check_splits(multi_query, 4, sequence_parallel=False, copies=False)
+    assert str(refused.value) == (
+        "tp=4 does not divide num_key_value_heads=1; use a tp that divides it"
+    )
 
 
 def test_error_is_relative_to_the_parameter() -> None:

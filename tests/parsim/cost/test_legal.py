@@ -12,11 +12,13 @@ from parsim import PlanError
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.legal import illegal
+from parsim.cost.legal import illegal, unrun
 from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace
+from parsim.plan.stages import Stage
+from parsim.planner.space import enumerate_plans
 
 JOB = Job(
     model=build_transformer(model_spec("gpt-1.7b")),
@@ -65,3 +67,42 @@ def test_another_batch_is_refused_with_the_field_to_change(
 def test_a_search_of_another_batch_is_refused() -> None:
     with pytest.raises(PlanError, match=r"^global_batch_size=32 of the space .*_size=64$"):
         parsim.search(JOB, PlanSpace(global_batch_size=32))
+
+
+def grouped(stack: str) -> Job:
+    """Llama 3 8B, which has 8 heads of keys and values, on 16 devices."""
+    return Job(
+        model=build_transformer(model_spec("llama3-8b")),
+        cluster=Cluster(system=load_catalog().system("dgx-a100"), num_nodes=2),
+        software=software(stack),
+    )
+
+
+@pytest.mark.parametrize("stack", ["generic", "executor-cpu", "megatron-2022", "megatron-lm"])
+def test_more_ranks_than_key_value_heads_where_the_software_has_a_way(stack: str) -> None:
+    assert illegal(grouped(stack), Plan(tp=16, num_microbatches=4)) is None
+
+
+@pytest.mark.parametrize("stack", ["nemo", "torchtitan", "megatron-te-2025", "maxtext"])
+def test_software_that_keeps_heads_whole_says_so(stack: str) -> None:
+    job, plan = grouped(stack), Plan(tp=16, num_microbatches=4)
+    message = (
+        f"tp=16 with num_key_value_heads=8: {stack} keeps each key-value head on one rank; "
+        f"allowed: 1, 2, 4, 8, or a software that copies or gathers heads (parsim catalog software)"
+    )
+    assert illegal(job, plan) == message
+    assert illegal(job, replace(plan, tp=8, dp_replicate=2)) is None
+    space = PlanSpace(global_batch_size=16, tp=(8, 16), pp=(1,), cp=(1,))
+    searched = enumerate_plans(job, space)
+    assert message in searched.reasons
+    assert searched.table is not None
+    assert set(searched.table.tp.tolist()) == {8}
+
+
+def test_stages_of_their_own_copy_no_heads_in_the_executor() -> None:
+    cpu = Cluster(system=load_catalog().system("cpu"), num_nodes=1)
+    spec = replace(model_spec("llama3-8b"), num_key_value_heads=1, num_layers=2)
+    job = Job(model=build_transformer(spec), cluster=cpu, software=software("executor-cpu"))
+    stages = (Stage(layers=1, tp=2), Stage(layers=1, tp=1))
+    plan = Plan(pp=2, stages=stages, num_microbatches=2)
+    assert "copy no heads; use tp of at most 1" in (unrun(job, plan) or "")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parsim.arrays import Array, Flags
+from parsim.cost.layer.head_copies import beyond_share, copied_width
 from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
 from parsim.model.convolution import Convolution
 from parsim.model.layer import Layer
@@ -61,7 +62,8 @@ def kept_tensors(
             if gone and op.name in FEED_FORWARD:
                 continue
             split = table.tp if op.region is Region.TENSOR else table.sequence_split
-            yield op, name, np.asarray(tokens * op.width * op.saved * value / split)
+            copied = tokens * copied_width(op.shared, table) * op.saved * value
+            yield op, name, np.asarray(tokens * op.width * op.saved * value / split + copied)
             yield op, "dropout_masks", np.asarray(tokens * op.width * op.mask / split)
         elif isinstance(op, Experts):
             size = expert_bytes(op, table, tokens, product) - _spared(op, table, tokens, again)
@@ -194,11 +196,13 @@ def every_second_product(layer: Layer, table: PlanTable, *, keeps_output: bool) 
             layer.experts, table, table.on_rank(layer.experts.tokens), value
         )
     products = list(_products(layer))
-    for number, (width, op, name) in enumerate(products):
+    for number, (width, op, name, heads) in enumerate(products):
         last = number == len(products) - 1
         if number % 2 == 0 and (keeps_output or not last):
             ranks = table.tp if op.split is Split.COLUMN else table.sequence_split
-            parts[name] = parts[name] + table.on_rank(op.tokens) * value * width / ranks
+            copied = beyond_share(width, heads, table) if heads else 0.0
+            tokens = table.on_rank(op.tokens) * value
+            parts[name] = parts[name] + tokens * width / ranks + tokens * copied
     for core in layer.operators:
         if isinstance(core, Attention):
             size = table.on_rank(core.tokens) * value * core.heads * core.output_dim / table.tp
@@ -206,8 +210,12 @@ def every_second_product(layer: Layer, table: PlanTable, *, keeps_output: bool) 
     return parts
 
 
-def _products(layer: Layer) -> Iterator[tuple[int, Linear, str]]:
-    """Outputs, operator, kind of products as models write them: q, k, v and gate, up apart."""
+def _products(layer: Layer) -> Iterator[tuple[int, Linear, str, int]]:
+    """Products as models write them, q, k, v and gate, up apart.
+
+    Outputs, operator, kind, and the heads of keys or values that cannot be divided further, 0 of
+    others.
+    """
     core = next((op for op in layer.operators if isinstance(op, Attention)), None)
     gates = {
         op.width for op in layer.operators if isinstance(op, Elementwise) and op.kind == "swiglu"
@@ -215,13 +223,14 @@ def _products(layer: Layer) -> Iterator[tuple[int, Linear, str]]:
     for _, op, name in _kinds(layer):
         if not isinstance(op, Linear):
             continue
-        pieces: tuple[int, ...] = (op.outputs,)
+        pieces: tuple[tuple[int, int], ...] = ((op.outputs, 0),)
         if core and op.name == "qkv":
-            pieces = tuple(n * core.head_dim for n in (core.heads, core.kv_heads, core.kv_heads))
+            keys = (core.kv_heads * core.head_dim, core.kv_heads)
+            pieces = ((core.heads * core.head_dim, 0), keys, keys)
         elif op.split is Split.COLUMN and op.outputs // 2 in gates:
-            pieces = (op.outputs // 2, op.outputs // 2)
-        for width in pieces:
-            yield width, op, name
+            pieces = ((op.outputs // 2, 0), (op.outputs // 2, 0))
+        for width, heads in pieces:
+            yield width, op, name, heads
 
 
 def _heads(
@@ -239,7 +248,8 @@ def _heads(
     output = op.heads * op.output_dim
     again = output if op.fused and product != value else 0
     ring = np.where((table.cp > 1) & ring_output & ~_by_heads(table), output, 0)
-    return np.asarray(tokens * (width + again + ring) * value / table.tp)
+    copied = beyond_share(op.kv_heads * (op.head_dim + op.output_dim), op.kv_heads, table)
+    return np.asarray(tokens * (width + again + ring) * value / table.tp + tokens * copied * value)
 
 
 def _by_heads(table: PlanTable) -> Flags:

@@ -13,9 +13,11 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
+from parsim.cost.software import software
 from parsim.errors import InputError, PlanError
 from parsim.frameworks.export import TARGETS, export_plan
 from parsim.frameworks.export.megatron import layout
+from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import CpCommType, Plan, Recompute
 from parsim.plan.record import RANK_ORDER
 from parsim.scenario import Scenario, load_scenario
@@ -268,11 +270,32 @@ def test_csv_is_the_schedule(gpt3: Scenario) -> None:
         ),
         ("megatron", {"offload_layers": 4, "offload_modules": ("mlp",)}, "no name of its own"),
         ("torchtitan", {"offload_layers": 2}, "no switch that moves activations"),
+        ("torchtitan", {"recompute_layers": 2}, "no switch that recomputes some layers"),
+        (
+            "megatron",
+            {"recompute": Recompute.SELECTIVE, "recompute_layers": 2},
+            "beside selective recomputation of the other layers",
+        ),
     ],
 )
 def test_rules(gpt3: Scenario, target: str, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(PlanError, match=f"^{target} cannot run .*{message}"):
         export_plan(gpt3, planned(gpt3, **changes), target)
+
+
+@pytest.mark.parametrize("target", ["torchtitan", "deepspeed", "accelerate"])
+def test_targets_that_copy_no_key_value_heads(target: str) -> None:
+    scenario = load_scenario(LLAMA)
+    assert isinstance(scenario.model, TransformerSpec)
+    spec = replace(scenario.model, num_key_value_heads=2)
+    job = replace(scenario.job, model=build_transformer(spec), software=software("generic"))
+    grouped = replace(scenario, model=spec, job=job)
+    sizes: dict[str, Any] = {"dp_replicate": 1, "dp_shard": 2, "zero_stage": 3, "cp": 1}
+    plan = planned(grouped, tp=4, pp=1, v=1, schedule="1f1b", sequence_parallel=True, **sizes)
+    with pytest.raises(PlanError, match=r"tp=4 is more than num_key_value_heads=2, .* at most 2"):
+        export_plan(grouped, plan, target)
+    assert "--num-query-groups 2" in export_plan(grouped, plan, "megatron")
+    assert export_plan(grouped, replace(plan, tp=2, dp_shard=4), target)
 
 
 def test_experts_borrow_ranks() -> None:

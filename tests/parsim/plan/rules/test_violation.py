@@ -15,7 +15,7 @@ from parsim.model.transformer import build_transformer
 from parsim.plan import CpCommType, Plan
 from parsim.plan.divisors import divisors
 from parsim.plan.rules.batch import microbatches_for
-from parsim.plan.rules.tensor import tensor_splits
+from parsim.plan.rules.tensor import tensor_rules, tensor_splits
 from parsim.plan.rules.violation import check_plan, violation
 from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.schedule import SCHEDULES
@@ -124,11 +124,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     ),
     "heads": (
         {"tp": 3},
-        "tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, 8",
-    ),
-    "heads of keys": (
-        {"tp": 16, "pp": 1, "dp_replicate": 1},
-        "tp=16 does not divide num_key_value_heads=8; allowed: 1, 2, 4, 8",
+        "tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, 8, 16, 32",
     ),
     "sequence without tensor": (
         {"tp": 1},
@@ -231,6 +227,33 @@ def test_plans_that_are_just_legal(
 
 def test_every_schedule_that_a_plan_may_name_is_built() -> None:
     assert set(SCHEDULE_NAMES) == set(SCHEDULES)
+
+
+@pytest.mark.parametrize(
+    ("kv_heads", "tp", "message"),
+    [
+        (8, 16, None),
+        (1, 4, None),
+        (2, 4, None),
+        (2, 1, None),
+        (
+            6,
+            4,
+            "tp=4 neither divides nor is a multiple of num_key_value_heads=6; allowed: 1, 2, 3, 6, "
+            "12, 24",
+        ),
+        (2, 3, "tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, 8, 16, 32"),
+    ],
+)
+def test_key_value_heads_are_shared_out_or_copied(
+    cluster: Cluster, kv_heads: int, tp: int, message: str | None
+) -> None:
+    spec = replace(model_spec("llama3-8b"), num_key_value_heads=kv_heads)
+    if kv_heads == 6:
+        spec = replace(spec, num_attention_heads=24, ffn_hidden_size=12_288)
+    plan = replace(LEGAL, tp=tp, pp=1, dp_replicate=max(16 // tp, 1), sequence_parallel=False)
+    result = violation(plan, build_transformer(spec), cluster, (tensor_rules,))
+    assert result == message
 
 
 def test_what_tensor_parallelism_divides(model: Model) -> None:
