@@ -101,5 +101,5 @@ def test_a_number_of_too_many_digits_in_a_topology_is_named(tmp_path: Path) -> N
     gpu = f'<gpu dev="0x{"f" * 400}"/>'
     channel = f'<channel><net dev="0"/>{gpu}<net dev="0"/></channel>'
     file.write_text(f'<graphs version="1"><graph id="0" pattern="4">{channel}</graph></graphs>')
-    with pytest.raises(ScenarioError, match="<gpu> dev='0xf.*must be a number of at least 0"):
+    with pytest.raises(ScenarioError, match=r"<gpu> dev='0xf.*must be a number"):
         import_topology(file, device="h100-sxm-80gb")
