@@ -23,7 +23,7 @@ from parsim.plan import Plan
 from parsim.plan.precision import precision
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
-from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, memory_spread, unstated
+from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, plan_spread, unstated
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.memory.activation_parts import activation_parts
@@ -228,7 +228,7 @@ def _memory_spread(
         logits=use["logits"],
         width=4.0 if wide else float(precision(plan.precision).parameter),
     )
-    return unstated(memory_spread(software, plan.recompute, sizes), software, assumed)
+    return unstated(plan_spread(software, plan, sizes), software, assumed)
 
 
 def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> _FullestRank:

@@ -25,6 +25,7 @@ from executor.measure.steps import Batch, known
 from executor.measure.tolerance import judge
 from executor.model.loss import loss as cross_entropy
 from executor.model.module import TransformerStage, build_stage
+from executor.model.recomputed import recompute_first
 from executor.model.sizes import answers, layer_count
 from executor.model.stage import Stage
 from executor.parallel.gradients.layout import trainable
@@ -110,11 +111,12 @@ class Session:
             seed=self.options.seed,
             values=self.part.values,
         )
-        again = plan.stages[stage].recompute_layers if plan.stages else None
+        again = (
+            plan.stages[stage].recompute_layers if plan.stages else plan.recompute_layers or None
+        )
         if again is not None:
-            rest = min(plan.recompute, Recompute.SELECTIVE)
-            for number, layer in enumerate(built.layers.values()):
-                layer.recompute = Recompute.FULL if number < again else rest
+            others = min(plan.recompute, Recompute.SELECTIVE)
+            recompute_first(built.layers.values(), again, others)
         if mesh is not None and isinstance(built, TransformerStage):
             apply_tensor_parallel(built, mesh, sequence_parallel=False)
         apply_autocast(built, plan, self.part.device.type)

@@ -195,8 +195,11 @@ def _branches(
         yield f"devices={devices} does not divide dp={plan.dp} workers; use a dp that it divides"
     if cluster.groups:
         yield f"name={strategy.name} needs nodes of one kind; use cluster.system"
-    if plan.recompute is not Recompute.NONE or plan.recompute_modules:
-        yield f"name={strategy.name} keeps what its branches make; use recompute=none"
+    if plan.recompute is not Recompute.NONE or plan.recompute_modules or plan.recompute_layers:
+        yield (
+            f"name={strategy.name} keeps what its branches make; use recompute=none and no "
+            f"recompute_layers"
+        )
     if plan.sync_batch_norm:
         yield (
             f"name={strategy.name} normalises over the samples of its {devices} devices together; "

@@ -23,6 +23,7 @@ from parsim.scenario.schema.values import (
     PresetName,
     RankOrder,
     RecomputeName,
+    RepeatedLayers,
     ScheduleName,
     Several,
     Size,
@@ -111,6 +112,7 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     recompute_modules: Names = UNSET
+    recompute_layers: Amount = UNSET
     offload_layers: Amount = UNSET
     offload_modules: Names = UNSET
     precision: PrecisionName = UNSET
@@ -141,6 +143,7 @@ _KINDS: Mapping[str, Any] = {
     "count": AxisValues,
     "stage": StageValues,
     "layers": LayerValues,
+    "repeated": RepeatedLayers,
     "flag": Several[Flag],
     "schedule": Several[Annotated[Text, BeforeValidator(known_schedule)]],
     "recompute": Several[RecomputeName],
