@@ -30,6 +30,9 @@ class Schedule:
 
     `copies` of the model may lie on the ranks, as in schedules that run both ways: the stages of
     the first copy come first, and each copy takes an equal share of the micro-batches, in order.
+
+    With a `limit` a rank keeps no more micro-batches of its own, what is beyond them lies on rank
+    pp-1-rank, and no rank holds more in all (`families/bpipe.py`).
     """
 
     name: str
@@ -37,6 +40,7 @@ class Schedule:
     stage_rank: tuple[int, ...]
     num_microbatches: int
     copies: int = 1
+    limit: int | None = None
     cells: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
@@ -183,7 +187,10 @@ class Schedule:
         Raises:
             DeadlockError: the order of the actions never lets some rank go on.
         """
-        return staircase(self.ranks, self.depth, self.name)
+        from parsim.schedule.families.bpipe import moves
+
+        beside = {action: str(move) for action, move in moves(self).items()}
+        return staircase(self.ranks, self.depth, self.name, beside)
 
 
 def _csv_rows(text: str, name: str) -> list[list[str]]:

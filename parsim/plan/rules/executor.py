@@ -16,7 +16,7 @@ from parsim.model.operators import Attention
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
-from parsim.plan.schedule_names import SPLIT
+from parsim.plan.schedule_names import BALANCED, SPLIT
 
 
 def unrunnable(plan: Plan, model: Model) -> str | None:
@@ -42,6 +42,7 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
             latent=core is not None and core.value_dim is not None,
         )
         or _split_backward(plan)
+        or _moved_between_ranks(plan)
     )
 
 
@@ -237,6 +238,16 @@ def _vocabulary(plan: Plan, model: Model) -> str | None:
         return None
     padded = -(-rows // plan.tp) * plan.tp
     return f"tp={plan.tp} does not divide padded_vocab_size={rows}; use padded_vocab_size={padded}"
+
+
+def _moved_between_ranks(plan: Plan) -> str | None:
+    """Activations that would be sent to another rank and back."""
+    if plan.pp == 1 or plan.actions is not None or plan.schedule not in BALANCED:
+        return None
+    return (
+        f"schedule={plan.schedule!r} keeps activations of some ranks on others, which can be "
+        f"simulated but not run yet; use schedule='1f1b', whose order it has"
+    )
 
 
 def _heads_of_stages(plan: Plan, model: Model) -> str | None:

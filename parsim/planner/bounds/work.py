@@ -26,7 +26,7 @@ from parsim.sim.memory.buffers import (
     logit_values,
     placeholder_bytes,
 )
-from parsim.sim.memory.categories import layers_kept
+from parsim.sim.step.kept_bytes import layers_kept
 from parsim.sim.memory.eager_kept import composed_bytes
 
 

@@ -15,6 +15,7 @@ from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_b
 from parsim.cost.step.step import stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
+from parsim.schedule.families.bpipe import guests
 from parsim.sim.memory.categories import MemoryUse
 from parsim.sim.memory.eager_kept import composed_bytes, received_bytes
 
@@ -34,6 +35,10 @@ def activation_parts(
         name: float(in_flight @ schedule.in_copies(rows)[stages, 0])
         for name, rows in _kept(job, table, layers).items()
     }
+    if schedule.limit is not None:
+        other = schedule.pp - 1 - rank
+        for name, rows in _kept(job, table, layers).items():
+            parts[name] += guests(schedule)[rank] * float(rows[other, 0])
     if job.software.eager:
         sent = schedule.in_copies(sent_bytes(job.model, table, stage_cut(job, table)))
         twice = float(in_flight @ received_bytes(schedule, sent, stages)[:, 0])

@@ -38,7 +38,6 @@ from parsim.schedule import Schedule
 from parsim.sim.memory.categories import (
     MemoryUse,
     memory_use,
-    stage_kept,
     static_bytes,
 )
 from parsim.sim.memory.eager_buffers import Buffers
@@ -52,6 +51,7 @@ from parsim.sim.memory.eager_kept import (
 )
 from parsim.sim.memory.moments import moments
 from parsim.sim.memory.sharded_moments import is_sharded
+from parsim.sim.step.kept_bytes import stage_kept
 from parsim.sim.step.schedule_costs import on_ranks
 
 

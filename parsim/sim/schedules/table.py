@@ -16,6 +16,7 @@ import numpy as np
 from parsim.errors import InputError, ScheduleError, shown
 from parsim.names import alternatives
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
+from parsim.schedule.families.bpipe import guests
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.messages import senders
 from parsim.sim.schedules.asynchronous import asynchronous_rows, simulated
@@ -167,7 +168,8 @@ def row_of(schedule: Schedule, timeline: Timeline) -> ScheduleRow:
     spans = [max(s.end for s in row) - min(s.start for s in row) for row in by_rank]
     idle = 1.0 - sum(busy) / len(busy) / timeline.end
     within = max(1.0 - worked / span for worked, span in zip(busy, spans, strict=True))
-    activations = (max(map(sum, counts)) * share for counts in inflight_counts(schedule))
+    pairs = zip(inflight_counts(schedule), guests(schedule), strict=True)
+    activations = (max(map(sum, counts)) * share + others for counts, others in pairs)
     return ScheduleRow(
         name=schedule.name,
         v=schedule.v,
