@@ -22,6 +22,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.groups import subgroup
 from executor.parallel.replica import Replica
 from parsim.schedule import Schedule
+from parsim.schedule.families.bpipe import moves
 
 
 def tied_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | None:
@@ -40,6 +41,16 @@ def copies_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | No
     To be called on all ranks at once.
     """
     if schedule.copies == 1:
+        return None
+    return _group_of(mesh, [[rank, schedule.pp - 1 - rank] for rank in range(schedule.pp // 2)])
+
+
+def partners_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | None:
+    """The group of this rank and the one that keeps its activations, or whose it keeps.
+
+    To be called on all ranks at once.
+    """
+    if not moves(schedule):
         return None
     return _group_of(mesh, [[rank, schedule.pp - 1 - rank] for rank in range(schedule.pp // 2)])
 

@@ -7,6 +7,7 @@ lists (`executor.pipeline.runtime`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -16,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from executor.parallel.gradients.buckets import GradientBuckets
+from executor.pipeline.partner import Partner
 from executor.pipeline.runnable import DpKind, check_runnable, with_communication
 from executor.pipeline.runtime import LossFn, Runtime, TensorSpec, build_runtime, keep_forwards
 from executor.torch_internals.distributed import replicate_module
@@ -35,7 +37,8 @@ class PipelineRunner:
     target and returns its mean loss. Where the schedule has several copies of the model, each
     adds up the gradients of its own micro-batches.
 
-    `buckets` take over the gradients of the stages, all of them or none, and send them at
+    `partner` keeps some of its activations, or this rank some of the partner's, where the schedule
+    has a limit. `buckets` take over the gradients of the stages, all of them or none, and send them at
     REDUCE_GRAD, without hooks of autograd, so that this is right with split backwards too; call
     `GradientBuckets.finish` after the step, which waits for them. Modules may instead be wrapped by
     DistributedDataParallel, `fully_shard` or `replicate`; then `zero_stage` says how (see
@@ -60,6 +63,7 @@ class PipelineRunner:
         device: torch.device,
         buckets: Mapping[int, GradientBuckets] | None = None,
         zero_stage: int = 0,
+        partner: Partner | None = None,
     ) -> None:
         require_compatible()
         buckets = buckets or {}
@@ -77,8 +81,9 @@ class PipelineRunner:
         self._stages, self._loss_fn = dict(stages), loss_fn
         self._group, self._device = group, device
         self._runtime = build_runtime(
-            self.schedule, stages, self._edges, loss_fn, group, device, buckets, zero_stage
+            self.schedule, stages, self._edges, loss_fn, group, device, buckets, zero_stage, partner
         )
+        self._partner = partner
         if reduced:
             self._runtime.register_custom_function(
                 REDUCE_GRAD, lambda action, _: buckets[action.stage_index].send()
@@ -96,7 +101,8 @@ class PipelineRunner:
             InputError: what this rank needs is missing or of the wrong batch size.
             PlanError: a stage returns something else than its edge promises.
         """
-        return self._taken(self._runtime, self._runtime.step, tokens, targets)
+        with nullcontext() if self._partner is None else self._partner.serving():
+            return self._taken(self._runtime, self._runtime.step, tokens, targets)
 
     def evaluation(self) -> Step:
         """The forwards alone of the same schedule, as a function of a batch that gives its losses.

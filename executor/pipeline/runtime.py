@@ -13,6 +13,7 @@ Torch knows one copy of a model. Of a schedule with two, each copy counts its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from torch import nn
 
 from executor.parallel.gradients.buckets import GradientBuckets
+from executor.pipeline.partner import Partner
 from executor.torch_internals import pipelining
 from parsim.errors import PlanError
 from parsim.schedule import Action, Kind, Schedule
@@ -106,6 +108,7 @@ class _Stage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types 
 
     stage_index: int
     buckets: GradientBuckets | None = None
+    partner: Partner | None = None
     scatters = False
     reshard = False
 
@@ -132,6 +135,19 @@ class _Stage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types 
 
     def get_local_bwd_output(self, mb_index: int) -> object:
         return () if self.is_first else super().get_local_bwd_output(mb_index)
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: object, **kwargs: object) -> object:
+        with self._beside(Kind.F, fwd_chunk_id):
+            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *args: object, **kwargs: object) -> object:
+        with self._beside(Kind.B, bwd_chunk_id):
+            return super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+
+    def _beside(self, kind: Kind, microbatch: int) -> Any:
+        if self.partner is None:
+            return nullcontext()
+        return self.partner.beside(Action(self.stage_index, kind, microbatch))
 
     def backward_maybe_with_nosync(
         self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
@@ -179,6 +195,7 @@ def build_runtime(
     device: torch.device,
     buckets: Mapping[int, GradientBuckets],
     zero_stage: int,
+    partner: Partner | None = None,
 ) -> Runtime:
     """Torch's runtime, loaded with the lowered schedule; shapes are given, never inferred.
 
@@ -202,7 +219,7 @@ def build_runtime(
     ]
     split = any(action.kind is Kind.W for row in schedule.ranks for action in row)
     for stage in built:
-        stage.buckets = buckets.get(stage.stage_index)
+        stage.buckets, stage.partner = buckets.get(stage.stage_index), partner
         stage.scatters = zero_stage >= 2 and not split
         stage.reshard = zero_stage == 3
     runtime = Runtime(schedule, built, edges, loss_fn)

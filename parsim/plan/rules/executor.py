@@ -59,6 +59,7 @@ def uncompilable(plan: Plan, model: Model) -> str | None:
         f"strategy {plan.strategy.name}: its workers run eagerly": plan.strategy.own_program,
         "stages of their own and pipelines without flush: they run eagerly": plan.runs_as_tasks,
         f"{model.name}: layers that are no transformer's run eagerly": flat,
+        f"schedule {plan.schedule}: what layers save is sent to another rank": _is_balanced(plan),
     }
     reason = next((text for text, holds in reasons.items() if holds), None)
     return reason and f"software.compile=true with {reason}; use compile: false"
@@ -241,13 +242,18 @@ def _vocabulary(plan: Plan, model: Model) -> str | None:
 
 
 def _moved_between_ranks(plan: Plan) -> str | None:
-    """Activations that would be sent to another rank and back."""
-    if plan.pp == 1 or plan.actions is not None or plan.schedule not in BALANCED:
+    """Parameters that come and go would be sent to another rank for activations."""
+    if not _is_balanced(plan) or plan.zero_stage < 2:
         return None
     return (
-        f"schedule={plan.schedule!r} keeps activations of some ranks on others, which can be "
-        f"simulated but not run yet; use schedule='1f1b', whose order it has"
+        f"schedule={plan.schedule!r} keeps what is saved for backward on another rank, and "
+        f"zero_stage={plan.zero_stage} saves gathered parameters, which are freed meanwhile; use "
+        f"zero_stage 0 or 1, or schedule='1f1b', whose order it has"
     )
+
+
+def _is_balanced(plan: Plan) -> bool:
+    return plan.pp > 1 and plan.actions is None and plan.schedule in BALANCED
 
 
 def _heads_of_stages(plan: Plan, model: Model) -> str | None:

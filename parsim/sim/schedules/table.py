@@ -16,7 +16,7 @@ import numpy as np
 from parsim.errors import InputError, ScheduleError, shown
 from parsim.names import alternatives
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
-from parsim.schedule.families.bpipe import guests
+from parsim.schedule.families.bpipe import guests, moves
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.messages import senders
 from parsim.sim.schedules.asynchronous import asynchronous_rows, simulated
@@ -194,11 +194,12 @@ def weights_held(schedule: Schedule) -> tuple[int, ...]:
 
 
 def messages_sent(schedule: Schedule) -> int:
-    """Messages between ranks in a step: each result that crosses ranks, ahead and back."""
+    """Messages between ranks in a step: results that cross ranks, activations kept elsewhere."""
     above, below = senders(schedule)
     stages = range(schedule.num_stages)
     each = (len(schedule.microbatches_of(stage)) for stage in stages)
-    return sum(
+    moved = sum((move.evicted >= 0) + (move.loaded >= 0) for move in moves(schedule).values())
+    return moved + sum(
         count * ((above[stage] >= 0) + (below[stage] >= 0))
         for stage, count in zip(stages, each, strict=True)
     )

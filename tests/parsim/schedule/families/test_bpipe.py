@@ -67,12 +67,13 @@ def test_every_micro_batch_is_there_when_it_goes_back_and_slots_suffice(pp: int,
 def test_the_papers_case_of_eight_ranks() -> None:
     """Ranks 0 to 3 hold 8, 7, 6, 5 under 1F1B; under BPipe nobody holds more than 5."""
     made = schedule(8, 32)
-    held = [counts[0][0] + more for counts, more in zip(inflight_counts(made), guests(made), strict=True)]
-    assert held == [5] * 8
+    pairs = zip(inflight_counts(made), guests(made), strict=True)
+    held = [counts[0][0] + others for counts, others in pairs]
+    assert held == [5, 5, 5, 5, 4, 5, 5, 5]
     assert guests(made) == (0, 0, 0, 0, 0, 2, 3, 4)
     plain = build_schedule("1f1b", pp=8, num_microbatches=32)
     assert [counts[0][0] for counts in inflight_counts(plain)] == [8, 7, 6, 5, 4, 3, 2, 1]
-    # each micro-batch but the first ones and the last goes out and comes back once
+    # m - L + 1: each micro-batch but the first L - 2 and the last goes out and comes back once
     assert [walked(8, 32, rank)[2] for rank in range(3)] == [28, 28, 28]
 
 
