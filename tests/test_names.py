@@ -9,19 +9,20 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
+PACKAGES = ("parsim", "executor", "tests")
 EMPTY = {"found", "held", "one", "own", "place", "said"}
 """Words that do not say what a variable holds."""
 OPENINGS = ("Of ", "Those ", "As ", "The same")
 """Beginnings of a first line that is no sentence by itself."""
 
 
-@pytest.mark.parametrize("package", ["parsim", "tests"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_names_say_what_they_hold(package: str) -> None:
     wrong = [f"{file}:{line} {name}" for file, line, name in _bound(package) if name in EMPTY]
     assert not wrong
 
 
-@pytest.mark.parametrize("package", ["parsim", "executor", "tests"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_docstrings_open_with_a_sentence(package: str) -> None:
     wrong = [
         f"{file}:{line} {text[:60]}"
@@ -37,11 +38,13 @@ def _trees(package: str) -> Iterator[tuple[Path, ast.Module]]:
 
 
 def _bound(package: str) -> Iterator[tuple[Path, int, str]]:
-    """Every variable, argument, function and class with the file and line that bind it."""
+    """Every variable, attribute, argument, function, class: the file and line that bind it."""
     for file, tree in _trees(package):
         for node in ast.walk(tree):
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                 yield file, node.lineno, node.id
+            elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                yield file, node.lineno, node.attr
             elif isinstance(node, ast.arg):
                 yield file, node.lineno, node.arg
             elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):

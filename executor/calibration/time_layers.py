@@ -57,7 +57,7 @@ def time_layers(
 
 
 def _too_few(task: LayerTask) -> Gap:
-    need = task.workload.plan.tp
+    need = task.workload.plan.tp * task.workload.plan.cp
     why = f"not representable: needs {need} ranks with a device each"
     return Gap(
         kind=task.kind, words=task.words, reason=why, share=task.share, wanted=task.asked_for

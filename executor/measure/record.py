@@ -105,7 +105,7 @@ def _recorder(trainer: Trainer, device: torch.device, traffic: Traffic) -> SpanR
         group=dist.group.WORLD,
         device=device,
         traffic=traffic,
-        place=rank_place(trainer.plan, dist.get_rank()),
+        rank_place=rank_place(trainer.plan, dist.get_rank()),
         expected=Expected(tied=tied, buckets=buckets),
         first={stage: schedule.microbatches_of(stage).start for stage in stages},
     )

@@ -56,8 +56,8 @@ class _Record:
 class SpanRecorder:
     """Records one step of one rank inside a `with` block, then gathers all ranks' spans.
 
-    `group` holds the ranks whose spans are gathered, `place` says where this one stands among them
-    (see `gather_timeline`), `expected` what collectives it will have, `first` from which
+    `group` holds the ranks whose spans are gathered, `rank_place` says where this one stands among
+    them (see `gather_timeline`), `expected` what collectives it will have, `first` from which
     micro-batch on each stage counts its own (0 where it is not named). `measure` and `add` record
     what happens outside of the pipeline, such as OPTIMIZER. Each `with` begins anew. While
     recording, torch's own ranges `PP:...` are not written to its profiler.
@@ -69,7 +69,7 @@ class SpanRecorder:
         group: dist.ProcessGroup,
         device: torch.device,
         traffic: Traffic,
-        place: RankPlace | None = None,
+        rank_place: RankPlace | None = None,
         expected: Expected | None = None,
         first: Mapping[int, int] | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class SpanRecorder:
         self._asked = accelerator(device)
         self._traffic = traffic
         self._rank = dist.get_rank(group)
-        self._place = place or RankPlace(pipeline_rank=self._rank)
+        self._rank_place = rank_place or RankPlace(pipeline_rank=self._rank)
         self._expected = expected or Expected()
         self._first = dict(first or {})
         self.mark: Callable[[], Mark] = self._asked.mark
@@ -149,7 +149,7 @@ class SpanRecorder:
             "drain_s": self._sum(self._drains),
         }
         return gather_timeline(
-            self.spans(), notes, self._place, group=self._group, device=self._device
+            self.spans(), notes, self._rank_place, group=self._group, device=self._device
         )
 
     def _seconds(self, mark: Mark) -> float:

@@ -30,8 +30,10 @@ from executor.parallel.precision import gathered_dtype, wire_dtype
 from parsim.plan import Plan
 
 
-def shard_fully(stage: Stage, plan: Plan, mesh: DeviceMesh, place: ExpertPlace | None) -> None:
-    """Shard a stage's parameters, in place; `place` is that of experts with ranks of their own."""
+def shard_fully(
+    stage: Stage, plan: Plan, mesh: DeviceMesh, expert_place: ExpertPlace | None
+) -> None:
+    """Shard a stage's parameters, in place; `expert_place` says where experts are."""
     options = {
         "mesh": _data_mesh(mesh, "dp_replicate", "dp_shard"),
         "reshard_after_forward": plan.zero_stage == 3,
@@ -40,8 +42,8 @@ def shard_fully(stage: Stage, plan: Plan, mesh: DeviceMesh, place: ExpertPlace |
     # the logits are a view of what a matrix product gave; nothing here writes into them
     warnings.filterwarnings("ignore", message="FSDP2-wrapped module .* returned a view tensor")
     for block in stage.layers.values():
-        if place is not None:
-            _shard_experts(block, plan, place)
+        if expert_place is not None:
+            _shard_experts(block, plan, expert_place)
         fully_shard(block, **options)
     # the root holds embedding and head together: a tied table must be in one group
     fully_shard(stage, **options)
@@ -75,17 +77,17 @@ def _precision(plan: Plan, *, cast: bool = True) -> MixedPrecisionPolicy:
     )
 
 
-def _shard_experts(block: nn.Module, plan: Plan, place: ExpertPlace) -> None:
+def _shard_experts(block: nn.Module, plan: Plan, expert_place: ExpertPlace) -> None:
     """Shard a block's experts, if it has any, over the ranks that hold the same ones."""
     mixture = getattr(block, "mlp", None)
     experts = getattr(mixture, "experts", None)
     if experts is None:
         return
-    ranks = place.mesh["shards"].size()
+    ranks = expert_place.mesh["shards"].size()
     # weights of copies stay in fp32: a product casts what it needs
     fully_shard(
         experts,
-        mesh=_data_mesh(place.mesh, "copies", "shards"),
+        mesh=_data_mesh(expert_place.mesh, "copies", "shards"),
         reshard_after_forward=plan.zero_stage == 3,
         mp_policy=_precision(plan, cast=False),
         shard_placement_fn=lambda parameter: Shard(shard_dim(parameter, ranks)),
@@ -95,7 +97,7 @@ def _shard_experts(block: nn.Module, plan: Plan, place: ExpertPlace) -> None:
     experts.set_force_sum_reduction_for_comms(True)
 
 
-def take_means(stage: Stage, place: ExpertPlace) -> None:
+def take_means(stage: Stage, expert_place: ExpertPlace) -> None:
     """Divide the gradients of experts, summed over a stage's tokens, by its data ranks; in place.
 
     Once a step, when they are complete.
@@ -103,7 +105,7 @@ def take_means(stage: Stage, place: ExpertPlace) -> None:
     for mixture in stage.mixtures().values():
         for parameter in mixture.experts.parameters():
             if parameter.grad is not None:
-                local_tensor(parameter.grad).div_(place.gradients.divisor)
+                local_tensor(parameter.grad).div_(expert_place.gradients.divisor)
 
 
 def shard_dim(parameter: nn.Parameter, ranks: int) -> int:
@@ -113,11 +115,11 @@ def shard_dim(parameter: nn.Parameter, ranks: int) -> int:
     """
     divided = set()
     if isinstance(parameter, DTensor):
-        places = enumerate(parameter.placements)
+        placements = enumerate(parameter.placements)
         divided = {
-            place.dim
-            for dim, place in places
-            if isinstance(place, Shard) and parameter.device_mesh.size(dim) > 1
+            placement.dim
+            for dim, placement in placements
+            if isinstance(placement, Shard) and parameter.device_mesh.size(dim) > 1
         }
     sizes = local(parameter).shape
     equal = (d for d, size in enumerate(sizes) if size % ranks == 0 and d not in divided)

@@ -112,17 +112,17 @@ class _Stage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types 
     scatters = False
     reshard = False
 
-    def __init__(self, place: int, depth: int, *args: object, **kwargs: object) -> None:
-        self.place, self.depth = place, depth
+    def __init__(self, position: int, depth: int, *args: object, **kwargs: object) -> None:
+        self.position, self.depth = position, depth
         super().__init__(*args, **kwargs)
 
     @property
     def is_first(self) -> bool:
-        return self.place == 0
+        return self.position == 0
 
     @property
     def is_last(self) -> bool:
-        return self.place == self.depth - 1
+        return self.position == self.depth - 1
 
     # between stages s and s + 1 of one rank torch hands results on: not from copy to copy
     def set_local_fwd_input(self, prev_stage_outputs: object, mb_index: int) -> None:

@@ -124,7 +124,7 @@ class StageRank:
         self.count = replicas.counts[self.stage]
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.stored = [stored_tensor(p) for p in self.parameters]
-        self.held: dict[int, Weights] = {0: [stored.data for stored in self.stored]}
+        self.versions: dict[int, Weights] = {0: [stored.data for stored in self.stored]}
         self.newest = 0
         self.outputs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.sent: list[tuple[dist.Work, torch.Tensor]] = []
@@ -151,7 +151,7 @@ class StageRank:
             update: makes a version from the one before.
             after: called behind each backward and its update, with the loss where it is known.
         """
-        self.held, self.newest = {0: self.held[self.newest]}, 0
+        self.versions, self.newest = {0: self.versions[self.newest]}, 0
         ran = Ran(weights=[])
         for _, kind, mb in self.order.replicas.rows(count, self.order.warmups)[self.rank]:
             if kind == Kind.F:
@@ -162,7 +162,7 @@ class StageRank:
             else:
                 self._backward(mb)
                 self._update(mb, count, update)
-                ran.most_versions = max(ran.most_versions, len(self.held))
+                ran.most_versions = max(ran.most_versions, len(self.versions))
                 after(mb, ran.losses.get(mb))
         for work, _ in self.sent:
             work.wait()
@@ -173,11 +173,11 @@ class StageRank:
     @property
     def weights(self) -> Weights:
         """The newest weights."""
-        return self.held[self.newest]
+        return self.versions[self.newest]
 
     def move(self) -> None:
         """Put the newest weights somewhere else in memory."""
-        self.held[self.newest] = [weight.clone() for weight in self.weights]
+        self.versions[self.newest] = [weight.clone() for weight in self.weights]
         self._bind(self.newest)
 
     def _forward(
@@ -212,11 +212,12 @@ class StageRank:
         if made is None:
             return
         later = self._needed(mb, count)
-        self.held = {v: w for v, w in self.held.items() if v in later or v == self.newest}
-        base = self.held[self.newest] if self.newest in later else self.held.pop(self.newest)
+        self.versions = {v: w for v, w in self.versions.items() if v in later or v == self.newest}
+        kept = self.newest in later
+        base = self.versions[self.newest] if kept else self.versions.pop(self.newest)
         weights = [w.clone() for w in base] if self.newest in later else base
         update(weights, self.averaged(self._taken()))
-        self.held[made], self.newest = weights, made
+        self.versions[made], self.newest = weights, made
         self._bind(made)
 
     def _taken(self) -> Weights:
@@ -250,7 +251,7 @@ class StageRank:
             self._bind(self.newest)
 
     def _bind(self, version: int) -> None:
-        for stored, weight in zip(self.stored, self.held[version], strict=True):
+        for stored, weight in zip(self.stored, self.versions[version], strict=True):
             stored.data = weight
 
     def _send(self, tensor: torch.Tensor, stage: int, mb: int, kind: Kind) -> None:

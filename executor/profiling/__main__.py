@@ -20,13 +20,13 @@ from parsim.model.graph.document import graph_text
 def main() -> int:
     """Profile, and print the file's text with what is to be said of it as JSON."""
     parser = argparse.ArgumentParser()
-    parser.add_argument("place")
+    parser.add_argument("target")
     parser.add_argument("--input", required=True)
     parser.add_argument("--hooks", action="store_true")
     asked = parser.parse_args()
     torch.set_num_threads(1)
     try:
-        document = profiled(asked.place, asked.input, hooks=asked.hooks)
+        document = profiled(asked.target, asked.input, hooks=asked.hooks)
     except ParsimError as error:
         sys.stderr.write(f"error: {error}\n")
         return error.exit_code

@@ -230,15 +230,15 @@ def _replica(
     device: torch.device,
     values: Values,
 ) -> Replica:
-    cut, place = plan_cut(plan, layer_count(spec)), stage % plan.num_stages
+    cut, part = plan_cut(plan, layer_count(spec)), stage % plan.num_stages
     if isinstance(spec, Graph):
         check_cut(spec, cut)
     built = build_stage(
         spec,
-        first_layer=sum(cut[:place]),
-        num_layers=cut[place],
-        embedding=place == 0,
-        head=place == plan.num_stages - 1,
+        first_layer=sum(cut[:part]),
+        num_layers=cut[part],
+        embedding=part == 0,
+        head=part == plan.num_stages - 1,
         device=device,
         dtype=storage_dtype(plan),
         recompute=plan.recompute,

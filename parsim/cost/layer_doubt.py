@@ -25,7 +25,7 @@ from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Device, Measured
 from parsim.cluster.residuals import WHOLE_SPAN
 from parsim.cost.job import Job
-from parsim.cost.layer.layers import SEQUENCE, SPLIT, WAITED, split_of
+from parsim.cost.layer.layers import CONTEXT, SEQUENCE, SPLIT, WAITED, split_of
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan
@@ -35,6 +35,9 @@ WHOLE = 0.23
 SPLIT_ALONE = 0.75
 """Doubt of a split layer or sharded pass that was not timed between ranks on processors: ln 1.66 /
 0.6745."""
+CONTEXT_ALONE = 0.53
+"""Doubt of a layer whose ranks share sequences, not timed so: steps of ten runs on two cores were
+predicted 30 % short in the median, ln(1 / 0.7) / 0.6745 (docs/executor.md)."""
 SHARDED = "sharded"
 DIRECTIONS = ("forward", "backward")
 NEVER = "no calibration times such layers"
@@ -76,11 +79,19 @@ class LayerDoubt:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a step: its name, share of the step, and seconds of one layer by direction."""
+    """A part of a step: its name, share of the step, and seconds of one layer by direction.
+
+    `block` says that it is layers of the chain, not the embedding or the head.
+    """
 
     name: str
     share: float
     seconds: tuple[float, float]
+    block: bool = False
+
+    def kind(self, plan: Plan) -> str:
+        """What its measured times are called, without the direction."""
+        return self.name if self.name == SHARDED else split_of(plan, block=self.block) + self.name
 
 
 def layer_doubt(
@@ -107,7 +118,7 @@ def layer_doubt(
     missing: list[Missing] = []
     whole = 0.0
     for part in parts:
-        kind = part.name if part.name == SHARDED else split_of(plan) + part.name
+        kind = part.kind(plan)
         lines = job.system.residuals if part.name == SHARDED else device.residuals
         if any(f"{kind}_{way}" not in lines for way in DIRECTIONS):
             reason = device.unmeasured.get(kind, NEVER)
@@ -139,12 +150,13 @@ def _parts(job: Job, layers: LayerTable, of_step: float) -> Iterator[_Part]:
         for kind, cost in zip(model.kinds, layers.kinds, strict=True)
     ]
     ends = ((model.before, layers.before), (model.behind, layers.behind))
-    costs += [(outer[0].name, 1.0, cost) for outer, cost in ends if outer]
-    total = sum(number * sum(_seconds(cost)) for _, number, cost in costs)
-    for name, number, cost in costs:
+    outer = [(layer[0].name, 1.0, cost) for layer, cost in ends if layer]
+    total = sum(number * sum(_seconds(cost)) for _, number, cost in (*costs, *outer))
+    for part, (name, number, cost) in enumerate((*costs, *outer)):
         seconds = _seconds(cost)
         if total > 0.0 and sum(seconds) > 0.0:
-            yield _Part(name, of_step * number * sum(seconds) / total, seconds)
+            share = of_step * number * sum(seconds) / total
+            yield _Part(name, share, seconds, block=part < len(costs))
 
 
 def _seconds(cost: LayerCost) -> tuple[float, float]:
@@ -183,7 +195,6 @@ def _untimed(job: Job, kind: str, name: str) -> float:
     """Standard deviation of a layer that only the sum of its kernels is known of."""
     device = job.device
     among_processors = job.system.intra.fabric == "shared-memory"
-    alone = kind.startswith((SPLIT, SEQUENCE, SHARDED))
     if kind == SHARDED:
         return SPLIT_ALONE if among_processors else 0.0
     ratios = [
@@ -192,4 +203,11 @@ def _untimed(job: Job, kind: str, name: str) -> float:
         if each.endswith(tuple(f"{name}_{way}" for way in DIRECTIONS)) and WAITED not in each
     ]
     usual = sqrt(sum(x * x for x in ratios) / len(ratios)) if ratios else WHOLE
-    return max(usual, SPLIT_ALONE) if alone and among_processors else usual
+    return max(usual, _between_ranks(kind)) if among_processors else usual
+
+
+def _between_ranks(kind: str) -> float:
+    """Doubt of what ranks on processors exchange inside a layer that was not timed between them."""
+    whole = kind.removeprefix(CONTEXT)
+    split = SPLIT_ALONE if whole.startswith((SPLIT, SEQUENCE)) else 0.0
+    return hypot(split, CONTEXT_ALONE if whole != kind else 0.0)

@@ -79,7 +79,7 @@ class Linear:
 
     @property
     def copied_parameters(self) -> int:
-        """Those of `split_parameters` that more ranks than key-value heads hold in copies."""
+        """Split parameters of key-value heads, which more ranks than heads hold in copies."""
         if self.shared is None or self.shared.gathered:
             return 0
         return (self.inputs + self.bias) * self.shared.width

@@ -9,7 +9,8 @@
 with n devices behind one Python process: its threads launch the forwards one after another, so that
 n devices need n times the host's seconds; backwards are launched by threads without Python's lock.
 Out of device 0 go the weights and (n - 1)/n of the batch, in come gradients and outputs. Only
-device 0 holds the optimizer, the whole batch's input and its outputs.
+device 0 holds the optimizer, the whole batch's input and its outputs. Cores of one processor copy
+in its memory.
 
 Source: torch.nn.DataParallel (torch/nn/parallel/data_parallel.py, comm.cpp: broadcast and reduce by
 NCCL where it is there).
@@ -24,9 +25,18 @@ from parsim.strategy.workers import OPTIMIZER, passes
 from parsim.timelines.kinds import SpanKind
 
 
-def single_process(devices: int, microbatches: int = 1) -> StepProgram:
-    """Write the program of a step of nn.DataParallel on the devices of one node."""
+def single_process(devices: int, microbatches: int = 1, *, one_memory: bool = False) -> StepProgram:
+    """Write the program of a step of nn.DataParallel on the devices of one node.
+
+    Args:
+        devices: that the process drives.
+        microbatches: passes of a step.
+        one_memory: whether the devices share a memory, in which copies take no links.
+    """
     ranks = tuple(range(devices))
+    broadcast, all_gather, reduce = (
+        () if one_memory else (route,) for route in ("broadcast", "all_gather", "reduce")
+    )
     tasks: list[Task] = []
     for number in range(microbatches):
         forward, backward = (
@@ -36,15 +46,15 @@ def single_process(devices: int, microbatches: int = 1) -> StepProgram:
         )
         tasks += [
             _together(SpanKind.SCATTER, "scatter", number, ranks),
-            _together(SpanKind.REPLICATE, "replicate", number, ranks, "broadcast"),
+            _together(SpanKind.REPLICATE, "replicate", number, ranks, *broadcast),
             forward,
-            _together(SpanKind.GATHER_OUTPUT, "gather", number, ranks, "all_gather"),
+            _together(SpanKind.GATHER_OUTPUT, "gather", number, ranks, *all_gather),
             Task(
                 name=f"loss {number}", kind=SpanKind.LOSS, ranks=ranks, price="loss",
                 waits=Waits.RANK, meets=Meeting.STAGES,
             ),
             backward,
-            _together(SpanKind.REDUCE_GRAD, "reduce", number, ranks, "reduce"),
+            _together(SpanKind.REDUCE_GRAD, "reduce", number, ranks, *reduce),
         ]  # fmt: skip
     tasks.append(
         Task(

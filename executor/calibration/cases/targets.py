@@ -75,16 +75,24 @@ def whole_layers(targets: Sequence[Target], device: Device) -> tuple[Workload, .
     least: whether that fits shows.
     """
     workloads: dict[tuple[object, ...], Workload] = {}
-    for target in targets:
-        plan = target.plan
-        if target.workload is None:
-            continue
-        size = target.workload.spec, plan.tp, plan.sequence_parallel, plan.microbatch_size
-        if size not in workloads:
-            chains = [_trimmed(target.workload, count) for count in range(CHAIN, 0, -1)]
+    for workload in (workload for target in targets for workload in _timed(target)):
+        plan = workload.plan
+        size = workload.spec, plan.tp, plan.sequence_parallel, plan.microbatch_size, plan.cp
+        if (*size, plan.cp_comm_type) not in workloads:
+            chains = [_trimmed(workload, count) for count in range(CHAIN, 0, -1)]
             fitting = (x for x in chains if _held(x) <= MEMORY_SHARE * device.memory)
-            workloads[size] = next(fitting, chains[-1])
+            workloads[*size, plan.cp_comm_type] = next(fitting, chains[-1])
     return tuple(workloads.values())
+
+
+def _timed(target: Target) -> Iterator[Workload]:
+    """A target's layers on one rank's tokens; where ranks share sequences, also on all of them."""
+    if target.workload is None:
+        return
+    spec, plan = target.workload.spec, target.workload.plan
+    yield Workload(spec=spec, plan=replace(plan, cp=1))
+    if plan.cp > 1:
+        yield Workload(spec=replace(spec, seq_len=plan.cp * spec.seq_len), plan=plan)
 
 
 def _held(workload: Workload) -> float:
@@ -106,11 +114,13 @@ def _space(scenario: Scenario) -> Iterator[Plan]:
 
 
 def _trimmed(workload: Workload, count: int) -> Workload:
-    """A chain of so many layers under the tensor split and micro-batch alone."""
+    """A chain of so many layers under the tensor and context split and micro-batch alone."""
     spec, plan = workload.spec, workload.plan
     alone = Plan(
         tp=plan.tp,
         sequence_parallel=plan.sequence_parallel,
+        cp=plan.cp,
+        cp_comm_type=plan.cp_comm_type,
         precision=plan.precision,
         microbatch_size=plan.microbatch_size,
     )

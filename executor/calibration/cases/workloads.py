@@ -122,7 +122,7 @@ def _workload(
 def distinct_cases(workloads: Iterable[Workload], software: Software) -> Iterator[Case]:
     """The kernels of all workloads, each shape once, and the sizes that have no layer."""
     cases: dict[tuple[object, ...], Case] = {}
-    for workload in workloads:
+    for workload in (each for each in workloads if each.plan.cp == 1):  # a rank's own tokens
         for case in kernel_cases(workload, software):
             cases.setdefault(case.key, case)
     yield from cases.values()

@@ -65,7 +65,8 @@ class LayerTask:
         """The task for people: what, and of which size."""
         spec, plan = self.workload.spec, self.workload.plan
         size = f"width {spec.hidden_size}, {plan.microbatch_size} x {spec.seq_len} tokens"
-        return f"{self.kind} of {size}" + (f", tp {plan.tp}" if plan.tp > 1 else "")
+        degrees = [f", {axis} {n}" for axis, n in (("tp", plan.tp), ("cp", plan.cp)) if n > 1]
+        return f"{self.kind} of {size}{''.join(degrees)}"
 
 
 def layer_tasks(setting: Setting, system: System) -> tuple[LayerTask, ...]:
@@ -77,20 +78,26 @@ def layer_tasks(setting: Setting, system: System) -> tuple[LayerTask, ...]:
     for number, workload in enumerate(setting.workloads):
         job = Job(model=workload.model, cluster=node, software=setting.kernels.software)
         costs = _costs(job, PlanTable.of([workload.plan]))
-        for part in parts_of(workload, sharded=several):
-            task = LayerTask(
-                workload=workload, part=part, asked_for=number < len(setting.asked_for)
-            )
+        asked_for = number < len(setting.asked_for)
+        # of models that nobody asked for, one kind shows what sharding adds
+        sharded = several and (asked_for or not workload.spec.gated_mlp)
+        for part in parts_of(workload, sharded=sharded):
+            task = LayerTask(workload=workload, part=part, asked_for=asked_for)
             tasks.append(replace(task, share=shares.get(task.kind, 0.0), cost=costs[part]))
     return tuple(ordered(tasks))
 
 
 def parts_of(workload: Workload, *, sharded: bool) -> Iterable[str]:
-    """Parts of a workload; none of mixed chains' blocks, whose layers would not be told apart."""
+    """Parts of a workload; none of mixed chains' blocks, whose layers would not be told apart.
+
+    Of ranks that share sequences the blocks alone: the rest is as without.
+    """
     if len({layer.name for layer in workload.model.blocks}) == 1:
         yield BLOCK
+    if workload.plan.cp > 1:
+        return
     yield from (EMBEDDING, HEAD)
-    if sharded and workload.plan.tp == 1 and not workload.spec.gated_mlp:
+    if sharded and workload.plan.tp == 1:
         yield SHARDED
 
 
@@ -137,12 +144,12 @@ def _part_seconds(target: Target) -> Mapping[str, float]:
     """Seconds of one micro-batch by kind, forward and backward, as the catalog prices them."""
     job, plan = target.job, target.plan
     table = PlanTable.of([plan])
-    coster, prefix = LayerCoster(job, table), split_of(plan)
-    each = {layer.name: _both(coster, layer) for layer in (*job.model.ends, *job.model.kinds)}
-    seconds: dict[str, float] = {}
-    for layer in (*job.model.ends, *job.model.blocks):
-        kind = prefix + layer.name
-        seconds[kind] = seconds.get(kind, 0.0) + each[layer.name]
+    coster, seconds = LayerCoster(job, table), dict[str, float]()
+    for block, layers in ((False, job.model.ends), (True, job.model.blocks)):
+        each = {name: _both(coster, layer) for name, layer in _by_name(layers).items()}
+        for layer in layers:
+            kind = split_of(plan, block=block) + layer.name
+            seconds[kind] = seconds.get(kind, 0.0) + each[layer.name]
     if plan.zero_stage == 3 and plan.dp_shard > 1:
         seconds[SHARDED] = sum(sharding_times(job, table))
     return seconds
@@ -161,6 +168,11 @@ def _costs(job: Job, table: PlanTable) -> dict[str, float]:
         SHARDED: SHARDED_ROUNDS * (blocks + sum(ends.values())),
     }
     return {part: FEWEST_ROUNDS * seconds + build for part, seconds in once.items()}
+
+
+def _by_name(layers: Iterable[Layer]) -> dict[str, Layer]:
+    """One layer of each name."""
+    return {layer.name: layer for layer in layers}
 
 
 def _both(coster: LayerCoster, layer: Layer) -> float:

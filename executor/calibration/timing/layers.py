@@ -14,20 +14,23 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.device_mesh import DeviceMesh
 
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, LayerTask
 from executor.calibration.timing.passes import LEAST_ADDED, PassTimer
+from executor.devices.groups import mesh_of
 from executor.devices.mesh import build_mesh
 from executor.model.loss import loss
 from executor.model.module import build_stage
 from executor.model.stage import Stage
+from executor.parallel.context import apply_context_parallel
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.precision import storage_dtype
 from executor.parallel.replica import LossFn
 from executor.parallel.tensor import apply_tensor_parallel
-from parsim.cost.layer.layers import WAITED
+from parsim.cost.layer.layers import WAITED, split_of
+from parsim.plan import Plan
 
 MOST_SCATTER = 1.0
 """A difference of two times that are nearly equal is unknown, and no more than that."""
@@ -64,7 +67,6 @@ class LayerBench:
         self.device = device
         self.world = dist.get_world_size()
         self.together = self.world > 1 and not alone
-        self._meshes: dict[int, DeviceMesh] = {}
         self._made: tuple[Workload, Bundle] | None = None
         self._timer = PassTimer(device, idle=idle)
 
@@ -75,16 +77,13 @@ class LayerBench:
 
     def runs(self, workload: Workload) -> bool:
         """Whether the ranks make up groups of the workload's split."""
-        tp = workload.plan.tp
-        return tp == 1 or (self.together and self.world % tp == 0)
+        together = workload.plan.cp * workload.plan.tp
+        return together == 1 or (self.together and self.world % together == 0)
 
-    def _mesh(self, tp: int) -> DeviceMesh:
-        """The tensor ranks of this one: neighbours."""
-        if tp not in self._meshes:
-            shape = (self.world // tp, tp)
-            mesh = init_device_mesh(self.device.type, shape, mesh_dim_names=("dp", "tp"))
-            self._meshes[tp] = mesh["tp"]
-        return self._meshes[tp]
+    def _mesh(self, plan: Plan, axis: str) -> DeviceMesh:
+        """This rank's tensor ranks, which are neighbours, or its context ranks."""
+        ranks = torch.arange(self.world).reshape(-1, plan.cp, plan.tp)
+        return mesh_of(self.device.type, ranks, ("dp", "cp", "tp"))[axis]
 
     def samples(self, task: LayerTask, seconds: float) -> list[LayerSample]:
         """Time one part of a workload; to be called on all ranks. Its seconds stand first."""
@@ -117,21 +116,22 @@ class LayerBench:
     def _build(self, workload: Workload) -> Bundle:
         batch, length = workload.plan.microbatch_size, workload.spec.seq_len
         tokens = torch.randint(workload.spec.vocab_size, (batch, length), device=self.device)
+        length //= workload.plan.cp
         local = length // workload.plan.tp if workload.plan.sequence_parallel else length
         hidden = torch.randn(batch, local, workload.spec.hidden_size, device=self.device)
         return Bundle(self._stage(workload), tokens, hidden.to(storage_dtype(workload.plan)))
 
     def _loss(self, workload: Workload) -> LossFn:
         """The loss of whole logits, or of a tensor rank's part of them."""
-        tp = workload.plan.tp
-        return loss if tp == 1 else partial(loss, group=self._mesh(tp).get_group())
+        plan = workload.plan
+        return loss if plan.tp == 1 else partial(loss, group=self._mesh(plan, "tp").get_group())
 
     def _block(self, workload: Workload, bundle: Bundle, seconds: float) -> list[LayerSample]:
         """One of a chain of equal layers, and what split ones wait for their collectives."""
         chain, name = nn.Sequential(*bundle.stage.layers.values()), workload.model.kinds[0].name
         times = self._timer.times(chain, bundle.hidden, None, seconds).divided(len(chain))
         samples = [LayerSample(workload, name, *times)]
-        if workload.plan.tp > 1:
+        if split_of(workload.plan):
             waited = self._timer.waits(chain, bundle.hidden, None, (0.0, 0.0))
             samples.append(LayerSample(workload, f"{name}{WAITED}", *waited))
         return samples
@@ -174,7 +174,10 @@ class LayerBench:
             dtype=storage_dtype(workload.plan),
             recompute=workload.plan.recompute,
         )
-        if workload.plan.tp > 1:
-            split = workload.plan.sequence_parallel
-            apply_tensor_parallel(stage, self._mesh(workload.plan.tp), sequence_parallel=split)
+        plan = workload.plan
+        if plan.cp > 1:
+            apply_context_parallel(stage, plan, self._mesh(plan, "cp").get_group())
+        if plan.tp > 1:
+            split = plan.sequence_parallel
+            apply_tensor_parallel(stage, self._mesh(plan, "tp"), sequence_parallel=split)
         return stage

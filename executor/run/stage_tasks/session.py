@@ -78,8 +78,8 @@ class Session:
         self.count = self.plan.num_microbatches
         self.order = order_of(self.plan)
         replicas = self.order.replicas
-        self.place = replicas.rank_of[dist.get_rank()]
-        self.stage = replicas.stage_of[self.place]
+        self.worker = replicas.rank_of[dist.get_rank()]
+        self.stage = replicas.stage_of[self.worker]
         self.groups = StageGroups.of(replicas)
         self.module = self.build(self.stage, part.scenario.model, self.groups.mesh)
         self.rank = self._on(self.order)
@@ -156,7 +156,7 @@ class Session:
 
     def _without_flush(self, steps: int, stepped: Stepped, clock: Callable[[], float]) -> None:
         """One stream of micro-batches; a batch ends with this rank's last one of it."""
-        replica = self.place - self.order.replicas.ranks(self.stage)[0]
+        replica = self.worker - self.order.replicas.ranks(self.stage)[0]
         last = self.count - self.rank.count + replica
         batch = self.order.versions.batch if self.order.versions else 1
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.layer.head_copies import beyond_share, rank_values
+from parsim.cost.layer.head_copies import beyond_share
 from parsim.cost.software import Software
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention, Elementwise, Region

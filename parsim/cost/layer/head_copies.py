@@ -63,8 +63,8 @@ def shared_parameters(layer: Layer, table: PlanTable) -> Array:
     total = np.zeros(len(table))
     for op in layer.operators:
         if isinstance(op, Linear) and op.shared is not None:
-            held = op.copied_parameters / np.minimum(table.tp, op.shared.count)
-            total = total + np.where(table.tp > op.shared.count, held, 0.0)
+            on_rank = op.copied_parameters / np.minimum(table.tp, op.shared.count)
+            total = total + np.where(table.tp > op.shared.count, on_rank, 0.0)
     return total
 
 

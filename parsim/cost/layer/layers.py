@@ -25,17 +25,20 @@ from parsim.model.layer import Layer
 from parsim.model.operators import Operator
 from parsim.plan import Plan, PlanTable
 
-SPLIT, SEQUENCE = "split_", "sequence_"
-"""What the kinds of measured layers of tensor-parallel plans begin with."""
+SPLIT, SEQUENCE, CONTEXT = "split_", "sequence_", "context_"
+"""What the kinds of measured layers of tensor-parallel plans begin with; before it, where context
+ranks share their sequences, the last."""
 WAITED = "_waited"
 """What stands behind a part whose points say how much of what is modelled as exposed it waits."""
 
 
-def split_of(plan: Plan) -> str:
-    """What the kind of a measured layer of a plan begins with."""
-    if plan.tp == 1:
-        return ""
-    return SEQUENCE if plan.sequence_parallel else SPLIT
+def split_of(plan: Plan, *, block: bool = True) -> str:
+    """What the kind of a measured layer of a plan begins with.
+
+    Context ranks exchange something in blocks, not in the embedding and the head.
+    """
+    split = "" if plan.tp == 1 else SEQUENCE if plan.sequence_parallel else SPLIT
+    return CONTEXT + split if block and plan.cp > 1 else split
 
 
 class LayerCoster:
@@ -126,7 +129,7 @@ class LayerCoster:
         return cost.scaled(forward, np.asarray(step_factor(device, self.table, "backward")))
 
     def _whole(self, kind: str, seconds: Array) -> Array:
-        """A layer's factor: of whole layers, of split ones, of those with sequence parallelism."""
+        """A layer's factor: of whole layers, of split ones, of those that share sequences."""
         residuals = self.job.device.residuals
         factor = np.asarray(measured_factor(residuals, kind, seconds))
         for prefix, rows in self._splits():
@@ -144,5 +147,11 @@ class LayerCoster:
                 exposed = np.where(rows, scaled.exposed * factor, exposed)
         return scaled.waiting(exposed)
 
-    def _splits(self) -> tuple[tuple[str, Flags], ...]:
-        return (SPLIT, self.table.tp > 1), (SEQUENCE, self.table.sequence_parallel)
+    def _splits(self) -> Iterator[tuple[str, Flags]]:
+        """What kinds begin with, the nearest to a plan last, and whose plans' they are."""
+        shared = self.table.cp > 1
+        split = (SPLIT, self.table.tp > 1), (SEQUENCE, self.table.sequence_parallel)
+        yield from split
+        yield CONTEXT, shared & (self.table.tp == 1)
+        for prefix, rows in split:
+            yield CONTEXT + prefix, shared & rows

@@ -25,7 +25,7 @@ from parsim.cost.distinct_cases import distinct
 from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.model.model import Model
-from parsim.model.operators import Experts, Linear
+from parsim.model.operators import Experts, Linear, Operator
 from parsim.plan import PlanTable
 from parsim.plan.record import BUCKET_BYTES
 
@@ -110,9 +110,14 @@ def _tensors(model: Model) -> Iterator[tuple[float, ...]]:
     for layer in reversed(model.layers):
         for op in reversed(layer.operators):
             if not isinstance(op, Experts):
-                shared = op.shared if isinstance(op, Linear) else None
-                heads = (op.copied_parameters, shared.count) if shared else (0, 1)
-                yield op.split_parameters, op.repeated_parameters, *heads
+                yield op.split_parameters, op.repeated_parameters, *_of_heads(op)
+
+
+def _of_heads(op: Operator) -> tuple[int, int]:
+    """Parameters of key-value heads that ranks may hold in copies, and how many heads."""
+    if isinstance(op, Linear) and op.shared is not None:
+        return op.copied_parameters, op.shared.count
+    return 0, 1
 
 
 def bucket_count(software: Software, table: PlanTable, parameters: Array, mean: Array) -> Array:

@@ -38,8 +38,8 @@ class StepCosts(Columns):
 
     `forward`, `backward` (S, B) are whole actions; the `exposed_` and `recomputed` parts are
     inside them. `hop` (S, B) is the time of the message between stage s and s + 1 (last row 0).
-    `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward, with the
-    sums of copied heads' gradients ahead of it.
+    `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward, the
+    sums of copied heads' gradients ahead of it among it.
     `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `late` (B,) is what the last
     backwards lose to the reduction beside them. `straggler` (B,) is the share by which the whole
     step grows. `parameters` (S, B) counts local parameters of one rank, `experts` (S, B) those of

@@ -58,7 +58,8 @@ def whole_heads(scenario: Scenario, plan: Plan, why: str) -> tuple[bool, str]:
     heads = plan.tp if attention is None else attention.kv_heads
     return (
         plan.tp > heads,
-        f"tp={plan.tp} is more than num_key_value_heads={heads}, and {why}; use tp of at most {heads}",
+        f"tp={plan.tp} is more than num_key_value_heads={heads}, and {why}; use tp of at most "
+        f"{heads}",
     )
 
 

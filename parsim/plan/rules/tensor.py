@@ -10,7 +10,6 @@ from parsim.model.operators import Experts, Linear, Split
 from parsim.plan.divisors import divisors, listed
 from parsim.plan.record import Plan
 
-
 KEY_VALUE_HEADS = "num_key_value_heads"
 
 

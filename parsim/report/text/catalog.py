@@ -110,7 +110,10 @@ def _schedules() -> list[Row]:
 def _software() -> list[Row]:
     from parsim.cost.software import software_catalog
 
-    return [{"id": n, "description": s.description} for n, s in software_catalog().items()]
+    return [
+        {"id": name, "description": stack.description, "kv_heads": stack.kv_heads}
+        for name, stack in software_catalog().items()
+    ]
 
 
 _KINDS: dict[str, Callable[[], list[Row]]] = {

@@ -86,11 +86,11 @@ def bottleneck(fabric: Fabric, among: Sequence[int] | None = None) -> Bottleneck
     """The link that held traffic back longest, or was full longest where none did.
 
     Among equals the one that carried most for its rate. `among` are the folded links that count;
-    all where it is left out.
+    all where it is left out. None where none carried anything.
     """
     links, traffic = fabric.links, fabric.traffic
     chosen = np.arange(len(links.busy)) if among is None else np.asarray(among, dtype=np.int64)
-    if not len(chosen):
+    if not np.any(links.busy[chosen]):
         return None
     used = (links.load / traffic.flows.capacity)[chosen]
     order = np.lexsort((used, links.saturated[chosen], links.limiting[chosen]))

@@ -17,7 +17,8 @@ from parsim.plan.strategies import (
     SingleProcess,
     of_kind,
 )
-from parsim.sim.data_parallel.programs import MASTER_BYTES, Priced
+from parsim.sim.data_parallel.priced import Priced
+from parsim.sim.data_parallel.programs import MASTER_BYTES
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.buffers import logit_values
 

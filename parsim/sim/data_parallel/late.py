@@ -24,7 +24,8 @@ from parsim.cost.legal import check_legal
 from parsim.plan import Plan
 from parsim.plan.strategies import ParameterServer
 from parsim.sim.data_parallel.pace import WARM_UP, columns, on_all_ranks, speeds
-from parsim.sim.data_parallel.programs import PROGRAMS, Priced
+from parsim.sim.data_parallel.priced import Priced
+from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
 from parsim.sim.lateness.monte_carlo import JitterResult, check_steps, simulate_jitter
 from parsim.sim.lateness.study import SHARE_STEPS, Progress

@@ -21,7 +21,8 @@ from parsim.sim.confidence.interval import Z80, Interval
 from parsim.sim.confidence.memory_fit import fit_of, worst
 from parsim.sim.data_parallel.holdings import Holdings, holdings
 from parsim.sim.data_parallel.pace import Pace, pace
-from parsim.sim.data_parallel.programs import PROGRAMS, Priced
+from parsim.sim.data_parallel.priced import Priced
+from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.prediction import Prediction

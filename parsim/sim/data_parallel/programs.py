@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
 
 import numpy as np
 
-from parsim.arrays import Array
-from parsim.cost.collective.collectives import collective_time
-from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.kernel.kernels import memory_time
-from parsim.cost.layer.kept.operator_tensors import border_bytes
-from parsim.cost.server_rates import host_link
-from parsim.cost.step.stages import host_share
-from parsim.plan import PlanTable
 from parsim.plan.strategies import (
     AsynchronousGossip,
     AsynchronousServer,
@@ -30,111 +21,17 @@ from parsim.plan.strategies import (
 )
 from parsim.sim.branches.priced import Branched
 from parsim.sim.data_parallel.averages import neighbour_exchange, node_average, pair_exchange
-from parsim.sim.data_parallel.server_wires import ServerWires, server_wires
+from parsim.sim.data_parallel.priced import Priced, compute_prices
+from parsim.sim.data_parallel.server_wires import server_wires
+from parsim.sim.data_parallel.single_process import single_process
 from parsim.sim.data_parallel.workers import Workers
-from parsim.sim.memory.buffers import logit_values
-from parsim.strategy import STRATEGIES, StepProgram
+from parsim.strategy import STRATEGIES
 
-TOKEN_BYTES = 8.0
-"""A token's number as torch keeps it: int64."""
 MASTER_BYTES = 4.0
 """Bytes of a weight, a change or a momentum of an outer optimizer: fp32."""
 OUTER_TRAFFIC = 6 * MASTER_BYTES
 """Bytes a parameter that an outer step moves: weights, change and momentum read, momentum, outer
 weights and weights written."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Priced:
-    """A program with its seconds; bytes that a worker sends and receives a step, and the servers'.
-
-    `wires` are those of servers, where there are any. `synchronises` says that all workers wait for
-    one another in each round or every so-many-th, `changes_training` that the same samples may
-    train less or more than with all-reduced gradients. `carried` are the bytes of what travels, by
-    the name of its price: of one worker's message, or of a collective, or one for each row of the
-    price. `branched` has the branches of a model that several workers hold together.
-    """
-
-    program: StepProgram
-    seconds: dict[str, Array]
-    sent: float
-    received: float
-    synchronises: bool = True
-    changes_training: bool = True
-    wires: ServerWires | None = None
-    carried: Mapping[str, Array | float] = field(default_factory=dict)
-    branched: Branched | None = None
-
-
-def compute_prices(workers: Workers, slowed: Array | float = 1.0) -> dict[str, Array]:
-    """Seconds of forward, backward and update of each worker, by the names of `workers.py`.
-
-    Args:
-        workers: those of a plan.
-        slowed: how many times as long passes take beside an exchange, (n,).
-    """
-    return {
-        "forward": slowed * workers.forward,
-        "backward": slowed * workers.backward,
-        "optimizer": workers.optimizer,
-    }
-
-
-def _single_process(workers: Workers) -> Priced:
-    """One process and its threads; collectives between device 0 and the others."""
-    job, count = workers.job, workers.count
-    system = workers.systems[0]
-    where = one_group(system, count)
-
-    def seconds(kind: CollectiveKind, size: float) -> Array:
-        return np.asarray(collective_time(system, kind, size, where))
-
-    samples = _samples(workers)
-    outputs = _outputs(workers)
-    others = (count - 1) / count
-    layers = workers.evaluation.step.pricing.layers(0)
-    threads = count * float(host_share(job, layers)[0]) * workers.forward
-    lasting = np.maximum(workers.forward, threads)
-    to_host = count * samples / host_link(system)
-    out_of_first = (count - 1) * samples / (system.intra.bandwidth * system.intra.efficiency)
-    loss = memory_time(job.device, 2.0 * count * outputs)
-    prices = {
-        **compute_prices(workers),
-        "forward": lasting,
-        "optimizer": workers.optimizer[:1],
-        "scatter": np.atleast_1d(to_host + out_of_first),
-        "replicate": seconds("broadcast", workers.weight_bytes),
-        "gather": seconds("all_gather", count * outputs),
-        "loss": np.atleast_1d(loss),
-        "reduce": seconds("reduce", workers.gradient_bytes),
-    }
-    whole = workers.passes * (count - 1)
-    return Priced(
-        program=STRATEGIES["data_parallel"].program(count, workers.passes),
-        seconds=prices,
-        sent=whole * (workers.weight_bytes + samples + outputs),
-        received=whole * workers.gradient_bytes + workers.passes * others * count * outputs,
-        changes_training=False,
-        carried={
-            "replicate": workers.weight_bytes,
-            "gather": count * outputs,
-            "reduce": workers.gradient_bytes,
-        },
-    )
-
-
-def _samples(workers: Workers) -> float:
-    """Bytes of a pass's input on one device: token ids of 8 bytes, or the first layer's values."""
-    model, table = workers.job.model, PlanTable.of([workers.plan])
-    if model.lookup is not None:
-        return float(table.on_rank(model.lookup.tokens)[0]) * TOKEN_BYTES
-    return float(border_bytes(table, model.layers[0].inputs)[0])
-
-
-def _outputs(workers: Workers) -> float:
-    """Bytes of a pass's outputs on one device: its logits."""
-    table = PlanTable.of([workers.plan])
-    return float(logit_values(workers.job, table)[0]) * table.precision.activation
 
 
 def _parameter_server(workers: Workers) -> Priced:
@@ -291,7 +188,7 @@ def _branch_parallel(workers: Workers) -> Priced:
 
 
 PROGRAMS: dict[str, Callable[[Workers], Priced]] = {
-    SingleProcess.name: _single_process,
+    SingleProcess.name: single_process,
     ParameterServer.name: _parameter_server,
     AsynchronousServer.name: _asynchronous_server,
     Gossip.name: _gossip,

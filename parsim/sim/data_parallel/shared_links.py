@@ -40,7 +40,8 @@ from parsim.sim.contention.link_use import (
 )
 from parsim.sim.data_parallel.drawn import strategy_timeline
 from parsim.sim.data_parallel.pace import pace
-from parsim.sim.data_parallel.programs import PROGRAMS, Priced
+from parsim.sim.data_parallel.priced import Priced
+from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.traffic import role_of, strategy_traffic
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
 from parsim.sim.events.fabric import Fabric, Watch
@@ -92,7 +93,8 @@ def contention_of(
         _, without = run.carrier(())
         quiet = pace(run.workers, run.priced, jitter, carrier=without).step_time * run.grown
     fabric.links.settle()
-    fullest, share = bottleneck(fabric), shared / (run.grown * float(fabric.env.now))
+    fullest = bottleneck(fabric)
+    share = shared / (run.grown * float(fabric.env.now)) if fullest else 1.0
     return Contention(
         plan=plan,
         alone=alone,

@@ -23,7 +23,7 @@ from parsim.cluster.topology.storage import Ends
 from parsim.cost.collective.collectives import p2p_time, waiting_time
 from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.collective.kinds import CollectiveKind
-from parsim.sim.data_parallel.programs import Priced
+from parsim.sim.data_parallel.priced import Priced
 from parsim.sim.data_parallel.server_wires import ServerWires
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.links.collective_flows import algorithm_of, on_nodes, pattern, slowest, usage_of

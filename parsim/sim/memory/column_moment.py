@@ -19,8 +19,8 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
-from parsim.cost.layer.kept.activations import whole_parts
 from parsim.cost.layer.head_copies import rank_outputs
+from parsim.cost.layer.kept.activations import whole_parts
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.model.layer import Layer
 from parsim.model.operators import Linear, Split

@@ -76,7 +76,7 @@ def run_on_links(
 
 
 class LinkedRun(RoundsRun):
-    """The state of a run on links: also who meets in what is about to start, and who is held."""
+    """The state of a run on links: also who meets in what is about to start, and who averages."""
 
     def __init__(
         self,
@@ -91,7 +91,7 @@ class LinkedRun(RoundsRun):
         super().__init__(program, rows, slow, seed, keep)
         self.carrier = carrier
         self.met: dict[tuple[int, int], list[int]] = {}
-        self.held: set[int] = set()
+        self.averaging: set[int] = set()
         self.waiting: list[tuple[int, Turn, int]] = []
         self.owner = _owners(program, rows)
 
@@ -128,7 +128,7 @@ class LinkedRun(RoundsRun):
         elif turn.peers:
             self._pair(rank, turn, self._drawn(turn))
         else:
-            start, served = self._served(turn.queues, ready, ready)
+            start, served = self.queues.serve(turn.queues, ready, ready)
             ranks = together or [rank]
             self._carry((ranks[0],), turn, lambda end: self._end(ranks, start, max(end, served)))
 
@@ -143,17 +143,17 @@ class LinkedRun(RoundsRun):
         self.todo += reversed(ranks)
 
     def _pair(self, rank: int, turn: Turn, drawn: int) -> None:
-        """Average with a peer once neither of the two is held by another average."""
+        """Average with a peer once neither of the two is in another average."""
         mine, start = turn.queues[0][0], self.carrier.now
-        if self.held & {mine, drawn}:
+        if self.averaging & {mine, drawn}:
             self.waiting.append((rank, turn, drawn))
             return
-        self.held |= {mine, drawn}
+        self.averaging |= {mine, drawn}
 
         def arrived(end: float) -> None:
-            self.held -= {mine, drawn}
+            self.averaging -= {mine, drawn}
             for queue in (mine, drawn):
-                self.busy[queue] += end - start
+                self.queues.busy[queue] += end - start
             self._end([rank], start, end)
             waiting, self.waiting = self.waiting, []
             for entry in waiting:

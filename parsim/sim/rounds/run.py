@@ -15,7 +15,7 @@ the times of the recurrence (`sim/recurrence/walk.py`), which is a test.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from heapq import heappop, heappush
 
 import numpy as np
@@ -24,7 +24,7 @@ from parsim.arrays import Array
 from parsim.errors import ScheduleError
 from parsim.sim.rounds.compiled import CompiledRows, Turn, compile_rows
 from parsim.sim.rounds.rounds_end import RoundsEnd, Versions
-from parsim.sim.rounds.waiting import Behind, Gathering, gates
+from parsim.sim.rounds.waiting import Behind, Completions, Gathering, Queues, gates
 from parsim.strategy.program import Meeting, StepProgram
 
 _FREE = -1.0
@@ -77,12 +77,8 @@ class RoundsRun:
         self.heap: list[tuple[float, int]] = []
         self.number = 0
         self.todo = list(reversed(ranks))
-        self.open_at = [0.0] * len(rows.queues)
-        self.busy = [0.0] * len(rows.queues)
+        self.queues, self.done = Queues.of(len(rows.queues)), Completions()
         self.meetings: dict[tuple[int, int], Gathering] = {}
-        self.missing: dict[tuple[int, int], int] = {}
-        self.last_end: dict[tuple[int, int], float] = {}
-        self.done_at: dict[tuple[int, int], float] = {}
         self.parked: dict[tuple[str, int, int], list[int]] = {}
         self.behind = {n: Behind.of(task, program.rounds) for n, task in gates(program)}
         self.notes: list[tuple[float, int, int, int, int]] = []
@@ -147,10 +143,10 @@ class RoundsRun:
         for other in turn.after:
             if number not in self.program.tasks[other].when:
                 continue
-            if (other, number) not in self.done_at:
-                self.parked.setdefault(("task", other, number), []).append(rank)
+            if (other, number) not in self.done.at:
+                self._park(("task", other, number), rank)
                 return None
-            ready = max(ready, self.done_at[other, number])
+            ready = max(ready, self.done.at[other, number])
         gate = self.program.tasks[turn.task].gate
         if gate is None or number <= gate.lag:
             return ready
@@ -161,15 +157,21 @@ class RoundsRun:
         if not turn.behind:
             gate = self.behind[turn.task]
             if gate.passed[target] < len(gate.ranks):
-                self.parked.setdefault(("gate", turn.task, target), []).append(rank)
+                self._park(("gate", turn.task, target), rank)
                 return None
             return max(ready, gate.latest[target])
         for other in turn.behind:
             if self.round[other] <= target:
-                self.parked.setdefault(("round", target, other), []).append(rank)
+                self._park(("round", target, other), rank)
                 return None
             ready = max(ready, self.ended[target][other])
         return ready
+
+    def _park(self, awaited: tuple[str, int, int], rank: int) -> None:
+        self.parked.setdefault(awaited, []).append(rank)
+
+    def _wake(self, awaited: tuple[str, int, int]) -> None:
+        self.todo += reversed(self.parked.pop(awaited, ()))
 
     def _travels(self, turn: Turn) -> bool:
         """Whether a task's end is known when it comes only: it shares links with others."""
@@ -192,25 +194,13 @@ class RoundsRun:
         queues = turn.queues
         if turn.peers:
             queues = (*queues, (self._drawn(turn), queues[0][1]))
-        start, end = self._served(queues, ready, ready + self._seconds(rank, turn))
+        start, end = self.queues.serve(queues, ready, ready + self._seconds(rank, turn))
         self._settle(rank, turn, start, end)
         self.todo.append(rank)
 
     def _drawn(self, turn: Turn) -> int:
         """The queue of a peer."""
         return turn.peers[int(self.random.integers(len(turn.peers)))]
-
-    def _served(
-        self, queues: Iterable[tuple[int, float]], ready: float, end: float
-    ) -> tuple[float, float]:
-        """Pass queues; when the last of them began, and when all have served or `end`, if later."""
-        start = ready
-        for queue, seconds in queues:
-            begin = max(ready, self.open_at[queue])
-            self.open_at[queue] = begin + seconds
-            self.busy[queue] += seconds
-            start, end = max(start, begin), max(end, begin + seconds)
-        return start, end
 
     def _settle(self, rank: int, turn: Turn, start: float, end: float) -> None:
         """Note that a rank has done a task, and wake those who wait for it."""
@@ -223,17 +213,9 @@ class RoundsRun:
             self.notes.append((moment, self.number, rank, number, int(task.writes)))
         if self.keep:
             self.times[turn.task, rank, number] = (start, end)
-        if self.watched[turn.task]:
-            self._complete(turn.task, number, end, task.quorum or len(task.ranks))
-
-    def _complete(self, task: int, number: int, end: float, ranks: int) -> None:
-        """One of the ranks of a task that others wait for has done it."""
-        key = (task, number)
-        self.missing[key] = self.missing.get(key, ranks) - 1
-        self.last_end[key] = max(end, self.last_end.get(key, 0.0))
-        if not self.missing[key]:
-            self.done_at[key] = self.last_end[key]
-            self.todo += reversed(self.parked.pop(("task", task, number), []))
+        key, ranks = (turn.task, number), task.quorum or len(task.ranks)
+        if self.watched[turn.task] and self.done.note(key, end, ranks):
+            self._wake(("task", *key))
 
     def _meet(self, rank: int, turn: Turn, ready: float) -> None:
         """Come to a meeting: in order of time where a quorum is enough."""
@@ -284,10 +266,10 @@ class RoundsRun:
     def _note_end(self, rank: int, number: int, end: float) -> None:
         """Note a round's end, and wake those who wait for it at gates."""
         self.ended[number][rank] = end
-        self.todo += reversed(self.parked.pop(("round", number, rank), []))
+        self._wake(("round", number, rank))
         for task, gate in self.behind.items():
             if rank in gate.ranks and gate.note(number, end):
-                self.todo += reversed(self.parked.pop(("gate", task, number), []))
+                self._wake(("gate", task, number))
 
     def result(self) -> RoundsEnd:
         """The record of the run."""
@@ -296,7 +278,7 @@ class RoundsRun:
         whole = columns[2:].astype(np.int64)
         return RoundsEnd(
             finished=np.array(self.ended)[:, self.whole],
-            busy=dict(zip(self.rows.queues, self.busy, strict=True)),
+            busy=dict(zip(self.rows.queues, self.queues.busy, strict=True)),
             versions=Versions(time=columns[0], rank=whole[0], round=whole[1], wrote=whole[2]),
             times=self.times,
             dropped=self.dropped,

@@ -22,8 +22,8 @@ import numpy as np
 from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
-from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.head_copies import copied_outputs
+from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.pair_sums import copies_seconds

@@ -25,18 +25,19 @@ from parsim.cluster.reader import load_catalog
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
-PLANS = """
+MODEL = "name: gpt2, num_layers: 2, seq_len: 128, padded_vocab_size: 50304"
+PLANS = f"""
 description: GPT-2 small under several splits on two cores
-model: {name: gpt2, num_layers: 2, seq_len: 128, padded_vocab_size: 50304}
-cluster: {system: cpu, nodes: 1, devices_per_node: 2}
+model: {{{MODEL}}}
+cluster: {{system: cpu, nodes: 1, devices_per_node: 2}}
 software: executor-cpu
-training: {global_batch_size: 8, precision: fp32}
+training: {{global_batch_size: 8, precision: fp32}}
 """
 
 
-def tasks_of(folder: Path, more: str = "") -> tuple[LayerTask, ...]:
+def tasks_of(folder: Path, more: str = "", model: str = MODEL) -> tuple[LayerTask, ...]:
     path = folder / "plans.yaml"
-    path.write_text(PLANS + more)
+    path.write_text(PLANS.replace(MODEL, model) + more)
     return layer_tasks(setting(CPU, [path]), load_catalog().system("cpu"))
 
 
@@ -56,6 +57,29 @@ def test_a_plan_s_own_layers_come_first(tmp_path: Path) -> None:
     needed = [task.share > 0.0 for task in tasks]
     assert needed == sorted(needed, reverse=True)
     assert not any(task.asked_for for task in tasks[3:])
+
+
+def test_layers_that_share_sequences_are_timed_so(tmp_path: Path) -> None:
+    """Blocks with their exchanges, on whole sequences; the rest on one rank's part of them."""
+    kinds = {"context_block", "embedding", "head"}
+    tasks = tasks_of(tmp_path, "plan: {cp: 2}\n", f"{MODEL}, dropout: false")
+    asked_for = [task for task in tasks if task.asked_for]
+    lengths = {task.kind: task.workload.spec.seq_len for task in asked_for}
+    assert lengths["context_block"] == 128
+    assert lengths["embedding"] == lengths["head"] == 64
+    assert {task.kind for task in asked_for if task.share > 0.0} == kinds
+    assert any("cp 2" in task.words for task in asked_for)
+
+
+def test_sharding_of_a_gated_model_is_timed_where_it_is_asked_for(tmp_path: Path) -> None:
+    model = (
+        "family: llama, name: tiny, num_layers: 2, hidden_size: 64, num_attention_heads: 4, "
+        "vocab_size: 256, seq_len: 128"
+    )
+    tasks = tasks_of(tmp_path, "plan: {dp: 2, zero_stage: 3}\n", model)
+    sharded = [task for task in tasks if task.kind == "sharded"]
+    assert [task.share > 0.0 for task in sharded if task.asked_for] == [True]
+    assert not any(task.workload.spec.gated_mlp for task in sharded if not task.asked_for)
 
 
 def test_every_part_of_a_space_comes_before_a_second_size_of_one(tmp_path: Path) -> None:

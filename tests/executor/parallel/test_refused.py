@@ -223,10 +223,10 @@ def test_sizes_that_do_not_split(changes: dict[str, Any], sequence: bool, messag
 
 
 def test_fewer_key_value_heads_than_ranks_are_copied_where_ranks_stay_together() -> None:
-    one = replace(GPT, num_key_value_heads=1)
-    check_splits(one, 4, sequence_parallel=True)
+    multi_query = replace(GPT, num_key_value_heads=1)
+    check_splits(multi_query, 4, sequence_parallel=True)
     with pytest.raises(PlanError) as refused:
-        check_splits(one, 4, sequence_parallel=False, copies=False)
+        check_splits(multi_query, 4, sequence_parallel=False, copies=False)
     assert str(refused.value) == (
         "tp=4 does not divide num_key_value_heads=1; use a tp that divides it"
     )

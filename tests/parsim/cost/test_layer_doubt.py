@@ -11,7 +11,7 @@ from parsim.cluster.evidence import RecordedStep
 from parsim.cluster.hardware import Cluster, Device, Measured, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.layer_doubt import NEVER, SPLIT_ALONE, WHOLE, layer_doubt
+from parsim.cost.layer_doubt import CONTEXT_ALONE, NEVER, SPLIT_ALONE, WHOLE, layer_doubt
 from parsim.cost.recorded import recorded_notes, step_errors, step_factor
 from parsim.cost.software import software
 from parsim.cost.step.stages import LayerTable
@@ -98,6 +98,28 @@ def test_split_layers_between_processors_are_hard_to_know() -> None:
         "sequence_head",
     }
     assert {part.deviation for part in result.missing} == {SPLIT_ALONE}
+
+
+def test_layers_that_share_sequences_are_not_those_without() -> None:
+    """The blocks exchange keys and values; embedding and head are those of any plan."""
+    shared = Plan(precision="fp32", num_microbatches=4, cp=2)
+    (block,) = doubt(device("block", *ENDS), shared).missing
+    assert (block.kind, block.deviation) == ("context_block", CONTEXT_ALONE)
+    assert doubt(device("context_block", *ENDS), shared).missing == ()
+
+
+def test_a_layer_that_was_timed_with_context_ranks_is_priced_so() -> None:
+    shared = PlanTable.of([Plan(precision="fp32", cp=2)])
+    alone = PlanTable.of([Plan(precision="fp32")])
+    bare, timed = device(*ENDS), device("context_block", *ENDS)
+    ratios = []
+    for table in (shared, alone):
+        seconds = [
+            LayerTable.of(job_on(chosen), table).kinds[0].forward.seconds
+            for chosen in (bare, timed)
+        ]
+        ratios.append(float((seconds[1] / seconds[0])[0]))
+    assert ratios == pytest.approx([1.2, 1.0], rel=1e-3)
 
 
 def test_what_follows_the_last_backward_is_no_layer_s() -> None:

@@ -28,8 +28,9 @@ from parsim.schedule.inflight import inflight_counts, least_in_flight, split_cou
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.space.axes import SETTINGS
 
+MULTI_QUERY = "llama3-8b with one key-value head"
 STACKS = ("generic", "megatron-2022", "torchtitan", "executor-cpu", "megatron-te-2025")
-MODELS = ("gpt2", "llama3-8b", "mixtral-8x7b")
+MODELS = ("gpt2", "llama3-8b", "mixtral-8x7b", MULTI_QUERY)
 
 
 @cache
@@ -37,7 +38,9 @@ def case(
     stack: str, model: str, layers: int, nodes: int, overlap: bool, varied: str = ""
 ) -> tuple[Job, Enumeration]:
     """A short model on few devices, and all its legal plans, with every value of a setting."""
-    spec = replace(model_spec(model), num_layers=layers, seq_len=1024)
+    named = model_spec(model.split(" ")[0])
+    heads = 1 if model == MULTI_QUERY else named.num_key_value_heads
+    spec = replace(named, num_layers=layers, seq_len=1024, num_key_value_heads=heads)
     node = replace(load_catalog().system("dgx-a100"), devices_per_node=4)
     cluster = Cluster(system=node, num_nodes=nodes)
     job = Job(model=build_transformer(spec), cluster=cluster, software=software(stack))

@@ -27,24 +27,24 @@ class RecordedBlock(Block):
 
     def record(self) -> None:
         self.kept: dict[int, Array] = {}
-        self.place = 0
+        self.start = 0
 
     def _apart(
         self, first: int, ranks: Sequence[int], seconds: Sequence[Seconds]
     ) -> Iterator[Array]:
-        self.place = first
+        self.start = first
         return super()._apart(first, ranks, seconds)
 
     def late_update(
         self, rank: int, seconds: Sequence[float], classes: Sequence[Index]
     ) -> list[Array | float]:
-        self.place = -1 - rank
+        self.start = -1 - rank
         return super().late_update(rank, seconds, classes)
 
     def factors(self, ranks: Sequence[int]) -> NDArray[np.float32]:
         result = super().factors(ranks)
         for number, drawn in enumerate(result):
-            self.kept[self.place + number] = drawn.astype(np.float64)
+            self.kept[self.start + number] = drawn.astype(np.float64)
         return result
 
     def stopped(self, action: int) -> Array:

@@ -49,7 +49,7 @@ def products(which: Job, tp: int) -> float:
     """FLOPs of all matrix products of a step on one rank."""
     kernels = plan_kernels(which, plan(tp))
     return sum(
-        2.0 * float(np.prod(kernel.shape)) * kernel.count
+        2.0 * float(np.prod(kernel.where)) * kernel.count
         for kernel in kernels
         if kernel.kind == "gemm"
     )

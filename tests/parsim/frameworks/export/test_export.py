@@ -17,7 +17,7 @@ from parsim.cost.software import software
 from parsim.errors import InputError, PlanError
 from parsim.frameworks.export import TARGETS, export_plan
 from parsim.frameworks.export.megatron import layout
-from parsim.model.transformer import build_transformer
+from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import CpCommType, Plan, Recompute
 from parsim.plan.record import RANK_ORDER
 from parsim.scenario import Scenario, load_scenario
@@ -280,7 +280,8 @@ def test_rules(gpt3: Scenario, target: str, changes: dict[str, Any], message: st
 @pytest.mark.parametrize("target", ["torchtitan", "deepspeed", "accelerate"])
 def test_targets_that_copy_no_key_value_heads(target: str) -> None:
     scenario = load_scenario(LLAMA)
-    spec = replace(scenario.model, num_key_value_heads=2)  # type: ignore[type-var]
+    assert isinstance(scenario.model, TransformerSpec)
+    spec = replace(scenario.model, num_key_value_heads=2)
     job = replace(scenario.job, model=build_transformer(spec), software=software("generic"))
     grouped = replace(scenario, model=spec, job=job)
     sizes: dict[str, Any] = {"dp_replicate": 1, "dp_shard": 2, "zero_stage": 3, "cp": 1}

@@ -1,0 +1,48 @@
+"""A strategy's program with its prices, as functions that write one hand it over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from parsim.arrays import Array
+from parsim.sim.branches.priced import Branched
+from parsim.sim.data_parallel.server_wires import ServerWires
+from parsim.sim.data_parallel.workers import Workers
+from parsim.strategy import StepProgram
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Priced:
+    """A program with its seconds; bytes that a worker sends and receives a step, and the servers'.
+
+    `wires` are those of servers, where there are any. `synchronises` says that all workers wait for
+    one another in each round or every so-many-th, `changes_training` that the same samples may
+    train less or more than with all-reduced gradients. `carried` are the bytes of what travels, by
+    the name of its price: of one worker's message, or of a collective, or one for each row of the
+    price. `branched` has the branches of a model that several workers hold together.
+    """
+
+    program: StepProgram
+    seconds: dict[str, Array]
+    sent: float
+    received: float
+    synchronises: bool = True
+    changes_training: bool = True
+    wires: ServerWires | None = None
+    carried: Mapping[str, Array | float] = field(default_factory=dict)
+    branched: Branched | None = None
+
+
+def compute_prices(workers: Workers, slowed: Array | float = 1.0) -> dict[str, Array]:
+    """Seconds of forward, backward and update of each worker, by the names of `workers.py`.
+
+    Args:
+        workers: those of a plan.
+        slowed: how many times as long passes take beside an exchange, (n,).
+    """
+    return {
+        "forward": slowed * workers.forward,
+        "backward": slowed * workers.backward,
+        "optimizer": workers.optimizer,
+    }
