@@ -5,9 +5,9 @@
 
 The tensors that a stage's layers save for backward stay where they are (`HostStore`), until the
 schedule says that a micro-batch leaves (`parsim.schedule.families.bpipe.moves`): then their memory
-is sent as it is, piece by piece, and let go when it is over there. Values come back with their bits,
-so that gradients are those of 1F1B to the bit. The partner's thread waits for nothing that its rank
-computes, so that no order of actions can hang.
+is sent as it is, piece by piece, and let go when it is over there. Values come back with their
+bits, so that gradients are those of 1F1B to the bit. The partner's thread waits for nothing that
+its rank computes, so that no order of actions can hang.
 """
 
 from __future__ import annotations

@@ -37,8 +37,7 @@ class PipelineRunner:
     target and returns its mean loss. Where the schedule has several copies of the model, each
     adds up the gradients of its own micro-batches.
 
-    `partner` keeps some of its activations, or this rank some of the partner's, where the schedule
-    has a limit. `buckets` take over the gradients of the stages, all of them or none, and send them at
+    `buckets` take over the gradients of the stages, all of them or none, and send them at
     REDUCE_GRAD, without hooks of autograd, so that this is right with split backwards too; call
     `GradientBuckets.finish` after the step, which waits for them. Modules may instead be wrapped by
     DistributedDataParallel, `fully_shard` or `replicate`; then `zero_stage` says how (see
@@ -63,7 +62,6 @@ class PipelineRunner:
         device: torch.device,
         buckets: Mapping[int, GradientBuckets] | None = None,
         zero_stage: int = 0,
-        partner: Partner | None = None,
     ) -> None:
         require_compatible()
         buckets = buckets or {}
@@ -81,13 +79,18 @@ class PipelineRunner:
         self._stages, self._loss_fn = dict(stages), loss_fn
         self._group, self._device = group, device
         self._runtime = build_runtime(
-            self.schedule, stages, self._edges, loss_fn, group, device, buckets, zero_stage, partner
+            self.schedule, stages, self._edges, loss_fn, group, device, buckets, zero_stage
         )
-        self._partner = partner
+        self._partner: Partner | None = None
         if reduced:
             self._runtime.register_custom_function(
                 REDUCE_GRAD, lambda action, _: buckets[action.stage_index].send()
             )
+
+    def share_with(self, partner: Partner) -> None:
+        """Keep some activations on a partner, or some of a partner's, as the schedule says."""
+        self._partner = partner
+        self._runtime.share_with(partner)
 
     def step(
         self, tokens: torch.Tensor | None = None, targets: torch.Tensor | None = None

@@ -13,7 +13,7 @@ Torch knows one copy of a model. Of a schedule with two, each copy counts its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -46,6 +46,7 @@ class StageLike(Protocol):
 
     stage_index: int
     is_last: bool
+    partner: Partner | None
     fwd_cache: dict[int, tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]]
     """Outputs and inputs of each microbatch from forward to backward."""
 
@@ -61,10 +62,16 @@ class Runtime(pipelining.RuntimeBase):  # type: ignore[misc]  # torch has no typ
         loss_fn: LossFn,
     ) -> None:
         self.by_microbatch: dict[int, torch.Tensor] = {}
+        self.ours = stages
         self.edges, self.depth = edges, schedule.depth
         self.together = schedule.num_microbatches
         each = schedule.num_microbatches // schedule.copies
         super().__init__(stages, each, loss_fn=loss_fn, scale_grads=False)
+
+    def share_with(self, partner: Partner) -> None:
+        """Let a partner keep activations of this rank's stages."""
+        for stage in self.ours:
+            stage.partner = partner
 
     # 2.13 has one argument more than 2.11 behind mb_index.
     def _maybe_compute_loss(
@@ -144,7 +151,7 @@ class _Stage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types 
         with self._beside(Kind.B, bwd_chunk_id):
             return super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
 
-    def _beside(self, kind: Kind, microbatch: int) -> Any:
+    def _beside(self, kind: Kind, microbatch: int) -> AbstractContextManager[None]:
         if self.partner is None:
             return nullcontext()
         return self.partner.beside(Action(self.stage_index, kind, microbatch))
@@ -195,7 +202,6 @@ def build_runtime(
     device: torch.device,
     buckets: Mapping[int, GradientBuckets],
     zero_stage: int,
-    partner: Partner | None = None,
 ) -> Runtime:
     """Torch's runtime, loaded with the lowered schedule; shapes are given, never inferred.
 
@@ -219,7 +225,7 @@ def build_runtime(
     ]
     split = any(action.kind is Kind.W for row in schedule.ranks for action in row)
     for stage in built:
-        stage.buckets, stage.partner = buckets.get(stage.stage_index), partner
+        stage.buckets = buckets.get(stage.stage_index)
         stage.scatters = zero_stage >= 2 and not split
         stage.reshard = zero_stage == 3
     runtime = Runtime(schedule, built, edges, loss_fn)

@@ -62,7 +62,8 @@ class Trainer:
     """What a rank needs to take steps; `replicas` are its stages in ascending order.
 
     `tied` are the ranks with the copies of a tied table, `copies` those with the same stages of a
-    pipeline that runs both ways, `partners` those that keep each other's activations, `context` those with the other tokens of this rank's sequences.
+    pipeline that runs both ways, `partners` those that keep one another's activations, `context`
+    those with the other tokens of this rank's sequences.
     """
 
     spec: Description
@@ -259,14 +260,8 @@ def _replica(
 def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
     mesh, schedule = trainer.mesh["pp"], trainer.schedule
     here = schedule.stages_on(mesh.get_local_rank())
-    partner = None
-    if trainer.partners is not None:
-        partner = Partner(schedule, mesh.get_local_rank(), trainer.partners)
-        if partner.sends:
-            store = HostStore(device, partner.copier)
-            keep_in(store, list(trainer.replicas[0].stage.layers.values()))
     replica_of = dict(zip(here, trainer.replicas, strict=True))
-    return PipelineRunner(
+    runner = PipelineRunner(
         schedule,
         {index: replica.module for index, replica in replica_of.items()},
         edges=list(stage_edges(trainer.spec, trainer.plan)),
@@ -275,8 +270,14 @@ def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
         device=device,
         buckets={index: r.buckets for index, r in replica_of.items() if r.buckets is not None},
         zero_stage=trainer.plan.zero_stage,
-        partner=partner,
     )
+    if trainer.partners is not None:
+        partner = Partner(schedule, mesh.get_local_rank(), trainer.partners)
+        runner.share_with(partner)
+        if partner.sends:
+            layers = list(trainer.replicas[0].stage.layers.values())
+            keep_in(HostStore(device, partner.copier), layers)
+    return runner
 
 
 def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:

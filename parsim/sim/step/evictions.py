@@ -12,10 +12,12 @@ on ranks that keep some on their partner. The partner's copies wait for nothing 
 
 Source: Kim et al. 2023, section 3, which hides them so; `parsim/schedule/families/bpipe.py`.
 Leaves out: that stages' messages share the link; multiprocessors that copies take; a load behind
-the warm-up that is longer than the wait for the first gradient; eviction of the last warm-up forward.
+the warm-up that is longer than the wait for the first gradient.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
@@ -31,7 +33,7 @@ from parsim.sim.step.kept_bytes import stage_kept
 
 
 def evicted_bytes(job: Job, table: PlanTable, layers: LayerTable, schedule: Schedule) -> Array:
-    """Bytes of a micro-batch that each rank sends to its partner, (p, B); 0 of those that do not."""
+    """Bytes of a micro-batch that each rank sends to its partner, (p, B); 0 where none go."""
     counts = layer_counts(job.model, stage_cut(job, table))
     sends = np.array(guests(schedule)[::-1]) > 0
     return np.asarray(sends[:, None] * stage_kept(job, table, layers, counts))
@@ -47,13 +49,17 @@ def eviction_seconds(job: Job, table: PlanTable, layers: LayerTable, schedule: S
 
 def with_evictions(
     job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
-) -> dict[str, Array]:
-    """The prices of passes that last at least as long as the messages beside them, by field."""
+) -> StepCosts:
+    """Prices of passes that last at least as long as the messages beside them."""
     messages = eviction_seconds(job, table, layers, schedule)
-    changed: dict[str, Array] = {}
-    for name in ("forward", "backward"):
-        seconds, exposed = getattr(costs, name), getattr(costs, f"exposed_{name}")
-        longer = np.maximum(messages - seconds, 0.0)
-        changed |= {name: seconds + longer, f"exposed_{name}": exposed + longer}
-        changed[f"copied_{name}"] = longer
-    return changed
+    ahead = np.maximum(messages - costs.forward, 0.0)
+    behind = np.maximum(messages - costs.backward, 0.0)
+    return replace(
+        costs,
+        forward=costs.forward + ahead,
+        backward=costs.backward + behind,
+        exposed_forward=costs.exposed_forward + ahead,
+        exposed_backward=costs.exposed_backward + behind,
+        copied_forward=ahead,
+        copied_backward=behind,
+    )

@@ -107,7 +107,7 @@ def on_schedule(
     """Make `cost`'s prices those of the schedule; of one with whole backwards they stay."""
     looped = is_looped(schedule)
     if schedule.limit is not None:
-        return replace(costs, **with_evictions(job, table, layers, costs, schedule))
+        return with_evictions(job, table, layers, costs, schedule)
     if table.common.actions is None and schedule.name not in SPLIT and looped:
         return costs
     values = {field.name: getattr(costs, field.name) for field in fields(costs)}

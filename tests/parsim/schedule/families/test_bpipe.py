@@ -1,4 +1,4 @@
-"""BPipe: 1F1B's order, and no rank with more than (p + 2)/2 micro-batches, its partner's included."""
+"""BPipe: 1F1B's order, and no rank with more than (p + 2)/2 micro-batches, guests among them."""
 
 from __future__ import annotations
 
