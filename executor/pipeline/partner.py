@@ -65,12 +65,13 @@ class PartnerCopier:
 class Partner:
     """One rank's side of its pair: sends activations away and gets them back, or keeps another's.
 
-    `moved` counts the bytes that left in all steps.
+    `moved` counts the bytes that left in all steps, `most_kept` the most bytes of the partner's
+    that lay here at once: a thread's memory, which no profiler of this rank's sees.
     """
 
     def __init__(self, schedule: Schedule, rank: int, group: dist.ProcessGroup) -> None:
         self.copier = PartnerCopier()
-        self.moved = 0
+        self.moved = self.most_kept = 0
         self._group, self._other = group, 1 - dist.get_rank(group)
         every = moves(schedule)
         self._moves = {action: move for action, move in every.items() if action.stage == rank}
@@ -92,6 +93,7 @@ class Partner:
             yield
         finally:
             server.join()
+            self.most_kept = max(self.most_kept, server.most_kept)
         if server.error is not None:
             raise server.error
 
@@ -109,6 +111,7 @@ class Partner:
         if move.loaded >= 0 and not first:
             pending.append(self._load(move.loaded))
         yield
+        self.copier.current = []
         for finish in pending:
             finish()
         if action.kind is Kind.B:
@@ -151,6 +154,7 @@ class _Server(Thread):
         self.error: BaseException | None = None
         self._served, self._group, self._other = served, group, other
         self._kept: dict[int, list[Tensor]] = {}
+        self.most_kept = 0
 
     def run(self) -> None:
         try:
@@ -160,6 +164,8 @@ class _Server(Thread):
                     self._give(loaded)
                 if evicted >= 0:
                     self._kept[evicted] = self._take()
+                    now = sum(part.nbytes for parts in self._kept.values() for part in parts)
+                    self.most_kept = max(self.most_kept, now)
                 if loaded >= 0 and not both:
                     self._give(loaded)
         except BaseException as error:  # the rank that joins raises it

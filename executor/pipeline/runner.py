@@ -87,6 +87,11 @@ class PipelineRunner:
                 REDUCE_GRAD, lambda action, _: buckets[action.stage_index].send()
             )
 
+    @property
+    def kept_for_partner(self) -> int:
+        """The most bytes of another rank's activations that lay here at once."""
+        return 0 if self._partner is None else self._partner.most_kept
+
     def share_with(self, partner: Partner) -> None:
         """Keep some activations on a partner, or some of a partner's, as the schedule says."""
         self._partner = partner

@@ -122,7 +122,7 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
             SMALL,
             ["plan.schedule=1f1c"],
             "--set plan.schedule=1f1c plan schedule='1f1c' is unknown (did you mean '1f1b'?); "
-            "nearest of 22: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p (all of them: parsim "
+            "nearest of 23: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p (all of them: parsim "
             "catalog schedules)",
         ),
         (
