@@ -314,7 +314,7 @@ def test_not_a_scenario_at_all(tmp_path: Path, content: str | bytes, message: st
             "search:",
             "search: {schedule: 1f1}",
             "s.yaml:11:10 search.schedule.0 '1f1' is unknown (did you mean '1f1b'?); "
-            + NEAREST.replace("22", "19"),
+            + NEAREST.replace("23", "20"),
         ),
         (
             "search:",
