@@ -96,8 +96,8 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
         (
             LLAMA,
             ["plan.tp=3"],
-            "--set plan.tp=3 plan tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, 8, "
-            "16, 32",
+            "--set plan.tp=3 plan tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, "
+            "8, 16, 32",
         ),
         (
             LLAMA,
