@@ -3,15 +3,16 @@
     rank r          | F k+1         | B i            | F j           |
                       k goes out      j goes out       an early one comes back
 
-Beside each forward one micro-batch's activations leave or come back, beside each backward one, so
-that with D seconds of a message of all that a stage keeps of it
+Beside a forward one micro-batch's activations leave or come back, beside a backward too, so that
+with D seconds of a message of all that a stage keeps of it
 
     forward = max(F, D)      backward = max(B, D)
 
 on ranks that keep some on their partner. The partner's copies wait for nothing it computes.
 
 Source: Kim et al. 2023, section 3, which hides them so; `parsim/schedule/families/bpipe.py`.
-Leaves out: that stages' messages share the link; multiprocessors that copies take; a load behind
+Leaves out: that nothing moves beside the first forwards and the last backwards, which are stretched
+all the same; that stages' messages share the link; multiprocessors that copies take; a load behind
 the warm-up that is longer than the wait for the first gradient.
 """
 
