@@ -17,11 +17,14 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from executor.model.batch_norm import BatchNorm
+from executor.model.boxing import Change
 from executor.model.offload import HostLayer, repeated
 from executor.model.stage import Stage
-from executor.model.tokens import Additive, Heads, Table, crosses, owners, weight_of
+from executor.model.tokens import Additive, Heads, Table, crosses, weight_of
 from parsim.errors import ModelError, PlanError
+from parsim.layout.laid import Boxing
 from parsim.model.graph import images, joins, pointwise, texts
+from parsim.model.graph.kept import owners
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.operations import NAMES
 from parsim.model.graph.pointwise import Multiply, Pointwise
@@ -149,6 +152,7 @@ MODULES: Mapping[type[Operation], Made] = {
     texts.Lstm: _recurrent,
     texts.CrossEntropy: _logits,
     texts.MeanLoss: _answers,
+    Boxing: lambda op, ins: Change(op),
 }
 """The module of each operation."""
 

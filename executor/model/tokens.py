@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsim.errors import PlanError
-from parsim.model.graph.record import Graph, Node
-from parsim.model.graph.texts import Dense, Embedding, SelfAttention
+from parsim.model.graph.kept import owners
+from parsim.model.graph.record import Graph
+from parsim.model.graph.texts import Embedding, SelfAttention
 
 FARTHEST = 128
 """Distance from which on all relative places are one bucket (T5)."""
@@ -99,40 +99,6 @@ class Additive(nn.Module):  # type: ignore[misc]
         """Map (b, s, w), (b, t, w) and (b, t, d) to (b, s, d)."""
         pairs = torch.tanh(queries[:, :, None] + keys[:, None])
         return torch.softmax(pairs @ self.v, dim=-1) @ values
-
-
-def owners(graph: Graph) -> dict[str, str]:
-    """For every node that uses another's table: the node that owns it.
-
-    Raises:
-        PlanError: no table of its size is before it.
-    """
-    tables: dict[tuple[int, int], str] = {}
-    shared = {}
-    for node in graph.nodes:
-        size = _table(graph, node)
-        if size is None:
-            continue
-        if getattr(node.operation, "owns_weight", True):
-            tables.setdefault(size, node.name)
-        elif size in tables:
-            shared[node.name] = tables[size]
-        else:
-            raise PlanError(
-                f"{graph.name}: node '{node.name}' owns no weight, and no table of {size[0]} rows "
-                f"of {size[1]} is before it"
-            )
-    return shared
-
-
-def _table(graph: Graph, node: Node) -> tuple[int, int] | None:
-    """Rows and width of the table that a node looks up, or multiplies with and does not own."""
-    op = node.operation
-    if isinstance(op, Embedding):
-        return op.num_embeddings, op.embedding_dim
-    if isinstance(op, Dense) and not op.owns_weight:
-        return op.out_features, graph.shapes[node.inputs[0]][-1]
-    return None
 
 
 def weight_of(module: nn.Module) -> nn.Module:

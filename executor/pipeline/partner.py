@@ -29,7 +29,7 @@ Finish = Callable[[], None]
 """Waits for messages, and does what is to be done behind them."""
 
 
-class Held:
+class Lent:
     """A flat piece of memory: here, or for a while on the partner."""
 
     def __init__(self, tensor: Tensor) -> None:
@@ -43,15 +43,15 @@ class PartnerCopier:
     behind = 0
 
     def __init__(self) -> None:
-        self.current: list[Held] = []
+        self.current: list[Lent] = []
 
-    def leave(self, tensor: Tensor) -> tuple[Held, Moment]:
+    def leave(self, tensor: Tensor) -> tuple[Lent, Moment]:
         """Note a piece, which stays here for now."""
-        held = Held(tensor)
-        self.current.append(held)
-        return held, None
+        piece = Lent(tensor)
+        self.current.append(piece)
+        return piece, None
 
-    def bring(self, copied: Held) -> tuple[Tensor, Moment]:
+    def bring(self, copied: Lent) -> tuple[Tensor, Moment]:
         """A piece that is here, or here again."""
         if copied.tensor is None:
             raise RuntimeError("a backward began before its activations were back")
@@ -77,7 +77,7 @@ class Partner:
         self._moves = {action: move for action, move in every.items() if action.stage == rank}
         kept = schedule.ranks[schedule.pp - 1 - rank]
         self._served = [every[action] for action in kept if action in every]
-        self._of: dict[int, list[Held]] = {}
+        self._of: dict[int, list[Lent]] = {}
 
     @property
     def sends(self) -> bool:
@@ -117,7 +117,7 @@ class Partner:
 
     def _evict(self, microbatch: int) -> Finish:
         pieces = self._of[microbatch]
-        flats = [_bytes(held.tensor) for held in pieces if held.tensor is not None]
+        flats = [_bytes(piece.tensor) for piece in pieces if piece.tensor is not None]
         sizes = torch.tensor([flat.numel() for flat in flats])
         self.moved += int(sizes.sum())
         messages = (torch.tensor([len(flats)]), sizes, *flats)
@@ -125,21 +125,21 @@ class Partner:
 
         def finish() -> None:
             _wait(works, messages)
-            for held in pieces:
-                held.tensor = None
+            for piece in pieces:
+                piece.tensor = None
 
         return finish
 
     def _load(self, microbatch: int) -> Finish:
         pieces = self._of[microbatch]
-        back = [torch.empty(held.size, dtype=held.dtype) for held in pieces]
+        back = [torch.empty(piece.size, dtype=piece.dtype) for piece in pieces]
         views = tuple(map(_bytes, back))
         works = [dist.irecv(view, group=self._group, group_src=self._other) for view in views]
 
         def finish() -> None:
             _wait(works, views)
-            for held, tensor in zip(pieces, back, strict=True):
-                held.tensor = tensor
+            for piece, tensor in zip(pieces, back, strict=True):
+                piece.tensor = tensor
 
         return finish
 

@@ -12,62 +12,24 @@ A replica may be several tensor-parallel processes. Process j of a wider stage g
 between two stages from process j mod t of the narrower one's t, which is whole on each of them; of
 its weights each process holds and updates its part.
 
-An update works on a copy where a backward to come needs the weights before it, and binds the
-parameters to the copy; a graph that is still to go backward keeps the old ones. Updates in place
-would either be refused by autograd or, through `.data`, change the gradient without a word. A
-backward runs with its own version bound, so that a stage which recomputes its activations does so
-with the weights of its forward.
+A backward runs with its own version of the weights bound, so that a stage which recomputes its
+activations does so with the weights of its forward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
-from executor.parallel.gradients.split import local_gradient
 from executor.pipeline.runtime import LossFn, TensorSpec
-from executor.torch_internals.distributed import stored_tensor
+from executor.pipeline.stage_order import MicroBatches, StageOrder, Update, Weights
+from executor.pipeline.stage_weights import StageWeights
 from parsim.errors import PlanError
 from parsim.schedule import Kind
-from parsim.schedule.replicas import StageReplicas
-from parsim.schedule.versions import Versions
-
-Weights = list[torch.Tensor]
-Update = Callable[[Weights, Weights], None]
-"""Turns weights into the next ones in place, with a gradient."""
-
-MicroBatches = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
-"""The input and the target of a micro-batch."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StageOrder:
-    """What every rank must agree on: replicas, forwards at the start, and when weights change.
-
-    Without `versions` the pipeline flushes.
-    """
-
-    replicas: StageReplicas
-    warmups: tuple[int, ...]
-    versions: Versions | None = None
-
-    @classmethod
-    def of(cls, versions: Versions) -> StageOrder:
-        """The order of a pipeline that never flushes."""
-        return cls(replicas=versions.replicas, warmups=versions.warmups, versions=versions)
-
-    def used(self, stage: int, microbatch: int) -> int:
-        """The version of a micro-batch."""
-        return self.versions.used(stage, microbatch) if self.versions else 0
-
-    def made(self, stage: int, microbatch: int) -> int | None:
-        """The version made behind a micro-batch's backward, if one is."""
-        return self.versions.made(stage, microbatch) if self.versions else None
 
 
 @dataclass(slots=True)
@@ -122,10 +84,7 @@ class StageRank:
         self.part = dist.get_rank(group) - replicas.devices(self.rank)[0]
         self.stage = replicas.stage_of[self.rank]
         self.count = replicas.counts[self.stage]
-        self.parameters = [p for p in module.parameters() if p.requires_grad]
-        self.stored = [stored_tensor(p) for p in self.parameters]
-        self.versions: dict[int, Weights] = {0: [stored.data for stored in self.stored]}
-        self.newest = 0
+        self.weights = StageWeights(module)
         self.outputs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.sent: list[tuple[dist.Work, torch.Tensor]] = []
 
@@ -151,7 +110,7 @@ class StageRank:
             update: makes a version from the one before.
             after: called behind each backward and its update, with the loss where it is known.
         """
-        self.versions, self.newest = {0: self.versions[self.newest]}, 0
+        self.weights.restart()
         ran = Ran(weights=[])
         for _, kind, mb in self.order.replicas.rows(count, self.order.warmups)[self.rank]:
             if kind == Kind.F:
@@ -162,23 +121,13 @@ class StageRank:
             else:
                 self._backward(mb)
                 self._update(mb, count, update)
-                ran.most_versions = max(ran.most_versions, len(self.versions))
+                ran.most_versions = max(ran.most_versions, self.weights.count)
                 after(mb, ran.losses.get(mb))
         for work, _ in self.sent:
             work.wait()
         self.sent.clear()
-        ran.weights, ran.gradient = self.weights, self._taken() or None
+        ran.weights, ran.gradient = self.weights.newest, self.weights.take_gradient() or None
         return ran
-
-    @property
-    def weights(self) -> Weights:
-        """The newest weights."""
-        return self.versions[self.newest]
-
-    def move(self) -> None:
-        """Put the newest weights somewhere else in memory."""
-        self.versions[self.newest] = [weight.clone() for weight in self.weights]
-        self._bind(self.newest)
 
     def _forward(
         self, mb: int, batch: torch.Tensor, target: torch.Tensor, loss_fn: LossFn
@@ -186,7 +135,7 @@ class StageRank:
         """Run a forward with the version of the rule; the loss where this is the last stage."""
         given = batch if self.stage == 0 else self._receive(self.edges[0], mb, Kind.F)
         given = given.detach().requires_grad_(self.stage > 0)
-        with self._bound(self.order.used(self.stage, mb)):
+        with self.weights.bound(self.order.used(self.stage, mb)):
             output = self.module(given)
         loss = None
         if self.last:
@@ -201,7 +150,7 @@ class StageRank:
         """Run a backward through the graph of its forward, which holds that version."""
         given, output = self.outputs.pop(mb)
         gradient = None if self.last else self._receive(self.edges[1], mb, Kind.B)
-        with self._bound(self.order.used(self.stage, mb)):
+        with self.weights.bound(self.order.used(self.stage, mb)):
             output.backward(gradient)
         if self.stage > 0 and given.grad is not None:
             self._send(given.grad, self.stage - 1, mb, Kind.B)
@@ -211,22 +160,8 @@ class StageRank:
         made = self.order.made(self.stage, mb)
         if made is None:
             return
-        later = self._needed(mb, count)
-        self.versions = {v: w for v, w in self.versions.items() if v in later or v == self.newest}
-        kept = self.newest in later
-        base = self.versions[self.newest] if kept else self.versions.pop(self.newest)
-        weights = [w.clone() for w in base] if self.newest in later else base
-        update(weights, self.averaged(self._taken()))
-        self.versions[made], self.newest = weights, made
-        self._bind(made)
-
-    def _taken(self) -> Weights:
-        """The gradient that backwards have added up, and nothing of it left."""
-        known = [p for p in self.parameters if p.grad is not None]
-        gradient = [local_gradient(parameter, parameter.grad) for parameter in known]
-        for parameter in known:
-            parameter.grad = None
-        return gradient
+        gradient = self.averaged(self.weights.take_gradient())
+        self.weights.make(made, update, gradient, self._needed(mb, count))
 
     def averaged(self, gradient: Weights) -> Weights:
         """The mean of a gradient over the replicas of the stage, in place."""
@@ -240,19 +175,6 @@ class StageRank:
         """The versions that backwards to come use."""
         mine = range(mb + self.count, count, self.count)
         return {self.order.used(self.stage, later) for later in mine}
-
-    @contextmanager
-    def _bound(self, version: int) -> Iterator[None]:
-        """The module with the weights of a version."""
-        self._bind(version)
-        try:
-            yield
-        finally:
-            self._bind(self.newest)
-
-    def _bind(self, version: int) -> None:
-        for stored, weight in zip(self.stored, self.versions[version], strict=True):
-            stored.data = weight
 
     def _send(self, tensor: torch.Tensor, stage: int, mb: int, kind: Kind) -> None:
         """Send without waiting; the tensor is kept until it has arrived."""
@@ -280,43 +202,3 @@ class StageRank:
 
 def _tag(mb: int, kind: Kind) -> int:
     return 2 * mb + (kind == Kind.B)
-
-
-def replay(
-    order: StageOrder,
-    stages: Sequence[nn.Module],
-    count: int,
-    batches: MicroBatches,
-    loss_fn: LossFn,
-    updates: Sequence[Update],
-) -> list[Weights]:
-    """Repeat the training one micro-batch after another in one process, by the table of versions.
-
-    Returns the newest weights of each stage. The stages have one replica each.
-    """
-    versions: list[list[Weights]] = [[[p.data for p in stage.parameters()]] for stage in stages]
-    for mb in range(count):
-        value, target = batches(mb)
-        inputs, outputs = [], []
-        for number, stage in enumerate(stages):
-            given = value.detach().requires_grad_(number > 0)
-            _rebind(stage, versions[number][order.used(number, mb)])
-            value = stage(given)
-            inputs.append(given)
-            outputs.append(value)
-        outputs[-1] = loss_fn(outputs[-1], target)
-        gradient = None
-        for number in reversed(range(len(stages))):
-            outputs[number].backward(gradient)
-            gradient = inputs[number].grad
-            if order.made(number, mb) is not None:
-                versions[number].append([w.clone() for w in versions[number][-1]])
-                summed = [p.grad for p in stages[number].parameters() if p.grad is not None]
-                updates[number](versions[number][-1], summed)
-                stages[number].zero_grad(set_to_none=True)
-    return [weights[-1] for weights in versions]
-
-
-def _rebind(module: nn.Module, weights: Weights) -> None:
-    for parameter, weight in zip(module.parameters(), weights, strict=True):
-        parameter.data = weight

@@ -56,8 +56,8 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
         )
     if plan.strategy.sharers > 1 and report.kind != "cpu":
         raise PlanError(
-            f"strategy.name={plan.strategy.name} hands its branches on over gloo, on a CPU; use "
-            f"--device cpu, or name=ddp"
+            f"strategy.name={plan.strategy.name} hands parts of a model on over gloo, on a CPU; "
+            f"use --device cpu, or name=ddp"
         )
     if plan.strategy.one_process and report.nodes > 1:
         raise PlanError(f"strategy.name={plan.strategy.name} is one process; leave --nnodes out")

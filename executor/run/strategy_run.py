@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +23,8 @@ from executor.devices.process_group import gathered
 from executor.faults.reports import HERE
 from executor.measure.device_state import DeviceMonitor
 from executor.measure.steps import Step, mean_over_ranks
+from executor.model.graph import without_dropout
+from executor.model.laid import Parts
 from executor.model.module import seed_dropout
 from executor.run.evaluation import BATCHES
 from executor.run.part import Part
@@ -37,11 +40,16 @@ from executor.strategies.replays.verify import verify
 from executor.strategies.replica import Replica
 from executor.strategies.train import train
 from parsim.launch.options import RunOptions
+from parsim.layout.laid import Laid
 from parsim.model.graph.record import Graph
-from parsim.plan.strategies import ParameterServer
+from parsim.model.reader import Description
+from parsim.plan.strategies import BranchParallel, Layout, ParameterServer
 from parsim.scenario import Scenario
 from parsim.sim.branches.placement import Placement
 from parsim.sim.branches.priced import placement_of
+from parsim.sim.layouts.priced import laid_out
+
+T = TypeVar("T")
 
 
 def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
@@ -79,12 +87,10 @@ def _work(part: Part, *, still: bool = False) -> Work:
     """What a rank trains, its clock at zero; `still` is without dropout."""
     options, start, plan = part.options, time.perf_counter(), part.scenario.fixed_plan()
     spec = part.still if still else part.scenario.model
-    placement = _placement(part)
-    device = dist.get_rank() % plan.strategy.sharers
-    only = None if placement is None else placement.nodes(device)
+    placement, laid = _placement(part), _laid(part, still=still)
     return Work(
         plan=plan,
-        replica=Replica(spec, seed=options.seed, device=part.device, values=part.values, only=only),
+        replica=_replica(part, spec, placement, laid),
         batches=part.of_rank,
         config=optimizer_of(part.scenario, options),
         rounds=options.last_step,
@@ -92,18 +98,45 @@ def _work(part: Part, *, still: bool = False) -> Work:
         slow=dict(part.scenario.jitter.slow_ranks),
         keep=options.eval_every,
         placement=placement,
+        laid=laid,
     )
+
+
+def _replica(
+    part: Part, spec: Description, placement: Placement | None, laid: Laid | None
+) -> Replica:
+    """The model, or this rank's part of it."""
+    seed, plan = part.options.seed, part.scenario.fixed_plan()
+    if laid is not None:
+        parts = Parts(laid, dist.get_rank())
+        return Replica(laid.local, seed=seed, device=part.device, values=parts.values(seed))
+    device = dist.get_rank() % plan.strategy.sharers
+    only = None if placement is None else placement.nodes(device)
+    return Replica(spec, seed=seed, device=part.device, values=part.values, only=only)
 
 
 def _placement(part: Part) -> Placement | None:
     """Where the paths of the model are, as rank 0 finds it; None where every rank has all."""
-    plan = part.scenario.fixed_plan()
-    if plan.strategy.sharers == 1:
+    plan, job = part.scenario.fixed_plan(), part.scenario.job
+    if not isinstance(plan.strategy, BranchParallel):
         return None
-    mine = placement_of(part.scenario.job, plan) if dist.get_rank() == 0 else None
-    shared = [mine]
+    return _of_first(lambda: placement_of(job, plan))
+
+
+def _laid(part: Part, *, still: bool) -> Laid | None:
+    """How the model is laid out, as rank 0 finds it; None where it is not."""
+    plan, job = part.scenario.fixed_plan(), part.scenario.job
+    if not isinstance(plan.strategy, Layout):
+        return None
+    laid: Laid = _of_first(lambda: laid_out(job, plan))
+    return replace(laid, graph=without_dropout(laid.graph)) if still else laid
+
+
+def _of_first(made: Callable[[], T]) -> T:
+    """What rank 0 makes, on all ranks."""
+    shared = [made() if dist.get_rank() == 0 else None]
     dist.broadcast_object_list(shared)
-    return shared[0]
+    return shared[0]  # type: ignore[return-value]  # rank 0 has put it there
 
 
 def _told(part: Part, work: Work) -> Work:

@@ -64,7 +64,7 @@ def clip(gradient: Tensor, largest: float, norm: Tensor) -> Tensor:
 
 
 class Replica:
-    """A model in fp32 on this process, or of a graph the nodes `only`; tied tables count once.
+    """A model on this process, or of a graph the nodes `only`; tied tables count once.
 
     Its parameters are views of one vector and its gradients of another, so that neither is put
     together anew to be sent.
@@ -78,12 +78,15 @@ class Replica:
         device: torch.device,
         values: Values | None = None,
         only: Collection[str] | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self.spec = spec
-        self.model: Stage = build_model(spec, device=device, seed=seed, values=values, only=only)
+        self.model: Stage = build_model(
+            spec, device=device, seed=seed, values=values, only=only, dtype=dtype
+        )
         parameters = list(self.model.parameters())
         parts = [parameter.detach().flatten() for parameter in parameters]
-        self._flat = torch.cat(parts) if parts else torch.zeros(0, device=device)
+        self._flat = torch.cat(parts) if parts else torch.zeros(0, device=device, dtype=dtype)
         self._gradient = torch.zeros_like(self._flat)
         sizes = [parameter.numel() for parameter in parameters]
         views = zip(parameters, self._flat.split(sizes), self._gradient.split(sizes), strict=True)

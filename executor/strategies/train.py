@@ -8,6 +8,7 @@ from executor.strategies.asynchronous_gossip import asynchronous_gossip
 from executor.strategies.asynchronous_server import asynchronous_server
 from executor.strategies.branch_parallel import branch_parallel
 from executor.strategies.gossip import gossip
+from executor.strategies.layout import layout
 from executor.strategies.local_steps import diloco, local_sgd
 from executor.strategies.parameter_server import parameter_server
 from executor.strategies.replays.log import Trained, Work
@@ -21,6 +22,7 @@ from parsim.plan.strategies import (
     BranchParallel,
     DiLoCo,
     Gossip,
+    Layout,
     LocalSGD,
     ParameterServer,
     SingleProcess,
@@ -35,6 +37,7 @@ RUNNERS: dict[str, Callable[[Work], Trained]] = {
     LocalSGD.name: local_sgd,
     DiLoCo.name: diloco,
     BranchParallel.name: branch_parallel,
+    Layout.name: layout,
 }
 """Who runs a strategy, by its name."""
 

@@ -22,6 +22,7 @@ from executor.model.loss import check_trainable
 from executor.model.mixture.experts import WHOLE
 from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
 from executor.model.offload import HostStore, keep_in, keep_on_host
+from executor.model.recomputed import recompute_first
 from executor.model.sizes import has_experts, layer_count, reads_text
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import apply_data_parallel
@@ -251,6 +252,8 @@ def _replica(
         apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
         apply_expert_parallel(built, experts)
         apply_balance(built, plan)
+    if plan.recompute_layers:
+        recompute_first(built.layers.values(), plan.recompute_layers, plan.recompute)
     keep_on_host(built.layers, plan.offload_layers, device)
     if plan.sync_batch_norm and plan.dp > 1:
         synchronise(built, replica_group(mesh, plan))

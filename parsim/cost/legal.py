@@ -20,6 +20,8 @@ def illegal(job: Job, plan: Plan) -> str | None:
         message = wrong_batch(plan, job.global_batch_size)
     if message is None:
         message = unheld_heads(job, plan)
+    if message is None and plan.recompute_layers:
+        message = whole_stages(job, plan)
     if message is None and plan.offload_layers:
         message = _offload(job, plan)
     return unrun(job, plan) if message is None else message
@@ -49,6 +51,16 @@ def unrun(job: Job, plan: Plan) -> str | None:
     if message is None and job.software.compile:
         return uncompilable(plan, job.model)
     return message
+
+
+def whole_stages(job: Job, plan: Plan) -> str | None:
+    """Why a stack that checkpoints whole stages recomputes no part of their layers; or None."""
+    if not job.software.checkpoints_stages:
+        return None
+    return (
+        f"recompute_layers={plan.recompute_layers}: {job.software.id} recomputes whole stages; use "
+        f"recompute=none or full"
+    )
 
 
 def _offload(job: Job, plan: Plan) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from parsim.errors import ModelError
+from parsim.model.graph.record import Graph
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention, Experts, Lookup, Loss
 from parsim.model.paths import Branching
@@ -20,7 +21,7 @@ class Model:
     `tokens` are those of a sample, in which throughput is given. `tied_embeddings` means the last
     layer reuses the first one's table, so that with more than one stage both ends hold a copy and
     all-reduce its gradient. `branching` is what of a model that was built from a graph may run at
-    the same time; None of one whose layers follow one another.
+    the same time, `graph` what it was built from; both None of one whose layers follow one another.
     """
 
     name: str
@@ -28,6 +29,7 @@ class Model:
     tokens: int
     tied_embeddings: bool = False
     branching: Branching | None = field(default=None, repr=False, compare=False)
+    graph: Graph | None = field(default=None, repr=False, compare=False)
     before: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
     blocks: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
     behind: tuple[Layer, ...] = field(init=False, repr=False, compare=False)

@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parsim.arrays import Array, Index
-from parsim.errors import InputError, NoFeasiblePlan
+from parsim.errors import InputError, NoFeasiblePlan, shown
 from parsim.partition.states import States
 
 MODES = ("pipedream", "pipedream-paper")
@@ -129,7 +129,8 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
 
 def _check(levels: Sequence[Level], options: Options) -> None:
     if options.mode not in MODES:
-        raise InputError(f"mode={options.mode!r} is unknown; allowed: {', '.join(MODES)}, parsim")
+        allowed = f"allowed: {', '.join(MODES)}, parsim"
+        raise InputError(f"mode='{shown(options.mode)}' is unknown; {allowed}")
     if not levels:
         raise InputError("a partition needs at least one level of devices")
     for level in levels:

@@ -101,6 +101,9 @@ class Plan:
     `recompute_modules` are parts of a layer that are computed again, as Megatron-Core names them
     (`cost/layer/recomputed_modules.py`), beside or instead of what `recompute` says.
 
+    `recompute_layers` are the layers of each stage, its first ones, that are computed again as a
+    whole, whatever `recompute` says of the others: Megatron-Core's `--recompute-method block`.
+
     `offload_layers` are the layers of each stage, its first ones, whose activations stay in the
     host's memory between forward and backward; `offload_modules` are the parts of those layers
     that do (empty: all that they keep), see `cost/layer/offloaded_modules.py`.
@@ -137,6 +140,7 @@ class Plan:
     sequence_parallel: bool = False
     recompute: Recompute = Recompute.NONE
     recompute_modules: tuple[str, ...] = ()
+    recompute_layers: int = 0
     offload_layers: int = 0
     offload_modules: tuple[str, ...] = ()
     precision: str = "bf16"
@@ -287,6 +291,7 @@ class Plan:
         parts += ["sync-bn"] if self.sync_batch_norm else []
         parts += [f"recompute-{self.recompute.name.lower()}"] if self.recompute else []
         parts += [f"recompute-{name}" for name in self.recompute_modules]
+        parts += [f"recompute{self.recompute_layers}"] if self.recompute_layers else []
         parts += [f"offload{self.offload_layers}"] if self.offload_layers else []
         parts += [f"offload-{name}" for name in self.offload_modules]
         parts += [self.strategy.label()] if self.strategy != DDP else []
@@ -306,8 +311,8 @@ class Plan:
 
 _RARE = (
     *("actions", "action_times", "bucket_bytes", "cp_comm_type", "node_order"),
-    *("offload_layers", "offload_modules", "recompute_modules", "replica_microbatches"),
-    *("stages", "strategy", "sync_batch_norm"),
+    *("offload_layers", "offload_modules", "recompute_layers", "recompute_modules"),
+    *("replica_microbatches", "stages", "strategy", "sync_batch_norm"),
 )
 """Fields that most plans do not have."""
 

@@ -33,6 +33,12 @@ class Between:
         return " and ".join(words) or "any"
 
 
+FEWEST = -1
+"""In place of a number of recomputed layers: the fewest with which the plan fits."""
+
+FEWEST_WORD = "fewest"
+"""How people write it."""
+
 Axis = tuple[int, ...] | Between | None
 """Allowed values of an axis: those listed, those of a range, or every legal one."""
 
@@ -53,10 +59,11 @@ class PlanSpace:
     The number of micro-batches follows from the global batch; `dp` is the product of dp_replicate
     and dp_shard, and `dp_shard` None shards over all of them, values also over a part (HSDP).
     `offload_layers` None moves nothing to the host, any number (`Between()`) means none, half and
-    all of a stage's layers. `common` gives the fields that are not searched (precision, bucket
-    size), and `varied` the values of those which are though a table of plans has no column for
-    them (`parsim/space/axes.py`): overlap switches, rank order. Where `common`
-    has a schedule of the user's own (`actions`), all plans have that, with its pp, v and
+    all of a stage's layers. `recompute_layers` None recomputes no layers beside those that
+    `recompute` does, `FEWEST` so many that the plan fits. `common` gives the fields that are not
+    searched (precision, bucket size), and `varied` the values of those which are though a table of
+    plans has no column for them (`parsim/space/axes.py`): overlap switches, rank order. Where
+    `common` has a schedule of the user's own (`actions`), all plans have that, with its pp, v and
     num_microbatches. `memory_margin` is the share of the device's memory, beside context and
     allocator's reserve, that a plan must leave free to fit; None: what its predicted peak may be
     wrong by. `memory_cap` are bytes that no plan's peak may exceed, `max_bubble` is the largest
@@ -77,6 +84,7 @@ class PlanSpace:
     schedule: tuple[str, ...] | None = None
     zero_stage: Axis = None
     recompute: tuple[Recompute, ...] = (Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL)
+    recompute_layers: Axis = None
     sequence_parallel: tuple[bool, ...] = (False, True)
     offload_layers: Axis = None
     dp_shard: Axis = None

@@ -2,13 +2,15 @@
 
 A plan holds one of these records. The synchronous all-reduce of `AllReduce` (DDP, and ZeRO where
 the plan shards) is what a plan has that names none; it goes with every other axis. The others are
-for replicas that hold the whole model, but for `BranchParallel`, whose workers hold it in groups.
+for replicas that hold the whole model, but for `BranchParallel` and `Layout`, whose workers hold it
+in groups.
 `parsim/strategy/` has what each makes the ranks do.
 """
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, fields
+from math import prod
 from typing import Any, ClassVar, Literal, TypeVar, overload
 
 Algorithm = Literal["ring", "tree", "hierarchical"]
@@ -183,6 +185,49 @@ class BranchParallel(Strategy):
         return f"{self.name} devices={self.devices}{placed}"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout(Strategy):
+    """A mesh of workers holds one model together, tensors split, whole or partial on each axis.
+
+    `mesh` are names and sizes of axes, the outermost first. Either `layout` maps named dimensions
+    to axes (Mesh-TensorFlow), or `signatures` say by operation what devices have of its input,
+    weight and output (OneFlow's SBP, "B,S(1)"); what neither states is chosen by cost.
+    """
+
+    name: ClassVar[str] = "layout"
+    mesh: tuple[tuple[str, int], ...] = (("devices", 2),)
+    layout: tuple[tuple[str, str], ...] | None = None
+    signatures: tuple[tuple[str, tuple[tuple[str, str], ...]], ...] | None = None
+
+    @property
+    def sharers(self) -> int:
+        """Workers that hold a model together: devices of the mesh."""
+        return prod(size for _, size in self.mesh)
+
+    @property
+    def names(self) -> dict[str, str] | None:
+        """Axes of named dimensions, where the layout is stated so."""
+        return None if self.layout is None else dict(self.layout)
+
+    @property
+    def stated(self) -> dict[str, dict[str, str]] | None:
+        """Signatures by operation, where they are stated."""
+        return None if self.signatures is None else {n: dict(s) for n, s in self.signatures}
+
+    def to_json(self) -> dict[str, Any]:
+        """The name with the options, as mappings."""
+        given = {"layout": self.names, "signatures": self.stated}
+        options = {key: value for key, value in given.items() if value is not None}
+        return {"name": self.name, "mesh": dict(self.mesh), **options}
+
+    def label(self) -> str:
+        """The mesh, and how the layout is stated."""
+        axes = " ".join(f"{name}={size}" for name, size in self.mesh)
+        dims = "" if self.layout is None else " " + " ".join(f"{d}:{a}" for d, a in self.layout)
+        stated = "" if self.signatures is None else f" signatures={len(self.signatures)} stated"
+        return f"{self.name} {axes}{dims}{stated}"
+
+
 S = TypeVar("S", bound="Strategy")
 T = TypeVar("T", bound="Strategy")
 
@@ -215,6 +260,7 @@ STRATEGY_KINDS: dict[str, type[Strategy]] = {
         LocalSGD,
         DiLoCo,
         BranchParallel,
+        Layout,
     )
 }
 """Strategies by the name that a scenario calls them."""

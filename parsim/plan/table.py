@@ -42,6 +42,7 @@ class PlanTable:
     zero_stage: Ints
     sequence_parallel: Flags
     recompute: Ints
+    recompute_layers: Ints
     offload_layers: Ints
     schedule: Ints
     schedules: tuple[str, ...]

@@ -83,6 +83,7 @@ def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
             dp_shard=plan.dp * factor,
             zero_stage=stage,
             recompute=Recompute.FULL,
+            recompute_layers=0,
             replica_microbatches=None,
         )
         bigger = replace(job, cluster=cluster, global_batch_size=shard.global_batch_size)
@@ -116,7 +117,10 @@ def _pairs(plan: Plan) -> Iterator[Change]:
 def _recompute(plan: Plan) -> Iterator[Change]:
     for level in Recompute:
         if level > plan.recompute:
-            yield (f"recompute={level.name.lower()}", replace(plan, recompute=level))
+            yield (
+                f"recompute={level.name.lower()}",
+                replace(plan, recompute=level, recompute_layers=0),
+            )
 
 
 def _sharding(plan: Plan) -> Iterator[Change]:

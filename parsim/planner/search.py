@@ -8,11 +8,12 @@ import numpy as np
 
 from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan
-from parsim.plan import PlanSpace, PlanTable
+from parsim.plan import PlanSpace
 from parsim.plan.record import AUTO
 from parsim.planner.equal.best_plans import front_equal, search_equal
+from parsim.planner.question import Question
 from parsim.planner.result import Progress, Ranked, Request, SearchResult, Sighted
-from parsim.planner.space import Enumeration, check_space, enumerate_plans, nothing_legal
+from parsim.planner.space import check_space, enumerate_plans, nothing_legal
 from parsim.training_run import TrainingGoal
 
 __all__ = ("Progress", "Ranked", "SearchResult", "search", "search_front")
@@ -52,18 +53,19 @@ def search(
     begin = time.perf_counter()
     until = _until(begin, time_limit)
     request = Request(top=top, progress=progress, until=until, goal=goal, sighted=sighted)
-    listed, table = _legal(job, space)
+    question = _question(job, space, request, begin)
     if job.mixed:
         _check_mixed(space)
         from parsim.planner.mixed.best_first import search_mixed  # few clusters are mixed
 
-        result = search_mixed(job, space, listed, table, request, begin)
+        result = search_mixed(question)
     else:
-        result = search_equal(job, space, listed, table, request, begin)
+        result = search_equal(question)
     if not space.strategies:
         return result
     from parsim.planner.strategies import with_strategies  # programs of their own: few ask for them
 
+    table = question.table
     return with_strategies(job, space, table, result, top=top, goal=goal, until=until)
 
 
@@ -94,9 +96,8 @@ def search_front(
     if space.strategies:
         raise InputError("search.strategies: the front of time and memory has none; leave it away")
     until = _until(begin, time_limit)
-    listed, table = _legal(job, space)
-    request = Request(top=len(table), progress=progress, until=until, goal=goal)
-    return front_equal(job, space, listed, table, request, begin)
+    request = Request(top=0, progress=progress, until=until, goal=goal)
+    return front_equal(_question(job, space, request, begin))
 
 
 def _until(begin: float, time_limit: float | None) -> float:
@@ -114,10 +115,12 @@ def _check_mixed(space: PlanSpace) -> None:
         raise InputError(f"search.schedule: {AUTO} needs nodes of one kind; name others")
 
 
-def _legal(job: Job, space: PlanSpace) -> tuple[Enumeration, PlanTable]:
-    """Every legal plan of the space, of which there is at least one."""
+def _question(job: Job, space: PlanSpace, request: Request, begin: float) -> Question:
+    """What is asked of every legal plan of the space, of which there is at least one."""
     check_space(job, space)
     listed = enumerate_plans(job, space)
     if listed.table is None:
         raise NoFeasiblePlan(nothing_legal(job, space, listed))
-    return listed, listed.table
+    return Question(
+        job=job, space=space, listed=listed, table=listed.table, request=request, begin=begin
+    )

@@ -92,6 +92,7 @@ def _workers(table: PlanTable) -> Iterator[Plan]:
     seen: set[Plan] = set()
     for row in whole.nonzero()[0].tolist():
         plan = table.plan(row)
+        plan = replace(plan, recompute_layers=max(plan.recompute_layers, 0))  # the fewest: none
         if plan not in seen:
             seen.add(plan)
             yield plan

@@ -39,6 +39,7 @@ def _alike(plan: Plan) -> Plan:
         v=1,
         schedule="1f1b",
         recompute=Recompute.NONE,
+        recompute_layers=0,
         offload_layers=0,
         zero_stage=0,
         sequence_parallel=False,

@@ -32,8 +32,12 @@ def build_strategy(
     for option in given:
         if option not in options:
             raise tree.error((*path, option), _strange(name, option, options))
-    if "branches" in given:
-        given["branches"] = tuple(given["branches"].items())
+    for option in ("branches", "mesh", "layout"):
+        if option in given:
+            given[option] = tuple(given[option].items())
+    if "signatures" in given:
+        stated = given["signatures"].items()
+        given["signatures"] = tuple((node, tuple(parts.items())) for node, parts in stated)
     return kind(**given)
 
 

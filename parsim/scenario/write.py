@@ -150,6 +150,10 @@ def _nodes(known: Catalog, system: System, number: int) -> dict[str, Any]:
     return block
 
 
+_COUNTED = ("recompute_layers", "offload_layers")
+"""Numbers of each stage's layers, which most plans do not have."""
+
+
 def _plan(plan: Plan) -> dict[str, Any]:
     """The plan's choices; what follows from them is a comment, so that one of them can change."""
     from ruamel.yaml.comments import CommentedMap
@@ -160,7 +164,7 @@ def _plan(plan: Plan) -> dict[str, Any]:
     values["cp_comm_type"] = str(plan.cp_comm_type) if plan.cp_comm_type else None
     values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
     values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
-    for name in ("recompute_modules", "offload_layers", "offload_modules", "sync_batch_norm"):
+    for name in (*_COUNTED, "recompute_modules", "offload_modules", "sync_batch_norm"):
         if not values[name]:
             del values[name]
     del values["actions"]

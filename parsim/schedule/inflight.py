@@ -8,6 +8,7 @@ chunks lies at one of the vectors that no other vector exceeds in every chunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -32,6 +33,21 @@ Counts = tuple[int, ...]
 """Micro-batches in flight, one number per chunk of a rank, chunks by ascending stage."""
 
 
+class _Same:
+    """A schedule that equals itself alone, so that it is looked up without reading its actions."""
+
+    __slots__ = ("schedule",)
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.schedule = schedule
+
+    def __hash__(self) -> int:
+        return id(self.schedule)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.schedule is other.schedule
+
+
 def inflight_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
     """The Pareto-maximal counts of micro-batches in flight, for each pipeline rank.
 
@@ -40,6 +56,12 @@ def inflight_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
     vectors come in descending order. What lies on another rank is not counted, see
     `families.bpipe.guests`.
     """
+    return _inflight_counts(_Same(schedule))
+
+
+@lru_cache(maxsize=8)
+def _inflight_counts(same: _Same) -> tuple[tuple[Counts, ...], ...]:
+    schedule = same.schedule
     table, ends = schedule.table(), np.cumsum([len(row) for row in schedule.ranks])
     rows = np.split(table, ends[:-1])
     peaks = (_peaks(row, schedule.stages_on(rank)) for rank, row in enumerate(rows))
@@ -54,7 +76,12 @@ def split_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
     that wait for their W only. A whole backward ends both. For weights of either kind the peak
     of a rank is the largest weighted sum over `result[r]`.
     """
-    peaks = []
+    return _split_counts(_Same(schedule))
+
+
+@lru_cache(maxsize=8)
+def _split_counts(same: _Same) -> tuple[tuple[Counts, ...], ...]:
+    schedule, peaks = same.schedule, []
     for rank, row in enumerate(schedule.ranks):
         stages = schedule.stages_on(rank)
         number = {stage: chunk for chunk, stage in enumerate(stages)}

@@ -23,7 +23,7 @@ from parsim.plan import Plan
 from parsim.plan.precision import precision
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
-from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, memory_spread, unstated
+from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, plan_spread, unstated
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.memory.activation_parts import activation_parts
@@ -33,7 +33,7 @@ from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.prediction import Prediction, RankUse
 from parsim.sim.rank_use import node_groups, rank_uses
-from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.sim.recurrence.evaluate import ROUNDING, Evaluation, evaluate
 from parsim.sim.step.lanes import has_classes
 from parsim.sim.step.priced_step import plan_shape
 from parsim.sim.step_breakdown import breakdown, source_notes
@@ -143,7 +143,7 @@ def _of_strategy(
 def guard(evaluation: Evaluation) -> None:
     """Refuse impossible results: makespan below the busiest rank, negative bubble or memory."""
     slack = evaluation.clock.max(axis=0) - evaluation.busy.max(axis=0)
-    if (slack < -1e-9 * evaluation.pipeline_time).any() or evaluation.bubble_fraction < 0:
+    if (slack < -ROUNDING * evaluation.pipeline_time).any() or evaluation.bubble_fraction < 0:
         raise SimulatorError("negative bubble: the pipeline ends before its busiest rank")
     if any((memory.peak < memory.static).any() for memory in evaluation.memory.values()):
         raise SimulatorError("peak memory is below static memory")
@@ -228,7 +228,7 @@ def _memory_spread(
         logits=use["logits"],
         width=4.0 if wide else float(precision(plan.precision).parameter),
     )
-    return unstated(memory_spread(software, plan.recompute, sizes), software, assumed)
+    return unstated(plan_spread(software, plan, sizes), software, assumed)
 
 
 def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> _FullestRank:

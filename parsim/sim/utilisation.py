@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 
 from parsim.cluster.groups import in_groups
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.recomputed_modules import repeated
+from parsim.cost.step.stages import plan_cut
 from parsim.errors import ParsimError
+from parsim.model.layer import Layer
 from parsim.model.operators import Attention
 from parsim.plan import Plan, PlanTable, Recompute
 
@@ -19,20 +22,31 @@ class SimulatorError(ParsimError):
 def recomputed_flops(job: Job, plan: Plan) -> float:
     """FLOPs of a step's recomputation: every layer's forward, or its attention products.
 
-    Beside those, the products of parts that the plan names.
+    Beside those, the products of parts that the plan names. The first `recompute_layers` of each
+    stage repeat all.
     """
-    batch, model = plan.global_batch_size, job.model
+    batch = plan.global_batch_size
+    whole, others = _by_repeat(job, plan)
+    full = float(sum(layer.forward_flops(batch) for layer in whole))
     if plan.recompute is not Recompute.FULL and plan.recompute_modules:
-        parts = (
-            replace(layer, parts=repeated(layer, plan.recompute_modules)) for layer in model.blocks
-        )
-        return float(sum(part.forward_flops(batch) for part in parts))
-    if plan.recompute is Recompute.FULL:
-        return float(sum(layer.forward_flops(batch) for layer in model.blocks))
+        parts = (replace(layer, parts=repeated(layer, plan.recompute_modules)) for layer in others)
+        return full + float(sum(part.forward_flops(batch) for part in parts))
     if plan.recompute is Recompute.SELECTIVE:
-        cores = (op for layer in model.blocks for op in layer.operators)
-        return float(sum(c.flops(batch) for c in cores if isinstance(c, Attention)))
-    return 0.0
+        cores = (op for layer in others for op in layer.operators)
+        return full + float(sum(c.flops(batch) for c in cores if isinstance(c, Attention)))
+    return full
+
+
+def _by_repeat(job: Job, plan: Plan) -> tuple[list[Layer], list[Layer]]:
+    """A model's layers: those that a plan recomputes as a whole, and the others."""
+    whole: list[Layer] = []
+    others: list[Layer] = []
+    blocks = iter(job.model.blocks)
+    for size in plan_cut(plan, job.model.num_layers) if plan.recompute_layers else ():
+        whole += islice(blocks, min(size, plan.recompute_layers))
+        others += islice(blocks, max(size - plan.recompute_layers, 0))
+    (whole if plan.recompute is Recompute.FULL else others).extend(blocks)
+    return whole, others
 
 
 def mean_peak_flops(job: Job, plan: Plan) -> float:

@@ -17,7 +17,7 @@ from parsim.plan import CpCommType, Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.record import RANK_ORDER
 from parsim.plan.schedule_names import SCHEDULE_NAMES
-from parsim.plan.space import Between, chosen
+from parsim.plan.space import FEWEST, Between, chosen
 from parsim.space.axis import Setting, SpaceAxis
 from parsim.space.modules import module_sets
 
@@ -60,6 +60,11 @@ def _exchanges(job: Job) -> tuple[CpCommType, ...]:
 def _modules(job: Job) -> tuple[tuple[str, ...], ...]:
     """Sets of parts to compute again; the executor has none of them."""
     return ((),) if job.software.executor else module_sets(job.model)
+
+
+def _fewest(job: Job) -> tuple[int, ...] | None:
+    """So many that a plan fits, where a search can find that number: on nodes of one kind."""
+    return None if job.mixed or job.software.checkpoints_stages else (FEWEST,)
 
 
 def _order_word(plan: Plan) -> str:
@@ -185,6 +190,13 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
             differs=_kept,
             layers=True,
         ),
+    ),
+    SpaceAxis(
+        name="recompute_layers",
+        what="layers of each stage that are computed again as a whole, or the fewest that fit",
+        kind="repeated",
+        unsaid="none",
+        presets={"full": _fewest},
     ),
     SpaceAxis(
         name="offload_layers",

@@ -14,6 +14,7 @@ Kind = Literal[
     "count",
     "stage",
     "layers",
+    "repeated",
     "flag",
     "schedule",
     "recompute",

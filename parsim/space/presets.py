@@ -14,7 +14,8 @@ def preset(name: str, job: Job) -> dict[str, Any]:
     `standard` is every legal value with the stack's schedules. `quick` keeps tensor
     parallelism inside a node, has micro-batches of 1, 2 and 4, at most 4 virtual stages, no ZeRO-2
     and no context parallelism. `full` adds shards over a part of the replicas (HSDP), activations
-    of half and of all layers of a stage in the host's memory, the schedules that the stack lacks
+    of half and of all layers of a stage in the host's memory, as few recomputed layers as each plan
+    needs to fit, the schedules that the stack lacks
     but parsim knows, unless the stack is the executor, which runs what it runs, and every value
     of the settings (`axes.py`).
     """

@@ -6,7 +6,7 @@ from typing import Any
 
 from parsim.cost.step.cuts import cut_words
 from parsim.plan import Plan, PlanSpace, Recompute
-from parsim.plan.space import Between
+from parsim.plan.space import FEWEST, Between
 from parsim.space.axes import AXES, SETTINGS
 from parsim.space.axis import SpaceAxis
 
@@ -42,4 +42,6 @@ def value_word(value: object) -> str:
         return value.name.lower()
     if isinstance(value, tuple):
         return "-".join(map(str, value)) or "none"
+    if value == FEWEST:
+        return "the fewest that fit"
     return str(value).lower() if isinstance(value, bool) else str(value)

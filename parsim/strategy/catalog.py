@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from parsim.strategy.asynchronous_server import asynchronous_server
 from parsim.strategy.branch_parallel import branch_parallel
 from parsim.strategy.gossip import asynchronous_gossip, gossip
+from parsim.strategy.layout import layout
 from parsim.strategy.local_steps import local_steps
 from parsim.strategy.parameter_server import parameter_server
 from parsim.strategy.program import StepProgram
@@ -131,6 +132,24 @@ STRATEGIES: dict[str, Described] = {
         "multi-task: Caruana 1997",
         options="devices (of a model), branches (device of each, by the name of its first "
         "operation or what its names begin with; default: the best found)",
+    ),
+    "layout": Described(
+        program=layout,
+        what="The devices of a mesh hold one model together, every tensor split along a dimension, "
+        "whole, or a summand on each axis: Mesh-TensorFlow's layouts (named dimensions on axes) "
+        "and OneFlow's SBP (a signature for each operation) in one. Where an operation wants "
+        "another layout than a tensor has, a collective changes it, and its dual the gradient; "
+        "gradients of what is whole on an axis are all-reduced over it. What is not stated is the "
+        "cheapest. Groups of devices beyond the mesh are replicas.",
+        formula="step = F + B of the parts + changes of layout both ways + what no backward hides "
+        "of the sums of gradients; S to B all-gather, P to B all-reduce, P to S reduce-scatter, "
+        "S(i) to S(j) all-to-all, B to S free",
+        when="graphs whose operations want different splits: wide products behind convolutions, "
+        "large tables, classifiers of many classes",
+        paper="arXiv 1811.02084 (Mesh-TensorFlow), 2110.15032 (OneFlow), 1404.5997 (one weird "
+        "trick), 1802.04924 (layer-wise search)",
+        options="mesh (axes and their sizes), layout (axis of each named dimension) or signatures "
+        "(input, weight, output of operations; default: the cheapest)",
     ),
 }
 """By the names that scenarios use (`plan.strategy`)."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -12,6 +13,7 @@ from parsim.cost.job import Job
 from parsim.plan import PlanTable
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.bounds.cases import layer_cases, price_layers
+from parsim.planner.equal.fewest import Fewest
 from parsim.planner.space import enumerate_plans
 from parsim.scenario import load_scenario
 from parsim.sim.recurrence.evaluate import evaluate
@@ -58,8 +60,9 @@ def bounds_rate() -> float:
 
     def best() -> None:
         cases = layer_cases(job, table)
-        layers = price_layers(job, table.take(cases.first))
-        bounds = plan_bounds(job, table, layers, cases.of)
+        plans, usable = table.take(cases.first), job.device.usable_memory
+        fewest = Fewest.of(job, table, (plans, cases.of), usable, None)
+        bounds = plan_bounds(job, table, price_layers(job, plans), cases.of, fewest.room)
         np.argpartition(np.where(bounds.peak <= job.device.usable_memory, bounds.step, np.inf), TOP)
 
     return len(table) / cpu_seconds(best, runs=5)
@@ -71,7 +74,10 @@ def tightness() -> Array:
     job, table = full_space()
     short = np.flatnonzero(table.pp * table.v * table.num_microbatches <= SHORT)
     plans = table.take(np.random.default_rng(0).choice(short, SAMPLE, replace=False))
-    bounds = plan_bounds(job, plans, price_layers(job, plans), np.arange(SAMPLE))
+    rows = np.arange(SAMPLE)
+    fewest = Fewest.of(job, plans, (plans, rows), job.device.usable_memory, None)
+    bounds = plan_bounds(job, plans, price_layers(job, plans), rows, fewest.room)
+    plans = replace(plans, recompute_layers=bounds.repeated)
     steps = [evaluate(job, plans.plan(row), memory=False).step_time for row in range(SAMPLE)]
     return np.asarray(np.array(steps) / bounds.step)
 

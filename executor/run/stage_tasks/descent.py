@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from executor.pipeline.stage_run import Weights
+from executor.pipeline.stage_order import Weights
 from executor.training.update_rule import OptimizerConfig, build_optimizer
 
 

@@ -84,7 +84,7 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         HERE.enter("step", 0)
         stepped = gathered(session.train())
         # arrays, because tensors of other ranks would count as this one's memory
-        weights = gathered([weight.numpy().copy() for weight in session.rank.weights])
+        weights = gathered([weight.numpy().copy() for weight in session.rank.weights.newest])
         HERE.enter("memory", options.last_step)
         peaks, versions = gathered(session.peak()), gathered(session.most_versions)
         if predicted is not None:

@@ -25,14 +25,17 @@ from executor.measure.steps import Batch, known
 from executor.measure.tolerance import judge
 from executor.model.loss import loss as cross_entropy
 from executor.model.module import TransformerStage, build_stage
+from executor.model.recomputed import recompute_first
 from executor.model.sizes import answers, layer_count
 from executor.model.stage import Stage
 from executor.parallel.gradients.layout import trainable
 from executor.parallel.gradients.split import like_parameter, whole_tensor
 from executor.parallel.precision import apply_autocast
 from executor.parallel.tensor import apply_tensor_parallel
+from executor.pipeline.replay import replay
 from executor.pipeline.stage_groups import StageGroups
-from executor.pipeline.stage_run import Ran, StageOrder, StageRank, replay
+from executor.pipeline.stage_order import StageOrder
+from executor.pipeline.stage_run import Ran, StageRank
 from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.stage_tasks.descent import Descent
@@ -83,7 +86,7 @@ class Session:
         self.groups = StageGroups.of(replicas)
         self.module = self.build(self.stage, part.scenario.model, self.groups.mesh)
         self.rank = self._on(self.order)
-        self.update = Descent(self.rank.weights, self.config)
+        self.update = Descent(self.rank.weights.newest, self.config)
         self._batch: tuple[int, Batch] | None = None
         self.most_versions = 1
 
@@ -108,11 +111,12 @@ class Session:
             seed=self.options.seed,
             values=self.part.values,
         )
-        again = plan.stages[stage].recompute_layers if plan.stages else None
+        again = (
+            plan.stages[stage].recompute_layers if plan.stages else plan.recompute_layers or None
+        )
         if again is not None:
-            rest = min(plan.recompute, Recompute.SELECTIVE)
-            for number, layer in enumerate(built.layers.values()):
-                layer.recompute = Recompute.FULL if number < again else rest
+            others = min(plan.recompute, Recompute.SELECTIVE)
+            recompute_first(built.layers.values(), again, others)
         if mesh is not None and isinstance(built, TransformerStage):
             apply_tensor_parallel(built, mesh, sequence_parallel=False)
         apply_autocast(built, plan, self.part.device.type)
@@ -176,7 +180,7 @@ class Session:
             self.count, lambda mb: self.microbatch(first + mb), self.loss, self.update
         )
         gradient = self._meeting()
-        self.update(self.rank.weights, gradient.clipped(gradient.whole(ran.gradient or [])))
+        self.update(self.rank.weights.newest, gradient.clipped(gradient.whole(ran.gradient or [])))
         ran.losses = {first + mb: loss * self.count for mb, loss in ran.losses.items()}
         return ran
 
@@ -195,7 +199,7 @@ class Session:
         more = shown_microbatches(versions, self.count) if versions else self.count
 
         def step() -> None:
-            self.rank.move()
+            self.rank.weights.move()
             if self.order.versions is None:
                 self._batch_of(0)
                 return
@@ -203,7 +207,7 @@ class Session:
             self.most_versions = ran.most_versions
 
         # the profiler sees only those weights freed that it saw taken: the copies
-        first = sum(weight.nbytes for weight in self.rank.weights)
+        first = sum(weight.nbytes for weight in self.rank.weights.newest)
         return float(peak_above(self.part.device, step) - first)
 
     def by_stage(self, peaks: Sequence[float]) -> list[float]:

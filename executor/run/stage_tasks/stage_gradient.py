@@ -9,7 +9,8 @@ import torch.distributed as dist
 from torch import nn
 
 from executor.pipeline.stage_groups import StageGroups
-from executor.pipeline.stage_run import StageRank, Weights
+from executor.pipeline.stage_order import Weights
+from executor.pipeline.stage_run import StageRank
 from executor.training.norm import clip_factor, parts_of
 
 
@@ -41,7 +42,7 @@ class StageGradient:
 
     def _shared(self, gradient: Weights) -> Weights:
         """The parts of a gradient that another stage has too: those of a tied table."""
-        pairs = zip(self._rank.parameters, gradient, strict=True)
+        pairs = zip(self._rank.weights.parameters, gradient, strict=True)
         tied = {id(table) for table in self._tied}
         return [part for parameter, part in pairs if id(parameter) in tied]
 
@@ -50,7 +51,7 @@ class StageGradient:
         if not self._clip:
             return gradient
         shared, squares = self._shared(gradient), 0.0
-        for parameter, part in zip(self._rank.parameters, gradient, strict=True):
+        for parameter, part in zip(self._rank.weights.parameters, gradient, strict=True):
             holders = self._rank.width // parts_of(parameter)
             counts = 0.5 if any(part is other for other in shared) else 1.0
             squares += counts / holders * float(part.double().pow(2).sum())

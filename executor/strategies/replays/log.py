@@ -12,6 +12,7 @@ from torch import Tensor
 from executor.strategies.link import Link
 from executor.strategies.replica import Batch, Replica
 from executor.training.update_rule import OptimizerConfig
+from parsim.layout.laid import Laid
 from parsim.plan import Plan
 from parsim.sim.branches.placement import Placement
 
@@ -82,7 +83,8 @@ class Work:
     `slow` is how many times as long workers compute: they sleep for the rest, and for `delay`
     seconds more of (worker, round). `told` hears of each end of a round; of every `keep`-th the
     weights are kept (0: of none). What this rank sends and receives passes its `link`. Where
-    several workers hold a model together, `placement` says who has which path.
+    several workers hold a model together, `placement` says who has which path, or `laid` what
+    each has of all tensors; `replica` is then that of this rank's part.
     """
 
     plan: Plan
@@ -97,6 +99,7 @@ class Work:
     keep: int = 0
     link: Link = field(default_factory=Link)
     placement: Placement | None = None
+    laid: Laid | None = None
 
     @property
     def servers_config(self) -> OptimizerConfig:

@@ -13,6 +13,7 @@ from executor.measure.steps import known
 from executor.measure.tolerance import judge
 from executor.strategies.branch_parallel import Group
 from executor.strategies.compute import average, gradient_of, weight
+from executor.strategies.layout import Devices
 from executor.strategies.replays.log import Work
 from executor.strategies.single_process import Copies
 from parsim.plan.strategies import BranchParallel, SingleProcess
@@ -30,7 +31,8 @@ def verify(work: Work, seed: int) -> dict[str, Any] | None:
         return None
     parts = [work.batches(worker, 0) for worker in range(plan.dp)]
     whole = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
-    verdict = judge(replica.spec, plan.whole_models, whole, seed, loss, named)
+    spec = replica.spec if work.laid is None else work.laid.graph
+    verdict = judge(spec, plan.whole_models, whole, seed, loss, named)
     numbers = {
         name: known(value) if isinstance(value, float) else value
         for name, value in asdict(verdict).items()
@@ -41,8 +43,8 @@ def verify(work: Work, seed: int) -> dict[str, Any] | None:
 def _gradients(work: Work) -> tuple[float, dict[str, Tensor] | None]:
     """Mean loss of all workers, and on rank 0 the mean gradient by the names of parameters."""
     plan, replica = work.plan, work.replica
-    if isinstance(plan.strategy, BranchParallel):
-        group = Group.of(work)
+    if plan.strategy.sharers > 1:
+        group = Group.of(work) if isinstance(plan.strategy, BranchParallel) else Devices.of(work)
         loss, gradient = group.gradient(0)
         return group.mean(loss), group.named(gradient)
     if isinstance(plan.strategy, SingleProcess):

@@ -33,7 +33,7 @@ from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job
 from parsim.cost.server_rates import host_link, host_memory
-from parsim.cost.step.stages import ChunkTimes, LayerTable, over_kinds
+from parsim.cost.step.stages import ChunkTimes, LayerTable, first_layers, over_kinds
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan import PlanTable
@@ -50,14 +50,7 @@ def offloads(table: PlanTable) -> bool:
 
 def offload_counts(model: Model, table: PlanTable, cut: tuple[int, ...]) -> Array:
     """How many layers of each kind each stage moves, its first ones, (S, K, B)."""
-    kinds = {id(layer): i for i, layer in enumerate(model.kinds)}
-    counts = np.zeros((len(cut), len(kinds), len(table)))
-    position = 0
-    for stage, size in enumerate(cut):
-        for number, layer in enumerate(model.blocks[position : position + size]):
-            counts[stage, kinds[id(layer)]] += number < table.offload_layers
-        position += size
-    return counts
+    return first_layers(model, cut, table.offload_layers)
 
 
 def moved_bytes(job: Job, table: PlanTable, layers: LayerTable, cut: tuple[int, ...]) -> Array:

@@ -45,11 +45,15 @@ def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
     action of the rank.
     """
     pp, crosses = len(by_rank), crossing(job, table)
+    known: dict[tuple[bytes, bytes], Array] = {}  # most ranks hold the same
     rows = []
     for rank in range(pp):
         low, high = sorted((rank, pp - 1 - rank))
         between = np.asarray(crosses[low:high].any(axis=0))
-        rows.append(pair_seconds(job, table, between, by_rank[rank] / table.shards))
+        pair = (between.tobytes(), by_rank[rank].tobytes())
+        if pair not in known:
+            known[pair] = pair_seconds(job, table, between, by_rank[rank] / table.shards)
+        rows.append(known[pair])
     return np.stack(rows)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parsim.arrays import Num
+from parsim.arrays import Array, Num
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.layers import LayerCoster
@@ -19,7 +19,8 @@ from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.stages import layer_counts, repeated_share
-from parsim.cost.step.step import stage_cut
+from parsim.cost.step.step import repeated_layers, stage_cut
+from parsim.model.layer import Layer
 from parsim.plan import Plan, PlanTable, Recompute
 
 OPTIMIZER = "optimizer"
@@ -67,18 +68,33 @@ def plan_kernels(job: Job, plan: Plan) -> tuple[PlanKernel, ...]:
 def _all(job: Job, plan: Plan) -> Iterator[PlanKernel]:
     coster, model = LayerCoster(job, PlanTable.of([plan])), job.model
     once = plan.num_microbatches / plan.pp
-    for layer in model.kinds:
+    full = replace(plan, recompute=Recompute.FULL, recompute_layers=0)
+    for layer, whole in zip(model.kinds, _whole_layers(job, coster.table), strict=True):
         number = sum(block is layer for block in model.blocks)
-        runs = _runs(job, plan, number * once)
-        yield from _counted(coster.kernels(layer, layer.operators), runs)
-        if plan.recompute is not Recompute.FULL:
-            share = _number(repeated_share(job, coster.table))
-            again = dict.fromkeys(runs, number * once * share) | {PassPart.BACKWARD: 0.0}
-            yield from _counted(coster.repeated(layer), again)
+        yield from _of_layers(job, plan, coster, layer, (number - whole) * once)
+        yield from _of_layers(job, full, coster, layer, whole * once)
     for layer in model.ends:
         runs = dict.fromkeys(PassPart, once)
         yield from _counted(coster.kernels(layer, layer.operators), runs)
     yield from _optimizer(job, plan)
+
+
+def _whole_layers(job: Job, table: PlanTable) -> Array:
+    """Layers of each kind that the one plan of a table recomputes as a whole, (K,)."""
+    again = repeated_layers(job, table)
+    return np.zeros(len(job.model.kinds)) if again is None else again[:, :, 0].sum(axis=0)
+
+
+def _of_layers(
+    job: Job, plan: Plan, coster: LayerCoster, layer: Layer, once: float
+) -> Iterator[PlanKernel]:
+    """Kernels of so many runs of a kind of layer, with what the plan repeats of it."""
+    runs = _runs(job, plan, once)
+    yield from _counted(coster.kernels(layer, layer.operators), runs)
+    if plan.recompute is not Recompute.FULL:
+        share = _number(repeated_share(job, coster.table))
+        again = dict.fromkeys(runs, once * share) | {PassPart.BACKWARD: 0.0}
+        yield from _counted(coster.repeated(layer), again)
 
 
 def _runs(job: Job, plan: Plan, once: float) -> Mapping[PassPart, float]:

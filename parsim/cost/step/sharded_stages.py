@@ -113,15 +113,17 @@ class LayerWire(NamedTuple):
 class Sharded:
     """Passes of stages with sharded parameters.
 
-    `counts` (S, K) layers of each kind on each stage, `parameters` (S, B) of each stage on a rank,
-    `experts` (S, B) those of them that are experts' (None: none), `speed` (B,) the share of its
-    speed that compute keeps beside a collective. The software runs the share `overlap` of the
-    collectives beside compute and the rest in line.
+    `counts` (S, K) layers of each kind on each stage, `deeper` what these repeat more because some
+    are recomputed as a whole (taken as shared out evenly to all of a stage), `parameters` (S, B) of
+    each stage on a rank, `experts` (S, B) those of them that are experts' (None: none), `speed`
+    (B,) the share of its speed that compute keeps beside a collective. The software runs the share
+    `overlap` of the collectives beside compute and the rest in line.
     """
 
     job: Job
     layers: LayerTable
     counts: Array
+    deeper: Pass | None
     data: DataParallel
     parameters: Array
     experts: Array | None
@@ -169,7 +171,9 @@ class Sharded:
         """Stages with the same parts, and one of them."""
         ends = np.zeros((len(self.counts), 2))
         ends[0, 0] = ends[-1, 1] = 1.0
-        _, which = np.unique(np.hstack([self.counts, ends]), axis=0, return_inverse=True)
+        parts = [self.counts, ends]
+        parts += [] if self.deeper is None else [self.deeper.seconds]
+        _, which = np.unique(np.hstack(parts), axis=0, return_inverse=True)
         for group in range(which.max() + 1):
             stages = np.flatnonzero(which.ravel() == group)
             yield stages, int(stages[0])
@@ -183,6 +187,14 @@ class Sharded:
     def _backward(self, chunk: ChunkTimes, gather: Wire, scatter: Wire, at: int) -> Array:
         pairs = zip(self.layers.kinds, self.layers.recomputed, strict=True)
         parts = [kind.backward.plus(again) for kind, again in pairs]
+        if self.deeper is not None and self.counts[at].any():
+            share = 1.0 / float(self.counts[at].sum())
+            each = Pass(
+                kernels=self.deeper.kernels[at],
+                exposed=self.deeper.exposed[at],
+                launches=self.deeper.launches[at],
+            )
+            parts = [part.plus(each, share) for part in parts]
         units = self._units(chunk, parts, gather, scatter, at)
         first, last = self._ends(chunk, self.layers.before.backward, units, at)
         roots = (gather.root[at], scatter.root[at])

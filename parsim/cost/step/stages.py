@@ -13,7 +13,7 @@ from itertools import accumulate
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, ratio
+from parsim.arrays import Array, Columns, Ints, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.composed import composed_kept
@@ -22,6 +22,7 @@ from parsim.cost.layer.kept.offloaded_modules import offloaded_bytes
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost, Pass
+from parsim.cost.layer.recomputed_layers import dropped_bytes, repeated_more
 from parsim.cost.order_statistics import expected_maximum
 from parsim.model.layer import Layer
 from parsim.model.model import Model
@@ -58,6 +59,18 @@ def layer_counts(model: Model, cut: Sequence[int]) -> Array:
     return counts
 
 
+def first_layers(model: Model, cut: Sequence[int], layers: Ints) -> Array:
+    """How many layers of each kind are among the first `layers` (B,) of each stage, (S, K, B)."""
+    kinds = {id(layer): i for i, layer in enumerate(model.kinds)}
+    counts = np.zeros((len(cut), len(kinds), len(layers)))
+    position = 0
+    for stage, size in enumerate(cut):
+        for number, layer in enumerate(model.blocks[position : position + size]):
+            counts[stage, kinds[id(layer)]] += number < layers
+        position += size
+    return counts
+
+
 def over_kinds(counts: Array, each: Array) -> Array:
     """Sum over the layers of a stage what one of each kind has, (S, B).
 
@@ -87,13 +100,17 @@ class LayerTable(Columns):
     """Costs of layers for all plans: one entry per kind of block, and those of the outer layers.
 
     `before` and `behind` are the outer layers of either end together (embedding, head).
+    `deeper` is what backward repeats more of a layer that is recomputed as a whole, and `dropped`
+    the bytes that such a layer keeps less, both 0 where no plan recomputes a number of layers.
     `moved` are the bytes that a layer of each kind moves to the host where a plan says so.
     `slowest_host` (B,) is the time of a tensor-parallel group's slowest host over the mean one's.
     """
 
     kinds: tuple[LayerCost, ...]
     recomputed: tuple[Pass, ...]
+    deeper: tuple[Pass, ...]
     kept: tuple[Array, ...]
+    dropped: tuple[Array, ...]
     whole: tuple[Array, ...]
     moved: tuple[Array, ...]
     before: LayerCost
@@ -109,12 +126,21 @@ class LayerTable(Columns):
         costs = tuple(coster.cost(layer) for layer in model.kinds)
         policy = kept_policy(job.software)
         half, ring = policy["half_products"], policy["ring_output"]
+        share = repeated_share(job, table)
+        recomputed = tuple(cost.recomputed(table, half).scaled(share) for cost in costs)
+        kept = tuple(kept_bytes(layer, table, **policy) for layer in model.kinds)
         return cls(
             kinds=costs,
-            recomputed=tuple(
-                cost.recomputed(table, half).scaled(repeated_share(job, table)) for cost in costs
+            recomputed=recomputed,
+            deeper=tuple(
+                repeated_more(cost.forward.scaled(share), again, table)
+                for cost, again in zip(costs, recomputed, strict=True)
             ),
-            kept=tuple(kept_bytes(layer, table, **policy) for layer in model.kinds),
+            kept=kept,
+            dropped=tuple(
+                dropped_bytes(job.software, layer, each, table)
+                for layer, each in zip(model.kinds, kept, strict=True)
+            ),
             whole=tuple(whole_bytes(layer, table, ring_output=ring) for layer in model.kinds),
             moved=tuple(_moved(job, layer, table, policy) for layer in model.kinds),
             before=_together(coster, model.before),
@@ -180,23 +206,44 @@ def forward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
     return _chunk(job, layers, stage_pass(kinds, counts, *ends))
 
 
-def backward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
+def backward_times(
+    job: Job, layers: LayerTable, counts: Array, deeper: Pass | None = None
+) -> ChunkTimes:
     """Backward of one micro-batch on each stage, recomputation included.
+
+    `deeper` is what stages repeat more because they repeat some layers as a whole (None: none).
 
     What recomputation makes it longer by is divided as the repeated pass is, into its kernels and
     its exposed collectives; the rest is as if nothing were repeated.
     """
     kinds = [cost.backward for cost in layers.kinds]
     ends = layers.before.backward, layers.behind.backward
-    repeated = list(layers.recomputed)
-    both = [kind.plus(again) for kind, again in zip(kinds, repeated, strict=True)]
+    both = [kind.plus(more) for kind, more in zip(kinds, layers.recomputed, strict=True)]
     once = _chunk(job, layers, stage_pass(kinds, counts, *ends))
-    whole = _chunk(job, layers, stage_pass(both, counts, *ends))
-    nothing = Pass.zero(len(layers.slowest_host))
-    again = stage_pass(repeated, counts, nothing, nothing)
+    total = stage_pass(both, counts, *ends)
+    if deeper is not None:
+        total = total.plus(deeper)
+    whole = _chunk(job, layers, total)
+    repeated = repeated_pass(layers, counts, deeper)
     longer = np.maximum(whole.time - once.time, 0.0)
-    collectives = longer * again.exposed_share
+    collectives = longer * repeated.exposed_share
     return replace(whole, exposed=once.exposed + collectives, recomputed=longer - collectives)
+
+
+def repeated_pass(layers: LayerTable, counts: Array, deeper: Pass | None) -> Pass:
+    """What a backward of each stage repeats, (S, B); `deeper` as `backward_times` takes it."""
+    nothing = Pass.zero(len(layers.slowest_host))
+    repeated = stage_pass(list(layers.recomputed), counts, nothing, nothing)
+    return repeated if deeper is None else repeated.plus(deeper)
+
+
+def whole_layers(layers: LayerTable, again: Array) -> Pass:
+    """What repeating some layers as a whole takes beyond what is repeated of the others, (S, B).
+
+    `again` (S, K, B) are those layers of each kind.
+    """
+    nothing = Pass.zero(len(layers.slowest_host))
+    return stage_pass(list(layers.deeper), again, nothing, nothing)
 
 
 def stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:

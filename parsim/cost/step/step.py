@@ -13,6 +13,8 @@ import numpy as np
 from parsim.arrays import Array, Columns, Ints
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
+from parsim.cost.layer.passes import Pass
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.order_statistics import expected_maximum, later_than_of_node
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.hops import hop_times
@@ -24,9 +26,11 @@ from parsim.cost.step.stages import (
     LayerTable,
     backward_times,
     even_cut,
+    first_layers,
     forward_times,
     layer_counts,
     stage_borders,
+    whole_layers,
 )
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
@@ -83,6 +87,19 @@ def stage_cut(job: Job, table: PlanTable) -> tuple[int, ...]:
     return table.common.stage_layers or even_cut(job.model.num_layers, stages)
 
 
+def repeated_layers(job: Job, table: PlanTable) -> Array | None:
+    """Layers of each kind that each stage recomputes as a whole, (S, K, B), where any plan does."""
+    if not recomputes_layers(table):
+        return None
+    return first_layers(job.model, stage_cut(job, table), table.recompute_layers)
+
+
+def deeper_pass(job: Job, table: PlanTable, layers: LayerTable) -> Pass | None:
+    """What stages repeat more because they recompute layers as a whole, where any plan does."""
+    again = repeated_layers(job, table)
+    return None if again is None else whole_layers(layers, again)
+
+
 def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> StepCosts:
     """Price B plans with equal pp, v and common fields; `layers` where they are already priced."""
     layers = layers or LayerTable.of(job, table)
@@ -91,12 +108,14 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     parameters = stage_parameters(job.model, table, counts)
     experts = stage_experts(job.model, table, counts) if job.model.experts else None
     forward = forward_times(job, layers, counts)
-    backward = backward_times(job, layers, counts)
+    deeper = deeper_pass(job, table, layers)
+    backward = backward_times(job, layers, counts, deeper)
     speed = speed_beside(job.system, data.busbw, layers.kinds)
     sharded = Sharded(
         job=job,
         layers=layers,
         counts=counts,
+        deeper=deeper,
         data=data,
         parameters=parameters,
         experts=experts,

@@ -117,6 +117,7 @@ def _no_exchanges(layers: LayerTable) -> LayerTable:
         layers,
         kinds=tuple(_alone(cost) for cost in layers.kinds),
         recomputed=tuple(_shown(layer_pass) for layer_pass in layers.recomputed),
+        deeper=tuple(_shown(layer_pass) for layer_pass in layers.deeper),
         before=_alone(layers.before),
         behind=_alone(layers.behind),
     )

@@ -14,7 +14,7 @@ from parsim.frameworks.export.rules import (
     Rules,
     check_rules,
     heading,
-    no_offload,
+    no_layers,
     no_placement,
     torchs_context,
     whole_heads,
@@ -32,7 +32,7 @@ def accelerate_yaml(scenario: Scenario, plan: Plan) -> str:
     from ruamel.yaml import YAML
 
     heads = whole_heads(scenario, plan, "transformers copies none (issue 48307)")
-    check_rules("accelerate", plan, [*no_placement(plan), no_offload(plan), heads, *_rules(plan)])
+    check_rules("accelerate", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
     yaml, text = YAML(), StringIO()
     yaml.default_flow_style = False
     yaml.dump(_document(scenario, plan), text)

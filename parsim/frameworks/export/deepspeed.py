@@ -15,7 +15,7 @@ from parsim.frameworks.export.rules import (
     Rules,
     check_rules,
     heading,
-    no_offload,
+    no_layers,
     no_placement,
     whole_heads,
 )
@@ -31,7 +31,7 @@ def deepspeed_json(scenario: Scenario, plan: Plan) -> str:
         PlanError: DeepSpeed cannot run the plan.
     """
     heads = whole_heads(scenario, plan, "its AutoTP copies none (issue 7259)")
-    check_rules("deepspeed", plan, [*no_placement(plan), no_offload(plan), heads, *_rules(plan)])
+    check_rules("deepspeed", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
     document: dict[str, Any] = {
         "_parsim": [*heading(scenario, plan, ""), *_unsaid(plan)],
         "train_batch_size": plan.global_batch_size,

@@ -97,6 +97,11 @@ def _offload_rules(spec: TransformerSpec, plan: Plan) -> Rules:
     whole, rest = layers > 0 and not modules, spec.num_layers - 1
     again = plan.recompute is not Recompute.NONE or bool(plan.recompute_modules)
     yield (
+        plan.recompute_layers > 0 and again,
+        f"recompute_layers={plan.recompute_layers} beside selective recomputation of the other "
+        f"layers; it has one or the other, use recompute=none without recompute_modules",
+    )
+    yield (
         whole and (plan.pp > 1 or again),
         f"offload_layers={layers} of whole layers beside a pipeline or recomputation, which its "
         f"--cpu-offloading forbids; name offload_modules",
@@ -241,10 +246,10 @@ def offload_flags(plan: Plan) -> Iterator[Flag]:
 
 def recompute_flags(plan: Plan) -> Iterator[Flag]:
     """What is computed again in backward."""
-    if plan.recompute is Recompute.FULL:
+    if plan.recompute is Recompute.FULL or plan.recompute_layers:
         yield ("--recompute-granularity", "full")
-        yield ("--recompute-method", "uniform")
-        yield ("--recompute-num-layers", 1)
+        yield ("--recompute-method", "block" if plan.recompute_layers else "uniform")
+        yield ("--recompute-num-layers", plan.recompute_layers or 1)
         return
     modules = list(plan.recompute_modules)
     if plan.recompute is Recompute.SELECTIVE and "core_attn" not in modules:

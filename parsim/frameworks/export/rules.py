@@ -43,12 +43,17 @@ def no_placement(plan: Plan) -> Rules:
     )
 
 
-def no_offload(plan: Plan) -> tuple[bool, str]:
-    """The rule of targets that have no switch for activations in the host's memory."""
-    return (
+def no_layers(plan: Plan) -> Rules:
+    """Rules of targets that treat all layers of a stage alike: none moves, none repeats more."""
+    yield (
         plan.offload_layers > 0,
         f"offload_layers={plan.offload_layers}; it has no switch that moves activations to the "
         f"host, use offload_layers=0",
+    )
+    yield (
+        plan.recompute_layers > 0,
+        f"recompute_layers={plan.recompute_layers}; it has no switch that recomputes some layers "
+        f"of a stage, use recompute=none, selective or full",
     )
 
 

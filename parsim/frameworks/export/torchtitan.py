@@ -13,7 +13,7 @@ from parsim.frameworks.export.rules import (
     check_rules,
     equal_cut,
     heading,
-    no_offload,
+    no_layers,
     no_placement,
     torchs_context,
     transformer_of,
@@ -42,7 +42,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
     """
     transformer_of(scenario, "torchtitan")
     heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
-    check_rules("torchtitan", plan, [*no_placement(plan), no_offload(plan), heads, *_rules(plan)])
+    check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
     local = plan.global_batch_size // plan.dp
     batch = plan.microbatch_size if plan.pp == 1 else local
     recompute = {

@@ -249,8 +249,10 @@ def _recompute(reader: _Reader) -> dict[str, Any]:
         return {"recompute": "selective"}
     how = reader.word("--recompute-granularity", "none")
     if how != "selective":
-        reader.has("--recompute-method")
-        reader.has("--recompute-num-layers")
+        method = reader.word("--recompute-method", "uniform")
+        layers = reader.number("--recompute-num-layers", 1)
+        if how == "full" and method == "block":
+            return {"recompute": "none", "recompute_layers": layers}
         return {"recompute": how if how == "full" else "none"}
     if not reader.has("--recompute-modules"):
         return {"recompute": "selective"}

@@ -20,7 +20,7 @@ def build_graph(graph: Graph) -> Model:
     Where a tensor is read by f operations, backward adds up f gradients: f - 1 passes of two reads
     and a write, which the layer that made the tensor pays.
     """
-    asked, by_node = _asked(graph), _by_node(graph)
+    asked, by_node = asked_names(graph), operators_of(graph)
     known: dict[tuple[object, ...], Layer] = {}
     layers, entering = [], prod(graph.input_shape)
     for nodes, names in zip(graph.layers, graph.crossing(), strict=True):
@@ -33,12 +33,12 @@ def build_graph(graph: Graph) -> Model:
         layers.append(known[key])
         entering = leaving
     branching = Branching(tuple(_paths(graph, by_node, asked)))
-    return Model(name=graph.name, layers=tuple(layers), tokens=1, branching=branching)
+    return Model(name=graph.name, layers=tuple(layers), tokens=1, branching=branching, graph=graph)
 
 
-def _by_node(graph: Graph) -> dict[str, list[Operator]]:
+def operators_of(graph: Graph) -> dict[str, list[Operator]]:
     """The operators of each node, with the sums of gradients of what several others read."""
-    kept, users, asked = first_kept(graph), graph.users(), _asked(graph)
+    kept, users, asked = first_kept(graph), graph.users(), asked_names(graph)
     by_node: dict[str, list[Operator]] = {}
     for node in graph.nodes:
         parts = list(node.operation.operators(_setting(graph, node, kept, asked)))
@@ -79,7 +79,7 @@ def _setting(graph: Graph, node: Node, kept: dict[str, int], asked: frozenset[st
     )
 
 
-def _asked(graph: Graph) -> frozenset[str]:
+def asked_names(graph: Graph) -> frozenset[str]:
     """Tensors whose gradient backward needs: those that hang on any parameter."""
     asked: set[str] = set()
     for node in graph.nodes:

@@ -11,6 +11,7 @@ from parsim.model.operators import Operator
 from parsim.model.paths import Branching
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan, Recompute
+from parsim.plan.rules.layout import layout_rules
 from parsim.plan.strategies import (
     AllReduce,
     AsynchronousGossip,
@@ -18,6 +19,7 @@ from parsim.plan.strategies import (
     BranchParallel,
     DiLoCo,
     Gossip,
+    Layout,
     LocalSGD,
     ParameterServer,
     SingleProcess,
@@ -31,6 +33,8 @@ def strategy_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     checks = (*_shared(plan), *_OF.get(plan.strategy.name, _nothing)(plan, cluster))
     if isinstance(plan.strategy, BranchParallel):
         checks = (*checks, *_branches(plan, plan.strategy, model, cluster))
+    if isinstance(plan.strategy, Layout) and not checks:
+        checks = tuple(layout_rules(plan, plan.strategy, model, cluster))
     return next((f"strategy.{message}" for message in checks), None)
 
 
@@ -191,8 +195,11 @@ def _branches(
         yield f"devices={devices} does not divide dp={plan.dp} workers; use a dp that it divides"
     if cluster.groups:
         yield f"name={strategy.name} needs nodes of one kind; use cluster.system"
-    if plan.recompute is not Recompute.NONE or plan.recompute_modules:
-        yield f"name={strategy.name} keeps what its branches make; use recompute=none"
+    if plan.recompute is not Recompute.NONE or plan.recompute_modules or plan.recompute_layers:
+        yield (
+            f"name={strategy.name} keeps what its branches make; use recompute=none and no "
+            f"recompute_layers"
+        )
     if plan.sync_batch_norm:
         yield (
             f"name={strategy.name} normalises over the samples of its {devices} devices together; "

@@ -20,6 +20,7 @@ from parsim.plan.rules.degrees import degree_rules, sharding_rules, world_rules
 from parsim.plan.rules.experts import expert_rules
 from parsim.plan.rules.names import name_rules, schedule_name_rules
 from parsim.plan.rules.offload import offload_rules
+from parsim.plan.rules.recompute import recompute_rules
 from parsim.plan.rules.schedule import schedule_rules, size_rules
 from parsim.plan.rules.stages import stage_rules
 from parsim.plan.rules.strategy import strategy_rules
@@ -43,8 +44,12 @@ RULES: tuple[Rule, ...] = (
     batch_rules,
     strategy_rules,
     size_rules,
+    recompute_rules,
     offload_rules,
 )
+
+LAYER_RULES: tuple[Rule, ...] = (recompute_rules, offload_rules)
+"""Rules of a number of each stage's layers, which read schedule, chunks and that number."""
 
 SHAPE_RULES: tuple[Rule, ...] = (
     schedule_name_rules,
@@ -56,8 +61,8 @@ SHAPE_RULES: tuple[Rule, ...] = (
 )
 """Rules that read schedule or chunks, in the order of `RULES`.
 
-A plan that differs from a legal one in these fields alone breaks none of the others, but that of
-layers on the host, which reads schedule, chunks and these layers and comes last.
+A plan that differs from a legal one in these fields alone breaks none of the others, but those of
+`LAYER_RULES`, which come last.
 """
 
 

@@ -65,6 +65,7 @@ def layer_cases(job: Job, table: PlanTable) -> Cases:
         table.microbatch_size,
         table.num_microbatches,
         table.recompute,
+        table.recompute_layers != 0,
         table.offload_layers,
         table.sequence_parallel,
         three,

@@ -1,262 +1,72 @@
-"""The closed forms of tier A: seconds of a step and bytes of its fullest rank, at the least.
+"""Bounds of many plans: each distinct part of their costs is priced once, then put together.
 
-A pipeline rank r is busy for its work, cannot begin before the first micro-batch has passed the
-stages before it, and its last gradient has to pass them again, if backwards are whole:
-
-    end[r] = sum of F and hops before r + m x (F + B of its stages) + sum of B and hops before r
-
-The micro-batch that starts last waits for the m - 1 others on stage 0 and then passes all stages:
-
-    end[0] >= (m - 1) x F of stage 0 + sum of all F + sum of all B, if backwards are whole
-
-a pipeline that runs both ways takes half of the micro-batches on each of a rank's stages;
-then come the reductions that cannot be hidden, the norm of all gradients, the update. All of it are
-sums and maxima of which tier B has more terms, so that the step is never shorter. What the schedule
-adds by its order, what ZeRO-3's programs lose at their ends and what the last backwards lose to the
-reduction beside them is left out. Bytes are those of a moment that every schedule of the kind has.
+Where a plan asks for the fewest recomputed layers that fit, its bounds are of so many that its
+bytes may have room: no plan with fewer has, and none with more is faster.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index, Ints, Num
+from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.stages import LayerTable
 from parsim.plan import PlanTable
-from parsim.plan.schedule_names import BALANCED, FOLDED, V_SHAPED, WHOLE
-from parsim.planner.bounds.cases import Cases
-from parsim.planner.bounds.parts import KnownCuts, Parts
-from parsim.planner.bounds.shared import ROUNDING
-from parsim.planner.bounds.tail import Tail
-from parsim.planner.bounds.work import Work
-from parsim.schedule.inflight import FOLDED as FOLDED_LIMITS
-from parsim.schedule.inflight import WARM, least_in_flight
-
-HOLD_ALL = ("gpipe", "looped_bfs")
-"""Schedules whose ranks run every forward before any gradient."""
-
-CHUNKS = frozenset({"interleaved_1f1b", *FOLDED_LIMITS})
-"""Schedules of several chunks whose ranks are known to hold more than one of each."""
-
-CHUNK = 1 << 13
-"""Plans that are put together at once: their columns stay in cache."""
+from parsim.plan.space import FEWEST
+from parsim.planner.bounds.fewest_layers import fewest_layers
+from parsim.planner.bounds.parts import KnownCuts
+from parsim.planner.bounds.priced import Priced
 
 
 class PlanBounds(NamedTuple):
-    """Least seconds of a step and least bytes of its fullest rank, (B,) each."""
+    """Least seconds of a step and least bytes of its fullest rank, (B,) each.
+
+    `repeated` (B,) are the recomputed layers of each stage that they are of.
+    """
 
     step: Array
     peak: Array
+    repeated: Ints
 
 
-def plan_bounds(job: Job, table: PlanTable, layers: LayerTable, layer_row: Index) -> PlanBounds:
-    """Bounds of the plans of a table; `layer_row` (B,) are their rows in `layers`."""
+class Room(NamedTuple):
+    """Bytes that plans may need to fit, (B,) each: as they are, and with some layers recomputed."""
+
+    plain: Array
+    repeating: Array
+
+
+def plan_bounds(
+    job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, room: Room | None = None
+) -> PlanBounds:
+    """Bounds of the plans of a table; `layer_row` (B,) are their rows in `layers`.
+
+    Without `room` plans that ask for the fewest recomputed layers have none.
+    """
     step, peak = np.zeros(len(table)), np.zeros(len(table))
+    repeated = np.maximum(table.recompute_layers, 0)
+    asks = table.recompute_layers == FEWEST
+    table = replace(table, recompute_layers=repeated.copy())
     known: KnownCuts = {}
     for alike, several in product(table.by_setting(), (False, True)):
         rows = alike[(table.pp[alike] > 1) == several]
-        if len(rows):
-            priced = _Priced.of(job, table.take(rows), layers, layer_row[rows], known)
-            step[rows], peak[rows] = priced.bounds()
-    return PlanBounds(step, peak)
-
-
-class _Kinds(NamedTuple):
-    """What a plan's schedule is, (B,) each."""
-
-    whole: Flags
-    naive: Flags
-    folded: Flags
-    completes_either: Flags
-    both: Flags
-
-    @classmethod
-    def of(cls, table: PlanTable) -> _Kinds:
-        """Sort a table's plans; a user's schedule is of no kind, without a pipeline it is 1F1B."""
-        by_user, single = table.common.actions is not None, table.pp == 1
-        by_name = np.array(
-            [
-                (name in WHOLE, name == "naive", name in FOLDED, name in V_SHAPED)
-                for name in table.schedules
-            ]
-        )
-        whole, naive, folded, either = by_name[table.schedule].T & (not by_user)
-        both = table.copies > 1
-        return cls(whole | single, naive & ~single, folded & ~single, either | both | by_user, both)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Priced:
-    """Plans with equally many ranks that stand for all, and the parts of their costs."""
-
-    job: Job
-    table: PlanTable
-    kinds: _Kinds
-    work: Work
-    work_of: Index
-    early: Ints
-    tail: Tail
-    tail_of: Index
-
-    @classmethod
-    def of(
-        cls, job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, known: KnownCuts
-    ) -> _Priced:
-        """Price each distinct part of the plans' costs once."""
-        kinds = _Kinds.of(table)
-        cuts = Cases.among(table.pp, table.v, kinds.folded, kinds.both)
-        parts = Parts.of(job, table.take(cuts.first), kinds.folded[cuts.first], known)
-        works = Cases.among(layer_row, cuts.of)
-        shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)
-        tails = Cases.among(cuts.of, *shared, table.zero_stage)
-        working, reducing = (parts.take(cuts.of[cases.first]) for cases in (works, tails))
-        priced = layers.take(layer_row[works.first])
-        return cls(
-            job=job,
-            table=table,
-            kinds=kinds,
-            work=Work.of(job, table.take(works.first), priced, working),
-            work_of=works.of,
-            early=working.early,
-            tail=Tail.of(job, table.take(tails.first), reducing),
-            tail_of=tails.of,
-        )
-
-    def bounds(self) -> PlanBounds:
-        """Put the parts together, chunk by chunk."""
-        step, peak = np.empty(len(self.table)), np.empty(len(self.table))
-        for begin in range(0, len(step), CHUNK):
-            rows = slice(begin, begin + CHUNK)
-            some = _Chunk(
-                table=self.table.take(rows),
-                kinds=_Kinds(*(column[rows] for column in self.kinds)),
-                work=self.work.take(self.work_of[rows]),
-                early=self.early.take(self.work_of[rows], axis=-1),
-                tail=self.tail.take(self.tail_of[rows]),
-                overlap=self.job.software.overlap,
-            )
-            step[rows], peak[rows] = some.step(), some.peak()
-        return PlanBounds(step, peak)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Chunk:
-    """Some plans with their parts beside them: columns of one length."""
-
-    table: PlanTable
-    kinds: _Kinds
-    work: Work
-    early: Ints
-    tail: Tail
-    overlap: float
-
-    def step(self) -> Array:
-        """Seconds of a step at the least, (B,)."""
-        whole, after = self.kinds.whole, self.tail.update + self._gathers()
-        ends = self._ends()
-        reduced = ends + self._reductions()
-        # of whole backwards those of stage 0 are the last, whatever rank has worked the longest
-        last = np.where(whole, ends.max(axis=0) + reduced[0] - ends[0], reduced.max(axis=0))
-        tied = np.where(whole, last, np.maximum(reduced[0], reduced[-1])) + self.tail.tied
-        end = np.maximum(last, tied) + self.tail.norm + after.max(axis=0)
-        return np.asarray(end * (1.0 + self.tail.grows) * (1.0 - ROUNDING))
-
-    def _ends(self) -> Array:
-        """When the actions of each rank, and of those before it if backwards are whole, are run."""
-        work, tail, common = self.work, self.tail, self.table.common
-        forward = self.overlap * common.overlap_param_gather
-        backward = self.overlap * common.overlap_grad_reduce
-        busy = work.blocked + _passes(work.forward, tail.forward, forward, work.copied)
-        busy += _passes(work.backward, tail.backward, backward, work.copied)
-        ahead = work.ahead_copied
-        lead = work.sent_ahead + _passes(work.ahead_forward, tail.ahead_forward, forward, ahead)
-        back = work.sent_back + _passes(work.ahead_backward, tail.ahead_backward, backward, ahead)
-        count = self.table.num_microbatches // self.table.copies
-        once, times = np.where(self.kinds.naive, 1, count), np.where(self.kinds.naive, count, 1)
-        ends = (lead + np.where(self.kinds.whole, back, 0.0) + once * busy) * times
-        if common.actions is None:
-            returns = work.all_forward + np.where(self.kinds.whole, work.all_backward, 0.0)
-            ends[0] = np.maximum(ends[0], (count - 1) * work.first + returns)
-        return np.asarray(ends)
-
-    def _reductions(self) -> Array:
-        """What a rank's gradients take at the least behind its last action, (Q, B)."""
-        tail = self.tail
-        if not tail.beside:
-            return tail.reduced
-        ready = self.work.last * (1.0 - 1.0 / tail.first_buckets)
-        rest = tail.first_buckets * tail.first_bucket - ready
-        longer = np.where(self.table.zero_stage < 2, np.maximum(rest, tail.first_bucket), 0.0)
-        first = np.maximum(tail.first_bucket, longer)
-        each = np.where(self.kinds.completes_either, 0.0, tail.bucket)
-        return np.where(self.kinds.whole, first, each)
-
-    def _gathers(self) -> Num:
-        """What shows of the gather of updated parameters, (Q, B)."""
-        share = self.overlap * self.table.common.overlap_param_gather
-        beside = self.work.forward + self.work.ahead_forward + self.work.copied_most
-        return _exposed(beside, self.tail.gathered, share)
-
-    def peak(self) -> Array:
-        """Bytes of the fullest rank at the least, (B,)."""
-        work, tail = self.work, self.tail
-        warm, every = self._warm_ups()
-        table, count = self.table, self.table.num_microbatches
-        warmed = least_in_flight("1f1b", table.pp, table.v, self.early, count).total
-        limited = least_in_flight("bpipe", table.pp, table.v, self.early, count).total
-        warmed = np.where(self._balanced(), limited, warmed)
-        flying = np.where(warm, warmed, np.where(every, count, 1))
-        # of a pipeline both ways one of a rank's two stages
-        kept = np.where(self.kinds.both, work.least_kept, flying * work.kept)
-        for name in CHUNKS.intersection(table.schedules if table.common.actions is None else ()):
-            rows = np.flatnonzero((table.schedule == table.schedules.index(name)) & (table.pp > 1))
-            if len(rows):
-                kept[:, rows] = self._chunked(name, rows)
-        filled = np.maximum(tail.gradients * tail.bucketed + kept, tail.gradients)
-        more = work.moment + (flying - 1) * work.scores
-        return np.asarray((tail.fixed + filled + more).max(axis=0) * (1.0 - ROUNDING))
-
-    def _chunked(self, name: str, rows: Index) -> Array:
-        """Bytes that plans with a schedule of several chunks keep in flight, (Q, rows)."""
-        work, table = self.work, self.table
-        counts = least_in_flight(
-            name,
-            pp=table.pp[rows],
-            v=table.v[rows],
-            rank=self.early.take(rows, axis=-1),
-            num_microbatches=table.num_microbatches[rows],
-        )
-        kept = (work.first_kept, work.last_kept, work.least_kept)
-        first, last, least = (each.take(rows, axis=-1) for each in kept)
-        beyond = counts.first * (first - least) + counts.last * (last - least)
-        return np.asarray(beyond + counts.total * least)
-
-    def _balanced(self) -> Flags:
-        """Plans whose ranks keep no more than a limit, the rest on others."""
-        return np.array([name in BALANCED for name in self.table.schedules])[self.table.schedule]
-
-    def _warm_ups(self) -> tuple[Flags, Flags]:
-        """Plans that warm up as 1F1B does, and those that hold every micro-batch."""
-        table, by_user = self.table, self.table.common.actions is not None
-        warm_names = WARM | BALANCED
-        by_name = np.array([(name in warm_names, name in HOLD_ALL) for name in table.schedules])
-        warm, every = by_name[table.schedule].T & (not by_user)
-        several = table.pp > 1
-        return warm & several, every & several
-
-
-def _passes(compute: Array, wire: Num, share: float, copies: Num) -> Array:
-    """Passes with what shows of their collectives, or the copies to the host beside them."""
-    return np.asarray(np.maximum(compute + _exposed(compute, wire, share), copies))
-
-
-def _exposed(compute: Array, wire: Num, share: float) -> Num:
-    """What collectives beside compute add at the least: C + G, of the share max(C, G), less C."""
-    if share == 0.0 or isinstance(wire, float):  # no plan has any
-        return wire
-    return np.asarray(wire - share * np.minimum(compute, wire))
+        if not len(rows):
+            continue
+        priced = Priced.of(job, table.take(rows), layers, layer_row[rows], known)
+        step[rows], peak[rows] = priced.bounds()
+        if room is None:
+            continue
+        short = np.flatnonzero(asks[rows] & (peak[rows] > room.plain[rows]))
+        if not len(short):
+            continue
+        fewest = fewest_layers(priced.take(short), peak[rows[short]], room.repeating[rows[short]])
+        short, fewest = short[fewest > 0], fewest[fewest > 0]
+        if len(short):
+            some = rows[short]
+            repeated[some] = fewest
+            step[some], peak[some] = priced.take(short).repeating(fewest).bounds()
+    return PlanBounds(step, peak, repeated)

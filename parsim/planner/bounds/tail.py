@@ -19,7 +19,8 @@ from parsim.cost.step.parameters import largest_layer_parameters, stage_experts,
 from parsim.cost.step.sharded_stages import BucketWire, LayerWire
 from parsim.cost.step.step import reduces_beside, straggler
 from parsim.plan import PlanTable
-from parsim.planner.bounds.parts import Hops, Parts
+from parsim.planner.bounds.hops import Hops
+from parsim.planner.bounds.parts import Parts
 from parsim.sim.memory.categories import static_bytes
 from parsim.sim.memory.eager_gradients import in_buckets
 

@@ -7,18 +7,21 @@ for all plans with equal degrees, micro-batch, recomputation and chunks.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.layer.passes import Pass
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.hops import message_seconds
 from parsim.cost.step.offload import buffered_bytes, copy_seconds, offloads
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times
 from parsim.plan import PlanTable, Recompute
-from parsim.planner.bounds.parts import Hops, Parts
+from parsim.planner.bounds.hops import Hops
+from parsim.planner.bounds.parts import Parts
 from parsim.sim.memory.buffers import (
     embedding_moment,
     head_moment,
@@ -70,7 +73,10 @@ class Work(Columns):
     def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Work:
         """Price the ranks of a table with equal numbers of ranks that stand for all."""
         forward = forward_times(job, layers, parts.counts).time
-        backward = backward_times(job, layers, parts.counts).time
+        repeated = _repeated(table, layers, parts)
+        backward, longest = (
+            backward_times(job, layers, parts.counts, each).time for each in repeated
+        )
         ahead, back, blocked = _messages(job, table, parts)
         kept = _kept(job, table, layers, parts)
         moment, scores = _moments(job, table, layers, parts, kept)
@@ -86,7 +92,7 @@ class Work(Columns):
             sent_back=back,
             blocked=blocked,
             first=ahead_of[0],
-            last=np.asarray(np.maximum(backward, most)[0]),
+            last=np.asarray(np.maximum(longest, most)[0]),
             all_forward=(parts.every * ahead_of).sum(axis=0),
             all_backward=(parts.every * behind_of).sum(axis=0),
             first_kept=np.where(parts.on_rank[:, 0] > 0, kept[0], least),
@@ -134,6 +140,35 @@ def _offloaded(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Arra
     return moving * moved.min(axis=0), moving * moved.max(axis=0)
 
 
+def _repeated(
+    table: PlanTable, layers: LayerTable, parts: Parts
+) -> tuple[Pass | None, Pass | None]:
+    """(least, most) that each kind of stage repeats more for its layers recomputed as a whole.
+
+    (R, C) each, None where no plan has any. Which kinds of layer these are is not looked at: of one
+    kind both are exact.
+    """
+    if not recomputes_layers(table):
+        return None, None
+    some = np.minimum(table.recompute_layers, parts.counts.sum(axis=1))
+    each = {
+        name: np.stack([getattr(kind, name) for kind in layers.deeper])
+        for name in ("kernels", "exposed", "launches")
+    }
+    least = Pass(**{name: some * columns.min(axis=0) for name, columns in each.items()})
+    most = Pass(**{name: some * columns.max(axis=0) for name, columns in each.items()})
+    return least, most
+
+
+def _dropped(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Num, Num]:
+    """(least, most) bytes that such layers of each kind of stage keep less, (R, C) each, or 0.0."""
+    if not recomputes_layers(table):
+        return 0.0, 0.0
+    some = np.minimum(table.recompute_layers, parts.counts.sum(axis=1))
+    dropped = np.stack(layers.dropped)
+    return some * dropped.min(axis=0), some * dropped.max(axis=0)
+
+
 def _copies(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Num, Num]:
     """(least, most) seconds of copies to the host on each kind of stage, (R, C) each, or 0.0."""
     if not offloads(table):
@@ -152,6 +187,7 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array
     kept = layers_kept(layers, parts.counts)
     if offloads(table) and not job.system.on_cpu:
         kept = kept - _offloaded(table, layers, parts)[1]
+    kept = kept - _dropped(table, layers, parts)[1]
     if job.software.checkpoints_stages:
         kept = np.where(table.recompute == Recompute.FULL, 0.0, kept)
     if not job.software.eager:
@@ -173,9 +209,11 @@ def _moments(
     on_their_way = blocks * buffered_bytes(job, table, layers)
     if job.software.eager:
         return job.software.workspace + on_their_way, 0.0
-    moment = blocks * layer_moment(job, table, layers)
-    least, most = _offloaded(table, layers, parts)
-    moment[0] = np.maximum(moment[0], embedding_moment(job, table) - kept[0] - (most - least)[0])
+    # without what the layers that are recomputed as a whole make again, so that it never rises
+    plain = replace(table, recompute_layers=np.zeros_like(table.recompute_layers))
+    moment = blocks * layer_moment(job, plain, layers)
+    unsure = _spread(*_offloaded(table, layers, parts)) + _spread(*_dropped(table, layers, parts))
+    moment[0] = np.maximum(moment[0], embedding_moment(job, table) - kept[0] - unsure)
     logits, ends = logit_values(job, table), _last_rank(parts)
     head = head_moment(job, table) + logits * job.software.loss_kept
     moment = np.where(ends, np.maximum(moment, head), moment)
@@ -185,6 +223,12 @@ def _moments(
     saved = job.software.loss_saved
     scores = np.where(ends, logits * saved, 0.0) if saved else 0.0
     return moment + sent + stays + on_their_way, scores
+
+
+def _spread(least: Num, most: Num) -> Num:
+    """What is not known of the first kind of stage, (C,); 0.0 where no plan has any."""
+    spread = most - least
+    return spread[0] if isinstance(spread, np.ndarray) else 0.0
 
 
 def _last_rank(parts: Parts) -> Flags:

@@ -10,10 +10,11 @@ import numpy as np
 
 from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
-from parsim.plan import PlanSpace, PlanTable
+from parsim.plan import PlanSpace
 from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
 from parsim.planner.nearest_miss import nearest_miss_message
-from parsim.planner.result import EvaluatedPlan, Request, SearchResult, Shown, shown
+from parsim.planner.question import Question
+from parsim.planner.result import EvaluatedPlan, SearchResult, Shown, shown
 from parsim.planner.space import Enumeration
 from parsim.planner.space.cuts import better_twins
 from parsim.planner.space.left_out import left_out
@@ -33,27 +34,19 @@ PROVEN = (
 )
 
 
-def search_equal(
-    job: Job,
-    space: PlanSpace,
-    listed: Enumeration,
-    table: PlanTable,
-    request: Request,
-    begin: float,
-) -> SearchResult:
+def search_equal(question: Question) -> SearchResult:
     """Find the fastest plans that fit, as `search` asks.
-
-    `listed` is what the space holds, `table` its legal plans; `begin` is `time.perf_counter` when
-    the search began.
 
     Raises:
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
+    job, space, request = question.job, question.space, question.request
+    table = question.table
     wanted = max(request.top, SEEDS) if space.unequal_stages else request.top
     cuts = 2 if len({plan.stage_layers for plan in table.settings}) > 1 else 1  # of one plan
     work = BestShapes(job, table, space, cuts * wanted)
     work.run(request.progress, request.until, request.sighted)
-    known, fits = work.known, work.known.fits
+    known, fits, table = work.known, work.known.fits, work.table
     if not (fits | known.tight).any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
     best = known.fastest(table, fits if fits.any() else known.tight, cuts * wanted)
@@ -65,29 +58,23 @@ def search_equal(
     plans = shown(job, best[: request.top], tight[0] if tight else None, request)
     stopped = _how_far(work)
     optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
-    return _result(job, space, listed, work, plans, optimality + beside, begin)
+    return _result(question, work, plans, optimality + beside)
 
 
-def front_equal(
-    job: Job,
-    space: PlanSpace,
-    listed: Enumeration,
-    table: PlanTable,
-    request: Request,
-    begin: float,
-) -> SearchResult:
+def front_equal(question: Question) -> SearchResult:
     """Find the plans that fit and that no other beats in step time and in memory.
 
     Arguments and errors are those of `search_equal`; `request.top` is not asked.
     """
-    work = BestShapes(job, table, space, None)
+    job, space, request = question.job, question.space, question.request
+    work = BestShapes(job, question.table, space, None)
     work.run(request.progress, request.until)
     if not work.known.fits.any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
-    plans = shown(job, work.known.front(table, work.worst), None, request)
+    plans = shown(job, work.known.front(work.table, work.worst), None, request)
     stopped = _how_far(work)
     optimality = f"{stopped}: front so far" if stopped else PROVEN_FRONT
-    return _result(job, space, listed, work, plans, optimality, begin)
+    return _result(question, work, plans, optimality)
 
 
 def _with_unequal(
@@ -126,24 +113,17 @@ def _nothing_fits(job: Job, space: PlanSpace, work: BestShapes) -> str:
     return nearest_miss_message(job, nearest, space.memory_margin)
 
 
-def _result(
-    job: Job,
-    space: PlanSpace,
-    listed: Enumeration,
-    work: BestShapes,
-    plans: Shown,
-    optimality: str,
-    begin: float,
-) -> SearchResult:
+def _result(question: Question, work: BestShapes, plans: Shown, optimality: str) -> SearchResult:
+    space, listed = question.space, question.listed
     return SearchResult(
         plans=plans.plans,
         faster_tight=plans.faster_tight,
         counts=_counts(space, listed, work),
         illegal_reasons=listed.reasons,
         optimality=optimality + plans.cut,
-        left_out=left_out(job, space),
+        left_out=left_out(question.job, space),
         space=space,
-        seconds=time.perf_counter() - begin,
+        seconds=time.perf_counter() - question.begin,
         limits=(work.known.usable,),
     )
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,16 +24,19 @@ from parsim.plan import PlanSpace, PlanTable
 from parsim.plan.record import AUTO
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.bounds.cases import Cases, layer_cases, price_layers
-from parsim.planner.equal.exact import exact
+from parsim.planner.equal.exact import ExactShape
+from parsim.planner.equal.fewest import Fewest
 from parsim.planner.equal.known import Known
 from parsim.planner.result import Progress, Sighted
-from parsim.sim.confidence.memory_fit import margin_shares
 
 SLOWEST = 2.0
 """Steps of the fastest plan that one of a front of step time and memory may take."""
 
 NEAREST = 32
 """Plans whose bytes are counted exactly to tell which comes nearest."""
+
+FIRST = 16
+"""Plans of a shape that are simulated together at first; each time after twice as many."""
 
 QUIET = 20.0
 """How many times as long as counting what is decided took a search works before it tells again."""
@@ -57,21 +61,26 @@ class BestShapes:
             top: how many of the fastest are wanted; None: all that no other plan beats in step
                 time and in memory.
         """
-        self.job, self.table, self.top = job, table, top
+        self.job, self.top = job, top
         cases = layer_cases(job, table)
         plans = table.take(cases.first)
         layers = price_layers(job, plans)
-        bounds = plan_bounds(job, table, layers, cases.of)
+        usable = min(job.device.usable_memory, space.memory_cap or np.inf)
+        self.fewest = Fewest.of(job, table, (plans, cases.of), usable, space.memory_margin)
+        bounds = plan_bounds(job, table, layers, cases.of, self.fewest.room)
+        self.table = replace(table, recompute_layers=bounds.repeated)
+        self.fewest.repeated = bounds.repeated
+        everything = np.arange(len(table))
         self.known = Known.unseen(
             layers,
             cases.of,
-            usable=min(job.device.usable_memory, space.memory_cap or np.inf),
-            margin=margin_shares(job, plans, space.memory_margin)[cases.of],
+            usable=usable,
+            margin=self.fewest.margins(everything),
             bound=bounds.step,
             max_bubble=space.max_bubble,
         )
-        everything = np.arange(len(table))
         self.known.weigh(job.software, everything, bounds.peak)
+        self.fewest.begin(self.known)
         self.waiting = list(self._shapes(np.flatnonzero(~self.known.too_large)))
         self.next = 0
         self.fitting, self.tight = np.zeros(0), np.zeros(0)
@@ -168,16 +177,20 @@ class BestShapes:
         return sorted(each, key=lambda some: some[0])
 
     def _simulate(self, rows: Index) -> None:
-        """Simulate those of a shape that may be among the best."""
-        rows = rows[~self._beaten(rows)]
-        if len(rows):
-            self.count(rows)
+        """Simulate those of a shape that may be among the best, the least bounds first."""
+        some = FIRST
+        while len(rows := rows[~self._beaten(rows)]):
+            self.count(rows[:some])
+            rows, some = rows[some:], 2 * some
 
     def count(self, rows: Index) -> None:
         """Count the bytes of plans of one shape, and simulate those that fit or are tight."""
         known = self.known
-        result = exact(self.job, self.table.take(rows), known.layers_of(rows), known.usable)
-        known.weigh(self.job.software, rows, result.peak)
+        shape = ExactShape(self.job, self.table.take(rows), known.layers_of(rows))
+        peak = self.fewest.settled(rows, shape)
+        known.margin[rows] = self.fewest.margins(rows)
+        known.weigh(self.job.software, rows, peak)
+        result = shape.evaluated(peak, known.usable)
         known.step[rows], known.bubble[rows] = result.step, result.bubble
         known.counted[rows] = True
         fits, tight = known.fitting(rows), known.tightly(rows)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.stages import LayerTable
-from parsim.cost.step.step import step_costs
+from parsim.cost.step.step import StepCosts, step_costs
 from parsim.plan import Plan, PlanTable
-from parsim.schedule import build_schedule
+from parsim.schedule import Schedule, build_schedule
+from parsim.schedule.inflight import inflight_counts
+from parsim.sim.memory.buffers import logit_values
 from parsim.sim.memory.eager_peaks import peak_memory
 from parsim.sim.memory.host import peak_with_host
 from parsim.sim.orders.auto import ordered
@@ -34,25 +37,61 @@ class ExactPlans:
     bubble: Array
 
 
-def exact(job: Job, table: PlanTable, layers: LayerTable, capacity: float) -> ExactPlans:
-    """Count B plans of one shape in memory, and simulate those that need at most `capacity`.
+class ExactShape:
+    """B plans of one shape on their schedule, which is built once.
 
     A plan with `schedule: auto` is a shape by itself.
     """
-    table = _with_actions(job, table)
-    compiled = _compiled(table.plan(0))
-    costs = step_costs(job, table, layers)
-    costs = on_schedule(job, table, layers, costs, compiled.schedule)
-    memory = peak_memory(job, table, layers, costs, compiled.schedule)
-    peak = peak_with_host(job, table, layers, memory, compiled.schedule).max(axis=0)
-    step, bubble = np.full(len(table), np.inf), np.full(len(table), np.nan)
-    fits = np.flatnonzero(peak <= capacity)
-    if len(fits):
-        kept = costs.take(fits)
-        result = pipeline(compiled, kept)
-        step[fits] = step_end(compiled, kept, result).step_time
-        bubble[fits] = bubble_fraction(compiled, kept, result)
-    return ExactPlans(peak=peak, step=step, bubble=bubble)
+
+    def __init__(self, job: Job, table: PlanTable, layers: LayerTable) -> None:
+        """Build the schedule of plans whose layers are priced."""
+        self.job, self.layers = job, layers
+        self.table = _with_actions(job, table)
+        self.compiled = _compiled(self.table.plan(0))
+        self.costs = self._priced()
+
+    def _priced(self) -> StepCosts:
+        costs = step_costs(self.job, self.table, self.layers)
+        return on_schedule(self.job, self.table, self.layers, costs, self.compiled.schedule)
+
+    def peaks(self, rows: Index) -> Array:
+        """Bytes of the fullest rank of some plans."""
+        table, layers, schedule = self.table.take(rows), self.layers.take(rows), self.schedule
+        memory = peak_memory(self.job, table, layers, self.costs.take(rows), schedule)
+        peak = peak_with_host(self.job, table, layers, memory, schedule)
+        return np.asarray(peak.max(axis=0))
+
+    @property
+    def schedule(self) -> Schedule:
+        """The actions that all plans share."""
+        return self.compiled.schedule
+
+    def recomputing(self, layers: Ints) -> None:
+        """Let the plans recompute so many layers of each stage, (B,)."""
+        self.table = replace(self.table, recompute_layers=layers)
+
+    def freed(self) -> tuple[Array, Array]:
+        """(a layer, once): bytes that the fullest rank can have less at most, (B,) each.
+
+        With each recomputed layer more, and with the softmaxes that wait beside their logits where
+        the fullest moment is another one then.
+        """
+        counts = inflight_counts(self.schedule)
+        most = max(sum(moment) for moments in counts for moment in moments)
+        scores = logit_values(self.job, self.table) * self.job.software.loss_saved
+        return most * np.max(np.stack(self.layers.dropped), axis=0), most * scores
+
+    def evaluated(self, peak: Array, capacity: float) -> ExactPlans:
+        """The plans, whose bytes are known, simulated where they need at most `capacity`."""
+        costs = self._priced() if recomputes_layers(self.table) else self.costs
+        step, bubble = np.full(len(peak), np.inf), np.full(len(peak), np.nan)
+        fits = np.flatnonzero(peak <= capacity)
+        if len(fits):
+            kept = costs.take(fits)
+            result = pipeline(self.compiled, kept)
+            step[fits] = step_end(self.compiled, kept, result).step_time
+            bubble[fits] = bubble_fraction(self.compiled, kept, result)
+        return ExactPlans(peak=peak, step=step, bubble=bubble)
 
 
 def _with_actions(job: Job, table: PlanTable) -> PlanTable:

@@ -26,35 +26,26 @@ from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.step.stages import plan_cut
 from parsim.errors import NoFeasiblePlan
-from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.plan import Plan
 from parsim.planner.bounds import ROUNDING
 from parsim.planner.mixed.candidates import Candidate, Candidates
 from parsim.planner.mixed.placements import Speeds
 from parsim.planner.nearest_miss import nearest_miss_message
-from parsim.planner.result import Progress, Request, SearchResult, shown
-from parsim.planner.space import Enumeration
+from parsim.planner.question import Question
+from parsim.planner.result import Progress, SearchResult, shown
 from parsim.planner.space.left_out import left_out
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
 
-def search_mixed(
-    job: Job,
-    space: PlanSpace,
-    listed: Enumeration,
-    table: PlanTable,
-    request: Request,
-    begin: float,
-) -> SearchResult:
+def search_mixed(question: Question) -> SearchResult:
     """Find the best placed plans of a space on a mixed cluster, as `search` asks.
-
-    `listed` is what the space holds, `table` its legal plans; `begin` is `time.perf_counter` when
-    the search began.
 
     Raises:
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
-    work, top = Candidates(job, space, table), request.top
+    job, space, request = question.job, question.space, question.request
+    work, top = Candidates(job, space, question.table), request.top
     ran = _best_first(work, top, request.until, request.progress)
     if ran.best and not ran.stopped:
         _refine(work, ran, top, request.until)
@@ -74,18 +65,18 @@ def search_mixed(
         plans=best,
         faster_tight=faster_tight,
         counts={
-            "enumerated": listed.enumerated,
-            "illegal": listed.illegal,
+            "enumerated": question.listed.enumerated,
+            "illegal": question.listed.illegal,
             "placed": ran.placed,
             "out_of_memory": ran.too_large,
             "tight": len(ran.tight),
             "evaluated": ran.evaluated,
         },
-        illegal_reasons=listed.reasons,
+        illegal_reasons=question.listed.reasons,
         optimality=(so_far if ran.stopped else PROVEN) + cut,
         left_out=left_out(job, space),
         space=space,
-        seconds=time.perf_counter() - begin,
+        seconds=time.perf_counter() - question.begin,
         limits=tuple(work.usable.tolist()),
     )
 

@@ -3,11 +3,7 @@
 Beside it, how many plans each rule refuses, and what no search of the space looks at (`left_out`).
 """
 
-from parsim.planner.space.enumeration import (
-    Enumeration,
-    check_space,
-    enumerate_plans,
-    nothing_legal,
-)
+from parsim.planner.space.checks import check_space, nothing_legal
+from parsim.planner.space.enumeration import Enumeration, enumerate_plans
 
 __all__ = ["Enumeration", "check_space", "enumerate_plans", "nothing_legal"]

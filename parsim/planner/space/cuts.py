@@ -25,7 +25,8 @@ def balanced_twins(job: Job, table: PlanTable) -> Iterator[PlanTable]:
         return
     for number, cut in balanced_cuts(job, common.precision, stages[several].tolist()).items():
         rows = table.take((table.pp > 1) & (stages == number))
-        if illegal(job, replace(rows.plan(0), stage_layers=cut)) is None:
+        plan = replace(rows.plan(0), stage_layers=cut, recompute_layers=0)
+        if illegal(job, plan) is None:
             yield rows.sharing({"stage_layers": cut})
 
 

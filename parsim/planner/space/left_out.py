@@ -26,6 +26,8 @@ NEVER = {
 UNSAID = {
     "dp_shard": "shards over a part of the replicas (dp_replicate and dp_shard both above 1), but "
     "with space: full or search.dp_shard",
+    "recompute_layers": "recomputation of some layers of each stage, but with space: full or "
+    "search.recompute_layers",
     "offload_layers": "activations in the host's memory, but with space: full or "
     "search.offload_layers",
     "recompute_modules": "recomputation of single modules, but with space: full or "
@@ -89,7 +91,7 @@ def _narrowed(job: Job, space: PlanSpace) -> Iterator[tuple[str, str]]:
             setting_values(job, space, axis.name)
         ):
             continue
-        if axis.setting is not None or axis.kind in ("count", "layers"):
+        if axis.setting is not None or axis.kind in ("count", "layers", "repeated"):
             yield axis.name, f"{ALL_BUT}{axis_words(values)}"
 
 

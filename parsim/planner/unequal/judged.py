@@ -57,7 +57,7 @@ def _alike(plans: Iterable[Plan]) -> Iterator[Plan]:
     for plan in plans:
         first.setdefault((plan.tp, plan.microbatch_size), plan)
     for plan in list(first.values())[:MOST_ALIKE]:
-        yield replace(plan, recompute=Recompute.NONE, recompute_modules=())
+        yield replace(plan, recompute=Recompute.NONE, recompute_modules=(), recompute_layers=0)
 
 
 def _that_fits(job: Job, plan: Plan, space: PlanSpace) -> Prediction | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from parsim.cost.job import Job
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times, layer_counts
-from parsim.cost.step.step import stage_cut
+from parsim.cost.step.step import deeper_pass, stage_cut
 from parsim.plan import Plan, PlanTable
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.simulate import simulate
@@ -51,7 +51,8 @@ def _in_layers(job: Job, plan: Plan) -> float:
     table = PlanTable.of([plan])
     layers = LayerTable.of(job, table)
     counts = layer_counts(job.model, stage_cut(job, table))
-    both = (forward_times(job, layers, counts), backward_times(job, layers, counts))
+    deeper = deeper_pass(job, table, layers)
+    both = (forward_times(job, layers, counts), backward_times(job, layers, counts, deeper))
     exposed = sum(float(times.exposed.sum()) for times in both)
     return exposed * plan.num_microbatches / plan.pp
 

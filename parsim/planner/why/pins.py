@@ -10,6 +10,7 @@ from parsim.names import alternatives, matching
 from parsim.plan import CpCommType, PlanSpace, Recompute
 from parsim.plan.record import AUTO, RECOMPUTE_MODULES
 from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan.space import FEWEST, FEWEST_WORD
 from parsim.space.axes import AXES, BY_NAME
 from parsim.space.rank_order import read_order
 from parsim.space.words import value_word
@@ -46,7 +47,9 @@ def read_pins(text: str) -> Pins:
 
 def _value(field: str, text: str) -> object:
     kind = BY_NAME[field].kind
-    if kind in ("count", "stage", "layers"):
+    if kind == "repeated" and text.lower() == FEWEST_WORD:
+        return FEWEST
+    if kind in ("count", "stage", "layers", "repeated"):
         if not (text.isascii() and text.isdigit() and len(text) < 10):
             raise InputError(f"{field}={shown(text)} must be a whole number")
         if kind == "count" and int(text) < 1:

@@ -11,6 +11,7 @@ from parsim.cost.legal import unheld_heads
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.rules.violation import violation
+from parsim.plan.space import FEWEST
 from parsim.planner.result import Progress, Ranked
 from parsim.planner.search import search
 from parsim.planner.space import enumerate_plans
@@ -140,6 +141,8 @@ def _ruled_out(space: PlanSpace, pins: Pins) -> str:
     outside = [
         f"{name}={value}"
         for name, value in pins.items()
-        if (allowed := space.allowed(name)) is not None and value not in allowed
+        if (allowed := space.allowed(name)) is not None
+        and allowed != (FEWEST,)
+        and value not in allowed
     ]
     return ", ".join(outside)

@@ -45,7 +45,13 @@ from parsim.report.picture.grid import (
 from parsim.report.picture.legend import draw_labels, head_of, legend_of, text_inches
 from parsim.report.picture.memory_panel import draw_memory
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
-from parsim.report.picture.scales import LANE_NAMES_INCHES, mark_end, name_lanes, name_rows
+from parsim.report.picture.scales import (
+    LANE_NAMES_INCHES,
+    mark_end,
+    mark_inside,
+    name_lanes,
+    name_rows,
+)
 from parsim.report.picture.windows import GAP_INCHES, Window, window_inches, windows_of
 from parsim.timelines.timeline import Span, Timeline
 
@@ -139,6 +145,7 @@ def _compose(
         magnified = part.boxes(timeline.spans)
         beside = names if number == 0 else []
         fill_panel(panel, part, magnified, beside, on_path)
+        mark_inside(panel, part)
         panel.set_title(
             window.name, loc="left", fontsize=POINTS + 1, weight="bold", pad=5, bbox=_WHITE
         )

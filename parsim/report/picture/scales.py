@@ -75,12 +75,22 @@ def _lane_names(grid: Grid) -> list[tuple[float, str]]:
 
 def mark_end(axes: Axes, grid: Grid) -> None:
     """Put the last tick at the end of the picture, and leave out what would touch its label."""
-    ticks = MaxNLocator(_TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(grid.start, grid.end)
     last = f"{grid.end:.4g}"
-    inches = 1.5 * text_inches(last, _LABEL_POINTS)
+    ticks, labels = _ticks(grid, 1.5 * text_inches(last, _LABEL_POINTS))
+    axes.set_xticks([*ticks, grid.end], [*labels, last])
+
+
+def mark_inside(axes: Axes, grid: Grid) -> None:
+    """Put ticks where their labels do not reach into the panel to the right."""
+    axes.set_xticks(*_ticks(grid, 0.5 * text_inches(f"{grid.end:.4g}", _LABEL_POINTS)))
+
+
+def _ticks(grid: Grid, inches: float) -> tuple[list[float], list[str]]:
+    """Round moments with their labels, none of them so near to the end."""
+    ticks = MaxNLocator(_TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(grid.start, grid.end)
     room = inches / grid.column_inches * (grid.end - grid.start)
     kept = [float(tick) for tick in ticks if grid.start <= tick <= grid.end - room]
     plain = ScalarFormatter(useOffset=False)
     plain.create_dummy_axis()
     plain.set_locs(kept)
-    axes.set_xticks([*kept, grid.end], [*(plain(tick) for tick in kept), last])
+    return kept, [plain(tick) for tick in kept]

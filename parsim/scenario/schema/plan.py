@@ -23,6 +23,7 @@ from parsim.scenario.schema.values import (
     PresetName,
     RankOrder,
     RecomputeName,
+    RepeatedLayers,
     ScheduleName,
     Several,
     Size,
@@ -70,6 +71,9 @@ class StrategyBlock(Block):
     outer_lr: Annotated[float, Field(strict=True, gt=0, le=10, allow_inf_nan=False)] = UNSET
     devices: Annotated[int, Field(strict=True, ge=1, le=1_024)] = UNSET
     branches: Annotated[dict[Text, Amount], Field(min_length=1)] = UNSET
+    mesh: Annotated[dict[Text, Count], Field(min_length=1, max_length=3)] = UNSET
+    layout: Annotated[dict[Text, Text], Field(min_length=1)] = UNSET
+    signatures: Annotated[dict[Text, dict[Text, Text]], Field(min_length=1)] = UNSET
     outer_momentum: Annotated[float, Field(strict=True, ge=0, lt=1, allow_inf_nan=False)] = UNSET
 
 
@@ -108,6 +112,7 @@ class PlanBlock(SharedBlock):
     sequence_parallel: Flag = UNSET
     recompute: RecomputeName = UNSET
     recompute_modules: Names = UNSET
+    recompute_layers: Amount = UNSET
     offload_layers: Amount = UNSET
     offload_modules: Names = UNSET
     precision: PrecisionName = UNSET
@@ -138,6 +143,7 @@ _KINDS: Mapping[str, Any] = {
     "count": AxisValues,
     "stage": StageValues,
     "layers": LayerValues,
+    "repeated": RepeatedLayers,
     "flag": Several[Flag],
     "schedule": Several[Annotated[Text, BeforeValidator(known_schedule)]],
     "recompute": Several[RecomputeName],

@@ -25,7 +25,7 @@ from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AUTO, RECOMPUTE_MODULES, WITHOUT_FLUSH
 from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.plan.space import Between
-from parsim.scenario.space.axis import range_or_numbers
+from parsim.scenario.space.axis import fewest_or_numbers, range_or_numbers
 from parsim.space.rank_order import read_order
 from parsim.units import parse_count, parse_quantity
 
@@ -121,11 +121,13 @@ if TYPE_CHECKING:
     AxisValues = Between | tuple[int, ...]
     StageValues = Between | tuple[int, ...]
     LayerValues = Between | tuple[int, ...]
+    RepeatedLayers = Between | tuple[int, ...]
 else:  # a union would name its branches in the keys of messages
     AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
     Stage = Annotated[int, Field(strict=True, ge=0, le=3)]
     StageValues = Annotated[tuple[Stage, ...], WrapValidator(range_or_numbers)]
     LayerValues = Annotated[tuple[Amount, ...], WrapValidator(range_or_numbers)]
+    RepeatedLayers = Annotated[tuple[Amount, ...], WrapValidator(fewest_or_numbers)]
 Several = Annotated[tuple[T, ...], BeforeValidator(_listed), Field(min_length=1)]
 RankOrder = Annotated[tuple[Text, ...], BeforeValidator(_order)]
 ModuleSet = Annotated[tuple[Text, ...], BeforeValidator(_modules)]

@@ -9,7 +9,7 @@ from pydantic import ValidatorFunctionWrapHandler
 from pydantic_core import PydanticCustomError, PydanticKnownError
 
 from parsim.errors import shown
-from parsim.plan.space import Between
+from parsim.plan.space import FEWEST, FEWEST_WORD, Between
 
 _WORDS = re.compile(r"(<=|>=|not)\s*(\d+(?:\s*,\s*\d+)*)|(\d+)\s*\.\.\s*(\d+)", re.ASCII)
 
@@ -26,6 +26,16 @@ def range_or_numbers(value: object, numbers: ValidatorFunctionWrapHandler) -> ob
         sizes = {"field_type": "List", "min_length": 1, "actual_length": 0}
         raise PydanticKnownError("too_short", sizes)
     return read if isinstance(read, Between) else numbers(read)
+
+
+def fewest_or_numbers(value: object, numbers: ValidatorFunctionWrapHandler) -> object:
+    """Read "fewest", and what `range_or_numbers` does, with its errors."""
+    if isinstance(value, str) and value.strip().lower() == FEWEST_WORD:
+        return (FEWEST,)
+    try:
+        return range_or_numbers(value, numbers)
+    except PydanticCustomError as error:
+        raise _wrong(f"{error.message()}; or {FEWEST_WORD}, as few as fit") from None
 
 
 def read_axis(value: object) -> object:

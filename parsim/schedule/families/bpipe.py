@@ -54,7 +54,7 @@ class Move(NamedTuple):
     loaded: int = -1
 
     def __str__(self) -> str:
-        """As it stands behind its action in a staircase."""
+        """What is written behind its action in a staircase."""
         out = f">{self.evicted}" if self.evicted >= 0 else ""
         return out + (f"<{self.loaded}" if self.loaded >= 0 else "")
 

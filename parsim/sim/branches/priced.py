@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -38,6 +38,8 @@ from parsim.strategy.program import StepProgram
 
 NORM_BYTES = 4.0
 """Bytes of the sum of squares that devices add up for the norm of the whole gradient: fp32."""
+PARAMETERS = ("parameters", "gradients", "optimizer", "communication")
+"""Categories that are as large as a device's parameters."""
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,17 @@ class Branched:
         of_one = prices[MESSAGE][:: self.replicas]
         seconds = {**prices, MESSAGE: of_one, UPDATE: np.zeros(1)}
         return peak_bytes(PricedProgram(program=self.program(1, 1), seconds=seconds, sizes=sizes))
+
+    def device_bytes(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """Each device has the parameters of its branches, their states, and what they keep."""
+        kept, losses = self.activations(whole["activations"]), self.logit_shares
+        devices = {}
+        for device, share in enumerate(self.shares.tolist()):
+            there = {n: size * share if n in PARAMETERS else size for n, size in whole.items()}
+            there["activations"] = float(kept[device])
+            there["logits"] *= float(losses[device])
+            devices[f"device {device}"] = there
+        return devices
 
     def limits(self, step: float) -> str:
         """What holds the step back, in words."""

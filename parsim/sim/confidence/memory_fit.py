@@ -32,8 +32,8 @@ from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.plan import Plan, PlanTable
 from parsim.sim.confidence.interval import sizes_of
-from parsim.sim.confidence.memory_spread import memory_spread
-from parsim.sim.memory.reserved import reserved_bytes
+from parsim.sim.confidence.memory_spread import plan_spread
+from parsim.sim.memory.reserved import SEGMENT, reserved_bytes
 
 UPPER_END = "upper end of the peak's 80 % interval"
 STATED = "stated as search.memory_margin"
@@ -69,13 +69,14 @@ def margin_of(job: Job, plan: Plan, stated: float | None = None) -> Margin:
     """The margin of one plan: what is stated, else what the prediction may be wrong by."""
     if stated is not None:
         return Margin(share=stated, basis=STATED)
-    spread = memory_spread(job.software, plan.recompute, sizes_of(job, plan))
+    spread = plan_spread(job.software, plan, sizes_of(job, plan))
     return Margin(share=spread.margin, basis=UPPER_END)
 
 
 def margin_shares(job: Job, table: PlanTable, stated: float | None = None) -> Array:
     """The margin of each plan of a table, (B,): equal for plans that the interval cannot tell."""
-    told_apart = (table.recompute, table.microbatch_size, table.cp, table.world_size)
+    some = table.recompute_layers > 0
+    told_apart = (table.recompute, some, table.microbatch_size, table.cp, table.world_size)
     rows = np.stack([np.asarray(column, dtype=np.int64) for column in told_apart], axis=1)
     _, first, which = np.unique(rows, axis=0, return_index=True, return_inverse=True)
     shares = [margin_of(job, table.plan(row), stated).share for row in first.tolist()]
@@ -87,6 +88,17 @@ def has_room(
 ) -> Flags:
     """Whether peaks of allocated memory fit, with the allocator's reserve and the margin."""
     return np.asarray(reserved_bytes(software, peak) <= usable * (1.0 - margin))
+
+
+def highest_with_room(software: Software, usable: float, margin: Array) -> Array:
+    """Allocated bytes above which no peak has room, (B,): `has_room` turned round.
+
+    Never less than the highest peak that has, and by rounding alone more.
+    """
+    left = usable * (1.0 - margin)
+    if software.reserved_share > 0.0:
+        left = np.floor(left / SEGMENT + 1e-9) * SEGMENT
+    return np.asarray(left / (1.0 + software.reserved_share) * (1.0 + 1e-12))
 
 
 def fit_of(software: Software, peak: float, usable: float, margin: float) -> Fit:

@@ -26,7 +26,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from parsim.cost.software import GENERIC, Software
-from parsim.plan import Recompute
+from parsim.plan import Plan, Recompute
 from parsim.sim.confidence.known_errors import (
     Errors,
     MemoryGroup,
@@ -144,6 +144,17 @@ def memory_spread(
     sd = max(ASSUMED[evidence][recompute], *least, 0.0)  # no surer than what was measured
     basis = f"no measured peak of {software.id}, recompute {mode}"
     return MemorySpread(evidence=evidence, sd=sd, basis=basis)
+
+
+def plan_spread(software: Software, plan: Plan, sizes: Sizes) -> MemorySpread:
+    """Spread of a predicted peak of a plan.
+
+    Of one that recomputes a number of layers the wider of those of its two kinds of layers.
+    """
+    modes = [plan.recompute, *([Recompute.FULL] if plan.recompute_layers else [])]
+    return max(
+        (memory_spread(software, mode, sizes) for mode in modes), key=lambda spread: spread.margin
+    )
 
 
 def _measured(group: MemoryGroup, sizes: Sizes, errors: Errors) -> float:

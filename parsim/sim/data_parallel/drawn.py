@@ -10,6 +10,7 @@ from parsim.plan import Plan
 from parsim.sim.data_parallel.pace import rounds_of
 from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.workers import Workers
+from parsim.sim.drawing.timeline import hardware_meta
 from parsim.sim.recurrence.evaluate import Evaluation
 from parsim.sim.rounds.linked_run import Carrier
 from parsim.sim.rounds.rounds_end import RoundsEnd
@@ -41,6 +42,8 @@ def strategy_timeline(
         memory=(),
         meta={
             "source": "predicted",
+            "model": evaluation.step.job.model.name,
+            **hardware_meta(evaluation.step.job),
             "plan": plan.label(),
             "step_time_s": end.end / program.rounds,
             "steps": program.rounds,

@@ -13,12 +13,13 @@ from parsim.plan.strategies import (
     BranchParallel,
     DiLoCo,
     Gossip,
+    Layout,
     ParameterServer,
     SingleProcess,
     of_kind,
 )
-from parsim.sim.data_parallel.priced import Priced
-from parsim.sim.data_parallel.programs import MASTER_BYTES
+from parsim.sim.data_parallel.families.local_steps import MASTER_BYTES
+from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.buffers import logit_values
 
@@ -88,23 +89,12 @@ def _outer(workers: Workers, priced: Priced, ddp: Categories) -> Holdings:
     return Holdings(devices={"worker": {**ddp, "optimizer": ddp["optimizer"] + outer}})
 
 
-def _branches(workers: Workers, priced: Priced, whole: Categories) -> Holdings:
-    """Each device has the parameters of its branches, their states, and what they keep."""
-    branched = priced.branched
-    if branched is None:
-        raise TypeError(f"strategy {workers.plan.strategy.name} is priced without its branches")
-    kept, losses = branched.activations(whole["activations"]), branched.logit_shares
-    devices = {}
-    for device, share in enumerate(branched.shares.tolist()):
-        there = {n: size * share if n in _PARAMETERS else size for n, size in whole.items()}
-        there["activations"] = float(kept[device])
-        there["logits"] *= float(losses[device])
-        devices[f"device {device}"] = there
-    return Holdings(devices=devices)
+def _together(workers: Workers, priced: Priced, whole: Categories) -> Holdings:
+    """Each device has a part of the model, its states, and what it keeps."""
+    if priced.together is None:
+        raise TypeError(f"strategy {workers.plan.strategy.name} is priced without its parts")
+    return Holdings(devices=priced.together.device_bytes(whole))
 
-
-_PARAMETERS = ("parameters", "gradients", "optimizer", "communication")
-"""Categories that are as large as a device's parameters."""
 
 _CHANGES: dict[str, Callable[[Workers, Priced, Categories], Holdings]] = {
     SingleProcess.name: _single_process,
@@ -113,6 +103,7 @@ _CHANGES: dict[str, Callable[[Workers, Priced, Categories], Holdings]] = {
     Gossip.name: _peers,
     AsynchronousGossip.name: _peers,
     DiLoCo.name: _outer,
-    BranchParallel.name: _branches,
+    BranchParallel.name: _together,
+    Layout.name: _together,
 }
 """What a strategy's workers hold other than DDP's; local steps average in DDP's buffers."""

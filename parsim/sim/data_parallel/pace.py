@@ -9,7 +9,7 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.jitter import Jitter
-from parsim.sim.data_parallel.priced import Priced
+from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.program import PricedProgram, by_recurrence
 from parsim.sim.rounds.figures import Spoke

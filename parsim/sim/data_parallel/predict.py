@@ -19,9 +19,9 @@ from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
 from parsim.sim.confidence.interval import Z80, Interval
 from parsim.sim.confidence.memory_fit import fit_of, worst
+from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.holdings import Holdings, holdings
 from parsim.sim.data_parallel.pace import Pace, pace
-from parsim.sim.data_parallel.priced import Priced
 from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.reserved import reserved_bytes
@@ -83,6 +83,9 @@ def _parts(
     sharers = workers.plan.strategy.sharers
     parts = {name: ddp.breakdown[name] / sharers for name in kept}
     updates = 0.0 if priced.wires else float(workers.optimizer.mean())
+    if priced.compute is not None:
+        parts = {**dict.fromkeys(kept, 0.0), **dict(zip(kept, priced.compute, strict=False))}
+        updates = float(np.mean(priced.seconds["optimizer"]))
     parts["optimizer"] = updates
     rest = ran.step_time - sum(parts.values())
     parts["synchronisation"] = max(rest, 0.0)
@@ -113,11 +116,13 @@ def _with_memory(workers: Workers, ddp: Prediction, holding: Holdings) -> Predic
     software = workers.job.software
     grown = peaks[fullest] / sum(ddp.memory.values())
     low, high = ddp.peak_interval
+    kept = by_role[fullest]["activations"] / max(ddp.memory["activations"], 1.0)
     return replace(
         ddp,
         peak_allocated=peaks,
         peak_reserved=tuple(float(size) for size in reserved_bytes(software, np.array(peaks))),
         memory=by_role[fullest],
+        activations={name: size * kept for name, size in ddp.activations.items()},
         memory_by_rank=by_role,
         peak_interval=(low * grown, high * grown),
         fit=worst(fit_of(software, peak, ddp.usable, ddp.margin.share) for peak in peaks),
@@ -140,7 +145,7 @@ def _figures(
         alone=alone,
         sent=priced.sent,
         received=priced.received,
-        limits=priced.branched.limits(step) if priced.branched else _limits(workers, busy, step),
+        limits=priced.together.limits(step) if priced.together else _limits(workers, busy, step),
         servers=servers,
         server_received=priced.wires.received if priced.wires else 0.0,
         server_sent=priced.wires.sent if priced.wires else 0.0,
@@ -151,6 +156,7 @@ def _figures(
         staleness=_staleness(workers, ran),
         roles=tuple(holding.devices),
         trains_otherwise=priced.changes_training,
+        layout=priced.layout,
     )
 
 
@@ -195,8 +201,8 @@ def _notes(workers: Workers, priced: Priced, ran: Pace, jitter: Jitter | None) -
         )
         if jitter is None or not jitter.stated:
             yield from Jitter().assumptions()
-    if priced.branched:
-        yield from priced.branched.notes()
+    if priced.together:
+        yield from priced.together.notes()
     if priced.changes_training:
         yield "convergence is not predicted: the same samples may train less or more"
     if priced.wires and priced.wires.on_hosts:

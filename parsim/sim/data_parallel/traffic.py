@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import pairwise
+from typing import get_args
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from parsim.cluster.topology.storage import Ends
 from parsim.cost.collective.collectives import p2p_time, waiting_time
 from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.collective.kinds import CollectiveKind
-from parsim.sim.data_parallel.priced import Priced
+from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.server_wires import ServerWires
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.links.collective_flows import algorithm_of, on_nodes, pattern, slowest, usage_of
@@ -34,9 +35,7 @@ Way = tuple[tuple[str, ...], float]
 """Parts from one end to the other, and the share of the message that goes there."""
 Usage = dict[int, float]
 """Units on each link."""
-COLLECTIVES: dict[str, CollectiveKind] = {
-    kind: kind for kind in ("all_reduce", "all_gather", "broadcast", "reduce")
-}
+COLLECTIVES: dict[str, CollectiveKind] = {kind: kind for kind in get_args(CollectiveKind)}
 """Routes that are collectives."""
 
 
@@ -135,7 +134,8 @@ class _Maker:
         """What all who meet send, by the algorithm whose bandwidth the closed form takes."""
         system = self.workers.systems[int(self.workers.node[task.ranks[0]])]
         nodes = on_nodes(task.ranks, self.workers.node[list(task.ranks)].tolist())
-        kind, where = COLLECTIVES[task.routes[0]], one_group(system, len(task.ranks))
+        kind, stride = COLLECTIVES[task.routes[0]], task.ranks[-1] - task.ranks[-2]
+        where = one_group(system, len(task.ranks), stride)
         made, size = pattern(kind, algorithm_of(system, kind, where), nodes), self._size(task, 0)
         least = float(waiting_time(system, kind, size, where, queued=True)[0])
         used, intact = (usage_of(links, made.edges) for links in (self.graph, self.whole))

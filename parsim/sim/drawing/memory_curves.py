@@ -70,9 +70,11 @@ def _with_guests(
         for of in (rank, other)
     ]
     times = np.unique(np.concatenate([times for times, _ in counts]))
-    own, theirs = (flying[np.searchsorted(at, times, side="right") - 1, 0] for at, flying in counts)
+    ours, theirs = (
+        flying[np.searchsorted(at, times, side="right") - 1, 0] for at, flying in counts
+    )
     on_partner = np.where(theirs > limit, theirs - limit + 1.0, 0.0)
-    return times, np.minimum(own, limit) * kept[rank] + on_partner * kept[other]
+    return times, np.minimum(ours, limit) * kept[rank] + on_partner * kept[other]
 
 
 def _in_flight(

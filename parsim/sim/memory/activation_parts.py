@@ -9,10 +9,10 @@ from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed_kept
 from parsim.cost.layer.kept.activations import kept_parts, kept_policy
 from parsim.cost.layer.kept.offloaded_modules import offloaded_parts
-from parsim.cost.layer.kept.operator_tensors import KINDS
+from parsim.cost.layer.kept.operator_tensors import KINDS, border_bytes
 from parsim.cost.step.offload import offload_counts, offloads
 from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
-from parsim.cost.step.step import stage_cut
+from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.schedule.families.bpipe import guests
@@ -60,7 +60,25 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable) -> dict[str, Array]:
     kept["head"][-1] = layers.behind_kept
     if software.eager:
         kept["composed"] = composed_bytes(job, table, counts)
-    return _on_device(job, table, kept)
+    return _on_device(job, table, _with_inputs_alone(job, table, kept))
+
+
+def _with_inputs_alone(job: Job, table: PlanTable, kept: dict[str, Array]) -> dict[str, Array]:
+    """What is kept where some layers, which are recomputed as a whole, keep their input alone."""
+    again = repeated_layers(job, table)
+    if again is None:
+        return kept
+    model, policy = job.model, kept_policy(job.software)
+    kinds = [kept_parts(layer, table, **policy) for layer in model.kinds]
+    left = dict(kept)
+    for name in KINDS:
+        left[name] = kept[name] - over_kinds(again, np.stack([kind[name] for kind in kinds]))
+    entering = np.stack([border_bytes(table, layer.inputs) for layer in model.kinds])
+    left["layer_inputs"] = left["layer_inputs"] + over_kinds(again, entering)
+    if job.software.eager:
+        composed = [composed_kept(layer, table, job.software) for layer in model.kinds]
+        left["composed"] = kept["composed"] - over_kinds(again, np.stack(composed))
+    return left
 
 
 def _on_device(job: Job, table: PlanTable, kept: dict[str, Array]) -> dict[str, Array]:

@@ -21,6 +21,7 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import rank_outputs, rank_weights
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.cost.step.parameters import largest_layer_parameters
 from parsim.cost.step.stages import LayerTable, sent_bytes
@@ -30,6 +31,7 @@ from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
 from parsim.sim.memory.context_moment import gathered_moment
+from parsim.sim.memory.repeated_layers import repeated_beyond
 
 HEAD_TENSORS = 3.0
 """Tensors of tokens x h beside the logits' gradient: the gradient of the head's input before and
@@ -50,7 +52,8 @@ def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     recomputation makes again; one weight's gradient, or under ZeRO-3 those of all that it gathers
     at once, their copy on the way to the shards, and the next parameters on their way.
 
-    Attention that is recomputed alone comes after the MLP, whose gradients are gone by then.
+    Attention that is recomputed alone comes after the MLP, whose gradients are gone by then; layers
+    that are recomputed as a whole come after those that are not (`repeated_beyond`).
     """
     value = table.precision.activation
     columns = [op for op in _linears(job) if op.split is Split.COLUMN]
@@ -63,6 +66,8 @@ def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
     alone = (table.recompute == Recompute.SELECTIVE) & (job.software.selective == "attention")
     highest = np.where(alone, np.maximum(top, around + again), top + again)
+    if recomputes_layers(table):
+        highest = np.maximum(highest, top + repeated_beyond(job, table, layers))
     return np.asarray(highest + _weight_gradients(job, table))
 
 

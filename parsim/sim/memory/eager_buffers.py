@@ -11,6 +11,7 @@ from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
 from parsim.cost.layer.head_copies import rank_weights
 from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.parameters import largest_layer_parameters
@@ -21,6 +22,7 @@ from parsim.sim.memory.buffers import embedding_moment, logit_values
 from parsim.sim.memory.column_moment import column_moment, exchanged_bytes
 from parsim.sim.memory.context_moment import gathered_moment
 from parsim.sim.memory.moments import Moment
+from parsim.sim.memory.repeated_layers import repeated_beyond
 from parsim.sim.memory.sharded_moments import Sharded
 
 
@@ -119,6 +121,8 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     made = [composed(layer, table, job.software) for layer in job.model.kinds]
     # what `composed_bytes` leaves out as it is not kept
     again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
+    if recomputes_layers(table):
+        again = np.maximum(again, repeated_beyond(job, table, layers))
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
     around = 2.0 * border_bytes(table, job.model.border)
     gradients = gradients * table.precision.activation

@@ -275,7 +275,9 @@ def _outer_parameters(layers: tuple[Layer, ...], table: PlanTable) -> Array:
 def _kept(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     """The least that a layer keeps until its backward, (B,)."""
     composed = [composed_kept(layer, table, job.software) for layer in job.model.kinds]
-    return np.asarray(np.min(np.stack(layers.kept) + np.stack(composed), axis=0))
+    kept = np.stack(layers.kept) + np.stack(composed)
+    whole = kept - np.where(table.recompute_layers > 0, np.stack(layers.dropped), 0.0)
+    return np.asarray(np.minimum(kept, whole).min(axis=0))
 
 
 def _head_gradient(job: Job, table: PlanTable) -> Array:

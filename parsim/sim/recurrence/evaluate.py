@@ -29,6 +29,9 @@ from parsim.sim.step.replica_classes import ReplicaClasses
 from parsim.sim.step.schedule_costs import on_ranks
 from parsim.strategy.synchronous import LATE
 
+ROUNDING = 1e-9
+"""Share by which a sum of some million actions' seconds may miss their product: 2^-52 for each."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
@@ -83,9 +86,9 @@ class Evaluation:
 
     @property
     def bubble_fraction(self) -> float:
-        """Idle share of the pipeline phase, mean over all ranks; rounding below 1e-12 is 0."""
-        idle = 1.0 - float(self.busy.mean(axis=0) @ self.step.shares) / self.pipeline_time
-        return 0.0 if abs(idle) < 1e-12 else idle
+        """Idle share of the pipeline phase, mean over all ranks; rounding is 0."""
+        busy = self.busy.mean(axis=0) @ self.step.shares
+        return float(_idle_share(np.asarray(busy), np.asarray(self.pipeline_time)))
 
     @property
     def peak(self) -> Array:
@@ -155,9 +158,14 @@ def busy_time(compiled: CompiledSchedule, costs: StepCosts) -> Array:
 
 
 def bubble_fraction(compiled: CompiledSchedule, costs: StepCosts, result: Run) -> Array:
-    """Idle share of the pipeline phase, mean over ranks, (B,); rounding below 1e-12 is 0."""
-    idle = 1.0 - busy_time(compiled, costs).mean(axis=0) / result.clock.max(axis=0)
-    return np.where(np.abs(idle) < 1e-12, 0.0, idle)
+    """Idle share of the pipeline phase, mean over ranks, (B,); rounding is 0."""
+    return _idle_share(busy_time(compiled, costs).mean(axis=0), result.clock.max(axis=0))
+
+
+def _idle_share(busy: Array, phase: Array) -> Array:
+    """What is left of a phase's seconds, as a share of them."""
+    idle = 1.0 - busy / phase
+    return np.where(np.abs(idle) < ROUNDING, 0.0, idle)
 
 
 def pipeline(compiled: CompiledSchedule, costs: StepCosts, *, keep: bool = False) -> Run:

@@ -42,7 +42,8 @@ class StrategyFigures:
     `busy` is the share of the time that each queue serves, the busiest first; `limits` what holds
     the strategy back, in words. `dropped` is the share of gradients that did not count. `roles` are
     those of devices, as a prediction's peaks per rank list them. `trains_otherwise` says that the
-    same samples may train less or more than with the gradient of the whole batch.
+    same samples may train less or more than with the gradient of the whole batch. `layout` are the
+    signatures of all operations, as plain data, where a model is laid out on a mesh.
     """
 
     name: str
@@ -63,6 +64,7 @@ class StrategyFigures:
     staleness: StalenessFigures | None = None
     roles: tuple[str, ...] = ("worker",)
     trains_otherwise: bool = False
+    layout: Mapping[str, object] | None = None
 
     @property
     def efficiency(self) -> float:
@@ -95,4 +97,5 @@ class StrategyFigures:
             "device_roles": list(self.roles),
             "trains_otherwise": self.trains_otherwise,
             "staleness": self.staleness and self.staleness.to_json(),
+            **({} if self.layout is None else {"layout": self.layout}),
         }

@@ -10,7 +10,7 @@ from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
 from parsim.cost.step.offload import copy_seconds, moved_bytes
 from parsim.cost.step.stages import LayerTable, backward_times, forward_times, layer_counts
-from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.cost.step.step import StepCosts, deeper_pass, repeated_layers, stage_cut
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.schedule import Kind
 from parsim.sim.step.evictions import eviction_seconds
@@ -26,9 +26,11 @@ def exchanges(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) -> dic
     In a backward in two they are in I, for they are of the gradient of the inputs; what I is too
     short for stands in W, as in `exposed_seconds` (stage 0 of PyTorch has no I at all).
     """
-    counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
+    table = PlanTable.of([plan])
+    counts = layer_counts(job.model, stage_cut(job, table))
     ahead = forward_times(job, layers, counts).exposed[:, 0]
-    behind = backward_times(job, layers, counts).exposed[:, 0]
+    deeper = deeper_pass(job, table, layers)
+    behind = backward_times(job, layers, counts, deeper).exposed[:, 0]
     inner = np.minimum(behind, exposed_seconds(costs)[Kind.I][: len(behind), 0])
     return {Kind.F: ahead, Kind.B: behind, Kind.I: inner, Kind.W: behind - inner}
 
@@ -64,8 +66,8 @@ def class_copies(step: PricedStep, number: int) -> dict[Kind, Array]:
     depth = step.schedule(number).depth
     copies = np.array([by_group[group][stage % depth] for stage, group in enumerate(groups)])
     to_host = step.schedule(number).limit is None
-    found = to_host and step.job_on(groups[0]).system.on_cpu
-    return {Kind.F: copies, Kind.B: copies * (not found)}
+    in_place = to_host and step.job_on(groups[0]).system.on_cpu
+    return {Kind.F: copies, Kind.B: copies * (not in_place)}
 
 
 def copied_seconds(costs: StepCosts) -> dict[Kind, Array] | None:
@@ -80,15 +82,21 @@ def routed_shares(job: Job, plan: Plan, layers: LayerTable) -> Mapping[Kind, Arr
 
     Full recomputation exchanges tokens again before gradients are exchanged.
     """
-    counts = layer_counts(job.model, stage_cut(job, PlanTable.of([plan])))
+    table = PlanTable.of([plan])
+    counts = layer_counts(job.model, stage_cut(job, table))
+    whole, deeper = repeated_layers(job, table), deeper_pass(job, table, layers)
     again = 1.0 + float(plan.recompute is Recompute.FULL)
     pairs = list(zip(layers.kinds, layers.recomputed, strict=True))
     routed = counts @ np.array([kind.routed.exposed[0] for kind in layers.kinds])
     ahead = counts @ np.array([kind.forward.exposed[0] for kind in layers.kinds])
     behind = counts @ np.array([kind.backward.exposed[0] + more.exposed[0] for kind, more in pairs])
+    returned = again * routed
+    if whole is not None and deeper is not None:
+        behind = behind + deeper.exposed[:, 0]
+        returned += whole[:, :, 0] @ np.array([kind.routed.exposed[0] for kind in layers.kinds])
     for stage, end in ((0, layers.before), (-1, layers.behind)):
         ahead[stage] += end.forward.exposed[0]
         behind[stage] += end.backward.exposed[0]
     forward = np.minimum(ratio(routed, ahead), 1.0)
-    backward = np.minimum(ratio(again * routed, behind), 1.0)
+    backward = np.minimum(ratio(returned, behind), 1.0)
     return {Kind.F: forward} | dict.fromkeys(_BACKWARD, backward)

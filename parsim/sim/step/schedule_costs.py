@@ -28,8 +28,14 @@ from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.pair_sums import copies_seconds
 from parsim.cost.step.parameters import per_rank
-from parsim.cost.step.stages import LayerTable, layer_counts, raced, stage_pass
-from parsim.cost.step.step import StepCosts, filling, stage_cut
+from parsim.cost.step.stages import (
+    LayerTable,
+    layer_counts,
+    raced,
+    repeated_pass,
+    stage_pass,
+)
+from parsim.cost.step.step import StepCosts, deeper_pass, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
@@ -210,10 +216,11 @@ def _parts_of_backward(job: Job, table: PlanTable, layers: LayerTable) -> tuple[
     for layer in job.model.behind:
         last = last.plus(_accumulation(job, table, layer))
     kinds, nothing = [kind.backward for kind in layers.kinds], Pass.zero(rows)
+    deeper = deeper_pass(job, table, layers)
     return (
         stage_pass(ours, counts, nothing, last),
         stage_pass(kinds, counts, layers.before.backward, layers.behind.backward),
-        stage_pass(list(layers.recomputed), counts, nothing, nothing),
+        repeated_pass(layers, counts, deeper),
     )
 
 

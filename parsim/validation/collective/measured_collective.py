@@ -139,7 +139,7 @@ def _kind(row: Mapping[str, str]) -> str:
     words = row["collective"].lower().split()  # "all_gather (inferred)"
     if not words or words[0] not in _KINDS:
         known = ", ".join(dict.fromkeys(_KINDS.values()))
-        raise RowSkipped(f"collective={row['collective']!r} is unknown; allowed: {known}")
+        raise RowSkipped(f"collective='{shown(row['collective'])}' is unknown; allowed: {known}")
     return _KINDS[words[0]]
 
 

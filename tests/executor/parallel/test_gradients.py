@@ -62,6 +62,9 @@ TWO: dict[str, Case] = {
     "pipeline, on the host": case(
         pp=2, num_microbatches=4, offload_layers=1, recompute="selective"
     ),
+    "pipeline, first layers again": case(
+        "llama", pp=2, num_microbatches=4, recompute_layers=1, recompute="selective"
+    ),
     "zero 3, on the host": case(
         "llama", dp_shard=2, zero_stage=3, num_microbatches=2, offload_layers=2
     ),

@@ -137,7 +137,7 @@ def test_a_plan_as_a_document() -> None:
     assert document["stage_layers"] == [1, 2]
     assert document["rank_order"] == list(RANK_ORDER)
     rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
-    rare |= {"offload_layers", "offload_modules"}
+    rare |= {"offload_layers", "offload_modules", "recompute_layers"}
     rare |= {"recompute_modules", "bucket_bytes", "strategy", "sync_batch_norm", "stages"}
     rare |= {"cp_comm_type"}
     named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}

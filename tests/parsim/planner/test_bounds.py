@@ -46,7 +46,11 @@ def case(
     job = Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
     common = Plan(overlap_p2p=overlap, overlap_grad_reduce=overlap, bucket_bytes=4e6)
     space = PlanSpace(
-        global_batch_size=16, schedule=SCHEDULE_NAMES, offload_layers=Between(), common=common
+        global_batch_size=16,
+        schedule=SCHEDULE_NAMES,
+        offload_layers=Between(),
+        recompute_layers=Between(),
+        common=common,
     )
     if varied:
         every = {varied: SETTINGS[varied].every(job), "dp_shard": Between()}

@@ -17,10 +17,11 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.schedule_names import SCHEDULE_NAMES
-from parsim.plan.space import Between
+from parsim.plan.space import FEWEST, Between
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.equal.best_shapes import BestShapes
 from parsim.planner.space import enumerate_plans
+from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.space.axes import SETTINGS
 from tests.parsim.planner.conftest import with_memory
@@ -56,6 +57,7 @@ def scenario(seed: int, most: int = MOST) -> tuple[Job, PlanSpace, PlanTable] | 
         zero_stage=tuple(sorted(rng.sample((0, 1, 2, 3), 2))),
         recompute=tuple(rng.sample(tuple(Recompute), 2)),
         dp_shard=Between() if rng.random() < 0.5 else None,
+        recompute_layers=rng.choice((None, (FEWEST,), (FEWEST,), Between())),
         common=common,
     )
     varied = rng.sample(sorted(SETTINGS), 2)
@@ -67,13 +69,27 @@ def scenario(seed: int, most: int = MOST) -> tuple[Job, PlanSpace, PlanTable] | 
     return job, space, table.take(np.array(rows))
 
 
+def _with_fewest(job: Job, plan: Plan) -> float:
+    """The step with the first number of recomputed layers that fits, tried one by one."""
+    for layers in range(-(-job.model.num_layers // plan.num_stages)):
+        tried = replace(plan, recompute_layers=layers)
+        peak = float(evaluate(job, tried, memory=True).peak.max())
+        share = margin_of(job, tried).share
+        if fit_of(job.software, peak, job.device.usable_memory, share) is Fit.FITS:
+            return evaluate(job, tried).step_time
+        if plan.recompute is Recompute.FULL:
+            break
+    return inf
+
+
 def check(seed: int, most: int = MOST) -> None:
     """The ten best of a scenario are those of brute force, and nothing fits that was left out."""
     made = scenario(seed, most)
     if made is None:
         return
     job, space, table = made
-    alone = [evaluate(job, table.plan(row)) for row in range(len(table))]
+    plain = replace(table, recompute_layers=np.maximum(table.recompute_layers, 0))
+    alone = [evaluate(job, plain.plan(row)) for row in range(len(table))]
     steps = np.array([entry.step_time for entry in alone])
     peaks = np.array([float(entry.peak.max()) for entry in alone])
     work = BestShapes(job, table, space, 10)
@@ -86,10 +102,15 @@ def check(seed: int, most: int = MOST) -> None:
     work.run(None, inf)
     known = work.known
     assert (peaks[known.too_large] > tight.device.usable_memory).all()
+    for row in np.flatnonzero(table.recompute_layers == FEWEST).tolist():
+        steps[row] = _with_fewest(tight, plain.plan(row))
     everything = BestShapes(tight, table, space, 10**6)
     everything.run(None, inf)
     fits = everything.known.fits
+    assert (np.isfinite(steps) | ~fits).all()
     assert np.allclose(everything.known.step[fits], steps[fits], rtol=1e-12, atol=0.0)
+    asked = np.isfinite(steps) & (table.recompute_layers == FEWEST)
+    assert fits[asked].all()
     expected = np.sort(steps[fits])[:10]
     best = [plan.step_time for plan in known.fastest(table, known.fits, 10)]
     assert best == pytest.approx(expected.tolist(), rel=1e-12)

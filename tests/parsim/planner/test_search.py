@@ -15,7 +15,7 @@ from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.planner import Ranked, SearchResult, search
 from parsim.planner.bounds import PlanBounds, plan_bounds
-from parsim.planner.equal.exact import ExactPlans, exact
+from parsim.planner.equal.exact import ExactShape
 from parsim.planner.search import Progress
 from parsim.planner.space import enumerate_plans
 from parsim.schedule import build_schedule
@@ -302,12 +302,12 @@ def test_an_interruption_inside_a_shape_leaves_its_plans_out(
 ) -> None:
     seen: list[int] = []
 
-    def slow(*arguments: Any) -> ExactPlans:
+    def slow(*arguments: Any) -> ExactShape:
         if len(seen) == 2:
             raise KeyboardInterrupt
-        return exact(*arguments)
+        return ExactShape(*arguments)
 
-    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "exact", slow)
+    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "ExactShape", slow)
     result = search(job, space, top=10**6, progress=lambda done, _: seen.append(done))
     assert result.counts["evaluated"] == seen[-1]
     assert result.counts["out_of_memory"] == 0
@@ -359,7 +359,7 @@ def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
 ) -> None:
     def loose(*arguments: Any) -> PlanBounds:
         bounds = plan_bounds(*arguments)
-        return PlanBounds(bounds.step, 0.5 * bounds.peak)
+        return bounds._replace(peak=0.5 * bounds.peak)
 
     monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "plan_bounds", loose)
     least = min(map(peak, predicted.values()))

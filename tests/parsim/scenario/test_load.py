@@ -365,6 +365,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
         "num_microbatches": 4,
         "offload_layers": 2,
         "offload_modules": ["core_attn"],
+        "recompute_layers": 0,
         "schedule": "interleaved_1f1b",
         "v": 2,
         "action_times": [1.0, 0.9, 0.8, 0.05, 0.5],

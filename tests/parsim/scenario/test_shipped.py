@@ -69,6 +69,16 @@ SHIPPED = {
         0.0272,
         "tp1 pp1 dp8 mb32 m1 no-pipeline branch_parallel devices=2",
     ),
+    "alexnet-one-weird-trick-dgx-1v": (
+        8,
+        0.0611,
+        "tp1 pp1 dp8 mb128 m1 no-pipeline layout devices=8",
+    ),
+    "many-classes-small-cpu": (
+        2,
+        0.0014,
+        "tp1 pp1 dp2 mb8 m2 no-pipeline layout devices=2 signatures=1 stated",
+    ),
     "multi-task-small-cpu": (
         2,
         0.000284,

@@ -32,7 +32,7 @@ def test_every_strategy_is_explained() -> None:
 @pytest.mark.parametrize("name", STRATEGY_KINDS)
 def test_a_name_stands_for_a_strategy_with_its_usual_options(name: str, tmp_path: Path) -> None:
     text = HEAD.replace("nodes: 2", "nodes: 1") + f"  strategy: {name}\n"
-    if name == "branch_parallel":
+    if name in ("branch_parallel", "layout"):
         text = text.replace("gpt2", "multi-task-3-64")
     path = tmp_path / "scenario.yaml"
     path.write_text(text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,11 +16,14 @@ from parsim.cost.step.stages import LayerTable
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.planner.bounds import plan_bounds
+from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.events import step_run
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.simulate import SimulatorError, guard
 from tests.parsim.sim.conftest import PLANS, gpt_job
+
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
 
 
 def evaluated(job: Job, plan: Plan) -> Evaluation:
@@ -38,6 +42,16 @@ def test_memory_parts_sum_to_the_peak(job: Job, plan: Plan) -> None:
         max(prediction.peak_allocated), rel=1e-12
     )
     assert min(prediction.memory.values()) >= 0.0
+
+
+@pytest.mark.parametrize("microbatches", [62_500, 125_000, 300_001])
+def test_sums_of_many_actions_are_no_bubble(microbatches: int) -> None:
+    """One stage never idles; what adding up its seconds loses is not taken for it."""
+    scenario = load_scenario(SCENARIOS / "multi-task-small-cpu.yaml")
+    plan = replace(scenario.fixed_plan().whole_models, num_microbatches=microbatches)
+    evaluation = evaluate(scenario.job, plan, memory=False)
+    guard(evaluation)
+    assert evaluation.bubble_fraction == 0.0
 
 
 def test_event_simulation_confirms_the_recurrence(job: Job, plan: Plan) -> None:

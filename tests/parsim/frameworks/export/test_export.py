@@ -272,6 +272,12 @@ def test_csv_is_the_schedule(gpt3: Scenario) -> None:
         ),
         ("megatron", {"offload_layers": 4, "offload_modules": ("mlp",)}, "no name of its own"),
         ("torchtitan", {"offload_layers": 2}, "no switch that moves activations"),
+        ("torchtitan", {"recompute_layers": 2}, "no switch that recomputes some layers"),
+        (
+            "megatron",
+            {"recompute": Recompute.SELECTIVE, "recompute_layers": 2},
+            "beside selective recomputation of the other layers",
+        ),
     ],
 )
 def test_rules(gpt3: Scenario, target: str, changes: dict[str, Any], message: str) -> None:

@@ -19,7 +19,10 @@ MIXTURE = ROOT / "scenarios" / "qwen3-30b-a3b-dgx-h100.yaml"
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "num_microbatches", "v", "zero_stage")
 
 
-KEPT = ("recompute", "recompute_modules", "offload_layers", "offload_modules")
+KEPT = (
+    *("recompute", "recompute_modules", "recompute_layers"),
+    *("offload_layers", "offload_modules"),
+)
 
 
 def read(tmp_path: Path, text: str, name: str = "train.sh", nodes: int | None = None) -> Scenario:
@@ -41,6 +44,7 @@ def the_same(first: Plan, again: Plan) -> None:
         {"zero_stage": 1, "dp_replicate": 1, "dp_shard": 16},
         {"recompute": Recompute.FULL, "schedule": "1f1b", "v": 1},
         {"recompute": Recompute.NONE, "recompute_modules": ("layernorm",)},
+        {"recompute": Recompute.NONE, "recompute_layers": 2},
         {"offload_layers": 4, "offload_modules": ("core_attn", "attn_proj")},
     ],
 )

@@ -13,8 +13,7 @@ from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
-from parsim.plan.rules.offload import offload_rules
-from parsim.plan.rules.violation import RULES, SHAPE_RULES, violation
+from parsim.plan.rules.violation import LAYER_RULES, RULES, SHAPE_RULES, violation
 from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.planner.space import Enumeration, check_space, enumerate_plans
@@ -220,10 +219,11 @@ def test_sequences_that_context_parallelism_cannot_cut(job: Job, space: PlanSpac
 
 def test_one_check_of_a_shape_is_enough(job: Job) -> None:
     """Rules beside those of shapes say the same of every schedule, number of chunks and layers."""
-    others = tuple(rule for rule in RULES if rule not in (*SHAPE_RULES, offload_rules))
+    others = tuple(rule for rule in RULES if rule not in (*SHAPE_RULES, *LAYER_RULES))
     degrees = [Plan(pp=2, dp_replicate=2), Plan(tp=2, pp=2, sequence_parallel=True), Plan(tp=3)]
     degrees += [Plan(pp=2, cp=2), Plan(pp=4, zero_stage=1), Plan(precision="fp8", dp_replicate=4)]
     for plan, schedule, v, layers in product(degrees, SCHEDULE_NAMES, (1, 2, 9), (0, 1, 99)):
-        shaped = replace(plan, schedule=schedule, v=v, offload_layers=layers)
         expected = violation(plan, job.model, job.cluster, others)
-        assert violation(shaped, job.model, job.cluster, others) == expected
+        for name in ("offload_layers", "recompute_layers"):
+            shaped = replace(plan, schedule=schedule, v=v, **{name: layers})  # type: ignore[arg-type]
+            assert violation(shaped, job.model, job.cluster, others) == expected

@@ -8,7 +8,7 @@ import pytest
 
 from parsim.errors import ScenarioError
 from parsim.plan import PlanSpace
-from parsim.plan.space import Between, chosen
+from parsim.plan.space import FEWEST, Between, chosen
 from parsim.scenario import load_scenario
 from tests.commands import GPT3, SMALL
 
@@ -35,6 +35,14 @@ def test_values_of_an_axis(text: str, values: tuple[int, ...]) -> None:
     assert chosen(space_of(f"{{tp: {text}}}").tp, (1, 2, 4, 8, 16)) == values
 
 
+def test_numbers_of_recomputed_layers_and_the_fewest() -> None:
+    assert space_of("{recompute_layers: fewest}").recompute_layers == (FEWEST,)
+    assert space_of("{recompute_layers: [0, 2]}").recompute_layers == (0, 2)
+    assert space_of('{recompute_layers: "<= 2"}').recompute_layers == Between(most=2)
+    assert space_of("{space: full}").recompute_layers == (FEWEST,)
+    assert space_of("{}").recompute_layers is None
+
+
 def test_every_legal_value_where_none_is_named() -> None:
     assert chosen(None, (1, 2)) == (1, 2)
 
@@ -44,6 +52,10 @@ def test_every_legal_value_where_none_is_named() -> None:
     [
         ('{tp: "8..4"}', "search.tp '8..4' leaves no value: 8 is above 4"),
         ('{tp: "<8"}', "search.tp '<8' is no range; write a number, a list such as [1, 2, 4]"),
+        ("{recompute_layers: few}", "search.recompute_layers 'few' is no range; write a number"),
+        ("{recompute_layers: few}", "or fewest, as few as fit"),
+        ("{recompute_layers: -1}", "search.recompute_layers"),
+        ("{recompute_layers: [fewest]}", "search.recompute_layers"),
         ('{tp: "<= 4, 8"}', "has several numbers; allowed: one"),
         ('{tp: "<= 2 and >= 4"}', "leaves no value: 4 is above 2"),
         ("{tp: 0}", "search.tp"),

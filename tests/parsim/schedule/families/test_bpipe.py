@@ -68,8 +68,8 @@ def test_the_papers_case_of_eight_ranks() -> None:
     """Ranks 0 to 3 hold 8, 7, 6, 5 under 1F1B; under BPipe nobody holds more than 5."""
     made = schedule(8, 32)
     pairs = zip(inflight_counts(made), guests(made), strict=True)
-    held = [counts[0][0] + others for counts, others in pairs]
-    assert held == [5, 5, 5, 5, 4, 5, 5, 5]
+    kept = [counts[0][0] + others for counts, others in pairs]
+    assert kept == [5, 5, 5, 5, 4, 5, 5, 5]
     assert guests(made) == (0, 0, 0, 0, 0, 2, 3, 4)
     plain = build_schedule("1f1b", pp=8, num_microbatches=32)
     assert [counts[0][0] for counts in inflight_counts(plain)] == [8, 7, 6, 5, 4, 3, 2, 1]

@@ -25,7 +25,7 @@ from parsim.plan.strategies import BranchParallel
 from parsim.sim import simulate
 from parsim.sim.branches.placement import placed
 from parsim.sim.branches.priced import Branched
-from parsim.sim.data_parallel.priced import Priced
+from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.programs import PROGRAMS
 from parsim.sim.data_parallel.shared_links import contention_of
 from parsim.sim.data_parallel.workers import Workers
@@ -59,8 +59,8 @@ def priced(name: str, which: Plan, nodes: int = 1) -> tuple[Priced, Branched]:
     evaluation = evaluate(job(name, which.dp // nodes, nodes), which.whole_models)
     workers = Workers.of(evaluation, which)
     made = PROGRAMS["branch_parallel"](workers)
-    assert made.branched is not None
-    return made, made.branched
+    assert isinstance(made.together, Branched)
+    return made, made.together
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ import pytest
 
 from parsim.plan import Plan
 from parsim.plan.strategies import DDP, SingleProcess
-from parsim.sim.data_parallel.priced import Priced
+from parsim.sim.data_parallel.families.priced import Priced
+from parsim.sim.data_parallel.families.single_process import single_process
 from parsim.sim.data_parallel.shared_links import contention_of
-from parsim.sim.data_parallel.single_process import single_process
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.data_parallel.cases import job, priced

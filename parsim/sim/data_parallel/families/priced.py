@@ -1,15 +1,28 @@
-"""A strategy's program with its prices, as functions that write one hand it over."""
+"""A strategy's program with its prices, and what is known of workers that hold a model together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from parsim.arrays import Array
-from parsim.sim.branches.priced import Branched
 from parsim.sim.data_parallel.server_wires import ServerWires
 from parsim.sim.data_parallel.workers import Workers
 from parsim.strategy import StepProgram
+
+
+class HeldTogether(Protocol):
+    """A model that several workers hold together, by its branches or by a layout."""
+
+    def device_bytes(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """Bytes by role of a device and category, from those of a device with the whole model."""
+
+    def limits(self, step: float) -> str:
+        """What holds a step of so many seconds back, in words."""
+
+    def notes(self) -> Iterator[str]:
+        """What a reader must know."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +33,9 @@ class Priced:
     one another in each round or every so-many-th, `changes_training` that the same samples may
     train less or more than with all-reduced gradients. `carried` are the bytes of what travels, by
     the name of its price: of one worker's message, or of a collective, or one for each row of the
-    price. `branched` has the branches of a model that several workers hold together.
+    price. `together` tells of a model that several workers hold together, `compute` seconds of a
+    device's forwards and backwards in a step where they are not an equal share of a whole model's,
+    and `layout` what documents show of a layout.
     """
 
     program: StepProgram
@@ -31,7 +46,9 @@ class Priced:
     changes_training: bool = True
     wires: ServerWires | None = None
     carried: Mapping[str, Array | float] = field(default_factory=dict)
-    branched: Branched | None = None
+    together: HeldTogether | None = None
+    compute: tuple[float, float] | None = None
+    layout: Mapping[str, object] | None = None
 
 
 def compute_prices(workers: Workers, slowed: Array | float = 1.0) -> dict[str, Array]:

@@ -13,7 +13,7 @@ from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.server_rates import host_link
 from parsim.cost.step.stages import host_share
 from parsim.plan import PlanTable
-from parsim.sim.data_parallel.priced import Priced, compute_prices
+from parsim.sim.data_parallel.families.priced import Priced, compute_prices
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.buffers import logit_values
 from parsim.strategy import STRATEGIES

@@ -1,0 +1,50 @@
+"""Repeats the training of a pipeline that never flushes in one process, to hold it against."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from torch import nn
+
+from executor.pipeline.runtime import LossFn
+from executor.pipeline.stage_order import MicroBatches, StageOrder, Update, Weights
+
+
+def replay(
+    order: StageOrder,
+    stages: Sequence[nn.Module],
+    count: int,
+    batches: MicroBatches,
+    loss_fn: LossFn,
+    updates: Sequence[Update],
+) -> list[Weights]:
+    """Repeat the training one micro-batch after another in one process, by the table of versions.
+
+    Returns the newest weights of each stage. The stages have one replica each.
+    """
+    versions: list[list[Weights]] = [[[p.data for p in stage.parameters()]] for stage in stages]
+    for mb in range(count):
+        value, target = batches(mb)
+        inputs, outputs = [], []
+        for number, stage in enumerate(stages):
+            given = value.detach().requires_grad_(number > 0)
+            _rebind(stage, versions[number][order.used(number, mb)])
+            value = stage(given)
+            inputs.append(given)
+            outputs.append(value)
+        outputs[-1] = loss_fn(outputs[-1], target)
+        gradient = None
+        for number in reversed(range(len(stages))):
+            outputs[number].backward(gradient)
+            gradient = inputs[number].grad
+            if order.made(number, mb) is not None:
+                versions[number].append([w.clone() for w in versions[number][-1]])
+                summed = [p.grad for p in stages[number].parameters() if p.grad is not None]
+                updates[number](versions[number][-1], summed)
+                stages[number].zero_grad(set_to_none=True)
+    return [weights[-1] for weights in versions]
+
+
+def _rebind(module: nn.Module, weights: Weights) -> None:
+    for parameter, weight in zip(module.parameters(), weights, strict=True):
+        parameter.data = weight

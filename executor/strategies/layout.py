@@ -1,0 +1,143 @@
+"""Layouts on a mesh: ranks hold one model together, each its parts of all tensors.
+
+Every rank runs the graph of its device. Changes of layout are modules of it, whose backward is the
+dual change, so that plain autograd gives each parameter's summand; what is whole on some axes is
+then added up over them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.devices.groups import subgroup
+from executor.model.boxing import assembled
+from executor.model.laid import LaidModel, Parts
+from executor.strategies.compute import average, wait
+from executor.strategies.link import size_of
+from executor.strategies.replays.log import Trained, Work
+from executor.strategies.replica import FlatOptimizer
+from parsim.errors import PlanError
+from parsim.layout.laid import whole_axes
+
+
+def layout(work: Work) -> Trained:
+    """Train the parts of the model that are on this rank's device."""
+    devices = Devices.of(work)
+    optimizer = FlatOptimizer(work.replica.flat, work.config)
+    trained = Trained(weights=work.replica.flat)
+    for number in range(work.rounds):
+        loss, gradient = devices.gradient(number)
+        norm = devices.norm(gradient)
+        optimizer.apply(gradient, number, norm)
+        work.end(trained, number, loss, float(norm))
+    return trained
+
+
+@dataclass(frozen=True, slots=True)
+class Devices:
+    """The ranks of a mesh that hold a model together, as one of them sees it."""
+
+    work: Work
+    model: LaidModel
+    parts: Parts
+    first: int
+
+    @classmethod
+    def of(cls, work: Work) -> Devices:
+        """This rank's mesh; every rank must call it."""
+        if work.laid is None:
+            raise PlanError("strategy layout needs a graph that is laid out")
+        sharers, rank = work.plan.strategy.sharers, dist.get_rank()
+        parts = Parts(work.laid, rank)
+        return cls(
+            work=work,
+            model=LaidModel(parts, work.replica.model),
+            parts=parts,
+            first=rank - rank % sharers,
+        )
+
+    def gradient(self, number: int) -> tuple[float, Tensor]:
+        """Mean loss of the mesh's samples; the gradient of the parts that are here."""
+        work, replica = self.work, self.work.replica
+        workers = range(self.first, self.first + work.plan.strategy.sharers)
+        batches = [work.batches(worker, number) for worker in workers]
+        inputs, targets = (torch.cat(list(halves)) for halves in zip(*batches, strict=True))
+        count = work.plan.num_microbatches
+        replica.forget()
+        losses = torch.zeros((), dtype=torch.float64)
+        begin = time.perf_counter()
+        for batch in zip(inputs.chunk(count), targets.chunk(count), strict=True):
+            loss = self.model.loss(*batch)
+            share = self.model.share / count
+            loss.backward(torch.full_like(loss, share))
+            losses += float(loss.detach()) * share
+        wait(work, dist.get_rank(), number, time.perf_counter() - begin)
+        self._sum()
+        dist.all_reduce(losses)
+        return float(losses), replica.summed
+
+    def _sum(self) -> None:
+        """Add up the gradients of what is whole on some axes, one collective a set of axes."""
+        mesh = self.parts.laid.mesh
+        for axes, gradients in self._summands().items():
+            flat = torch.cat([gradient.flatten() for gradient in gradients])
+            dist.all_reduce(flat, group=subgroup(mesh.groups(axes)))
+            self.work.link.wait(received=size_of(len(flat)))
+            sizes = [gradient.numel() for gradient in gradients]
+            for gradient, part in zip(gradients, flat.split(sizes), strict=True):
+                gradient.copy_(part.view(gradient.shape))
+
+    def _summands(self) -> dict[tuple[int, ...], list[Tensor]]:
+        """Gradients by the axes over which they are summands, in an order that all ranks have."""
+        sums: dict[tuple[int, ...], list[Tensor]] = {}
+        for name, parameter in self.work.replica.model.named_parameters():
+            axes = whole_axes(self.parts.layout(name)[0], self.parts.laid.mesh)
+            if axes and parameter.grad is not None:
+                sums.setdefault(axes, []).append(parameter.grad)
+        return sums
+
+    def mean(self, loss: float) -> float:
+        """The mean loss of all samples, which all ranks know."""
+        return float(average(torch.tensor([loss], dtype=torch.float64)))
+
+    def norm(self, gradient: Tensor) -> Tensor:
+        """The norm of the whole gradient, of which each rank has parts, and copies of others'."""
+        mesh = self.parts.laid.mesh
+        squares = gradient.new_zeros(())
+        for name, part in self._parts(gradient):
+            axes = whole_axes(self.parts.layout(name)[0], mesh)
+            copies = len(mesh.groups(axes)[0])
+            squares += torch.linalg.vector_norm(part).square() / copies
+        dist.all_reduce(squares)
+        return squares.sqrt()
+
+    def _parts(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
+        named = dict(self.work.replica.model.named_parameters())
+        sizes = [parameter.numel() for parameter in named.values()]
+        for (name, parameter), part in zip(named.items(), flat.split(sizes), strict=True):
+            yield name, part.view(parameter.shape)
+
+    def named(self, flat: Tensor) -> dict[str, Tensor] | None:
+        """What all ranks have, put together by the names of parameters on rank 0.
+
+        Every rank must call it.
+        """
+        mine = {name: part.detach().clone() for name, part in self._parts(flat)}
+        every: list[Mapping[str, Tensor]] = [{} for _ in range(dist.get_world_size())]
+        dist.all_gather_object(every, mine)
+        if dist.get_rank():
+            return None
+        mesh = self.parts.laid.mesh
+        places = [mesh.coordinates(rank) for rank in range(mesh.ranks)]
+        whole = {}
+        for name in mine:
+            layout, joined = self.parts.layout(name)
+            copies = {at: parts[name] for at, parts in zip(places, every, strict=True)}
+            whole[name] = assembled(copies, layout, joined)
+        return whole

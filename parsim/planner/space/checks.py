@@ -1,0 +1,102 @@
+"""Spaces that no plan could be in, and why a space turned out to hold none."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from parsim.cost.job import Job
+from parsim.errors import PlanError
+from parsim.plan import PlanSpace, Recompute
+from parsim.plan.rules.degrees import ZERO_STAGES
+from parsim.plan.rules.violation import check_plan
+from parsim.plan.space import FEWEST, chosen
+from parsim.planner.space.enumeration import Enumeration
+from parsim.planner.space.left_out import lacking
+from parsim.planner.space.shapes import all_degrees
+
+
+def check_space(job: Job, space: PlanSpace) -> None:
+    """Refuse a space of another batch, or whose fixed fields no plan could have (precision, ...).
+
+    Raises:
+        PlanError: what is wrong, with the allowed values.
+    """
+    if job.global_batch_size not in (None, space.global_batch_size):
+        raise PlanError(
+            f"global_batch_size={space.global_batch_size} of the space is not that of the job; "
+            f"use global_batch_size={job.global_batch_size}"
+        )
+    _check_zero_stages(job, space)
+    _check_recomputed_layers(job, space)
+    probe = replace(
+        space.common,
+        tp=1,
+        pp=1,
+        cp=1,
+        dp_replicate=job.cluster.num_devices,
+        dp_shard=1,
+        zero_stage=0,
+        v=1,
+        schedule="1f1b",
+        actions=None,
+        action_times=None,
+        sequence_parallel=False,
+        stage_layers=None,
+    )
+    check_plan(probe, job.model, job.cluster)
+
+
+def _check_zero_stages(job: Job, space: PlanSpace) -> None:
+    """Refuse stages that there are none of, and a space whose stack has none of those it asks."""
+    listed = space.zero_stage if isinstance(space.zero_stage, tuple) else ()
+    for stage in listed:
+        if stage not in ZERO_STAGES:
+            raise PlanError(
+                f"zero_stage={stage} is unknown; allowed: {', '.join(map(str, ZERO_STAGES))}"
+            )
+    if not any(chosen(space.zero_stage, job.software.zero_stages_with(pp)) for pp in (1, 2)):
+        raise PlanError(
+            f"zero_stage {space.zero_stage} leaves none of the stages of {job.software.id}: "
+            f"{', '.join(map(str, job.software.zero_stages))}; widen it, or list others"
+        )
+
+
+def _check_recomputed_layers(job: Job, space: PlanSpace) -> None:
+    """Refuse numbers of recomputed layers where nothing can have them."""
+    asked = space.recompute_layers
+    if asked is None or 0 in asked:
+        return
+    if FEWEST in asked:
+        if job.mixed:
+            raise PlanError(
+                "recompute_layers=fewest needs nodes of one kind; list numbers, e.g. [0, 2, 4]"
+            )
+        return
+    if job.software.checkpoints_stages:
+        raise PlanError(
+            f"recompute_layers: {job.software.id} recomputes whole stages; leave it away, and use "
+            f"recompute: none or full"
+        )
+    if set(space.recompute) == {Recompute.FULL}:
+        raise PlanError(
+            "recompute_layers: recompute=full recomputes all layers; add none or selective to "
+            "recompute, or leave recompute_layers away"
+        )
+
+
+def nothing_legal(job: Job, space: PlanSpace, listed: Enumeration) -> str:
+    """Why a space holds no plan at all."""
+    if not listed.reasons and next(all_degrees(job, space), None) is None:
+        return (
+            "no plan is legal: no tp x pp x dp of the space multiplies to the number of devices "
+            "and divides the global batch; widen tp, pp or microbatch_size"
+        )
+    if not listed.reasons:
+        names = lacking(job.software, space)
+        hint = f"; {job.software.id} lacks {names}: search.schedule names them if wanted"
+        return (
+            "no plan is legal: with the degrees of the space none of its schedules with its v, "
+            f"ZeRO stages or sequence parallelism is possible{hint if names else ''}"
+        )
+    first = max(listed.reasons, key=listed.reasons.__getitem__)
+    return f"no plan is legal: {listed.illegal} of {listed.enumerated} refused; most often: {first}"

@@ -1,0 +1,125 @@
+"""What plans of equal degrees and one schedule may differ in: options, a row of numbers each.
+
+    column  0 ZeRO stage  1 dp_shard  2 recompute  3 sequence parallelism
+            4 layers of a stage on the host  5 its recomputed layers
+
+Most shapes share an array of options with others, which is made once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import product
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.arrays import Ints
+from parsim.cost.job import Job
+from parsim.plan import PlanSpace, Recompute
+from parsim.plan.divisors import divisors
+from parsim.plan.record import AUTO
+from parsim.plan.space import FEWEST, Between, chosen
+from parsim.planner.space.shapes import Degrees, offloads
+
+
+class StageLayers(NamedTuple):
+    """Numbers of each stage's first layers: on the host, and recomputed as a whole."""
+
+    on_host: int = 0
+    repeated: int = 0
+
+
+NO_LAYERS = (StageLayers(),)
+
+
+def numbers_of_layers(
+    job: Job, space: PlanSpace, pp: int, schedule: str, v: int, *, hosts: bool
+) -> tuple[StageLayers, ...]:
+    """Numbers of layers that a space asks for, those on the host beside none recomputed.
+
+    Where it asks for nothing but both together, these pairs, which the rules refuse.
+    """
+    moved = offloads(job, space, pp, schedule, v, hosts=hosts)
+    again = _repeats(job, space, pp, schedule, v)
+    pairs = [
+        (some, 0 if some and number == FEWEST else number) for some in moved for number in again
+    ]
+    allowed = [pair for pair in pairs if not all(pair)]
+    return tuple(StageLayers(*pair) for pair in dict.fromkeys(allowed or pairs))
+
+
+def _repeats(job: Job, space: PlanSpace, pp: int, schedule: str, v: int) -> tuple[int, ...]:
+    """Numbers of recomputed layers of each stage: those asked for, none where nothing is said.
+
+    A range holds those of the largest stage's, without all of them where full recomputation is
+    another plan. The order of `auto` is found for one number, so that it has no fewest.
+    """
+    asked = space.recompute_layers
+    if asked is None:
+        return (0,)
+    if not isinstance(asked, Between):
+        none = schedule == AUTO or job.software.checkpoints_stages
+        return tuple(0 if none and number == FEWEST else number for number in asked)
+    most = -(-job.model.num_layers // (pp * v))
+    all_of_them = Recompute.FULL not in space.recompute
+    return chosen(asked, range(most + all_of_them))
+
+
+@dataclass(slots=True)
+class Options:
+    """The options of a space, arrays by what decides them."""
+
+    job: Job
+    space: PlanSpace
+    arrays: dict[tuple[object, ...], Ints] = field(default_factory=dict)
+
+    def of(self, degrees: Degrees, layers: tuple[StageLayers, ...] = NO_LAYERS) -> Ints:
+        """All options of some degrees with each of some numbers of layers, (N, 6)."""
+        job = self.job
+        whole = job.model.tokens % (degrees.cp * degrees.tp) == 0
+        stages = job.software.zero_stages_with(degrees.pp)
+        decisive = (stages, degrees.dp, degrees.cp == 1, degrees.tp == 1, whole, layers)
+        if decisive not in self.arrays:
+            each = list(dict.fromkeys(_options(job, self.space, degrees)))
+            listed = [
+                (*option, numbers.on_host, again)
+                for numbers in layers
+                for option in each
+                for again in _beside(option[2], numbers.repeated)
+            ]
+            self.arrays[decisive] = np.array(listed, dtype=np.int64).reshape(-1, 6)
+        return self.arrays[decisive]
+
+
+def _beside(recompute: Recompute, repeated: int) -> Iterator[int]:
+    """The number of recomputed layers beside what a plan recomputes of all; with all no number."""
+    if recompute is not Recompute.FULL:
+        yield repeated
+    elif repeated in (0, FEWEST):
+        yield 0
+
+
+def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, ...]:
+    """Replicas that share the parameters: all of them, or with HSDP also a part; 1 without ZeRO."""
+    if space.dp_shard is None:
+        return (degrees.dp if zero_stage else 1,)
+    legal = (divisors(degrees.dp)[1:] or [1]) if zero_stage else [1]
+    return tuple(shard for shard in legal if shard in space.dp_shard)
+
+
+def _options(
+    job: Job, space: PlanSpace, degrees: Degrees
+) -> Iterator[tuple[int, int, Recompute, bool]]:
+    model, stages = job.model, job.software.zero_stages_with(degrees.pp)
+    whole = model.tokens % (degrees.cp * degrees.tp) == 0
+    routed = model.experts is not None and degrees.tp > 1  # each rank routes its own tokens
+    for stage in chosen(space.zero_stage, stages):
+        if stage and degrees.dp * degrees.cp == 1:
+            continue
+        shards = _shards(space, degrees, stage)
+        for shard, recompute, sequence in product(shards, space.recompute, space.sequence_parallel):
+            if (sequence and (degrees.tp == 1 or not whole)) or (routed and not sequence):
+                continue
+            yield (stage, shard, recompute, sequence)

@@ -1,0 +1,67 @@
+"""The prices of workers with parameter servers, in step and not."""
+
+from __future__ import annotations
+
+from parsim.plan.strategies import AsynchronousServer, ParameterServer, Servers, of_kind
+from parsim.sim.data_parallel.families.priced import Priced, compute_prices
+from parsim.sim.data_parallel.server_wires import server_wires
+from parsim.sim.data_parallel.workers import Workers
+from parsim.strategy import STRATEGIES
+
+
+def parameter_server(workers: Workers) -> Priced:
+    """Servers that sum the gradients of a step."""
+    strategy = of_kind(workers.plan.strategy, ParameterServer)
+    wires = server_wires(workers, strategy, sums=True)
+    program = STRATEGIES[strategy.name].program(
+        workers.count,
+        len(wires.node),
+        workers.passes,
+        wires.there,
+        wires.back,
+        rounds=200 if strategy.backup_workers else 1,
+        backup_workers=strategy.backup_workers,
+        compresses=strategy.compression < 1.0,
+    )
+    return Priced(
+        program=program,
+        seconds={**compute_prices(workers), **wires.seconds},
+        sent=workers.gradient_bytes * strategy.compression,
+        received=workers.weight_bytes,
+        changes_training=bool(strategy.backup_workers) or strategy.compression < 1.0,
+        wires=wires,
+        carried=_pushed(workers, strategy),
+    )
+
+
+def asynchronous_server(workers: Workers) -> Priced:
+    """Servers that apply each gradient as it comes."""
+    strategy = of_kind(workers.plan.strategy, AsynchronousServer)
+    wires = server_wires(workers, strategy, sums=False)
+    program = STRATEGIES[strategy.name].program(
+        workers.count,
+        workers.passes,
+        wires.there,
+        wires.back,
+        wires.applied,
+        rounds=strategy.updates,
+        staleness=strategy.staleness,
+        compresses=strategy.compression < 1.0,
+    )
+    return Priced(
+        program=program,
+        seconds={**compute_prices(workers), **wires.seconds},
+        sent=workers.gradient_bytes * strategy.compression,
+        received=workers.weight_bytes,
+        synchronises=False,
+        wires=wires,
+        carried=_pushed(workers, strategy),
+    )
+
+
+def _pushed(workers: Workers, strategy: Servers) -> dict[str, float]:
+    """Bytes of a worker's gradient to all servers together, and of the weights back."""
+    return {
+        "push_latency": workers.gradient_bytes * strategy.compression,
+        "pull_latency": workers.weight_bytes,
+    }

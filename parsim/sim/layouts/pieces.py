@@ -1,0 +1,146 @@
+"""What a device does in a micro-batch under a layout, in order, with its seconds and bytes.
+
+Operations between two exchanges are one piece of compute; the gradients of parameters that are
+whole on some axes fill buckets in the order of backward, one set of axes by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.layout.candidates import OnMesh, inputs_on
+from parsim.layout.laid import Laid
+from parsim.layout.sbp import parts_of
+from parsim.model.graph.record import Node
+from parsim.sim.layouts.exchanges import Exchange
+from parsim.sim.layouts.prices import NodePasses, NodePrices
+from parsim.strategy.layout import BACKWARD, EXCHANGE, FORWARD, REDUCE, Part
+
+
+@dataclass(slots=True)
+class Pieces:
+    """Parts of a micro-batch in order, and by the names of their prices seconds and bytes."""
+
+    laid: Laid
+    parts: list[Part] = field(default_factory=list)
+    seconds: dict[str, list[float]] = field(
+        default_factory=lambda: {name: [] for name in (FORWARD, BACKWARD, EXCHANGE, REDUCE)}
+    )
+    exchanges: dict[str, list[Exchange]] = field(default_factory=lambda: {EXCHANGE: [], REDUCE: []})
+
+    def compute(self, name: str, seconds: float) -> None:
+        """Append compute, to the piece before it where nothing is between them."""
+        last = next((p for p in reversed(self.parts) if p.price != REDUCE), None)
+        if last is not None and last.price == name and self.parts[-1] is last:
+            self.seconds[name][-1] += seconds
+            return
+        self.parts.append(Part(price=name, row=len(self.seconds[name])))
+        self.seconds[name].append(seconds)
+
+    def meet(self, name: str, exchange: Exchange) -> None:
+        """Append a collective."""
+        groups = self.laid.mesh.groups(exchange.axes)
+        row = len(self.seconds[name])
+        self.parts.append(Part(price=name, row=row, groups=groups, route=exchange.kind))
+        self.seconds[name].append(exchange.seconds)
+        self.exchanges[name].append(exchange)
+
+    def prices(self, name: str) -> Array:
+        """Seconds of a price's rows."""
+        return np.array(self.seconds[name] or [0.0])
+
+    def sizes(self, name: str) -> Array:
+        """Bytes of a price's rows, S of nccl-tests."""
+        return np.array([exchange.size for exchange in self.exchanges[name]] or [0.0])
+
+
+@dataclass(slots=True, kw_only=True)
+class _Writer:
+    """Writes the pieces of a laid-out graph; `bucket` are values that close a bucket."""
+
+    laid: Laid
+    prices: NodePrices
+    bucket: float
+    beside: bool
+    pieces: Pieces = field(init=False)
+    filled: dict[tuple[int, ...], float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.pieces = Pieces(self.laid)
+
+    def write(self) -> Pieces:
+        """Forward through all operations, and back."""
+        nodes = self.laid.graph.nodes
+        passes = [self._passes(node) for node in nodes]
+        ahead, back = self._shares(passes)
+        for node, seconds in zip(nodes, ahead, strict=True):
+            self._forward(node, seconds)
+        for node, seconds in zip(reversed(nodes), reversed(back), strict=True):
+            self._backward(node, seconds)
+        for axes in list(self.filled):
+            self._close(axes)
+        return self.pieces
+
+    def _way(self, node: Node) -> OnMesh:
+        return self.laid.signatures[node.name]
+
+    def _passes(self, node: Node) -> NodePasses:
+        way = self._way(node)
+        shared = parts_of(inputs_on(way, 0), 0, self.laid.mesh.sizes)
+        return self.prices.passes(self.prices.operators(node, way), self.prices.samples // shared)
+
+    def _shares(self, passes: Sequence[NodePasses]) -> tuple[list[float], list[float]]:
+        """Seconds of each operation, which together are those of the whole pass."""
+        ahead, back = self.prices.totals(passes)
+        grown, between = self.prices.factors, self.prices.between
+        first, second = ahead * grown[0] + between, back * grown[1] + between
+        alone = sum(part.ahead for part in passes), sum(part.back for part in passes)
+        return (
+            [part.ahead * first / alone[0] for part in passes],
+            [part.back * second / alone[1] for part in passes],
+        )
+
+    def _changes(self, node: Node) -> Iterator[tuple[Exchange | None, Exchange | None]]:
+        for number, name in enumerate(node.inputs):
+            steps = self.laid.changes.get((node.name, number), ())
+            yield from self.prices.exchanges.changes(name, self.laid.layout(name), steps)
+
+    def _forward(self, node: Node, seconds: float) -> None:
+        for ahead, _ in self._changes(node):
+            if ahead is not None:
+                self.pieces.meet(EXCHANGE, ahead)
+        for exchange in self.prices.exchanges.inside(node, self._way(node))[0]:
+            self.pieces.meet(EXCHANGE, exchange)
+        self.pieces.compute(FORWARD, seconds)
+
+    def _backward(self, node: Node, seconds: float) -> None:
+        for exchange in self.prices.exchanges.inside(node, self._way(node))[1]:
+            self.pieces.meet(EXCHANGE, exchange)
+        self.pieces.compute(BACKWARD, seconds)
+        for _, back in reversed(list(self._changes(node))):
+            if back is not None:
+                self.pieces.meet(EXCHANGE, back)
+        for axes, values in self.laid.reduced(node).items():
+            self.filled[axes] = self.filled.get(axes, 0.0) + values
+            if self.beside and self.filled[axes] >= self.bucket:
+                self._close(axes)
+
+    def _close(self, axes: tuple[int, ...]) -> None:
+        """Sum the gradients of a bucket."""
+        self.pieces.meet(REDUCE, self.prices.exchanges.reduce(axes, self.filled.pop(axes)))
+
+
+def pieces_of(laid: Laid, prices: NodePrices, *, bucket: float, beside: bool) -> Pieces:
+    """What a device does in a micro-batch.
+
+    Args:
+        laid: the graph on its mesh.
+        prices: of its operations and exchanges.
+        bucket: values that close a bucket of gradients.
+        beside: whether buckets are summed while backward goes on.
+    """
+    return _Writer(laid=laid, prices=prices, bucket=bucket, beside=beside).write()

@@ -1,0 +1,223 @@
+"""A model laid out on a mesh: the strategy's program with its seconds and bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from math import prod
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.collective.kinds import wire_share
+from parsim.cost.job import Job
+from parsim.cost.step.buckets import mean_bucket, reduced_bytes
+from parsim.errors import PlanError
+from parsim.layout.candidates import Options
+from parsim.layout.laid import Laid
+from parsim.layout.mesh import Mesh
+from parsim.layout.stated import options_of
+from parsim.model.graph.record import Graph
+from parsim.plan import Plan, PlanTable
+from parsim.plan.strategies import DDP, Layout, of_kind
+from parsim.sim.layouts.choose import Chosen, choose
+from parsim.sim.layouts.exchanges import Exchange, Exchanges
+from parsim.sim.layouts.pieces import Pieces, pieces_of
+from parsim.sim.layouts.prices import NodePrices
+from parsim.sim.layouts.shares import Shares
+from parsim.sim.layouts.words import layout_document, layout_notes
+from parsim.sim.memory.categories import STATIC
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.strategy.layout import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    NORM,
+    REDUCE,
+    UPDATE,
+    layout,
+)
+from parsim.strategy.program import StepProgram
+
+NORM_BYTES = 4.0
+"""Bytes of the sum of squares that devices add up for the norm of the whole gradient: fp32."""
+
+
+@dataclass(frozen=True)
+class LaidOut:
+    """A plan whose workers hold a model by a layout, and the evaluated plan of whole models."""
+
+    evaluation: Evaluation
+    plan: Plan
+
+    @property
+    def strategy(self) -> Layout:
+        """Its options."""
+        return of_kind(self.plan.strategy, Layout)
+
+    @cached_property
+    def mesh(self) -> Mesh:
+        """The mesh with its replicas."""
+        return Mesh(self.strategy.mesh).repeated(self.plan.dp // self.strategy.sharers)
+
+    @property
+    def graph(self) -> Graph:
+        """What the model was built from."""
+        graph = self.evaluation.step.job.model.graph
+        if graph is None:
+            raise PlanError(f"{self.evaluation.step.job.model.name} has no graph of operations")
+        return graph
+
+    @property
+    def samples(self) -> int:
+        """Samples of a micro-batch on all devices together."""
+        return self.plan.microbatch_size * self.plan.dp
+
+    @cached_property
+    def prices(self) -> NodePrices:
+        """Seconds of operations and exchanges."""
+        step = self.evaluation.step
+        exchanges = Exchanges(
+            system=step.job.system,
+            graph=self.graph,
+            mesh=self.mesh,
+            samples=self.samples,
+            value=float(step.pricing.table.precision.activation),
+            gradient=float(reduced_bytes(PlanTable.of([self.plan]))),
+        )
+        return NodePrices(
+            evaluation=self.evaluation,
+            graph=self.graph,
+            mesh=self.mesh,
+            exchanges=exchanges,
+            samples=self.samples,
+        )
+
+    @cached_property
+    def chosen(self) -> Chosen:
+        """The signatures of all operations: as stated, the rest the cheapest."""
+        options = Options(self.graph, self.mesh)
+        return choose(options_of(options, self.strategy.names, self.strategy.stated), self.prices)
+
+    @cached_property
+    def laid(self) -> Laid:
+        """The graph on its mesh."""
+        return Laid(
+            graph=self.graph,
+            mesh=self.mesh,
+            signatures=self.chosen.signatures,
+            changes=self.chosen.changes,
+        )
+
+    @cached_property
+    def pieces(self) -> Pieces:
+        """What a device does in a micro-batch."""
+        plan = self.plan
+        bucket = float(mean_bucket(self.evaluation.step.job, PlanTable.of([plan]))[0])
+        return pieces_of(self.laid, self.prices, bucket=bucket, beside=plan.overlap_grad_reduce)
+
+    def program(self, microbatches: int) -> StepProgram:
+        """The tasks of all devices."""
+        mesh = self.mesh
+        roles = tuple(
+            " ".join(
+                f"{name} {index}"
+                for name, index in zip(mesh.names, mesh.coordinates(rank), strict=True)
+            )
+            for rank in range(mesh.ranks)
+        )
+        return layout(self.pieces.parts, ranks=mesh.ranks, microbatches=microbatches, roles=roles)
+
+    def seconds(self, passes: int) -> dict[str, Array]:
+        """Seconds by the names of the program, of so many passes a step."""
+        step, system = self.evaluation.step, self.evaluation.step.job.system
+        scale = self.plan.num_microbatches / passes
+        fixed = step.job.software.optimizer_fixed
+        moved = max(float(step.costs.optimizer[0, 0]) - fixed, 0.0)
+        everybody = one_group(system, self.plan.dp)
+        added = collective_time(system, "all_reduce", NORM_BYTES, everybody)
+        norm = step.costs.norm[0] + added * (self.shares.parameters < 1.0)
+        return {
+            **{name: self.pieces.prices(name) * scale for name in (FORWARD, BACKWARD, EXCHANGE)},
+            REDUCE: self.pieces.prices(REDUCE),
+            NORM: np.atleast_1d(norm),
+            UPDATE: np.atleast_1d(fixed + moved * self.shares.parameters),
+        }
+
+    def carried(self, passes: int) -> dict[str, Array]:
+        """Bytes of each collective by the names of the program."""
+        scale = self.plan.num_microbatches / passes
+        return {
+            EXCHANGE: self.pieces.sizes(EXCHANGE) * scale,
+            REDUCE: self.pieces.sizes(REDUCE),
+        }
+
+    @property
+    def sent(self) -> float:
+        """Bytes that a device sends a step."""
+        times = {EXCHANGE: self.plan.num_microbatches, REDUCE: 1}
+        return sum(
+            (
+                times[name] * exchange.size * self._sent(exchange)
+                for name, exchanges in self.pieces.exchanges.items()
+                for exchange in exchanges
+            ),
+            0.0,
+        )
+
+    def _sent(self, exchange: Exchange) -> float:
+        ranks = prod(self.mesh.sizes[axis] for axis in exchange.axes)
+        return float(wire_share(exchange.kind, np.array(float(ranks))))
+
+    @cached_property
+    def compute(self) -> tuple[float, float]:
+        """Seconds of a device's forwards and backwards in a step."""
+        count = self.plan.num_microbatches
+        ahead, back = (float(self.pieces.prices(name).sum()) for name in (FORWARD, BACKWARD))
+        return ahead * count, back * count
+
+    @cached_property
+    def shares(self) -> Shares:
+        """What a device has of the model."""
+        return Shares(laid=self.laid, prices=self.prices, samples=self.plan.microbatch_size)
+
+    def device_bytes(self, whole: Mapping[str, float]) -> dict[str, dict[str, float]]:
+        """What a device holds: its parts, and what is temporary where it has samples of its own."""
+        beside = evaluate(self.evaluation.step.job, replace(self.plan, strategy=DDP))
+        equal = next(iter(beside.memory.values())).at(0, 0)
+        shares = dict.fromkeys(STATIC, self.shares.parameters)
+        shares |= {"activations": self.shares.kept, "logits": self.shares.logits}
+        device = {name: equal[name] * shares.get(name, 1.0) for name in whole}
+        summed = float(self.pieces.sizes(REDUCE).sum())
+        device["communication"] = min(equal["communication"], summed)
+        return {"device": device}
+
+    def limits(self, step: float) -> str:
+        """What holds the step back, in words."""
+        count = self.plan.num_microbatches
+        exchanged = float(self.pieces.prices(EXCHANGE).sum()) * count
+        compute = sum(self.compute)
+        if compute > 0.8 * step:
+            return "compute"
+        rest = max(step - compute - exchanged, 0.0)
+        if exchanged >= rest:
+            return f"changes of layout, {100 * exchanged / step:.0f} % of the step"
+        return (
+            f"gradients, norm and update behind the passes, {100 * rest / step:.0f} % of the step"
+        )
+
+    def notes(self) -> Iterator[str]:
+        """The layout in short, and how far it may be from the best."""
+        return layout_notes(self.laid, self.chosen)
+
+    def to_json(self) -> dict[str, object]:
+        """The signature of every operation, the changes between, the cost and its bound."""
+        return layout_document(self.laid, self.chosen)
+
+
+def laid_out(job: Job, plan: Plan) -> Laid:
+    """How a plan's model is laid out; to run it so."""
+    return LaidOut(evaluate(job, plan.whole_models, memory=False), plan).laid

@@ -1,0 +1,106 @@
+"""Layouts on a mesh of devices: every tensor split, whole or partial on each axis.
+
+    all devices  | F conv1..flatten | all-gather | F fc6 | all-gather | F fc7 | ...
+                 ... | B fc6 | reduce-scatter | B flatten..conv1 | norm, update
+    stream                                    | all-reduce of conv5 .. conv1 |
+
+    step = m (F + B + changes of layout) + what no backward hides of the gradients' sums + update
+
+Every device does the same with its parts of the tensors; where an operation wants another layout
+than a tensor has, the devices of an axis meet in a collective, and in the dual one on the way back.
+The gradient of a parameter that is whole on an axis is a sum over it: in the last micro-batch these
+are all-reduced in buckets while backward goes on. Then all take the norm, and update.
+
+Source: Mesh-TensorFlow (arXiv:1811.02084); OneFlow's SBP (arXiv:2110.15032); Krizhevsky 2014, One
+weird trick (arXiv:1404.5997), a case of it. Leaves out: changes of layout that run beside compute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from parsim.strategy.program import COMPUTE, DATA, Meeting, StepProgram, Task, Waits
+from parsim.timelines.kinds import SpanKind
+
+FORWARD, BACKWARD, EXCHANGE = "forward", "backward", "exchange"
+"""Names of prices: a row for each run of operations, or each collective, of a micro-batch."""
+REDUCE, NORM, UPDATE = "reduce", "norm", "optimizer"
+"""Names of prices: a row for each bucket, one, one."""
+
+Groups = tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """One thing that all devices do in a micro-batch: compute, or meet in `groups`.
+
+    `price` names seconds, `row` is its row; `route` is the collective.
+    """
+
+    price: str
+    row: int
+    groups: Groups = ()
+    route: str = ""
+
+
+def layout(
+    parts: Sequence[Part], *, ranks: int, microbatches: int = 1, roles: tuple[str, ...] = ()
+) -> StepProgram:
+    """Write the program of a step.
+
+    Args:
+        parts: of a micro-batch in order, forward and backward; gradients are summed in the last.
+        ranks: devices of the mesh, with those of its replicas.
+        microbatches: of each.
+        roles: names of the devices.
+    """
+    everybody = tuple(range(ranks))
+    tasks = [
+        task
+        for number in range(microbatches)
+        for part in parts
+        if part.price != REDUCE or number == microbatches - 1
+        for task in _tasks(part, number, everybody)
+    ]
+    tasks += [
+        Task(
+            name="norm", kind=SpanKind.GRAD_NORM, ranks=everybody, price=NORM, waits=Waits.RANK,
+            meets=Meeting.STAGES,
+        ),
+        Task(
+            name="update", kind=SpanKind.OPTIMIZER, ranks=everybody, price=UPDATE, on_device=True
+        ),
+    ]  # fmt: skip
+    return StepProgram(tasks=tuple(tasks), ranks=ranks, roles=roles)
+
+
+def _tasks(part: Part, microbatch: int, everybody: tuple[int, ...]) -> Iterator[Task]:
+    """Compute on all devices, or a collective of each group."""
+    if not part.groups:
+        kind = "F" if part.price == FORWARD else "B"
+        yield Task(
+            name=f"{kind}{microbatch} {part.row}",
+            kind=kind,
+            ranks=everybody,
+            price=part.price,
+            at=(part.row,) * len(everybody),
+            microbatch=microbatch,
+            on_device=True,
+        )
+        return
+    summed = part.price == REDUCE
+    for group in part.groups:
+        yield Task(
+            name=f"{part.price} {microbatch} {part.row} of {group[0]}",
+            kind=SpanKind.REDUCE_GRAD if summed else SpanKind.EXCHANGE,
+            ranks=group,
+            # what is computed next waits for a change of layout, as if it were a kernel
+            stream=DATA if summed else COMPUTE,
+            waits=Waits.RANK if summed else Waits.ROW,
+            price=part.price,
+            at=(part.row,) * len(group),
+            meets=Meeting.STAGES,
+            routes=(part.route,),
+            microbatch=microbatch,
+        )
