@@ -22,7 +22,9 @@ from parsim.plan.schedule_names import BALANCED, SPLIT
 def unrunnable(plan: Plan, model: Model) -> str | None:
     """Why the executor refuses a plan of this model, or None."""
     if model.loss is None:
-        return f"{model.name} has head=none, so there is no loss to train it with; set a head"
+        graph = "end its graph with a node of op cross_entropy, in a model file"
+        mend = "set a head" if model.branching is None else graph
+        return f"{model.name} ends without a loss to train it with; {mend}"
     core = model.attention
     windows = (op.window for layer in model.kinds for op in layer.operators if _windowed(op))
     rules = (
