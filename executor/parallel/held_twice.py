@@ -22,7 +22,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.groups import subgroup
 from executor.parallel.replica import Replica
 from parsim.schedule import Schedule
-from parsim.schedule.families.bpipe import moves
 
 
 def tied_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | None:
@@ -50,7 +49,7 @@ def partners_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | 
 
     To be called on all ranks at once.
     """
-    if not moves(schedule):
+    if not schedule.moves:
         return None
     return _group_of(mesh, [[rank, schedule.pp - 1 - rank] for rank in range(schedule.pp // 2)])
 

@@ -4,7 +4,7 @@
     rank p-1-r   a thread takes what comes and gives it back, in the order of r's actions
 
 The tensors that a stage's layers save for backward stay where they are (`HostStore`), until the
-schedule says that a micro-batch leaves (`parsim.schedule.families.bpipe.moves`): then their memory
+schedule says that a micro-batch leaves (`Schedule.moves`): then their memory
 is sent as it is, piece by piece, and let go when it is over there. Values come back with their
 bits, so that gradients are those of 1F1B to the bit. The partner's thread waits for nothing that
 its rank computes, so that no order of actions can hang.
@@ -23,7 +23,7 @@ from torch import Tensor
 
 from executor.devices.copies import Moment
 from parsim.schedule import Action, Kind, Schedule
-from parsim.schedule.families.bpipe import Move, moves
+from parsim.schedule.moves import Move
 
 Finish = Callable[[], None]
 """Waits for messages, and does what is to be done behind them."""
@@ -73,7 +73,7 @@ class Partner:
         self.copier = PartnerCopier()
         self.moved = self.most_kept = 0
         self._group, self._other = group, 1 - dist.get_rank(group)
-        every = moves(schedule)
+        every = schedule.moves
         self._moves = {action: move for action, move in every.items() if action.stage == rank}
         kept = schedule.ranks[schedule.pp - 1 - rank]
         self._served = [every[action] for action in kept if action in every]

@@ -54,7 +54,7 @@ def inflight_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
     The peak activation memory of rank r is the largest sum(w * n) over `result[r]`, with w the
     bytes of one micro-batch on each chunk. Communication actions are ignored. Within a rank the
     vectors come in descending order. What lies on another rank is not counted, see
-    `families.bpipe.guests`.
+    `Schedule.guests`.
     """
     return _inflight_counts(_Same(schedule))
 

@@ -23,11 +23,8 @@ Source: Kim et al. 2023 (ICML, proceedings.mlr.press/v202/kim23l.html); re-exami
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
-from parsim.schedule.actions import Action, Kind
 from parsim.schedule.families.one_f_one_b import one_f_one_b
 from parsim.schedule.schedule import Schedule
 
@@ -45,52 +42,3 @@ def bpipe(pp: int, num_microbatches: int) -> Schedule:
 def most_kept(pp: int) -> int:
     """Micro-batches that a rank holds at the most, its partner's among them: ceil((pp + 2)/2)."""
     return (pp + 3) // 2
-
-
-class Move(NamedTuple):
-    """Micro-batches whose activations leave and come back beside an action; -1 for none."""
-
-    evicted: int = -1
-    loaded: int = -1
-
-    def __str__(self) -> str:
-        """What is written behind its action in a staircase."""
-        out = f">{self.evicted}" if self.evicted >= 0 else ""
-        return out + (f"<{self.loaded}" if self.loaded >= 0 else "")
-
-
-def moves(schedule: Schedule) -> Mapping[Action, Move]:
-    """What goes to the partner and comes back beside each action of a schedule with a limit.
-
-    What B 0 loads must be there when it begins: ranks wait for it anyway, for its gradient.
-    """
-    if schedule.limit is None:
-        return {}
-    every: dict[Action, Move] = {}
-    for rank in range(schedule.pp):
-        every |= _of_rank(rank, schedule.pp, schedule.num_microbatches, schedule.limit)
-    return every
-
-
-def _of_rank(rank: int, pp: int, m: int, limit: int) -> dict[Action, Move]:
-    n = min(m, pp - rank)
-    if n <= limit:
-        return {}
-    warm = {Action(rank, Kind.F, k + 1): Move(evicted=k) for k in range(limit - 2, n - 1)}
-    loads = {Action(rank, Kind.F, j): j - n + limit - 1 for j in range(n, m)}
-    loads |= {Action(rank, Kind.B, i): i + limit - 2 for i in range(m - n + 1, m - limit + 1)}
-    loads[Action(rank, Kind.B, 0)] = limit - 2
-    evictions = {Action(rank, Kind.B, j - n + 1): j for j in range(n - 1, m - 1)}
-    steady = {
-        action: Move(evicted=evictions.get(action, -1), loaded=loads.get(action, -1))
-        for action in {**loads, **evictions}
-    }
-    return warm | steady
-
-
-def guests(schedule: Schedule) -> tuple[int, ...]:
-    """The most micro-batches of its partner's stage that each rank holds."""
-    if schedule.limit is None:
-        return (0,) * schedule.pp
-    flying = [min(schedule.num_microbatches, schedule.pp - rank) for rank in range(schedule.pp)]
-    return tuple(n - schedule.limit + 1 if n > schedule.limit else 0 for n in reversed(flying))

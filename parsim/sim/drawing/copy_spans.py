@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from parsim.arrays import Array
 from parsim.schedule import Action, Kind
-from parsim.schedule.families.bpipe import Move
+from parsim.schedule.moves import Move
 from parsim.timelines.kinds import SpanKind, Stream
 from parsim.timelines.timeline import Span
 

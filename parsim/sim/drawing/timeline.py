@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from parsim.cost.job import Job
 from parsim.schedule import Kind
-from parsim.schedule.families.bpipe import moves
 from parsim.sim.drawing.copy_spans import copy_spans, without_copies
 from parsim.sim.drawing.critical_path import critical_path
 from parsim.sim.drawing.exchange_spans import exchange_spans
@@ -106,7 +105,7 @@ def _class_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
     exchanges, inner = class_exchanges(step, lanes.number), actions
     copied = copied_seconds(step.column(lanes.number))
     if copied is not None:
-        moved = moves(step.schedule(lanes.number))
+        moved = step.schedule(lanes.number).moves
         yield from copy_spans(actions, class_copies(step, lanes.number), copied, moved)
         inner = list(without_copies(actions, copied))
     yield from exchange_spans(inner, exchanges, routed)

@@ -15,7 +15,6 @@ from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_b
 from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.schedule.families.bpipe import guests
 from parsim.sim.memory.categories import MemoryUse
 from parsim.sim.memory.eager_kept import composed_bytes, received_bytes
 
@@ -38,7 +37,7 @@ def activation_parts(
     if schedule.limit is not None:
         other = schedule.pp - 1 - rank
         for name, rows in _kept(job, table, layers).items():
-            parts[name] += guests(schedule)[rank] * float(rows[other, 0])
+            parts[name] += schedule.guests[rank] * float(rows[other, 0])
     if job.software.eager:
         sent = schedule.in_copies(sent_bytes(job.model, table, stage_cut(job, table)))
         twice = float(in_flight @ received_bytes(schedule, sent, stages)[:, 0])

@@ -22,7 +22,6 @@ from parsim.cost.step.stages import LayerTable, layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
-from parsim.schedule.families.bpipe import guests
 from parsim.schedule.inflight import inflight_counts, split_counts
 from parsim.sim.memory.buffers import (
     communication_bytes,
@@ -163,7 +162,7 @@ def guest_bytes(kept: Array, schedule: Schedule) -> Array:
     """Bytes of other ranks' micro-batches on each rank at their most, (p, B): its partner's."""
     if schedule.limit is None:
         return np.zeros((schedule.pp, kept.shape[1]))
-    return np.asarray(np.array(guests(schedule))[:, None] * kept[::-1])
+    return np.asarray(np.array(schedule.guests)[:, None] * kept[::-1])
 
 
 def stage_again(

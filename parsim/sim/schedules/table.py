@@ -16,7 +16,6 @@ import numpy as np
 from parsim.errors import InputError, ScheduleError, shown
 from parsim.names import alternatives
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
-from parsim.schedule.families.bpipe import guests, moves
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.messages import senders
 from parsim.sim.schedules.asynchronous import asynchronous_rows, simulated
@@ -168,7 +167,7 @@ def row_of(schedule: Schedule, timeline: Timeline) -> ScheduleRow:
     spans = [max(s.end for s in row) - min(s.start for s in row) for row in by_rank]
     idle = 1.0 - sum(busy) / len(busy) / timeline.end
     within = max(1.0 - worked / span for worked, span in zip(busy, spans, strict=True))
-    pairs = zip(inflight_counts(schedule), guests(schedule), strict=True)
+    pairs = zip(inflight_counts(schedule), schedule.guests, strict=True)
     activations = (max(map(sum, counts)) * share + others for counts, others in pairs)
     return ScheduleRow(
         name=schedule.name,
@@ -198,7 +197,7 @@ def messages_sent(schedule: Schedule) -> int:
     above, below = senders(schedule)
     stages = range(schedule.num_stages)
     each = (len(schedule.microbatches_of(stage)) for stage in stages)
-    moved = sum((move.evicted >= 0) + (move.loaded >= 0) for move in moves(schedule).values())
+    moved = sum((move.evicted >= 0) + (move.loaded >= 0) for move in schedule.moves.values())
     return moved + sum(
         count * ((above[stage] >= 0) + (below[stage] >= 0))
         for stage, count in zip(stages, each, strict=True)

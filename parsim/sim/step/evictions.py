@@ -29,14 +29,13 @@ from parsim.cost.step.stages import LayerTable, layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.schedule.families.bpipe import guests
 from parsim.sim.step.kept_bytes import stage_kept
 
 
 def evicted_bytes(job: Job, table: PlanTable, layers: LayerTable, schedule: Schedule) -> Array:
     """Bytes of a micro-batch that each rank sends to its partner, (p, B); 0 where none go."""
     counts = layer_counts(job.model, stage_cut(job, table))
-    sends = np.array(guests(schedule)[::-1]) > 0
+    sends = np.array(schedule.guests[::-1]) > 0
     return np.asarray(sends[:, None] * stage_kept(job, table, layers, counts))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parsim.schedule import Action, Kind, Schedule, build_schedule
-from parsim.schedule.families.bpipe import guests, most_kept, moves
+from parsim.schedule.families.bpipe import most_kept
 from parsim.schedule.inflight import inflight_counts
 
 SIZES = [(pp, m) for pp in range(1, 13) for m in (1, 2, pp - 1, pp, pp + 1, 3 * pp) if m > 0]
@@ -21,7 +21,7 @@ def walked(pp: int, m: int, rank: int) -> tuple[int, int, int, int]:
     What leaves or comes back beside an action is on both ranks while it runs; what B 0 loads is
     there when it begins.
     """
-    made, beside = schedule(pp, m), moves(schedule(pp, m))
+    made, beside = schedule(pp, m), schedule(pp, m).moves
     here, away = set[int](), set[int]()
     most_here = most_away = out = back = 0
     for action in made.ranks[rank]:
@@ -59,18 +59,18 @@ def test_every_micro_batch_is_there_when_it_goes_back_and_slots_suffice(pp: int,
         assert here == min(m, pp - rank, limit) == inflight_counts(made)[rank][0][0]
         assert out == back
         away_from.append(away)
-    assert guests(made) == tuple(reversed(away_from))
-    for counts, others in zip(inflight_counts(made), guests(made), strict=True):
+    assert made.guests == tuple(reversed(away_from))
+    for counts, others in zip(inflight_counts(made), made.guests, strict=True):
         assert counts[0][0] + others <= limit
 
 
 def test_the_papers_case_of_eight_ranks() -> None:
     """Ranks 0 to 3 hold 8, 7, 6, 5 under 1F1B; under BPipe nobody holds more than 5."""
     made = schedule(8, 32)
-    pairs = zip(inflight_counts(made), guests(made), strict=True)
+    pairs = zip(inflight_counts(made), made.guests, strict=True)
     kept = [counts[0][0] + others for counts, others in pairs]
     assert kept == [5, 5, 5, 5, 4, 5, 5, 5]
-    assert guests(made) == (0, 0, 0, 0, 0, 2, 3, 4)
+    assert made.guests == (0, 0, 0, 0, 0, 2, 3, 4)
     plain = build_schedule("1f1b", pp=8, num_microbatches=32)
     assert [counts[0][0] for counts in inflight_counts(plain)] == [8, 7, 6, 5, 4, 3, 2, 1]
     # m - L + 1: each micro-batch but the first L - 2 and the last goes out and comes back once
@@ -79,5 +79,5 @@ def test_the_papers_case_of_eight_ranks() -> None:
 
 def test_short_pipelines_move_nothing() -> None:
     for pp in (1, 2, 3):
-        assert moves(schedule(pp, 12)) == {}
-    assert moves(build_schedule("1f1b", pp=8, num_microbatches=8)) == {}
+        assert schedule(pp, 12).moves == {}
+    assert build_schedule("1f1b", pp=8, num_microbatches=8).moves == {}
