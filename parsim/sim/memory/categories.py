@@ -17,6 +17,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
+from parsim.cost.kernel.gradient_sums import copies_gradients
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import LayerTable, layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
@@ -154,8 +155,7 @@ def _gradient_bytes(job: Job, table: PlanTable) -> float:
     p = table.precision
     if table.common.gradient_precision != "fp32":
         return float(p.parameter)
-    copied = job.software.gradient_copy and p.compute == "bf16" and p.parameter == 2
-    return 4.0 + (p.parameter if copied else 0.0)
+    return 4.0 + (p.parameter if copies_gradients(job, table) else 0.0)
 
 
 def guest_bytes(kept: Array, schedule: Schedule) -> Array:
