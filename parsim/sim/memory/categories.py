@@ -17,6 +17,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
+from parsim.cost.kernel.gradient_sums import copies_gradients
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.offload import buffered_bytes, freed_bytes
 from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
@@ -154,8 +155,7 @@ def _gradient_bytes(job: Job, table: PlanTable) -> float:
     p = table.precision
     if table.common.gradient_precision != "fp32":
         return float(p.parameter)
-    copied = job.software.gradient_copy and p.compute == "bf16" and p.parameter == 2
-    return 4.0 + (p.parameter if copied else 0.0)
+    return 4.0 + (p.parameter if copies_gradients(job, table) else 0.0)
 
 
 def stage_kept(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:
