@@ -104,7 +104,9 @@ def test_what_trains_as_it_should(four: Scenario, schedule: str, actions: str | 
 def test_a_model_without_a_loss(four: Scenario) -> None:
     bert = load_scenario(FILE, {"model.name": "bert-base", "model.head": "mlm"}).job.model
     headless = replace(bert, layers=(*bert.layers[:-1], replace(bert.layers[-1], parts=())))
-    assert "no loss to train it with" in (unrunnable(four.fixed_plan(), headless) or "nothing")
+    assert "without a loss to train it with; set a head" in (
+        unrunnable(four.fixed_plan(), headless) or "nothing"
+    )
 
 
 def test_a_search_holds_what_can_be_run_and_counts_the_rest(four: Scenario) -> None:
