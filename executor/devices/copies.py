@@ -20,15 +20,15 @@ Moment = Any
 
 
 class Copier(Protocol):
-    """Copies flat tensors to the host and back."""
+    """Copies flat tensors to the host and back; what is there is the copier's own affair."""
 
     behind: int
     """Layers whose copies may still be on their way."""
 
-    def leave(self, tensor: Tensor) -> tuple[Tensor, Moment]:
+    def leave(self, tensor: Tensor) -> tuple[Any, Moment]:
         """Copy to the host; the tensor must live until that moment."""
 
-    def bring(self, copied: Tensor) -> tuple[Tensor, Moment]:
+    def bring(self, copied: Any) -> tuple[Tensor, Moment]:  # noqa: ANN401
         """Copy back to the device."""
 
     def wait(self, moment: Moment) -> None:

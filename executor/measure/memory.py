@@ -27,7 +27,8 @@ def peak_bytes(trainer: Trainer, device: torch.device, step: Callable[[], object
         asked.synchronize()
         return float(asked.peak_allocated() or 0.0)
     trainer.optimizer.zero_grad()  # the profiler does not see memory freed that it saw nobody take
-    return peak_above(device, step)
+    peak = peak_above(device, step)
+    return peak + (trainer.runner.kept_for_partner if trainer.runner is not None else 0)
 
 
 def peak_above(device: torch.device, step: Callable[[], object]) -> float:

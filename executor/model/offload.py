@@ -18,7 +18,7 @@ from __future__ import annotations
 import weakref
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -29,6 +29,7 @@ from torch.utils.checkpoint import checkpoint
 
 from executor.devices.accelerator import accelerator
 from executor.devices.copies import Copier, Moment
+from executor.torch_internals.distributed import stored_tensor
 
 Key = tuple[int, int, torch.dtype]
 """Where a piece of memory begins, its values and their kind."""
@@ -140,8 +141,8 @@ class LayerPass:
 class HostStore:
     """What a stage's layers have in the host's memory; `moved` counts the bytes that left."""
 
-    def __init__(self, device: torch.device) -> None:
-        self.device, self.copier = device, accelerator(device).copier()
+    def __init__(self, device: torch.device, copier: Copier) -> None:
+        self.device, self.copier = device, copier
         self.moved = 0
         self.passing: LayerPass | None = None
         self._last: weakref.ref[LayerPass] | None = None
@@ -153,9 +154,8 @@ class HostStore:
         before = None if first or self._last is None else self._last()
         passing = self.passing = LayerPass(self, before)
         passing.parameters = frozenset(
-            parameter.untyped_storage().data_ptr()
+            stored_tensor(parameter).untyped_storage().data_ptr()
             for parameter in layer.parameters()
-            if type(parameter) is nn.Parameter
         )
         try:
             with saved_tensors_hooks(passing.save, lambda saved: saved.tensor()):
@@ -188,13 +188,18 @@ def keep_on_host(layers: nn.ModuleDict, count: int, device: torch.device) -> Hos
     """Let the first layers of a stage keep what they save for backward on the host."""
     if not count:
         return None
-    store = HostStore(device)
-    for number, layer in enumerate(list(layers.values())[:count]):
+    store = HostStore(device, accelerator(device).copier())
+    keep_in(store, list(layers.values())[:count])
+    return store
+
+
+def keep_in(store: HostStore, layers: Sequence[nn.Module]) -> None:
+    """Let layers keep what they save for backward in a store."""
+    for number, layer in enumerate(layers):
         host = HostLayer(store, number)
         for part in layer.modules():
             if hasattr(part, "host"):  # the layer, and an attention that repeats its core
                 part.host = host
-    return store
 
 
 def repeated(function: Callable[..., Any], *tensors: Tensor, host: HostLayer | None = None) -> Any:  # noqa: ANN401 - what the function gives

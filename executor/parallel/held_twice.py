@@ -44,6 +44,16 @@ def copies_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | No
     return _group_of(mesh, [[rank, schedule.pp - 1 - rank] for rank in range(schedule.pp // 2)])
 
 
+def partners_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | None:
+    """The group of this rank and the one that keeps its activations, or whose it keeps.
+
+    To be called on all ranks at once.
+    """
+    if not schedule.moves:
+        return None
+    return _group_of(mesh, [[rank, schedule.pp - 1 - rank] for rank in range(schedule.pp // 2)])
+
+
 def _group_of(mesh: DeviceMesh, pairs: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
     """This rank's group among groups of two pipeline ranks each, in every pipeline."""
     if mesh["pp"].size() == 2:

@@ -48,6 +48,7 @@ def check_runnable(
     """
     _check_kind(zero_stage, dp_kind)
     _check_split_backward(schedule, zero_stage, dp_kind)
+    _check_moves(schedule, zero_stage, backend)
     check_schedule(schedule)
     if schedule.is_compute_only:
         return
@@ -114,6 +115,17 @@ def _check_split_backward(schedule: Schedule, zero_stage: int, dp_kind: DpKind) 
     message = freed(Plan(zero_stage=zero_stage), schedule.name, str(split))
     if message:
         raise PlanError(message)
+
+
+def _check_moves(schedule: Schedule, zero_stage: int, backend: str) -> None:
+    """Refuse activations on other ranks where a thread cannot take them, or they are parameters."""
+    if schedule.limit is None:
+        return
+    where = f"schedule {schedule.name} keeps activations of some ranks on others"
+    if backend != "gloo":
+        raise PlanError(f"{where}, which runs on the CPU alone so far; use --device cpu, or 1f1b")
+    if zero_stage >= 2:
+        raise PlanError(f"{where}, which zero_stage={zero_stage} would free; use 0 or 1, or 1f1b")
 
 
 def _check_lowered(schedule: Schedule, dp_kind: DpKind) -> None:

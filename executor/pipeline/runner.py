@@ -7,6 +7,7 @@ lists (`executor.pipeline.runtime`).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from functools import partial
 
 import torch
@@ -16,6 +17,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
 from executor.parallel.gradients.buckets import GradientBuckets
+from executor.pipeline.partner import Partner
 from executor.pipeline.runnable import DpKind, check_runnable, with_communication
 from executor.pipeline.runtime import LossFn, Runtime, TensorSpec, build_runtime, keep_forwards
 from executor.torch_internals.distributed import replicate_module
@@ -79,10 +81,21 @@ class PipelineRunner:
         self._runtime = build_runtime(
             self.schedule, stages, self._edges, loss_fn, group, device, buckets, zero_stage
         )
+        self._partner: Partner | None = None
         if reduced:
             self._runtime.register_custom_function(
                 REDUCE_GRAD, lambda action, _: buckets[action.stage_index].send()
             )
+
+    @property
+    def kept_for_partner(self) -> int:
+        """The most bytes of another rank's activations that lay here at once."""
+        return 0 if self._partner is None else self._partner.most_kept
+
+    def share_with(self, partner: Partner) -> None:
+        """Keep some activations on a partner, or some of a partner's, as the schedule says."""
+        self._partner = partner
+        self._runtime.share_with(partner)
 
     def step(
         self, tokens: torch.Tensor | None = None, targets: torch.Tensor | None = None
@@ -96,7 +109,8 @@ class PipelineRunner:
             InputError: what this rank needs is missing or of the wrong batch size.
             PlanError: a stage returns something else than its edge promises.
         """
-        return self._taken(self._runtime, self._runtime.step, tokens, targets)
+        with nullcontext() if self._partner is None else self._partner.serving():
+            return self._taken(self._runtime, self._runtime.step, tokens, targets)
 
     def evaluation(self) -> Step:
         """The forwards alone of the same schedule, as a function of a batch that gives its losses.

@@ -13,6 +13,7 @@ Torch knows one copy of a model. Of a schedule with two, each copy counts its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -20,6 +21,7 @@ import torch.distributed as dist
 from torch import nn
 
 from executor.parallel.gradients.buckets import GradientBuckets
+from executor.pipeline.partner import Partner
 from executor.torch_internals import pipelining
 from parsim.errors import PlanError
 from parsim.schedule import Action, Kind, Schedule
@@ -44,6 +46,7 @@ class StageLike(Protocol):
 
     stage_index: int
     is_last: bool
+    partner: Partner | None
     fwd_cache: dict[int, tuple[tuple[torch.Tensor, ...], list[torch.Tensor]]]
     """Outputs and inputs of each microbatch from forward to backward."""
 
@@ -59,10 +62,16 @@ class Runtime(pipelining.RuntimeBase):  # type: ignore[misc]  # torch has no typ
         loss_fn: LossFn,
     ) -> None:
         self.by_microbatch: dict[int, torch.Tensor] = {}
+        self.ours = stages
         self.edges, self.depth = edges, schedule.depth
         self.together = schedule.num_microbatches
         each = schedule.num_microbatches // schedule.copies
         super().__init__(stages, each, loss_fn=loss_fn, scale_grads=False)
+
+    def share_with(self, partner: Partner) -> None:
+        """Let a partner keep activations of this rank's stages."""
+        for stage in self.ours:
+            stage.partner = partner
 
     # 2.13 has one argument more than 2.11 behind mb_index.
     def _maybe_compute_loss(
@@ -106,6 +115,7 @@ class _Stage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types 
 
     stage_index: int
     buckets: GradientBuckets | None = None
+    partner: Partner | None = None
     scatters = False
     reshard = False
 
@@ -132,6 +142,19 @@ class _Stage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types 
 
     def get_local_bwd_output(self, mb_index: int) -> object:
         return () if self.is_first else super().get_local_bwd_output(mb_index)
+
+    def forward_one_chunk(self, fwd_chunk_id: int, *args: object, **kwargs: object) -> object:
+        with self._beside(Kind.F, fwd_chunk_id):
+            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
+
+    def backward_one_chunk(self, bwd_chunk_id: int, *args: object, **kwargs: object) -> object:
+        with self._beside(Kind.B, bwd_chunk_id):
+            return super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
+
+    def _beside(self, kind: Kind, microbatch: int) -> AbstractContextManager[None]:
+        if self.partner is None:
+            return nullcontext()
+        return self.partner.beside(Action(self.stage_index, kind, microbatch))
 
     def backward_maybe_with_nosync(
         self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False

@@ -83,24 +83,24 @@ class Devices:
         return float(losses), replica.summed
 
     def _sum(self) -> None:
-        """Add up the gradients of what is whole on some axes, one collective a set of axes."""
-        mesh = self.parts.laid.mesh
-        for axes, gradients in self._summands().items():
-            flat = torch.cat([gradient.flatten() for gradient in gradients])
-            dist.all_reduce(flat, group=subgroup(mesh.groups(axes)))
-            self.work.link.wait(received=size_of(len(flat)))
-            sizes = [gradient.numel() for gradient in gradients]
-            for gradient, part in zip(gradients, flat.split(sizes), strict=True):
-                gradient.copy_(part.view(gradient.shape))
+        """Add up the gradients of what is whole on some axes, in place."""
+        mesh, flat = self.parts.laid.mesh, self.work.replica.summed
+        for axes, part in self._runs():
+            dist.all_reduce(flat[part], group=subgroup(mesh.groups(axes)))
+            self.work.link.wait(received=size_of(part.stop - part.start))
 
-    def _summands(self) -> dict[tuple[int, ...], list[Tensor]]:
-        """Gradients by the axes over which they are summands, in an order that all ranks have."""
-        sums: dict[tuple[int, ...], list[Tensor]] = {}
+    def _runs(self) -> list[tuple[tuple[int, ...], slice]]:
+        """Runs of gradients that are summands over the same axes, in the order that all have."""
+        runs: list[tuple[tuple[int, ...], slice]] = []
+        end = 0
         for name, parameter in self.work.replica.model.named_parameters():
+            begin, end = end, end + parameter.numel()
             axes = whole_axes(self.parts.layout(name)[0], self.parts.laid.mesh)
-            if axes and parameter.grad is not None:
-                sums.setdefault(axes, []).append(parameter.grad)
-        return sums
+            if runs and runs[-1][0] == axes:
+                runs[-1] = axes, slice(runs[-1][1].start, end)
+            else:
+                runs.append((axes, slice(begin, end)))
+        return [(axes, part) for axes, part in runs if axes]
 
     def mean(self, loss: float) -> float:
         """The mean loss of all samples, which all ranks know."""

@@ -21,7 +21,7 @@ from executor.model.graph import check_cut
 from executor.model.loss import check_trainable
 from executor.model.mixture.experts import WHOLE
 from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
-from executor.model.offload import keep_on_host
+from executor.model.offload import HostStore, keep_in, keep_on_host
 from executor.model.recomputed import recompute_first
 from executor.model.sizes import has_experts, layer_count, reads_text
 from executor.parallel.context import apply_context_parallel, context_group
@@ -34,6 +34,7 @@ from executor.parallel.experts import (
 )
 from executor.parallel.held_twice import (
     copies_group,
+    partners_group,
     sum_copies,
     sum_tied_gradients,
     tied_group,
@@ -42,6 +43,7 @@ from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.replica import LossFn, Replica
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
+from executor.pipeline.partner import Partner
 from executor.pipeline.runner import PipelineRunner
 from executor.pipeline.runtime import TensorSpec
 from executor.training.optimizer import StageOptimizer
@@ -61,7 +63,8 @@ class Trainer:
     """What a rank needs to take steps; `replicas` are its stages in ascending order.
 
     `tied` are the ranks with the copies of a tied table, `copies` those with the same stages of a
-    pipeline that runs both ways, `context` those with the other tokens of this rank's sequences.
+    pipeline that runs both ways, `partners` those that keep one another's activations, `context`
+    those with the other tokens of this rank's sequences.
     """
 
     spec: Description
@@ -74,6 +77,7 @@ class Trainer:
     runner: PipelineRunner | None = None
     tied: dist.ProcessGroup | None = None
     copies: dist.ProcessGroup | None = None
+    partners: dist.ProcessGroup | None = None
     context: dist.ProcessGroup | None = None
     experts: ExpertPlace | None = None
 
@@ -141,7 +145,8 @@ class Trainer:
     def groups(self) -> list[dist.ProcessGroup]:
         """All groups of ranks that exchange something."""
         routed = [] if self.experts is None else self.experts.groups()
-        present = [group for group in (self.context, self.tied, self.copies) if group is not None]
+        others = (self.context, self.tied, self.copies, self.partners)
+        present = [group for group in others if group is not None]
         return [*self.mesh.get_all_groups(), *present, *routed]
 
 
@@ -195,6 +200,7 @@ def build_trainer(
         loss_fn=training_loss(spec, plan, mesh, None if text is None or text.causal else context),
         tied=tied_group(mesh, schedule) if text is not None and text.tied_embeddings else None,
         copies=copies_group(mesh, schedule),
+        partners=partners_group(mesh, schedule),
         optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
         context=context,
         experts=experts,
@@ -258,7 +264,7 @@ def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
     mesh, schedule = trainer.mesh["pp"], trainer.schedule
     here = schedule.stages_on(mesh.get_local_rank())
     replica_of = dict(zip(here, trainer.replicas, strict=True))
-    return PipelineRunner(
+    runner = PipelineRunner(
         schedule,
         {index: replica.module for index, replica in replica_of.items()},
         edges=list(stage_edges(trainer.spec, trainer.plan)),
@@ -268,6 +274,13 @@ def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
         buckets={index: r.buckets for index, r in replica_of.items() if r.buckets is not None},
         zero_stage=trainer.plan.zero_stage,
     )
+    if trainer.partners is not None:
+        partner = Partner(schedule, mesh.get_local_rank(), trainer.partners)
+        runner.share_with(partner)
+        if partner.sends:
+            layers = list(trainer.replicas[0].stage.layers.values())
+            keep_in(HostStore(device, partner.copier), layers)
+    return runner
 
 
 def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:

@@ -13,6 +13,7 @@ from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.message import Message
 from parsim.cost.collective.spread import collective_spread
 from parsim.cost.job import Job
+from parsim.cost.kernel.gradient_sums import copies_gradients
 from parsim.cost.step.messages import layer_messages
 from parsim.cost.step.parameters import largest_layer_parameters
 from parsim.plan import Plan, PlanTable
@@ -57,7 +58,9 @@ def _after(job: Job, plan: Plan, table: PlanTable) -> Iterator[Message]:
     """Gradients over replicas and shards."""
     layer = largest_layer_parameters(job.model, table)
     size = layer * table.precision.gathered * job.model.num_layers / plan.pp
-    kind: CollectiveKind = "reduce_scatter" if plan.zero_stage else "all_reduce"
+    whole = plan.zero_stage == 1 and copies_gradients(job, table)
+    scattered = plan.zero_stage and not whole
+    kind: CollectiveKind = "reduce_scatter" if scattered else "all_reduce"
     for axis, degree in (("dp_shard", plan.dp_shard), ("dp_replicate", plan.dp_replicate)):
         if degree > 1:
             yield _message(job, table, kind, axis, size)

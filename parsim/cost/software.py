@@ -100,7 +100,8 @@ class Software:
     `blocking_launches` says that the host waits for each kernel (CUDA_LAUNCH_BLOCKING=1), so that
     its time comes on top of the device's and nothing runs beside anything else.
     `gradient_copy` says that bf16 gradients of all parameters stand beside the fp32 ones, to which
-    they are added when a backward is over. `ddp_buckets` is whose rule cuts gradients into buckets,
+    they are added when a backward is over, and which ZeRO-1 does not share out
+    (`cost/kernel/gradient_sums.py`). `ddp_buckets` is whose rule cuts gradients into buckets,
     "torch" or "megatron", and `ddp_bucket_parameters` a size that replaces the rule's
     (`cost/step/buckets.py`). `schedules` are the pipeline schedules that the stack has, by parsim's
     names, none where it has no pipelines: a search that names none looks at these. `zero_stages`

@@ -11,6 +11,7 @@
     pipeline         layers in stages over the devices of a node, 1F1B, data parallelism beside it
     hybrid           tensor inside the node, a pipeline over two nodes or halves, data parallelism
     branches         of models whose branches are worth it: two devices a model, data parallelism
+    layout           of short models with most parameters in products: the cheapest split of each
 
 Each is tried with micro-batches of every power of two that divides its share of the batch, and with
 full recomputation where nothing fits without.
@@ -23,12 +24,15 @@ from dataclasses import dataclass, replace
 
 from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
+from parsim.model.convolution import Convolution
+from parsim.model.operators import Linear
 from parsim.plan import Plan
 from parsim.plan.rules.strategy import hosts
 from parsim.plan.strategies import (
     DDP,
     AsynchronousServer,
     BranchParallel,
+    Layout,
     LocalSGD,
     ParameterServer,
     SingleProcess,
@@ -36,6 +40,8 @@ from parsim.plan.strategies import (
 )
 
 LARGEST_MICROBATCH = 1024
+SHORT = 60
+"""Operations of a graph up to which the cheapest layout is looked for: half a second a size."""
 BESIDE = 0.1
 """Share of a model's FLOPs off its longest way from which branches on two devices are tried."""
 LOCAL_STEPS = 8
@@ -78,7 +84,17 @@ def families(job: Job) -> tuple[Family, ...]:
         Family(name="pipeline", same_training=True, plan=_pipeline),
         Family(name="hybrid", same_training=True, plan=_hybrid),
         *([Family(name="branches", same_training=True, plan=_branches)] if _wide(job) else []),
+        *([Family(name="layout", same_training=True, plan=_layout)] if _wide_products(job) else []),
     )
+
+
+def _wide_products(job: Job) -> bool:
+    """Whether a short graph has most of its parameters in products, behind convolutions."""
+    operators = [op for layer in job.model.layers for op in layer.operators]
+    inside = sum(op.repeated_parameters for op in operators if isinstance(op, Linear))
+    graph, convolves = job.model.graph, any(isinstance(op, Convolution) for op in operators)
+    short = graph is not None and len(graph.nodes) <= SHORT
+    return short and convolves and 2 * inside > job.model.parameters
 
 
 def _wide(job: Job) -> bool:
@@ -140,6 +156,15 @@ def _branches(job: Job, common: Plan) -> Plan | str:
     if job.cluster.num_devices == 1:
         return "there is one device"
     return replace(common, dp_replicate=job.cluster.num_devices, strategy=BranchParallel(devices=2))
+
+
+def _layout(job: Job, common: Plan) -> Plan | str:
+    """A node's devices are a mesh of one axis, the nodes its replicas."""
+    devices = job.cluster.num_devices
+    if devices == 1:
+        return "there is one device"
+    size = _inside(job) if _inside(job) > 1 else devices
+    return replace(common, dp_replicate=devices, strategy=Layout(mesh=(("devices", size),)))
 
 
 def _beside(job: Job, plan: Plan) -> Plan | str:

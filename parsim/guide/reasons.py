@@ -15,7 +15,7 @@ WORTH_MENTIONING = 1.1
 """By how much another training must be faster to be mentioned."""
 SIMPLEST = (
     *("one device", "DDP", "ZeRO / FSDP", "parameter server", "DataParallel"),
-    *("tensor", "pipeline", "branches", "hybrid"),
+    *("tensor", "pipeline", "branches", "layout", "hybrid"),
 )
 """Families that train as one device does, the simplest to run first."""
 

@@ -11,7 +11,7 @@ from parsim.errors import ModelError, PlanError, shown
 from parsim.layout.mesh import REPLICAS, Mesh
 from parsim.layout.sbp import NdSbp, local_shape, read_sbp
 from parsim.layout.signatures import Shapes, Signature, listed, local_operation, signatures
-from parsim.model.graph.operation import IMAGE, Operation, Shape
+from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.operations import NAMES
 from parsim.model.graph.record import Graph, Node
 from parsim.model.graph.texts import Dense, SelfAttention
@@ -21,6 +21,8 @@ OnMesh = tuple[Signature, ...]
 """An operation's signature on each axis of a mesh."""
 Stated = Mapping[str, Mapping[str, str]]
 """What users say by operation: of its input, weight and output, each as "B,S(1)"."""
+MOST = 65
+"""Sizes of an axis below which a message lists those that are allowed."""
 PARTS = ("input", "weight", "output")
 """Tensors of an operation that a user may state."""
 
@@ -203,18 +205,23 @@ def _why(options: Options, node: Node, read: Mapping[str, NdSbp]) -> str:
             else ""
         )
         return f"{wanted} on axis {name} is no signature of {op}{rest}; allowed: {listed(every)}"
-    return divided(options, node, "what is stated")
-
-
-def divided(options: Options, node: Node, what: str) -> str:
-    """The message where an axis does not divide what is split."""
-    inputs, output = options.shapes(node)
-    sizes = sorted({size for shape in (*inputs, output) for size in shape})
-    axes = ", ".join(f"{name}={size}" for name, size in options.mesh.axes)
-    last = output[-1] if len(output) < IMAGE else output[0]
-    usable = [n for n in range(1, last + 1) if last % n == 0]
-    return (
-        f"the axes {axes} do not divide {what} of '{node.name}' (sizes "
-        f"{', '.join(map(str, sizes))}); sizes that divide its output: "
-        f"{', '.join(map(str, usable[:12]))}"
+    ways = (
+        way
+        for way in product(*(options.on_axis(node, axis) for axis in range(len(options.mesh.axes))))
+        if all(_has(way, *entry) for entry in read.items())
     )
+    return divided(options, node, next(ways))
+
+
+def divided(options: Options, node: Node, way: OnMesh) -> str:
+    """The message where axes do not divide what signatures split, with sizes that do."""
+    for (name, size), signature in zip(options.mesh.axes, way, strict=True):
+        shapes = options.shapes(node)
+        usable = [n for n in range(1, MOST) if fits(node.operation, *shapes, (signature,), (n,))]
+        if size not in usable:
+            return (
+                f"axis {name}={size} does not divide '{node.name}' by {signature.word}; allowed: "
+                f"{', '.join(map(str, usable[:16]))}"
+            )
+    axes = " x ".join(str(size) for _, size in options.mesh.axes)
+    return f"axes of {axes} together do not divide '{node.name}'; use smaller ones"

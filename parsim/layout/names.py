@@ -166,7 +166,7 @@ def _signatures(
     way = tuple(chosen)
     _check_weight(node, names, by_axis, options.mesh)
     if not options.fits(node, way):
-        raise PlanError(f"layout: {divided(options, node, 'what the layout splits')}")
+        raise PlanError(f"layout: {divided(options, node, way)}")
     return way
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 _CHUNKED = ("interleaved_1f1b", "looped_bfs", "hanayo")
-_WHOLE = ("naive", "gpipe", "1f1b", "eager_1f1b", *_CHUNKED)
+_WHOLE = ("naive", "gpipe", "1f1b", "eager_1f1b", "bpipe", *_CHUNKED)
 _SPLIT = ("zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto")
 _V_SHAPED = ("zb_v", "v_half", "v_min", "dualpipe_v")
 
@@ -13,7 +13,10 @@ TWO_WAY = ("chimera", "dualpipe")
 SCHEDULE_NAMES = (*_WHOLE, *_SPLIT, *_V_SHAPED, *TWO_WAY)
 """Schedules a plan may name; `parsim.schedule.SCHEDULES` holds their generators."""
 
-_RARE = ("eager_1f1b", "looped_bfs", "hanayo", "dualpipe_v", *TWO_WAY)
+_RARE = ("eager_1f1b", "bpipe", "looped_bfs", "hanayo", "dualpipe_v", *TWO_WAY)
+
+BALANCED = frozenset({"bpipe"})
+"""Schedules that keep activations of some ranks on others."""
 
 USUAL = tuple(name for name in SCHEDULE_NAMES if name not in _RARE)
 """Schedules that a search looks at where it is not told which."""

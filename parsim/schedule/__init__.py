@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from parsim.errors import ScheduleError, shown
 from parsim.names import alternatives
 from parsim.schedule.actions import Action, Kind
+from parsim.schedule.families.bpipe import bpipe
 from parsim.schedule.families.chimera import chimera
 from parsim.schedule.families.dual_pipe import dualpipe, dualpipe_v
 from parsim.schedule.families.eager_1f1b import eager_1f1b
@@ -57,6 +58,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
     "gpipe": gpipe,
     "1f1b": one_f_one_b,
     "eager_1f1b": eager_1f1b,
+    "bpipe": bpipe,
     "interleaved_1f1b": interleaved_1f1b,
     "looped_bfs": looped_bfs,
     "hanayo": hanayo,

@@ -53,7 +53,8 @@ def inflight_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
 
     The peak activation memory of rank r is the largest sum(w * n) over `result[r]`, with w the
     bytes of one micro-batch on each chunk. Communication actions are ignored. Within a rank the
-    vectors come in descending order.
+    vectors come in descending order. What lies on another rank is not counted, see
+    `Schedule.guests`.
     """
     return _inflight_counts(_Same(schedule))
 
@@ -63,7 +64,9 @@ def _inflight_counts(same: _Same) -> tuple[tuple[Counts, ...], ...]:
     schedule = same.schedule
     table, ends = schedule.table(), np.cumsum([len(row) for row in schedule.ranks])
     rows = np.split(table, ends[:-1])
-    return tuple(_maximal(_peaks(r, schedule.stages_on(i))) for i, r in enumerate(rows))
+    peaks = (_peaks(row, schedule.stages_on(rank)) for rank, row in enumerate(rows))
+    limit = schedule.num_microbatches if schedule.limit is None else schedule.limit
+    return tuple(_maximal(np.minimum(counts, limit)) for counts in peaks)
 
 
 def split_counts(schedule: Schedule) -> tuple[tuple[Counts, ...], ...]:
@@ -118,7 +121,8 @@ def least_in_flight(name: str, pp: Ints, v: Ints, rank: Ints, num_microbatches: 
 
     Exactly the most of zb_v and v_half, and never more than that of the others (2 to 8
     ranks, up to 3 pp + 1 micro-batches). Any schedule has the same micro-batch in flight on all
-    chunks of a rank when the last of them has run its forward.
+    chunks of a rank when the last of them has run its forward. Of bpipe it is what a rank has of
+    its own, its partner's not counted.
     """
     m = np.asarray(num_microbatches)
     if name in ("gpipe", "looped_bfs"):
@@ -133,6 +137,9 @@ def least_in_flight(name: str, pp: Ints, v: Ints, rank: Ints, num_microbatches: 
         rounds, rest = np.divmod(forwards, pp * v)
         last = rounds * pp + np.maximum(rest - (v - 1) * pp, 0)
         return InFlight(rounds * pp + np.minimum(rest, pp), last, forwards)
+    if name == "bpipe":
+        flying = np.minimum(np.minimum(m, pp - rank), (pp + 3) // 2)
+        return InFlight(flying, flying, flying)
     if name in WARM:
         flying = np.minimum(m, pp - rank)
         return InFlight(flying, flying, flying)

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from parsim.errors import ScheduleError
 from parsim.schedule.actions import Action, Kind, require_positive
+from parsim.schedule.moves import Move, guests_of, moves_of
 from parsim.schedule.staircase import staircase
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ class Schedule:
 
     `copies` of the model may lie on the ranks, as in schedules that run both ways: the stages of
     the first copy come first, and each copy takes an equal share of the micro-batches, in order.
+
+    With a `limit` a rank keeps no more micro-batches of its own, what is beyond them lies on rank
+    pp-1-rank, and no rank holds more in all (`families/bpipe.py`).
     """
 
     name: str
@@ -37,6 +41,7 @@ class Schedule:
     stage_rank: tuple[int, ...]
     num_microbatches: int
     copies: int = 1
+    limit: int | None = None
     cells: tuple[tuple[int, ...], ...] = field(default=(), compare=False)
 
     def __repr__(self) -> str:
@@ -82,6 +87,20 @@ class Schedule:
         """The micro-batches that go through a stage: all, or the share of its copy."""
         copy, m = stage // self.depth, self.num_microbatches
         return range(copy * m // self.copies, (copy + 1) * m // self.copies)
+
+    @property
+    def moves(self) -> Mapping[Action, Move]:
+        """Activations that leave for the rank's partner and come back, by the action beside it."""
+        if self.limit is None:
+            return {}
+        return moves_of(self.pp, self.num_microbatches, self.limit)
+
+    @property
+    def guests(self) -> tuple[int, ...]:
+        """The most micro-batches of its partner's stage that each rank holds."""
+        if self.limit is None:
+            return (0,) * self.pp
+        return guests_of(self.pp, self.num_microbatches, self.limit)
 
     @property
     def is_compute_only(self) -> bool:
@@ -183,7 +202,8 @@ class Schedule:
         Raises:
             DeadlockError: the order of the actions never lets some rank go on.
         """
-        return staircase(self.ranks, self.depth, self.name)
+        beside = {action: str(move) for action, move in self.moves.items()}
+        return staircase(self.ranks, self.depth, self.name, beside)
 
 
 def _csv_rows(text: str, name: str) -> list[list[str]]:

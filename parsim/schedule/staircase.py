@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from parsim.errors import DeadlockError
 from parsim.schedule.actions import Action, Kind
@@ -11,20 +11,21 @@ Rows = Sequence[Sequence[Action]]
 """The actions of each rank in their order."""
 
 
-def staircase(ranks: Rows, depth: int, name: str) -> str:
+def staircase(ranks: Rows, depth: int, name: str, beside: Mapping[Action, str]) -> str:
     """The compute actions by time step, a line per rank; dots are idle slots.
 
-    A micro-batch goes through `depth` stages.
+    A micro-batch goes through `depth` stages. `beside` is written behind an action.
 
     Raises:
         DeadlockError: the order of the actions never lets some rank go on.
     """
     lanes = _time_steps(ranks, depth, name)
-    width = max(len(str(action)) for lane in lanes for action in lane if action)
+    words = {a: f"{a}{beside.get(a, '')}" for lane in lanes for a in lane if a}
+    width = max(map(len, words.values()))
     label = len(str(len(ranks) - 1))
     return "".join(
         f"rank {rank:{label}d} | "
-        + " ".join(f"{action or '.' * width!s:<{width}}" for action in lane).rstrip()
+        + " ".join(f"{words[a] if a else '.' * width:<{width}}" for a in lane).rstrip()
         + "\n"
         for rank, lane in enumerate(lanes)
     )

@@ -18,7 +18,7 @@ class Stream:
     TP: Final = "tp"  # exchanges of tensor ranks, and of context ranks
     EP: Final = "ep"  # tokens to experts and back
     DP: Final = "dp"  # gradients and parameters
-    OFFLOAD: Final = "offload"  # activations to the host's memory and back
+    OFFLOAD: Final = "offload"  # activations to the host or a partner and back
 
 
 class SpanKind:
@@ -42,8 +42,8 @@ class SpanKind:
     STRAGGLER: Final = "STRAGGLER"  # the wait for the slowest replica
     EXCHANGE: Final = "EXCHANGE"  # inside actions: tensor or context ranks' activations
     ALL_TO_ALL: Final = "ALL_TO_ALL"  # inside actions: tokens to experts and back
-    OFFLOAD: Final = "OFFLOAD"  # beside forwards: activations to the host's memory
-    RELOAD: Final = "RELOAD"  # beside backwards: activations from the host's memory
+    OFFLOAD: Final = "OFFLOAD"  # activations to the host's memory or another rank's
+    RELOAD: Final = "RELOAD"  # activations from there
     COMPRESS: Final = "COMPRESS"  # gradients packed into fewer bytes before they are sent
     PUSH: Final = "PUSH"  # gradients to a parameter server
     PULL: Final = "PULL"  # weights from a parameter server

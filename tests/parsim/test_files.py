@@ -94,3 +94,12 @@ def test_values_in_messages() -> None:
 def test_a_name_that_no_file_can_have_is_cut() -> None:
     with pytest.raises(InputError, match=r"^Q{77}\.\.\.: cannot be read: File name too long$"):
         read_text(Path("Q" * 5000))
+
+
+def test_a_number_of_too_many_digits_in_a_topology_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "graph.xml"
+    gpu = f'<gpu dev="0x{"f" * 400}"/>'
+    channel = f'<channel><net dev="0"/>{gpu}<net dev="0"/></channel>'
+    file.write_text(f'<graphs version="1"><graph id="0" pattern="4">{channel}</graph></graphs>')
+    with pytest.raises(ScenarioError, match=r"<gpu> dev='0xf.*must be a number"):
+        import_topology(file, device="h100-sxm-80gb")

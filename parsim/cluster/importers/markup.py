@@ -55,7 +55,7 @@ class Element:
         text = self.text(file, name)
         try:
             value = float(int(text, 0)) if text.startswith("0x") else float(text)
-        except ValueError:
+        except (ValueError, OverflowError):  # no number, or of more hexadecimal digits than floats
             value = float("nan")
         if not least <= value < float("inf"):
             message = f"<{self.name}> {name}='{shown(text)}' must be a number of at least {least:g}"

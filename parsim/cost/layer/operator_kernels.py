@@ -13,6 +13,7 @@ import numpy as np
 
 from parsim.arrays import Array, Num
 from parsim.cost.job import Job
+from parsim.cost.kernel.gradient_sums import added_bytes
 from parsim.cost.kernel.kernels import CONTIGUOUS, Side, memory_excess, memory_time
 from parsim.cost.kernel.quantized import Sides, cast_time, product_time, weight_cast_time
 from parsim.cost.layer.attention import attention_core
@@ -144,16 +145,17 @@ class OperatorKernels:
     def _weight_gradient(self, op: Linear, how: Quantization | None, sides: Sides) -> Kernels:
         """The GEMM of the weight gradient and its accumulation over micro-batches.
 
-        Fused, the GEMM reads and writes 8 bytes an element of an fp32 buffer; apart, a kernel reads
-        2 and 4 bytes and writes 4. "same" accumulates 2 + 2 into 2. Both operands lie along the
-        layer's sides, not along the tokens.
+        Fused, the GEMM reads and writes 8 bytes an element of an fp32 buffer (4 of a 16-bit one);
+        apart, other kernels move `added_bytes`. Both operands lie along the layer's sides, not
+        along the tokens.
         """
         m, n, k = sides
-        wide, launches = self.table.common.gradient_precision == "fp32", 1 + op.bias
+        launches = 1 + op.bias
         if self.job.software.fused_gradient_accumulation:
+            wide = self.table.common.gradient_precision == "fp32"
             extra = (8.0 if wide else 4.0) * n * k
             return (self._product(how, (k, n, m), extra, launches, ("m", "n")),)
-        moved = (10.0 if wide else 6.0) * n * k
+        moved = added_bytes(self.job, self.table) * n * k
         gradient = self._product(how, (k, n, m), launches=launches, contiguous=("m", "n"))
         return gradient, self._moved(PassPart.BACKWARD, "accumulate", moved, 1, 0)
 
@@ -207,8 +209,8 @@ class OperatorKernels:
         yield experts.forward(self.crowded)
         yield experts.backward()
         if not self.job.software.fused_gradient_accumulation:
-            wide = self.table.common.gradient_precision == "fp32"
-            moved = (10.0 if wide else 6.0) * (op.expert_parameters / self.table.expert_ranks)
+            each = added_bytes(self.job, self.table)
+            moved = each * (op.expert_parameters / self.table.expert_ranks)
             added = memory_time(self.job.device, moved, kind="accumulate")
             yield (experts.kernel(PassPart.BACKWARD, added, 2),)
         for moving in experts.exchanges():

@@ -23,6 +23,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import Groups, Ranks, groups, placed_groups
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
+from parsim.cost.kernel.gradient_sums import copies_gradients, unshared_bytes
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.kernel.quantized import gathered_size
 from parsim.cost.optimizer import ADAMW
@@ -141,6 +142,11 @@ class DataParallel:
             kind="reduce_scatter", axis="shard", size=size, where=self.shard, queued=True
         )
 
+    def summed(self, parameters: Array) -> Message:
+        """Gradients that ZeRO-1 sums over a shard group: scattered, or whole where copied."""
+        message = self.scattered(parameters)
+        return message.instead("all_reduce") if copies_gradients(self.job, self.table) else message
+
     def reduced(self, parameters: Array) -> Message:
         """Gradients of a rank's share, summed over replicas."""
         size = parameters / self.shards * reduced_bytes(self.table)
@@ -173,6 +179,10 @@ class DataParallel:
             lambda data, mine: data._sharded(data.scattered(mine)), parameters, experts
         )
 
+    def sums_once(self, parameters: Array, experts: Array | None = None) -> Array:
+        """ZeRO-1's sum of gradients over the shard group after the last backward, seconds."""
+        return self._both(lambda data, mine: data._sharded(data.summed(mine)), parameters, experts)
+
     def _sharded(self, message: Message) -> Array:
         """A collective of shards, and copies between its flat buffer and the tensors, seconds."""
         moved = np.where(self.shard.size > 1, message.size * self.job.software.staging, 0.0)
@@ -181,11 +191,11 @@ class DataParallel:
     def final_reduction(self, parameters: Array) -> Array:
         """Gradient communication once per step, seconds.
 
-        All-reduce over replicas of what is not yet reduced, plus ZeRO-1's reduce-scatter; ZeRO-2
+        All-reduce over replicas of what is not yet reduced, plus ZeRO-1's sum over shards; ZeRO-2
         and 3 scatter in every backward.
         """
         once = self._all_reduced(self.reduced(parameters))
-        return once + np.where(self.table.zero_stage == 1, self.scatter(parameters), 0.0)
+        return once + np.where(self.table.zero_stage == 1, self.sums_once(parameters), 0.0)
 
     def _all_reduced(self, message: Message) -> Array:
         """An all-reduce by the plan's algorithm, or by the library's choice.
@@ -289,12 +299,14 @@ class DataParallel:
     def updated_bytes(self, parameters: Array, experts: Array | None = None) -> Array:
         """Bytes that the optimizer moves on a rank, which updates its share of the parameters.
 
-        A stack's bytes are those with AdamW, another update moves so much less.
+        A stack's bytes are those with AdamW, another update moves so much less. Copied gradients
+        that ZeRO-1 does not share out are read and written whole beside.
         """
         saved = ADAMW.moved - self.job.optimizer.moved
-        return self._updated(parameters, experts) * max(
-            self.job.software.optimizer_bytes - saved, 0.0
-        )
+        share = self._updated(parameters, experts)
+        whole = np.where(self.table.zero_stage == 1, unshared_bytes(self.job, self.table), 0.0)
+        each = max(self.job.software.optimizer_bytes - saved, 0.0)
+        return np.asarray(each * share + whole * (parameters - share))
 
     def gradient_norm(self, parameters: Array, experts: Array | None = None) -> Array:
         """The norm of all gradients on the rank that has the most of them, (B,).

@@ -63,6 +63,22 @@ def message_seconds(job: Job, table: PlanTable, values: int) -> tuple[Array, Arr
     return inside, across + _regather(job, table, values)
 
 
+def partner_seconds(job: Job, table: PlanTable, sent: Array) -> Array:
+    """Seconds of messages of so many bytes from each rank r to rank pp - 1 - r, (p, B)."""
+    pp, crosses = len(sent), crossing(job, table)
+    sharing, spine = sharing_ranks(job, table), _spine(job, table)
+    out = np.zeros_like(sent)
+    for rank in range(pp):
+        low, high = sorted((rank, pp - 1 - rank))
+        over = np.asarray(crosses[low:high].any(axis=0))
+        inside, across = (
+            p2p_time(job.system, sent[rank], crosses=far, sharing=sharing, spine=spine)
+            for far in (False, True)
+        )
+        out[rank] = np.where(over, across, inside) if low != high else 0.0
+    return out
+
+
 def sharing_ranks(job: Job, table: PlanTable) -> Array:
     """How many ranks of a node send to the next stage at the same time, (B,)."""
     return np.minimum(table.stride("pp"), job.system.devices_per_node).astype(np.float64)

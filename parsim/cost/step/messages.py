@@ -46,7 +46,8 @@ def shard_messages(job: Job, data: DataParallel, parameters: Array) -> Iterator[
 def gradient_messages(data: DataParallel, bucket: Array) -> Iterator[Message]:
     """Reductions of a bucket of so many parameters on a rank, of one plan."""
     if _sharded(data):
-        yield data.scattered(bucket)
+        once = data.table.zero_stage[0] == 1
+        yield data.summed(bucket) if once else data.scattered(bucket)
     if data.replicate.size[0] > 1:
         yield data.reduced(bucket)
 

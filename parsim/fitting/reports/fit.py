@@ -31,7 +31,8 @@ Written by `make fit`; do not edit. `make fit WRITE=1` also writes the fitted co
 catalog. Each family is fitted by damped Gauss-Newton to log(predicted / measured): a Huber loss
 that counts errors beyond {huber:.0f} % linearly, each source counting the same, plus log-normal
 priors at the textbook values. The fit sees a documented minority of each source's rows (the rules
-are below); the other rows test it. Values are rounded to three digits before they are judged."""
+are below; of deepspeed_public rows of the half set aside for fits); the other rows test it. Values
+are rounded to three digits before they are judged."""
 
 
 CASES = (

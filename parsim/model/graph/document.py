@@ -38,6 +38,10 @@ NEAR = (".yaml", ".json", ".gz", ".txt")
 """Suffixes of such files."""
 _KEYS = {"kind", "schema_version", "name", "input_shape", "device", "ends", "nodes", "notes"}
 _OWN = ("name", "op", "from")
+_MAY_BE_ZERO = frozenset(
+    {"padding", "rows", "columns", "positions", "buckets", "parameters", "kept_values"}
+)
+"""Numbers of operations that may be 0."""
 
 
 def read_graph(path: Path) -> Graph:
@@ -195,8 +199,9 @@ def _sizes(name: str, value: object) -> tuple[int, ...]:
 
 
 def _size(name: str, value: object) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
-        raise ModelError(f"{name}={shown(value)} must be a whole number from 0 to {MOST:,}")
+    least = 0 if name in _MAY_BE_ZERO else 1
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
+        raise ModelError(f"{name}={shown(value)} must be a whole number from {least} to {MOST:,}")
     return value
 
 

@@ -16,13 +16,15 @@ from parsim.model.operators import Attention
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
-from parsim.plan.schedule_names import SPLIT
+from parsim.plan.schedule_names import BALANCED, SPLIT
 
 
 def unrunnable(plan: Plan, model: Model) -> str | None:
     """Why the executor refuses a plan of this model, or None."""
     if model.loss is None:
-        return f"{model.name} has head=none, so there is no loss to train it with; set a head"
+        graph = "end its graph with a node of op cross_entropy, in a model file"
+        mend = "set a head" if model.branching is None else graph
+        return f"{model.name} ends without a loss to train it with; {mend}"
     core = model.attention
     windows = (op.window for layer in model.kinds for op in layer.operators if _windowed(op))
     rules = (
@@ -42,6 +44,7 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
             latent=core is not None and core.value_dim is not None,
         )
         or _split_backward(plan)
+        or _moved_between_ranks(plan)
     )
 
 
@@ -58,6 +61,7 @@ def uncompilable(plan: Plan, model: Model) -> str | None:
         f"strategy {plan.strategy.name}: its workers run eagerly": plan.strategy.own_program,
         "stages of their own and pipelines without flush: they run eagerly": plan.runs_as_tasks,
         f"{model.name}: layers that are no transformer's run eagerly": flat,
+        f"schedule {plan.schedule}: what layers save is sent to another rank": _is_balanced(plan),
     }
     reason = next((text for text, holds in reasons.items() if holds), None)
     return reason and f"software.compile=true with {reason}; use compile: false"
@@ -237,6 +241,21 @@ def _vocabulary(plan: Plan, model: Model) -> str | None:
         return None
     padded = -(-rows // plan.tp) * plan.tp
     return f"tp={plan.tp} does not divide padded_vocab_size={rows}; use padded_vocab_size={padded}"
+
+
+def _moved_between_ranks(plan: Plan) -> str | None:
+    """Parameters that come and go would be sent to another rank for activations."""
+    if not _is_balanced(plan) or plan.zero_stage < 2:
+        return None
+    return (
+        f"schedule={plan.schedule!r} keeps what is saved for backward on another rank, and "
+        f"zero_stage={plan.zero_stage} saves gathered parameters, which are freed meanwhile; use "
+        f"zero_stage 0 or 1, or schedule='1f1b', whose order it has"
+    )
+
+
+def _is_balanced(plan: Plan) -> bool:
+    return plan.pp > 1 and plan.actions is None and plan.schedule in BALANCED
 
 
 def _heads_of_stages(plan: Plan, model: Model) -> str | None:

@@ -7,6 +7,7 @@ from parsim.model.model import Model
 from parsim.plan.record import Plan, Recompute
 from parsim.plan.rules.cut import most_layers
 from parsim.plan.rules.schedule import splits_backward
+from parsim.plan.schedule_names import BALANCED
 
 
 def offload_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
@@ -42,6 +43,11 @@ def _beside(plan: Plan) -> str | None:
     if plan.runs_as_tasks:
         which = f"schedule={plan.schedule!r}" if plan.stages is None else "stages of their own"
         return f"{what} cannot stand beside {which} yet; use offload_layers=0"
+    if plan.pp > 1 and plan.schedule in BALANCED and plan.actions is None:
+        return (
+            f"{what}: schedule={plan.schedule!r} moves activations to other ranks already; use "
+            f"offload_layers=0, or schedule='1f1b'"
+        )
     if plan.strategy.own_program:
         return f"{what} cannot stand beside strategy {plan.strategy.name} yet; use offload_layers=0"
     return None

@@ -25,7 +25,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, Ints, Num
 from parsim.plan import PlanTable
-from parsim.plan.schedule_names import FOLDED, V_SHAPED, WHOLE
+from parsim.plan.schedule_names import BALANCED, FOLDED, V_SHAPED, WHOLE
 from parsim.planner.bounds.shared import ROUNDING
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
@@ -127,6 +127,8 @@ class ClosedForms:
         warm, every = self._warm_ups()
         table, count = self.table, self.table.num_microbatches
         warmed = least_in_flight("1f1b", table.pp, table.v, self.early, count).total
+        limited = least_in_flight("bpipe", table.pp, table.v, self.early, count).total
+        warmed = np.where(self._balanced(), limited, warmed)
         flying = np.where(warm, warmed, np.where(every, count, 1))
         # of a pipeline both ways one of a rank's two stages
         kept = np.where(self.kinds.both, work.least_kept, flying * work.kept)
@@ -153,10 +155,15 @@ class ClosedForms:
         beyond = counts.first * (first - least) + counts.last * (last - least)
         return np.asarray(beyond + counts.total * least)
 
+    def _balanced(self) -> Flags:
+        """Plans whose ranks keep no more than a limit, the rest on others."""
+        return np.array([name in BALANCED for name in self.table.schedules])[self.table.schedule]
+
     def _warm_ups(self) -> tuple[Flags, Flags]:
         """Plans that warm up as 1F1B does, and those that hold every micro-batch."""
         table, by_user = self.table, self.table.common.actions is not None
-        by_name = np.array([(name in WARM, name in HOLD_ALL) for name in table.schedules])
+        warm_names = WARM | BALANCED
+        by_name = np.array([(name in warm_names, name in HOLD_ALL) for name in table.schedules])
         warm, every = by_name[table.schedule].T & (not by_user)
         several = table.pp > 1
         return warm & several, every & several

@@ -29,8 +29,8 @@ from parsim.sim.memory.buffers import (
     logit_values,
     placeholder_bytes,
 )
-from parsim.sim.memory.categories import layers_kept
 from parsim.sim.memory.eager_kept import composed_bytes
+from parsim.sim.step.kept_bytes import layers_kept
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -29,7 +29,7 @@ TRANSFER: Final = Look("send / receive", "#56B4E9")
 COLLECTIVE: Final = Look("data-parallel collective", "#D55E00")
 EXCHANGE: Final = Look("exchange of activations", "#882255")
 ALL_TO_ALL: Final = Look("experts' all-to-all", "#AA8800")
-COPY: Final = Look("copy to or from the host", "#117733")
+COPY: Final = Look("activations moved away or back", "#117733")
 
 LOOKS: Final = {
     SpanKind.F: Look("F  forward", "#0072B2"),

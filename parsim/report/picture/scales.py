@@ -25,7 +25,7 @@ _LANE_NAMES: Final = {
     Stream.RECV: "receive",
     Stream.TP: "tensor",
     Stream.EP: "experts",
-    Stream.OFFLOAD: "host copies",
+    Stream.OFFLOAD: "activations moved",
     Stream.DP: "data",
 }
 """What the thin lanes carry; a stream without a name of its own is called as it is."""

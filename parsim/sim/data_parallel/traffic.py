@@ -134,8 +134,9 @@ class _Maker:
         """What all who meet send, by the algorithm whose bandwidth the closed form takes."""
         system = self.workers.systems[int(self.workers.node[task.ranks[0]])]
         nodes = on_nodes(task.ranks, self.workers.node[list(task.ranks)].tolist())
-        kind, stride = COLLECTIVES[task.routes[0]], task.ranks[-1] - task.ranks[-2]
-        where = one_group(system, len(task.ranks), stride)
+        kind, ranks = COLLECTIVES[task.routes[0]], task.ranks
+        stride = ranks[-1] - ranks[-2] if len(ranks) > 1 else 1
+        where = one_group(system, len(ranks), stride)
         made, size = pattern(kind, algorithm_of(system, kind, where), nodes), self._size(task, 0)
         least = float(waiting_time(system, kind, size, where, queued=True)[0])
         used, intact = (usage_of(links, made.edges) for links in (self.graph, self.whole))

@@ -1,11 +1,12 @@
-"""Draws copies of activations to the host's memory and back, on a lane of their own.
+"""Draws copies of activations to the host or a partner and back, on a lane of their own.
 
     compute  |/////// 3F0 ///////|: exposed :|      |/////// 3B0 ///////////////|
     offload  |--------- 3F0, to the host ----|      |---- 3B0, from the host --|
 
 Copies are spread over the whole action that they are beside, so they are drawn from its start on;
 what they take longer than the compute is exposed. A backward's are needed layer by layer, from its
-start on too.
+start on too. Messages to a partner stand beside the actions that have any, under the micro-batch
+that moves; what is there when a backward begins is drawn ahead of it.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from parsim.arrays import Array
-from parsim.schedule import Kind
+from parsim.schedule import Action, Kind
+from parsim.schedule.moves import Move
 from parsim.timelines.kinds import SpanKind, Stream
 from parsim.timelines.timeline import Span
 
@@ -21,14 +23,24 @@ _KINDS = {Kind.F: SpanKind.OFFLOAD, Kind.B: SpanKind.RELOAD}
 
 
 def copy_spans(
-    actions: Iterable[Span], copies: Mapping[Kind, Array], exposed: Mapping[Kind, Array]
+    actions: Iterable[Span],
+    copies: Mapping[Kind, Array],
+    exposed: Mapping[Kind, Array],
+    moved: Mapping[Action, Move],
 ) -> Iterator[Span]:
-    """Spans OFFLOAD beside forwards and RELOAD beside backwards.
+    """Spans OFFLOAD beside forwards and RELOAD beside backwards, or both as they are `moved`.
 
     By kind of action `copies` (S,) are the seconds of a stage's, `exposed` (S,) what shows of them.
     """
     for action in actions:
         kind = Kind[action.kind]
+        move = moved.get(Action(action.stage, kind, action.microbatch))
+        shown = float(exposed[kind][action.stage])
+        if move is not None:
+            yield from _moves(action, move, float(copies[kind][action.stage]), shown)
+            continue
+        if moved and shown == 0.0:  # nothing moves, and no price says so
+            continue
         seconds = float(copies[kind][action.stage])
         if seconds > 0.0:
             yield action._replace(
@@ -37,6 +49,29 @@ def copy_spans(
                 end=min(action.start + seconds, action.end),
                 exposed=float(exposed[kind][action.stage]),
             )
+
+
+def _moves(action: Span, move: Move, seconds: float, shown: float) -> Iterator[Span]:
+    """Messages beside an action; of two, what it needs has come before it."""
+    start, end = action.start, min(action.start + seconds, action.end)
+    both = move.evicted >= 0 and move.loaded >= 0
+    if move.evicted >= 0:
+        yield action._replace(
+            stream=Stream.OFFLOAD,
+            kind=SpanKind.OFFLOAD,
+            end=end,
+            microbatch=move.evicted,
+            exposed=shown,
+        )
+    if move.loaded >= 0:
+        yield action._replace(
+            stream=Stream.OFFLOAD,
+            kind=SpanKind.RELOAD,
+            start=start - seconds if both else start,
+            end=start if both else end,
+            microbatch=move.loaded,
+            exposed=0.0 if both else shown,
+        )
 
 
 def without_copies(actions: Iterable[Span], exposed: Mapping[Kind, Array]) -> Iterator[Span]:

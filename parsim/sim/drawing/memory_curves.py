@@ -9,10 +9,11 @@ from numpy.typing import NDArray
 
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import stage_cut
-from parsim.schedule import Kind
+from parsim.schedule import Kind, Schedule
 from parsim.sim.drawing.placed_actions import Placed
-from parsim.sim.memory.categories import STATIC, stage_kept
+from parsim.sim.memory.categories import STATIC
 from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.step.kept_bytes import stage_kept
 from parsim.sim.step.split_backward import frees_before_weights, kept_for_weights
 from parsim.timelines.timeline import MemoryCurve
 
@@ -38,7 +39,10 @@ def memory_curves(
         stages = list(schedule.stages_on(rank))
         mine = [item for item in placed if item.rank == rank]
         times, counts = _in_flight(mine, stages, frees=frees)
-        kept_now = counts @ np.concatenate([kept[stages], after[stages]])
+        if schedule.limit is None:
+            kept_now = counts @ np.concatenate([kept[stages], after[stages]])
+        else:
+            times, kept_now = _with_guests(placed, rank, kept, schedule)
         buffers = float(peak[rank] - static[rank] - kept_now.max())
         on_top = np.where(times < times[-1], buffers, 0.0)
         level = float(static[rank]) + kept_now + on_top
@@ -50,6 +54,27 @@ def memory_curves(
             activations=tuple(kept_now.tolist()),
             parts={name: float(getattr(memory, name)[rank, 0]) for name in STATIC},
         )
+
+
+def _with_guests(
+    placed: list[Placed], rank: int, kept: NDArray[np.float64], schedule: Schedule
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times and bytes of a rank that keeps its partner's micro-batches, or its own there.
+
+    A rank keeps so many as its limit; all but one less than that of a rank with more lie on its
+    partner, which has one of them twice while it is on its way.
+    """
+    limit, other = schedule.limit or 0, schedule.pp - 1 - rank
+    counts = [
+        _in_flight([item for item in placed if item.rank == of], [of], frees=False)
+        for of in (rank, other)
+    ]
+    times = np.unique(np.concatenate([times for times, _ in counts]))
+    ours, theirs = (
+        flying[np.searchsorted(at, times, side="right") - 1, 0] for at, flying in counts
+    )
+    on_partner = np.where(theirs > limit, theirs - limit + 1.0, 0.0)
+    return times, np.minimum(ours, limit) * kept[rank] + on_partner * kept[other]
 
 
 def _in_flight(

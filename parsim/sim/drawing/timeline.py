@@ -105,7 +105,8 @@ def _class_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
     exchanges, inner = class_exchanges(step, lanes.number), actions
     copied = copied_seconds(step.column(lanes.number))
     if copied is not None:
-        yield from copy_spans(actions, class_copies(step, lanes.number), copied)
+        moved = step.schedule(lanes.number).moves
+        yield from copy_spans(actions, class_copies(step, lanes.number), copied, moved)
         inner = list(without_copies(actions, copied))
     yield from exchange_spans(inner, exchanges, routed)
     yield from _message_spans(step, lanes)

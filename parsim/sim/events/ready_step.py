@@ -155,10 +155,10 @@ def _shards(job: Job, plan: Plan, costs: StepCosts, pieces: Array) -> dict[Kind,
 
 
 def _scattered(job: Job, plan: Plan, costs: StepCosts) -> Array:
-    """The share of a gradient bucket's time that its reduce-scatter takes."""
+    """The share of a gradient bucket's time that its sum over shards takes."""
     data, here, routed = DataParallel.of(job, PlanTable.of([plan])), costs.parameters, costs.experts
     bucket = here / costs.buckets, None if routed is None else routed / costs.buckets
-    seconds = data.scatter(*bucket)[:, 0] * (plan.zero_stage == 1)
+    seconds = data.sums_once(*bucket)[:, 0] * (plan.zero_stage == 1)
     return np.minimum(ratio(seconds, costs.bucket_time[:, 0]), 1.0)
 
 

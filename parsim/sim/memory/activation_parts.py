@@ -34,6 +34,10 @@ def activation_parts(
         name: float(in_flight @ schedule.in_copies(rows)[stages, 0])
         for name, rows in _kept(job, table, layers).items()
     }
+    if schedule.limit is not None:
+        other = schedule.pp - 1 - rank
+        for name, rows in _kept(job, table, layers).items():
+            parts[name] += schedule.guests[rank] * float(rows[other, 0])
     if job.software.eager:
         sent = schedule.in_copies(sent_bytes(job.model, table, stage_cut(job, table)))
         twice = float(in_flight @ received_bytes(schedule, sent, stages)[:, 0])

@@ -17,10 +17,10 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
-from parsim.cost.layer.kept.operator_tensors import border_bytes
-from parsim.cost.step.offload import buffered_bytes, freed_bytes
-from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
-from parsim.cost.step.step import StepCosts, repeated_layers, stage_cut
+from parsim.cost.kernel.gradient_sums import copies_gradients
+from parsim.cost.step.offload import buffered_bytes
+from parsim.cost.step.stages import LayerTable, layer_counts
+from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
 from parsim.schedule.inflight import inflight_counts, split_counts
@@ -33,6 +33,7 @@ from parsim.sim.memory.buffers import (
     logit_values,
     placeholder_bytes,
 )
+from parsim.sim.step.kept_bytes import entering_bytes, stage_kept
 from parsim.sim.step.schedule_costs import on_ranks
 from parsim.sim.step.split_backward import frees_before_weights, kept_for_weights
 
@@ -103,7 +104,7 @@ def memory_use(
         parameters=parameters,
         gradients=gradients,
         optimizer=optimizer,
-        activations=on_ranks(in_flight * kept, schedule),
+        activations=on_ranks(in_flight * kept, schedule) + guest_bytes(kept, schedule),
         logits=logits,
         temporary=temporary,
         communication=communication_bytes(job, table, by_rank, schedule),
@@ -154,39 +155,14 @@ def _gradient_bytes(job: Job, table: PlanTable) -> float:
     p = table.precision
     if table.common.gradient_precision != "fp32":
         return float(p.parameter)
-    copied = job.software.gradient_copy and p.compute == "bf16" and p.parameter == 2
-    return 4.0 + (p.parameter if copied else 0.0)
+    return 4.0 + (p.parameter if copies_gradients(job, table) else 0.0)
 
 
-def stage_kept(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:
-    """Bytes one micro-batch keeps on each stage's device between forward and backward, (S, B).
-
-    What is moved to the host is not on the device, of layers that are recomputed as a whole only
-    the input is. A stack that checkpoints whole stages keeps what
-    enters them alone, where it recomputes.
-    """
-    rows = layers_kept(layers, counts) - freed_bytes(job, table, layers, stage_cut(job, table))
-    again = repeated_layers(job, table)
-    if again is not None:
-        rows = rows - over_kinds(again, np.stack(layers.dropped))
-    if not job.software.checkpoints_stages:
-        return rows
-    return np.where(table.recompute == Recompute.FULL, entering_bytes(job, table), rows)
-
-
-def layers_kept(layers: LayerTable, counts: Array) -> Array:
-    """Bytes that the layers of each stage keep of a micro-batch, (S, B)."""
-    rows = over_kinds(counts, np.stack(layers.kept))
-    rows[0] += layers.before_kept
-    rows[-1] += layers.behind_kept
-    return rows
-
-
-def entering_bytes(job: Job, table: PlanTable) -> Array:
-    """Bytes of a micro-batch that enter each stage, (S, B)."""
-    first = border_bytes(table, job.model.layers[0].inputs)
-    sent = sent_bytes(job.model, table, stage_cut(job, table))
-    return np.concatenate([np.asarray(first)[None, :], sent[:-1]])
+def guest_bytes(kept: Array, schedule: Schedule) -> Array:
+    """Bytes of other ranks' micro-batches on each rank at their most, (p, B): its partner's."""
+    if schedule.limit is None:
+        return np.zeros((schedule.pp, kept.shape[1]))
+    return np.asarray(np.array(schedule.guests)[:, None] * kept[::-1])
 
 
 def stage_again(

@@ -37,8 +37,8 @@ from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.memory.categories import (
     MemoryUse,
+    guest_bytes,
     memory_use,
-    stage_kept,
     static_bytes,
 )
 from parsim.sim.memory.eager_buffers import Buffers
@@ -52,6 +52,7 @@ from parsim.sim.memory.eager_kept import (
 )
 from parsim.sim.memory.moments import moments
 from parsim.sim.memory.sharded_moments import is_sharded
+from parsim.sim.step.kept_bytes import stage_kept
 from parsim.sim.step.schedule_costs import on_ranks
 
 
@@ -113,11 +114,13 @@ def _highest(
     shared = reduce_bytes(job, table, gradients * (1.0 - share), table.shards)
     expert = reduce_bytes(job, table, gradients * share, table.expert_shards)
     on_their_way = shared + expert
+    others = guest_bytes(all_stages.kept, schedule)[rank]
+    most = np.inf if schedule.limit is None else float(schedule.limit)
     best: dict[str, Array] = {}
     highest = np.full(len(table), -np.inf)
     sharded = bool(is_sharded(table).any())
     for moment in sorted(moments(schedule, rank, all_stages.with_blocks, sharded=sharded)):
-        in_flight = np.array(moment.in_flight, dtype=np.float64)
+        in_flight = np.minimum(np.array(moment.in_flight, dtype=np.float64), most)
         existing = np.array(moment.with_gradients, dtype=np.float64)
         standing = buffers.at(moment)
         temporary = standing.temporary
@@ -127,7 +130,7 @@ def _highest(
         twice = in_flight @ received
         now = {
             "gradients": np.where(bucketed, gradients.sum(axis=0), existing @ gradients),
-            "activations": in_flight @ all_stages.kept[stages] - twice - standing.gone,
+            "activations": in_flight @ all_stages.kept[stages] + others - twice - standing.gone,
             "logits": standing.logits,
             "temporary": temporary + waiting + job.software.workspace,
             "communication": messages + np.array(moment.reduced) @ on_their_way,

@@ -167,7 +167,8 @@ def row_of(schedule: Schedule, timeline: Timeline) -> ScheduleRow:
     spans = [max(s.end for s in row) - min(s.start for s in row) for row in by_rank]
     idle = 1.0 - sum(busy) / len(busy) / timeline.end
     within = max(1.0 - worked / span for worked, span in zip(busy, spans, strict=True))
-    activations = (max(map(sum, counts)) * share for counts in inflight_counts(schedule))
+    pairs = zip(inflight_counts(schedule), schedule.guests, strict=True)
+    activations = (max(map(sum, counts)) * share + others for counts, others in pairs)
     return ScheduleRow(
         name=schedule.name,
         v=schedule.v,
@@ -192,11 +193,12 @@ def weights_held(schedule: Schedule) -> tuple[int, ...]:
 
 
 def messages_sent(schedule: Schedule) -> int:
-    """Messages between ranks in a step: each result that crosses ranks, ahead and back."""
+    """Messages between ranks in a step: results that cross ranks, activations kept elsewhere."""
     above, below = senders(schedule)
     stages = range(schedule.num_stages)
     each = (len(schedule.microbatches_of(stage)) for stage in stages)
-    return sum(
+    moved = sum((move.evicted >= 0) + (move.loaded >= 0) for move in schedule.moves.values())
+    return moved + sum(
         count * ((above[stage] >= 0) + (below[stage] >= 0))
         for stage, count in zip(stages, each, strict=True)
     )

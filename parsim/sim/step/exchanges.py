@@ -13,6 +13,7 @@ from parsim.cost.step.stages import LayerTable, backward_times, forward_times, l
 from parsim.cost.step.step import StepCosts, deeper_pass, repeated_layers, stage_cut
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.schedule import Kind
+from parsim.sim.step.evictions import eviction_seconds
 from parsim.sim.step.priced_step import PricedStep
 from parsim.sim.step.schedule_costs import exposed_seconds
 
@@ -50,7 +51,7 @@ def class_exchanges(step: PricedStep, number: int) -> dict[Kind, Array]:
 
 
 def class_copies(step: PricedStep, number: int) -> dict[Kind, Array]:
-    """Seconds in which each stage's activations go to the host of its own kind of node, and back.
+    """Seconds in which each stage's activations go to its kind of host or to a partner, and back.
 
     (S,) each; a processor finds its copies where they are.
     """
@@ -59,10 +60,14 @@ def class_copies(step: PricedStep, number: int) -> dict[Kind, Array]:
     by_group = {}
     for group in set(groups):
         job, layers = step.job_on(group), step.pricing.layers(group)
-        by_group[group] = copy_seconds(job, moved_bytes(job, table, layers, cut))[:, 0]
+        host = copy_seconds(job, moved_bytes(job, table, layers, cut))[:, 0]
+        partner = eviction_seconds(job, table, layers, step.schedule(number))[:, 0]
+        by_group[group] = np.maximum(host, partner[: len(host)])
     depth = step.schedule(number).depth
     copies = np.array([by_group[group][stage % depth] for stage, group in enumerate(groups)])
-    return {Kind.F: copies, Kind.B: copies * (not step.job_on(groups[0]).system.on_cpu)}
+    to_host = step.schedule(number).limit is None
+    in_place = to_host and step.job_on(groups[0]).system.on_cpu
+    return {Kind.F: copies, Kind.B: copies * (not in_place)}
 
 
 def copied_seconds(costs: StepCosts) -> dict[Kind, Array] | None:

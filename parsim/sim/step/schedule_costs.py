@@ -41,6 +41,7 @@ from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
 from parsim.plan.schedule_names import SPLIT
 from parsim.schedule import Kind, Schedule
+from parsim.sim.step.evictions import with_evictions
 from parsim.sim.step.split_backward import is_split, splits_like_torch
 
 _OF_STAGES = (
@@ -111,6 +112,8 @@ def on_schedule(
 ) -> StepCosts:
     """Make `cost`'s prices those of the schedule; of one with whole backwards they stay."""
     looped = is_looped(schedule)
+    if schedule.limit is not None:
+        return with_evictions(job, table, layers, costs, schedule)
     if table.common.actions is None and schedule.name not in SPLIT and looped:
         return costs
     values = {field.name: getattr(costs, field.name) for field in fields(costs)}

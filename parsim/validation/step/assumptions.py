@@ -37,11 +37,17 @@ ASSUMPTIONS = {
         dropout=True,
         reason="arXiv:2205.05198: the row says which of the two techniques is on",
     ),
-    "megatron-deepspeed-2022": Assumptions(
+    "megatron-deepspeed-vtrain": Assumptions(
         precision="fp16",
         recompute="full",
         dropout=True,
         reason="vTrain's runs; other settings are rejected by their times",
+    ),
+    "megatron-deepspeed-2022": Assumptions(
+        precision="fp16",
+        recompute="full",
+        dropout=True,
+        reason="scripts of Megatron-DeepSpeed's examples: fp16, --checkpoint-activations, dropout",
     ),
     "deepspeed-zero3": Assumptions(
         precision="fp16",
@@ -74,7 +80,13 @@ ASSUMPTIONS = {
     GENERIC: Assumptions(reason="nothing is known of this stack"),
 }
 
-SAME_AS = {"megatron-bridge": "nemo", "megatron-lm": "nemo", "megatron-te-2025": "nemo"}
+SAME_AS = {
+    "megatron-bridge": "nemo",
+    "megatron-lm": "nemo",
+    "megatron-te-2025": "nemo",
+    "megatron-deepspeed-2023": "megatron-deepspeed-2022",
+    "deepspeed-huggingface": "deepspeed-zero3",
+}
 
 EXPERT_RELEASES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
     "megatron-bridge": (((26, 6), "megatron-bridge-26.06"),)

@@ -160,7 +160,7 @@ def _assumed_batch(row: Mapping[str, str]) -> str:
 
 def _told(note: str, pattern: str) -> int:
     match = re.search(pattern, note)
-    return int(match[1]) if match else 1
+    return max(int(match[1]), 1) if match else 1
 
 
 def _partition(cell: str, note: str) -> tuple[int, ...]:

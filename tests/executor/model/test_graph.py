@@ -90,6 +90,27 @@ def test_what_is_only_timed_cannot_be_run() -> None:
         build_model(graph)
 
 
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [("resnet18", 32), ("amoebanet-d-3-16", 64), ("vit-b-16", 32)],
+)
+def test_a_network_learns_a_batch(name: str, size: int) -> None:
+    """Its loss on one batch falls with steps of plain SGD, and every parameter has a gradient."""
+    model = build_model(network(name, size, 10), seed=3)
+    draw = torch.Generator().manual_seed(1)
+    inputs = torch.randn(4, 3, size, size, generator=draw)
+    targets = torch.randint(0, 10, (4, 1), generator=draw)
+    optimizer, losses = torch.optim.SGD(model.parameters(), lr=0.02), []
+    for _ in range(4):
+        optimizer.zero_grad()
+        value = cross_entropy(model(inputs), targets)
+        value.backward()
+        optimizer.step()
+        losses.append(float(value.detach()))
+    assert all(p.grad is not None for p in model.parameters())
+    assert losses[-1] < losses[0]
+
+
 @pytest.mark.parametrize("places", [0, 8])
 def test_what_reads_tokens_learns_with_one_table(
     places: int, monkeypatch: pytest.MonkeyPatch

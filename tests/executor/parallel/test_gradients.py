@@ -196,6 +196,22 @@ FOUR |= {
         "experts with all", ep=2, dp_shard=2, pp=2, num_microbatches=4, recompute="full", **ZERO
     ),
 }
+# ranks 0 and 3 of four: rank 0 keeps three micro-batches and rank 3 the rest
+FOUR |= {
+    "bpipe": case("four layers", pp=4, num_microbatches=8, schedule="bpipe"),
+    "bpipe, llama, selective": case(
+        "four llama layers", pp=4, num_microbatches=6, schedule="bpipe", recompute="selective"
+    ),
+    "bpipe, full": case(
+        "four llama layers", pp=4, num_microbatches=4, schedule="bpipe", recompute="full"
+    ),
+}
+EIGHT |= {
+    "bpipe x zero 1": case(
+        "four layers", pp=4, dp_shard=2, zero_stage=1, num_microbatches=8, schedule="bpipe"
+    ),
+    "bpipe x tp": case("four llama layers", pp=4, tp=2, num_microbatches=5, schedule="bpipe", **SP),
+}
 # fewer key-value heads than tensor ranks: copies, whose gradients are summed
 TWO |= {
     "one head, tp": case("one head", tp=2, num_microbatches=2),

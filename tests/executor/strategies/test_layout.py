@@ -45,6 +45,7 @@ def test_a_mesh_trains_as_one_process_does(
     assert first["verdict"]["within"], first["verdict"]
     assert first["names"]
     assert first["weights"] <= 1e-5
+    assert first["apart"] == 0.0  # what is whole stays one, with dropout too
     for other in others:
         assert other["losses"] == first["losses"]
         assert other["norms"] == first["norms"]

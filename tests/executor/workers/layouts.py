@@ -146,7 +146,7 @@ def planned(case: Case) -> tuple[Graph, Plan]:
         num_microbatches=case.microbatches,
         precision="fp32",
     )
-    return without_dropout(MODELS[case.model]()), plan
+    return MODELS[case.model](), plan
 
 
 def laid(graph: Graph, plan: Plan) -> Laid:
@@ -224,9 +224,23 @@ def in_fp64(graph: Graph, plan: Plan) -> tuple[float, float]:
     return max(errors), abs(loss / exact - 1.0)
 
 
+def apart(graph: Graph, plan: Plan) -> float:
+    """How far copies of parameters are from one another after steps with dropout."""
+    work = work_of(graph, plan)
+    done = train(work)
+    devices = Devices.of(work)
+    every: list[dict[str, torch.Tensor]] = [{} for _ in range(dist.get_world_size())]
+    dist.all_gather_object(every, work.replica.named(done.weights))
+    layout = devices.parts.layout
+    whole = [name for name in every[0] if layout(name)[0] == devices.parts.laid.nothing]
+    errors = [float((part[name] - every[0][name]).abs().max()) for name in whole for part in every]
+    return max(errors, default=0.0)
+
+
 def held_against(case: Case) -> dict[str, Any]:
     """What this rank finds of a case."""
-    graph, plan = planned(case)
+    drops, plan = planned(case)
+    graph = without_dropout(drops)
     error, loss_error = in_fp64(graph, plan)
     verdict = verify(work_of(graph, plan), SEED)
     work = work_of(graph, plan)
@@ -242,6 +256,7 @@ def held_against(case: Case) -> dict[str, Any]:
         "loss": loss_error,
         "weights": max(errors, default=0.0),
         "names": sorted(named or {}) == sorted(whole),
+        "apart": apart(drops, plan),
         "values": sum(parameter.numel() for parameter in work.replica.model.parameters()),
         "losses": [ended.loss for ended in done.rounds],
         "norms": [ended.norm for ended in done.rounds],

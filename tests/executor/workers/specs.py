@@ -86,6 +86,8 @@ SPECS = {
     ),
     "windowed": replace(LLAMA, name="tiny-windowed", window=5),
     "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
+    "four layers": replace(GPT, name="tiny-deep", num_layers=4),
+    "four llama layers": replace(LLAMA, name="tiny-deep-llama", num_layers=4),
     "one head": replace(GPT, name="tiny-multi-query", num_key_value_heads=1),
     "llama, one head": replace(LLAMA, name="tiny-llama-mqa", num_key_value_heads=1, qk_norm=True),
     "bert": BERT,

@@ -96,7 +96,8 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
         (
             LLAMA,
             ["plan.tp=3"],
-            "--set plan.tp=3 plan tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, 8",
+            "--set plan.tp=3 plan tp=3 does not divide num_attention_heads=32; allowed: 1, 2, 4, "
+            "8, 16, 32",
         ),
         (
             LLAMA,
@@ -122,7 +123,7 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
             SMALL,
             ["plan.schedule=1f1c"],
             "--set plan.schedule=1f1c plan schedule='1f1c' is unknown (did you mean '1f1b'?); "
-            "nearest of 22: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p (all of them: parsim "
+            "nearest of 23: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p (all of them: parsim "
             "catalog schedules)",
         ),
         (

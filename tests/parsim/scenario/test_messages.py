@@ -33,7 +33,7 @@ SIZES = "allowed units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; e.g. '80GiB'"
 START = "a scenario has the blocks model, cluster, training, and plan or search"
 BLOCK = "must be a block of 'key: value' lines"
 NEAREST = (
-    "nearest of 22: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p (all of them: parsim catalog "
+    "nearest of 23: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p (all of them: parsim catalog "
     "schedules)"
 )
 
@@ -314,7 +314,7 @@ def test_not_a_scenario_at_all(tmp_path: Path, content: str | bytes, message: st
             "search:",
             "search: {schedule: 1f1}",
             "s.yaml:11:10 search.schedule.0 '1f1' is unknown (did you mean '1f1b'?); "
-            + NEAREST.replace("22", "19"),
+            + NEAREST.replace("23", "20"),
         ),
         (
             "search:",

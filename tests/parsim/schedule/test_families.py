@@ -23,6 +23,7 @@ GOLDEN = {
     "v_half_p4_m8": ("v_half", 4, 8, 2),
     "v_min_p4_m8": ("v_min", 4, 8, 2),
     "eager_1f1b_p4_m8": ("eager_1f1b", 4, 8, 1),
+    "bpipe_p4_m8": ("bpipe", 4, 8, 1),
     "looped_bfs_p4_m4_v2": ("looped_bfs", 4, 4, 2),
     "hanayo_p4_m4_v2": ("hanayo", 4, 4, 2),
     "hanayo_p4_m4_v4": ("hanayo", 4, 4, 4),
@@ -80,7 +81,7 @@ def test_interleaving_divides_the_bubble() -> None:
         (
             {"name": "1f1", "pp": 2, "num_microbatches": 2},
             "unknown schedule '1f1' (did you mean '1f1b'?); "
-            "nearest of 18: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p",
+            "nearest of 19: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p",
         ),
         (
             {"name": "gpipe", "pp": 2, "num_microbatches": 2, "v": 2},

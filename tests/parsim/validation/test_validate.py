@@ -146,7 +146,7 @@ def test_tables_of_one_name_are_told_apart(tmp_path: Path, row: MakeRow) -> None
 
 def test_the_public_tables_are_shipped() -> None:
     names = [path.stem for path in shipped_tables()]
-    assert len(names) == 13
+    assert len(names) == 14
     assert names == sorted(names)
     assert Validation(rows=()).tables == ()
 

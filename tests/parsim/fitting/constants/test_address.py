@@ -18,6 +18,7 @@ HBM = Address.parse("device a100-sxm-80gb memory_efficiency")
 ATTENTION = Address.parse("device a100-sxm-80gb attention_forward_efficiency")
 NETWORK = Address.parse("system dgx-a100 network.efficiency")
 TRAFFIC = Address.parse("stack megatron-2021 traffic")
+SCORES = Address.parse("stack megatron-2021 scores_traffic")
 FLASH = Address.parse("stack mpt-fsdp-2023 attention_factor.h100.backward")
 OVERLAP = Address.parse("stack nemo overlap")
 
@@ -62,7 +63,9 @@ def test_an_address_reads_as_it_is_written() -> None:
         (ATTENTION, "v100-sxm-32gb", False),  # its parent writes its own
         (HBM, "h100-sxm-80gb", False),
         (TRAFFIC, "megatron-2022", True),
-        (TRAFFIC, "deepspeed-zero3", True),  # two steps up
+        (TRAFFIC, "megatron-deepspeed-vtrain", True),
+        (TRAFFIC, "deepspeed-zero3", False),  # a stack between writes its own
+        (SCORES, "deepspeed-zero3", True),  # three steps up
         (TRAFFIC, "generic", False),  # above it
         (TRAFFIC, "nemo", False),
     ],

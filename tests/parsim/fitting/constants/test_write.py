@@ -130,7 +130,7 @@ def test_the_real_files_keep_every_comment_and_line(tmp_path: Path) -> None:
         Address.parse("device a100-sxm-80gb kernel_latency"),
         Address.parse("system dgx-h100 network.efficiency"),
         Address.parse("stack mpt-fsdp-2023 attention_factor.default.backward"),
-        Address.parse("stack megatron-deepspeed-2022 traffic"),  # inherited
+        Address.parse("stack megatron-deepspeed-vtrain traffic"),  # inherited
     ]
     package = Path(str(files("parsim")))
     for name, _ in KINDS.values():

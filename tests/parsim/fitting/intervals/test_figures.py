@@ -16,6 +16,7 @@ from parsim.fitting.constants.address import Address
 from parsim.fitting.constants.families import families
 from parsim.fitting.constants.source_cases import load_source
 from parsim.fitting.intervals.figures import (
+    JUDGED_ALONE,
     added,
     calibrated_groups,
     covered,
@@ -201,6 +202,13 @@ def test_a_run_of_a_guessed_format_is_in_no_figure() -> None:
     guessed = [row for row in published().rows if row.case and row.case.format_assumed]
     assert [row.row_id for row in guessed] == ["mlperf-5.1-llama31_8b-226"]
     assert len(runs()) == sum(row.error is not None for row in published().rows) - len(guessed)
+
+
+def test_a_table_that_is_judged_alone_is_in_no_figure() -> None:
+    row = next(row for row in published().rows if row.error is not None)
+    apart = replace(row, table="deepspeed_public")
+    assert len(residuals_of(Validation(rows=(row, apart, row)))) == 2
+    assert not {run.table for run in runs()} & set(JUDGED_ALONE)
 
 
 def test_a_release_is_irregular_where_its_time_is_like_that_of_no_other() -> None:

@@ -248,6 +248,8 @@ def test_csv_is_the_schedule(gpt3: Scenario) -> None:
         ("megatron", {"pp": 2}, "interleaving with pp=2 needs overlapped messages"),
         ("megatron", {"rank_order": RANK_ORDER[::-1]}, "rank_order=tp-cp"),
         ("torchtitan", {"zero_stage": 1}, "zero_stage=1; it replicates"),
+        ("torchtitan", {"schedule": "bpipe", "v": 1}, "schedule bpipe; it has gpipe"),
+        ("csv", {"schedule": "bpipe", "v": 1}, "schedule bpipe; PyTorch has no actions that move"),
         ("torchtitan", {"schedule": "zb_h1", "v": 1}, "schedule zb_h1; it has gpipe"),
         ("deepspeed", {}, "schedule interleaved_1f1b; its pipelines have 1f1b"),
         ("deepspeed", {"schedule": "1f1b", "v": 1, "ep": 8}, "ep=8 with tp=8 excludes pp=8"),

@@ -134,6 +134,14 @@ WRONG = {
         "kernel_size": [3, 3],
         "stride": "two",
     },
+    "stride=0 must be a whole number from 1 to": {
+        "name": "a",
+        "op": "conv2d",
+        "from": ["input"],
+        "out_channels": 4,
+        "kernel_size": [3, 3],
+        "stride": [0, 2],
+    },
 }
 
 

@@ -74,7 +74,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     "experts": ({"ep": 4}, "ep=4: llama3-8b has no experts; use ep=1"),
     "schedule": (
         {"schedule": "interleaved"},
-        "schedule='interleaved' is unknown (did you mean 'interleaved_1f1b'?); nearest of 22: "
+        "schedule='interleaved' is unknown (did you mean 'interleaved_1f1b'?); nearest of 23: "
         "interleaved_1f1b, naive, chimera, pipedream, eager_1f1b (all of them: parsim catalog "
         "schedules)",
     ),

@@ -61,7 +61,7 @@ def pipelines(pp: int, v: int, microbatches: int) -> list[str]:
     if pp == 1:
         return ["1f1b"] if v == 1 else []
     if v == 1:
-        whole = ["naive", "gpipe", "1f1b", "eager_1f1b"]
+        whole = ["naive", "gpipe", "1f1b", "eager_1f1b", "bpipe"]
         both_ways = ["chimera", "dualpipe"] if pp % 2 == 0 == microbatches % 2 else []
         return [*whole, *both_ways, "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto"]
     looped = ["looped_bfs"] + (["interleaved_1f1b"] if microbatches % pp == 0 else [])

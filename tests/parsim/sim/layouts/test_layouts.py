@@ -235,7 +235,16 @@ def test_names_are_signatures() -> None:
         ),
         ("text", {"layout": {"heds": "devices"}}, "did you mean 'heads'"),
         ("text", {"layout": {"heads": "device"}}, "did you mean 'devices'"),
-        ("text", {"layout": {"heads": "devices"}}, "do not divide"),
+        (
+            "text",
+            {"layout": {"heads": "devices"}},
+            "does not divide 'attention' by heads; allowed: 1, 2, 4",
+        ),
+        (
+            "products",
+            {"signatures": {"fc3": {"weight": "S(1)"}}, "mesh": {"a": 2, "b": 4}},
+            "2 axes",
+        ),
         ("products", {"layout": {"heads": "devices"}}, "this model's dimensions: batch"),
         (
             "products",

@@ -28,7 +28,8 @@ from parsim.sim.memory.buffers import (
     head_moment,
     placeholder_bytes,
 )
-from parsim.sim.memory.categories import stage_kept, static_bytes
+from parsim.sim.memory.categories import static_bytes
+from parsim.sim.step.kept_bytes import stage_kept
 
 GIB = 2**30
 

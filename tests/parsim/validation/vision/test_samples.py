@@ -55,6 +55,13 @@ def test_a_pipeline_is_cut_near_its_finer_pieces() -> None:
     assert plan.stage_layers[0] == round(346 * 44 / 370)
 
 
+def test_no_micro_batches_are_one() -> None:
+    note = "micro-batches 0, layers per partition 241"
+    row = ROW | {"framework": "torchgpipe 0.0.5", "system": "p40-node", "gpu_type": "p40"}
+    row |= {"n_gpus": "1", "strategy": "gpipe", "recompute": "full", "note": note}
+    assert parse_samples(row).n_micro_batches == 1
+
+
 WRONG = {
     "strategy 'async_parameter_server' is not predicted": {"strategy": "async_parameter_server"},
     "n_gpus is not stated": {"n_gpus": ""},

@@ -1,0 +1,195 @@
+"""Activations of a pipeline rank that lie on its partner: sent beside an action, got back in time.
+
+    rank r       F 3 | send 2 ............ |  F 4 | .. B 1 | get 2 | B 2
+    rank p-1-r   a thread takes what comes and gives it back, in the order of r's actions
+
+The tensors that a stage's layers save for backward stay where they are (`HostStore`), until the
+schedule says that a micro-batch leaves (`Schedule.moves`): then their memory
+is sent as it is, piece by piece, and let go when it is over there. Values come back with their
+bits, so that gradients are those of 1F1B to the bit. The partner's thread waits for nothing that
+its rank computes, so that no order of actions can hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from threading import Thread
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.devices.copies import Moment
+from parsim.schedule import Action, Kind, Schedule
+from parsim.schedule.moves import Move
+
+Finish = Callable[[], None]
+"""Waits for messages, and does what is to be done behind them."""
+
+
+class Lent:
+    """A flat piece of memory: here, or for a while on the partner."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor: Tensor | None = tensor
+        self.size, self.dtype = tensor.numel(), tensor.dtype
+
+
+class PartnerCopier:
+    """Notes what a micro-batch saves; nothing leaves before its schedule says so."""
+
+    behind = 0
+
+    def __init__(self) -> None:
+        self.current: list[Lent] = []
+
+    def leave(self, tensor: Tensor) -> tuple[Lent, Moment]:
+        """Note a piece, which stays here for now."""
+        piece = Lent(tensor)
+        self.current.append(piece)
+        return piece, None
+
+    def bring(self, copied: Lent) -> tuple[Tensor, Moment]:
+        """A piece that is here, or here again."""
+        if copied.tensor is None:
+            raise RuntimeError("a backward began before its activations were back")
+        return copied.tensor, None
+
+    def wait(self, moment: Moment) -> None:
+        """Whoever sends and receives has waited already."""
+        del moment
+
+
+class Partner:
+    """One rank's side of its pair: sends activations away and gets them back, or keeps another's.
+
+    `moved` counts the bytes that left in all steps, `most_kept` the most bytes of the partner's
+    that lay here at once: a thread's memory, which no profiler of this rank's sees.
+    """
+
+    def __init__(self, schedule: Schedule, rank: int, group: dist.ProcessGroup) -> None:
+        self.copier = PartnerCopier()
+        self.moved = self.most_kept = 0
+        self._group, self._other = group, 1 - dist.get_rank(group)
+        every = schedule.moves
+        self._moves = {action: move for action, move in every.items() if action.stage == rank}
+        kept = schedule.ranks[schedule.pp - 1 - rank]
+        self._served = [every[action] for action in kept if action in every]
+        self._of: dict[int, list[Lent]] = {}
+
+    @property
+    def sends(self) -> bool:
+        """Whether this rank's activations leave."""
+        return bool(self._moves)
+
+    @contextmanager
+    def serving(self) -> Iterator[None]:
+        """The block in which a step runs: what comes from the partner is kept and given back."""
+        server = _Server(self._served, self._group, self._other)
+        server.start()
+        yield  # where this rank fails, nobody waits for its thread
+        server.join()
+        self.most_kept = max(self.most_kept, server.most_kept)
+        if server.error is not None:
+            raise server.error
+
+    @contextmanager
+    def beside(self, action: Action) -> Iterator[None]:
+        """The block in which an action of this rank runs, with what moves beside it."""
+        move, pending = self._moves.get(action, Move()), list[Finish]()
+        if action.kind is Kind.F:
+            self.copier.current = self._of[action.microbatch] = []
+        first = action.kind is Kind.B and action.microbatch == 0
+        if move.loaded >= 0 and first:
+            self._load(move.loaded)()
+        if move.evicted >= 0:
+            pending.append(self._evict(move.evicted))
+        if move.loaded >= 0 and not first:
+            pending.append(self._load(move.loaded))
+        yield
+        self.copier.current = []
+        for finish in pending:
+            finish()
+        if action.kind is Kind.B:
+            del self._of[action.microbatch]
+
+    def _evict(self, microbatch: int) -> Finish:
+        pieces = self._of[microbatch]
+        flats = [_bytes(piece.tensor) for piece in pieces if piece.tensor is not None]
+        sizes = torch.tensor([flat.numel() for flat in flats])
+        self.moved += int(sizes.sum())
+        messages = (torch.tensor([len(flats)]), sizes, *flats)
+        works = [dist.isend(each, group=self._group, group_dst=self._other) for each in messages]
+
+        def finish() -> None:
+            _wait(works, messages)
+            for piece in pieces:
+                piece.tensor = None
+
+        return finish
+
+    def _load(self, microbatch: int) -> Finish:
+        pieces = self._of[microbatch]
+        back = [torch.empty(piece.size, dtype=piece.dtype) for piece in pieces]
+        views = tuple(map(_bytes, back))
+        works = [dist.irecv(view, group=self._group, group_src=self._other) for view in views]
+
+        def finish() -> None:
+            _wait(works, views)
+            for piece, tensor in zip(pieces, back, strict=True):
+                piece.tensor = tensor
+
+        return finish
+
+
+class _Server(Thread):
+    """Takes a partner's activations and gives them back, in the order of the partner's actions."""
+
+    def __init__(self, served: Sequence[Move], group: dist.ProcessGroup, other: int) -> None:
+        super().__init__(daemon=True)
+        self.error: BaseException | None = None
+        self._served, self._group, self._other = served, group, other
+        self._kept: dict[int, list[Tensor]] = {}
+        self.most_kept = 0
+
+    def run(self) -> None:
+        try:
+            for evicted, loaded in self._served:
+                both = evicted >= 0 and loaded >= 0
+                if loaded >= 0 and both:  # B 0 gets its micro-batch back before it sends one
+                    self._give(loaded)
+                if evicted >= 0:
+                    self._kept[evicted] = self._take()
+                    now = sum(part.nbytes for parts in self._kept.values() for part in parts)
+                    self.most_kept = max(self.most_kept, now)
+                if loaded >= 0 and not both:
+                    self._give(loaded)
+        except BaseException as error:  # the rank that joins raises it
+            self.error = error
+
+    def _take(self) -> list[Tensor]:
+        count = self._received(torch.empty(1, dtype=torch.int64))
+        sizes = self._received(torch.empty(int(count), dtype=torch.int64))
+        empty = (torch.empty(int(size), dtype=torch.uint8) for size in sizes)
+        return [self._received(tensor) for tensor in empty]
+
+    def _received(self, tensor: Tensor) -> Tensor:
+        dist.recv(tensor, group=self._group, group_src=self._other)
+        return tensor
+
+    def _give(self, microbatch: int) -> None:
+        for tensor in self._kept.pop(microbatch):
+            dist.send(tensor, group=self._group, group_dst=self._other)
+
+
+def _bytes(flat: Tensor) -> Tensor:
+    return flat.view(torch.uint8)
+
+
+def _wait(works: Sequence[Any], messages: Sequence[Tensor]) -> None:
+    """Wait for messages, which must live until then."""
+    for work in works:
+        work.wait()
+    del messages
