@@ -8,7 +8,6 @@ import numpy as np
 
 from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
-from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.stages import LayerTable
 from parsim.cost.step.step import StepCosts, step_costs
 from parsim.plan import Plan, PlanTable
@@ -48,11 +47,17 @@ class ExactShape:
         self.job, self.layers = job, layers
         self.table = _with_actions(job, table)
         self.compiled = _compiled(self.table.plan(0))
-        self.costs = self._priced()
+        self.priced, self.costs = self.table, self._priced(self.table, layers)
 
-    def _priced(self) -> StepCosts:
-        costs = step_costs(self.job, self.table, self.layers)
-        return on_schedule(self.job, self.table, self.layers, costs, self.compiled.schedule)
+    def _priced(self, table: PlanTable, layers: LayerTable) -> StepCosts:
+        costs = step_costs(self.job, table, layers)
+        return on_schedule(self.job, table, layers, costs, self.schedule)
+
+    def _costs_of(self, rows: Index) -> StepCosts:
+        """Costs of some plans, anew where they have other numbers of layers than at first."""
+        if self.priced is self.table:
+            return self.costs.take(rows)
+        return self._priced(self.table.take(rows), self.layers.take(rows))
 
     def peaks(self, rows: Index) -> Array:
         """Bytes of the fullest rank of some plans."""
@@ -83,11 +88,10 @@ class ExactShape:
 
     def evaluated(self, peak: Array, capacity: float) -> ExactPlans:
         """The plans, whose bytes are known, simulated where they need at most `capacity`."""
-        costs = self._priced() if recomputes_layers(self.table) else self.costs
         step, bubble = np.full(len(peak), np.inf), np.full(len(peak), np.nan)
         fits = np.flatnonzero(peak <= capacity)
         if len(fits):
-            kept = costs.take(fits)
+            kept = self._costs_of(fits)
             result = pipeline(self.compiled, kept)
             step[fits] = step_end(self.compiled, kept, result).step_time
             bubble[fits] = bubble_fraction(self.compiled, kept, result)
