@@ -6,13 +6,13 @@ from collections.abc import Callable
 
 from executor.strategies.asynchronous_gossip import asynchronous_gossip
 from executor.strategies.asynchronous_server import asynchronous_server
-from executor.strategies.branch_parallel import branch_parallel
 from executor.strategies.gossip import gossip
-from executor.strategies.layout import layout
 from executor.strategies.local_steps import diloco, local_sgd
 from executor.strategies.parameter_server import parameter_server
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.single_process import single_process
+from executor.strategies.together.branch_parallel import branch_parallel
+from executor.strategies.together.layout import layout
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.strategies import (

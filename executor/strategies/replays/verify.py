@@ -11,11 +11,12 @@ from torch import Tensor
 
 from executor.measure.steps import known
 from executor.measure.tolerance import judge
-from executor.strategies.branch_parallel import Group
 from executor.strategies.compute import average, gradient_of, weight
-from executor.strategies.layout import Devices
 from executor.strategies.replays.log import Work
 from executor.strategies.single_process import Copies
+from executor.strategies.together.branch_parallel import Group
+from executor.strategies.together.layout import Devices
+from executor.strategies.together.rounds import mean_loss
 from parsim.plan.strategies import BranchParallel, SingleProcess
 
 
@@ -46,7 +47,7 @@ def _gradients(work: Work) -> tuple[float, dict[str, Tensor] | None]:
     if plan.strategy.sharers > 1:
         group = Group.of(work) if isinstance(plan.strategy, BranchParallel) else Devices.of(work)
         loss, gradient = group.gradient(0)
-        return group.mean(loss), group.named(gradient)
+        return mean_loss(loss), group.named(gradient)
     if isinstance(plan.strategy, SingleProcess):
         copies = Copies.of(replica, plan.dp)
         with copies.threads:

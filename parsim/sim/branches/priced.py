@@ -21,6 +21,7 @@ from parsim.sim.branches.path_prices import PathPrices
 from parsim.sim.branches.placement import Placement, placed
 from parsim.sim.program import PricedProgram, peak_bytes
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.sim.shared_model import added_squares, shared_update
 from parsim.strategy.branch_parallel import (
     BACKWARD,
     FORWARD,
@@ -36,8 +37,6 @@ from parsim.strategy.branch_parallel import (
 )
 from parsim.strategy.program import StepProgram
 
-NORM_BYTES = 4.0
-"""Bytes of the sum of squares that devices add up for the norm of the whole gradient: fp32."""
 PARAMETERS = ("parameters", "gradients", "optimizer", "communication")
 """Categories that are as large as a device's parameters."""
 
@@ -128,12 +127,9 @@ class Branched:
         """Seconds by the names of the program, of so many passes a step."""
         costs, system = self.evaluation.step.costs, self.evaluation.step.job.system
         scale = self.plan.num_microbatches / passes
-        fixed = self.evaluation.step.job.software.optimizer_fixed
-        moved = max(float(costs.optimizer[0, 0]) - fixed, 0.0)
-        update = fixed + moved * self.shares
-        everybody = one_group(system, self.plan.dp)
+        update = shared_update(self.evaluation, self.shares)
         beside = one_group(system, self.replicas, self.strategy.devices)
-        one_norm = collective_time(system, "all_reduce", NORM_BYTES, everybody)
+        added = added_squares(self.evaluation, self.plan.dp)
         return {
             FORWARD: self.prices.forward * scale,
             BACKWARD: self.prices.backward * scale,
@@ -141,7 +137,7 @@ class Branched:
             REDUCE: np.array(
                 [float(collective_time(system, "all_reduce", s, beside)[0]) for s in self.reduced]
             ),
-            NORM: np.atleast_1d(costs.norm[0] + one_norm),
+            NORM: np.atleast_1d(costs.norm[0] + added),
             UPDATE: np.tile(update, self.replicas),
         }
 

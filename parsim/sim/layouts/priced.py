@@ -10,8 +10,6 @@ from math import prod
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.collective.collectives import collective_time
-from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.collective.kinds import wire_share
 from parsim.cost.job import Job
 from parsim.cost.step.buckets import mean_bucket, reduced_bytes
@@ -31,6 +29,7 @@ from parsim.sim.layouts.shares import Shares
 from parsim.sim.layouts.words import layout_document, layout_notes
 from parsim.sim.memory.categories import STATIC
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.sim.shared_model import added_squares, shared_update
 from parsim.strategy.layout import (
     BACKWARD,
     EXCHANGE,
@@ -41,9 +40,6 @@ from parsim.strategy.layout import (
     layout,
 )
 from parsim.strategy.program import StepProgram
-
-NORM_BYTES = 4.0
-"""Bytes of the sum of squares that devices add up for the norm of the whole gradient: fp32."""
 
 
 @dataclass(frozen=True)
@@ -133,18 +129,13 @@ class LaidOut:
 
     def seconds(self, passes: int) -> dict[str, Array]:
         """Seconds by the names of the program, of so many passes a step."""
-        step, system = self.evaluation.step, self.evaluation.step.job.system
-        scale = self.plan.num_microbatches / passes
-        fixed = step.job.software.optimizer_fixed
-        moved = max(float(step.costs.optimizer[0, 0]) - fixed, 0.0)
-        everybody = one_group(system, self.plan.dp)
-        added = collective_time(system, "all_reduce", NORM_BYTES, everybody)
-        norm = step.costs.norm[0] + added * (self.shares.parameters < 1.0)
+        scale, shares = self.plan.num_microbatches / passes, self.shares.parameters
+        added = added_squares(self.evaluation, self.plan.dp) * (shares < 1.0)
         return {
             **{name: self.pieces.prices(name) * scale for name in (FORWARD, BACKWARD, EXCHANGE)},
             REDUCE: self.pieces.prices(REDUCE),
-            NORM: np.atleast_1d(norm),
-            UPDATE: np.atleast_1d(fixed + moved * self.shares.parameters),
+            NORM: np.atleast_1d(self.evaluation.step.costs.norm[0] + added),
+            UPDATE: np.atleast_1d(shared_update(self.evaluation, np.asarray(shares))),
         }
 
     def carried(self, passes: int) -> dict[str, Array]:

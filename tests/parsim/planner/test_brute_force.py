@@ -71,7 +71,8 @@ def scenario(seed: int, most: int = MOST) -> tuple[Job, PlanSpace, PlanTable] | 
 
 def _with_fewest(job: Job, plan: Plan) -> float:
     """The step with the first number of recomputed layers that fits, tried one by one."""
-    for layers in range(-(-job.model.num_layers // plan.num_stages)):
+    largest = max(plan.stage_layers or (-(-job.model.num_layers // plan.num_stages),))
+    for layers in range(largest):
         tried = replace(plan, recompute_layers=layers)
         peak = float(evaluate(job, tried, memory=True).peak.max())
         share = margin_of(job, tried).share

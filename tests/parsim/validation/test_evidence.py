@@ -9,6 +9,7 @@ from importlib.resources import files
 
 import pytest
 
+from parsim.fitting.intervals.figures import JUDGED_ALONE
 from parsim.fitting.reports.evidence import evidence_text, gather_evidence
 from parsim.validation.evidence import (
     ANY,
@@ -60,7 +61,7 @@ def test_the_shipped_intervals_cover_what_they_say() -> None:
     overall = cited.coverage()
     assert 0.75 <= (overall.covered or 0.0) <= 0.88
     assert (overall.half_width or 1.0) <= 2.5 * (overall.error or 0.0)
-    for table in cited.tables:
+    for table in set(cited.tables) - set(JUDGED_ALONE):  # whose runs no interval is made from
         assert (cited.coverage(table).covered or 1.0) >= 0.6, table
 
 

@@ -9,6 +9,7 @@ import pytest
 from parsim.report.accuracy.trainings import TABLE, page
 from parsim.validation.tables import blind_tables
 from parsim.validation.validate import Validation, validate
+from parsim.validation.validated_row import ValidatedRow
 
 ROOT = Path(__file__).parents[4]
 
@@ -35,9 +36,16 @@ def test_a_line_for_each_run(validation: Validation) -> None:
     assert bloom.job.software.blocking_launches
     assert bloom.plan.stage_layers == (5, *[6] * 10, 5)
     hours = row.predicted_step * 143_000 * 32 / 3600
-    assert f"| {100 * (row.error or 0):+.1f} % | no | {hours:,.0f} | 510 |" in pythia
+    assert f"| {100 * (row.error or 0):+.1f} % | {_inside(row)} | {hours:,.0f} | 510 |" in pythia
     assert "- llama-65b: tp is not stated" in lines
     assert sum(line.startswith("Steps as printed: 1 runs") for line in lines) == 1
+
+
+def _inside(row: ValidatedRow) -> str:
+    assert row.step_interval is not None
+    assert row.measured_step is not None
+    low, high = row.step_interval
+    return "yes" if low <= row.measured_step <= high else "no"
 
 
 def test_the_page_lists_every_row_of_the_table() -> None:

@@ -21,7 +21,8 @@ from executor.model.paths import PathRunner
 from executor.strategies.compute import average, wait
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work
-from executor.strategies.replica import Batch, FlatOptimizer
+from executor.strategies.replica import Batch
+from executor.strategies.together.rounds import microbatches_of, train_together
 from parsim.errors import PlanError
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.paths import FIRST, Path
@@ -30,15 +31,7 @@ from parsim.strategy.branch_parallel import Message, PlacedPath, messages_of, pl
 
 def branch_parallel(work: Work) -> Trained:
     """Train the part of the model that is on this rank's device."""
-    group = Group.of(work)
-    optimizer = FlatOptimizer(work.replica.flat, work.config)
-    trained = Trained(weights=work.replica.flat)
-    for number in range(work.rounds):
-        loss, gradient = group.gradient(number)
-        norm = group.norm(gradient)
-        optimizer.apply(gradient, number, norm)
-        work.end(trained, number, loss, float(norm))
-    return trained
+    return train_together(work, Group.of(work))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,23 +61,15 @@ class Group:
     def gradient(self, number: int) -> tuple[float, Tensor]:
         """Mean loss of the group's samples; the mean gradient of all groups of what is here."""
         work, replica = self.work, self.work.replica
-        workers = range(self.passes.first, self.passes.first + work.plan.strategy.sharers)
-        parts = [work.batches(worker, number) for worker in workers]
-        inputs, targets = (torch.cat(list(halves)) for halves in zip(*parts, strict=True))
-        count = work.plan.num_microbatches
         replica.forget()
         losses = torch.zeros((), dtype=torch.float64)
-        for batch in zip(inputs.chunk(count), targets.chunk(count), strict=True):
-            losses += self.passes.run(batch, number, 1.0 / count)
+        for batch in microbatches_of(work, number):
+            losses += self.passes.run(batch, number, 1.0 / work.plan.num_microbatches)
         dist.all_reduce(losses, group=self.together)
         gradient = replica.summed
         average(gradient, self.peers)
         work.link.wait(received=size_of(len(gradient)) * (dist.get_world_size(self.peers) > 1))
         return float(losses), gradient
-
-    def mean(self, loss: float) -> float:
-        """The mean over all groups of what the ranks of each know alike."""
-        return float(average(torch.tensor([loss], dtype=torch.float64)))
 
     def norm(self, gradient: Tensor) -> Tensor:
         """The norm of the whole gradient, of which each rank of a group has a part."""

@@ -18,25 +18,17 @@ from torch import Tensor
 from executor.devices.groups import subgroup
 from executor.model.boxing import assembled
 from executor.model.laid import LaidModel, Parts
-from executor.strategies.compute import average, wait
+from executor.strategies.compute import wait
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work
-from executor.strategies.replica import FlatOptimizer
+from executor.strategies.together.rounds import microbatches_of, train_together
 from parsim.errors import PlanError
 from parsim.layout.laid import whole_axes
 
 
 def layout(work: Work) -> Trained:
     """Train the parts of the model that are on this rank's device."""
-    devices = Devices.of(work)
-    optimizer = FlatOptimizer(work.replica.flat, work.config)
-    trained = Trained(weights=work.replica.flat)
-    for number in range(work.rounds):
-        loss, gradient = devices.gradient(number)
-        norm = devices.norm(gradient)
-        optimizer.apply(gradient, number, norm)
-        work.end(trained, number, loss, float(norm))
-    return trained
+    return train_together(work, Devices.of(work))
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,35 +38,24 @@ class Devices:
     work: Work
     model: LaidModel
     parts: Parts
-    first: int
 
     @classmethod
     def of(cls, work: Work) -> Devices:
         """This rank's mesh; every rank must call it."""
         if work.laid is None:
             raise PlanError("strategy layout needs a graph that is laid out")
-        sharers, rank = work.plan.strategy.sharers, dist.get_rank()
-        parts = Parts(work.laid, rank)
-        return cls(
-            work=work,
-            model=LaidModel(parts, work.replica.model),
-            parts=parts,
-            first=rank - rank % sharers,
-        )
+        parts = Parts(work.laid, dist.get_rank())
+        return cls(work=work, model=LaidModel(parts, work.replica.model), parts=parts)
 
     def gradient(self, number: int) -> tuple[float, Tensor]:
         """Mean loss of the mesh's samples; the gradient of the parts that are here."""
         work, replica = self.work, self.work.replica
-        workers = range(self.first, self.first + work.plan.strategy.sharers)
-        batches = [work.batches(worker, number) for worker in workers]
-        inputs, targets = (torch.cat(list(halves)) for halves in zip(*batches, strict=True))
-        count = work.plan.num_microbatches
         replica.forget()
         losses = torch.zeros((), dtype=torch.float64)
         begin = time.perf_counter()
-        for batch in zip(inputs.chunk(count), targets.chunk(count), strict=True):
+        for batch in microbatches_of(work, number):
             loss = self.model.loss(*batch)
-            share = self.model.share / count
+            share = self.model.share / work.plan.num_microbatches
             loss.backward(torch.full_like(loss, share))
             losses += float(loss.detach()) * share
         wait(work, dist.get_rank(), number, time.perf_counter() - begin)
@@ -101,10 +82,6 @@ class Devices:
             else:
                 runs.append((axes, slice(begin, end)))
         return [(axes, part) for axes, part in runs if axes]
-
-    def mean(self, loss: float) -> float:
-        """The mean loss of all samples, which all ranks know."""
-        return float(average(torch.tensor([loss], dtype=torch.float64)))
 
     def norm(self, gradient: Tensor) -> Tensor:
         """The norm of the whole gradient, of which each rank has parts, and copies of others'."""
