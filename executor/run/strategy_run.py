@@ -36,9 +36,9 @@ from executor.run.strategy_document import Evaluated, Measured, strategy_documen
 from executor.strategies.compute import average
 from executor.strategies.replays.log import Ended, Trained, Work
 from executor.strategies.replays.replay import Replay, replay, replay_peers
-from executor.strategies.replays.verify import verify
 from executor.strategies.replica import Replica
 from executor.strategies.train import train
+from executor.strategies.verify import verify
 from parsim.launch.options import RunOptions
 from parsim.layout.laid import Laid
 from parsim.model.graph.record import Graph

@@ -17,9 +17,9 @@ import torch.distributed as dist
 
 from executor.model.graph import without_dropout
 from executor.strategies.replays.log import Work
-from executor.strategies.replays.verify import verify
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
 from executor.strategies.train import train
+from executor.strategies.verify import verify
 from executor.training.images import Images
 from executor.training.rate import Rate
 from executor.training.update_rule import OptimizerConfig
