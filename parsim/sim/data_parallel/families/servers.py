@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from parsim.plan.strategies import AsynchronousServer, ParameterServer, Servers, of_kind
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
-from parsim.sim.data_parallel.server_wires import server_wires
+from parsim.sim.data_parallel.server_wires import ServerWires, server_wires
 from parsim.sim.data_parallel.workers import Workers
-from parsim.strategy import STRATEGIES
+from parsim.strategy import STRATEGIES, StepProgram
 
 
 def parameter_server(workers: Workers) -> Priced:
@@ -23,15 +25,8 @@ def parameter_server(workers: Workers) -> Priced:
         backup_workers=strategy.backup_workers,
         compresses=strategy.compression < 1.0,
     )
-    return Priced(
-        program=program,
-        seconds={**compute_prices(workers), **wires.seconds},
-        sent=workers.gradient_bytes * strategy.compression,
-        received=workers.weight_bytes,
-        changes_training=bool(strategy.backup_workers) or strategy.compression < 1.0,
-        wires=wires,
-        carried=_pushed(workers, strategy),
-    )
+    changes = bool(strategy.backup_workers) or strategy.compression < 1.0
+    return replace(_served(workers, strategy, wires, program), changes_training=changes)
 
 
 def asynchronous_server(workers: Workers) -> Priced:
@@ -48,12 +43,18 @@ def asynchronous_server(workers: Workers) -> Priced:
         staleness=strategy.staleness,
         compresses=strategy.compression < 1.0,
     )
+    return replace(_served(workers, strategy, wires, program), synchronises=False)
+
+
+def _served(
+    workers: Workers, strategy: Servers, wires: ServerWires, program: StepProgram
+) -> Priced:
+    """A program with its prices, each worker's gradient going to the servers and weights back."""
     return Priced(
         program=program,
         seconds={**compute_prices(workers), **wires.seconds},
         sent=workers.gradient_bytes * strategy.compression,
         received=workers.weight_bytes,
-        synchronises=False,
         wires=wires,
         carried=_pushed(workers, strategy),
     )

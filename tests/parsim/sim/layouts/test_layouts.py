@@ -8,7 +8,6 @@ from functools import cache
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 
 from parsim.cluster.hardware import Cluster
@@ -31,11 +30,10 @@ from parsim.sim.data_parallel.shared_links import contention_of
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.layouts.choose import choose
 from parsim.sim.layouts.priced import LaidOut
-from parsim.sim.program import PricedProgram, by_recurrence
 from parsim.sim.recurrence.evaluate import evaluate
-from parsim.sim.rounds.run import run_rounds
 from parsim.strategy.layout import EXCHANGE, REDUCE
 from tests.parsim.sim.layouts.models import MODELS
+from tests.parsim.sim.strategy_tiers import assert_tiers_agree
 
 FP32 = 4
 
@@ -183,16 +181,7 @@ CASES = [
 )
 def test_the_recurrence_is_the_events_on_every_task(name: str, which: Plan) -> None:
     made = priced(name, which)
-    whole = PricedProgram(program=made.program, seconds=made.seconds)
-    walked = by_recurrence(whole)
-    run = run_rounds(made.program, whole.prices, keep=True)
-    for number, task in enumerate(made.program.tasks):
-        shape, times = (len(task.ranks), 1), walked.times[task.name]
-        starts, ends = (np.broadcast_to(part, shape)[:, 0] for part in (times.start, times.end))
-        for row, rank in enumerate(task.ranks):
-            start, end = run.times[number, rank, 0]
-            assert ends[row] == pytest.approx(end, rel=1e-12), task.name
-            assert starts[row] == pytest.approx(start, rel=1e-12, abs=1e-18), task.name
+    assert_tiers_agree(made)
 
 
 def test_layouts_on_shared_links_and_drawn() -> None:
