@@ -103,7 +103,7 @@ def test_a_network_keeps_its_layout(tmp_path: Path) -> None:
         (laid("d: 4", "batch: d, heads: d"), "split together.*nearest that one is: {batch: d}"),
         (laid("d: 4", "batch: d, sequence: d"), "sequence has an axis of its own"),
         (laid("d: 4", "batch: d, experts: d"), "llama2-7b has no experts; leave experts out"),
-        (laid("d: 4", "batch: d, widht: d"), "'widht' is no dimension of a transformer"),
+        (laid("d: 4", "batch: d, lines: d"), "'lines' is no dimension of a transformer"),
         (laid("d: 4", "batch: e"), "'e' is no axis of the mesh.*axes of the mesh: d"),
         (laid("d: 3", "batch: d"), "mesh has 3 devices, which do not divide dp=16"),
         (laid("m: 2, d: 2", f"batch: d, {TENSOR}"), "a mesh that starts with d"),
