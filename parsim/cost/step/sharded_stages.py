@@ -17,8 +17,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.parameters import rank_experts, rank_parameters
-from parsim.cost.step.regathers import gathered_again
+from parsim.cost.step.parameters import gathered_again, rank_experts, rank_parameters
 from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
 from parsim.cost.step.stages import ChunkTimes, LayerTable, over_kinds
 from parsim.cost.streams import pipelined
