@@ -81,7 +81,8 @@ class Software:
     what they take from compute is the hardware's (`cost/layer/interference.py`).
     `gathers_per_layer` and `scatters_per_layer` are how many collectives ZeRO-3 needs for a
     layer's parameters and gradients, and `reuse_distance` how many parameters may be used between
-    two uses of a gathered one before it is let go (None: any number, `gathered_again` of `cost/step/parameters.py`).
+    two uses of a gathered one before it is let go (None: any number;
+    `gathered_again` of `cost/step/parameters.py`).
     `staging` is moved per byte that a sharded collective carries, between its flat buffer and the
     tensors, and `piece_cost` host seconds for each rank's piece of it, where these are tensors of
     their own; `channels_last` are the precisions in which images are stored as kernels want them,
