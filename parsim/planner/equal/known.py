@@ -103,6 +103,10 @@ class Known:
         seen = self.counted[rows] & ~self.too_large[rows]
         return np.asarray(seen & (self.bubble[rows] > self.max_bubble))
 
+    def raise_bound(self, rows: Index, seconds: Array) -> None:
+        """Note that the steps of some plans take so many seconds at the least."""
+        self.bound[rows] = np.maximum(self.bound[rows], seconds)
+
     def weigh(self, software: Software, rows: Index, peak: Array) -> None:
         """Note the bytes of some plans, or what they need at the least."""
         self.peak[rows] = peak
@@ -133,8 +137,9 @@ class Known:
 
     def fastest(self, table: PlanTable, among: Flags, top: int) -> list[EvaluatedPlan]:
         """The fastest plans among some, at equal times those with the lowest peak first."""
-        order = np.lexsort((self.peak, np.where(among, self.step, np.inf)))
-        return [self._plan(table, row) for row in order[: min(top, int(among.sum()))].tolist()]
+        rows = np.flatnonzero(among)
+        order = rows[np.lexsort((self.peak[rows], self.step[rows]))]
+        return [self._plan(table, row) for row in order[:top].tolist()]
 
     def _plan(self, table: PlanTable, row: int) -> EvaluatedPlan:
         return EvaluatedPlan(
