@@ -128,15 +128,15 @@ def least_in_flight(name: str, pp: Ints, v: Ints, rank: Ints, num_microbatches: 
 
         min(limit(pp, v), v n - max(0, n - 1 - rank - max(0, m - pp))),   n = min(m, pp)
 
-    Exactly the most of zb_v and v_half, and never more than that of the others (2 to 8
-    ranks, up to 3 pp + 1 micro-batches). Schedules that run both ways hold on both of a rank's stages
-    together, of m micro-batches, those that came to it before its first gradient,
+    Exactly the most of zb_v and v_half, and never more than that of the others (2 to 8 ranks, up to
+    3 pp + 1 micro-batches). Schedules that run both ways hold on both of a rank's stages together,
+    of m micro-batches, those that came to it before its first gradient,
 
         min(limit(pp), m, m/2 + 1 + min(rank, pp - 1 - rank))    limit: `TWO_WAY`
 
-    which is exact for dualpipe and never more than chimera's. Any schedule has the same micro-batch in flight on all
-    chunks of a rank when the last of them has run its forward. Of bpipe it is what a rank has of
-    its own, its partner's not counted.
+    which is exact for dualpipe and never more than chimera's. Any schedule has the same micro-batch
+    in flight on all chunks of a rank when the last of them has run its forward. Of bpipe it is what
+    a rank has of its own, its partner's not counted.
     """
     m = np.asarray(num_microbatches)
     if name in ("gpipe", "looped_bfs"):

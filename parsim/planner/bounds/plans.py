@@ -63,7 +63,8 @@ def plan_bounds(
         rows = alike[(table.pp[alike] > 1) == several]
         if not len(rows):
             continue
-        priced = Priced.of(job, table.take(rows), layers, layer_row[rows], known)
+        piece = _piece(rows)
+        priced = Priced.of(job, table.take(piece), layers, layer_row[piece], known)
         peak[rows] = _noted(seconds, rows, priced)
         if room is None:
             continue
@@ -77,6 +78,12 @@ def plan_bounds(
             repeated[some] = fewest
             peak[some] = _noted(seconds, some, priced.take(short).repeating(fewest))
     return PlanBounds(seconds, peak, repeated)
+
+
+def _piece(rows: Index) -> Index | slice:
+    """Rising rows, as a slice where they lie in one piece: its columns need no copy."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
 def _noted(seconds: Seconds, rows: Index, priced: Priced) -> Array:

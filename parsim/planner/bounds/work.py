@@ -42,11 +42,12 @@ class Work(Columns):
     those that keep it. `layer_forward` and `layer_backward` (C,) are what each layer of a stage
     takes of its pass, of the stage where that is least. `first` and `last` (C,) are forward and
     backward of stage 0, `all_forward` and `all_backward` (C,) of all stages, one after another.
-    `first_kept` is what a rank keeps of its first chunk, `last_kept` of its last one, `least_kept` of the one with the least, `kept` of
-    all; `moment` what a backward adds at its highest, `scores` (Q, C) what each further micro-batch
-    in flight on the last stage keeps of its logits. `copied` and `ahead_copied` (Q, C) are copies
-    to the host of a rank's stages and of those before it, one direction, at the least;
-    `copied_most` (Q, C) of both at the most. What no plan of the table has is 0.0.
+    `first_kept` is what a rank keeps of its first chunk, `last_kept` of its last one, `least_kept`
+    of the one with the least, `kept` of all; `moment` what a backward adds at its highest, `scores`
+    (Q, C) what each further micro-batch in flight on the last stage keeps of its logits. `copied`
+    and `ahead_copied` (Q, C) are copies to the host of a rank's stages and of those before it, one
+    direction, at the least; `copied_most` (Q, C) of both at the most. What no plan of the table has
+    is 0.0.
     """
 
     forward: Array

@@ -20,9 +20,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from parsim.arrays import Flags, Index
+from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
-from parsim.cost.step.stages import even_cut
+from parsim.cost.step.stages import plan_cut
 from parsim.plan import PlanSpace, PlanTable
 from parsim.plan.record import AUTO
 from parsim.planner.bounds import plan_bounds
@@ -42,6 +42,9 @@ NEAREST = 32
 
 FIRST = 16
 """Plans of a shape that are simulated together at first; each time after twice as many."""
+
+MANY = 16
+"""Plans of a schedule above which the longest ways through it are looked for."""
 
 QUIET = 20.0
 """How many times as long as counting what is decided took a search works before it tells again."""
@@ -101,7 +104,7 @@ class BestShapes:
                 telling.tell(lambda: self.decided)
                 if sighted and len(self.fitting):
                     sighted(float(self.fitting[0]), self.gap)
-                if time.perf_counter() > limit and self.decided < len(self.table):
+                if self._late(limit) and self.decided < len(self.table):
                     self.stopped = "stopped by time limit"
                     break
             telling.tell(lambda: self.decided, last=True)
@@ -160,6 +163,10 @@ class BestShapes:
         limit = np.where(self.known.roomy[rows], self.worst, self.worst_tight)
         return np.asarray(self.known.bound[rows] > limit)
 
+    def _late(self, limit: float) -> bool:
+        """Whether time is up, with a plan looked at."""
+        return time.perf_counter() > limit and bool(self.known.counted.any())
+
     def _work_on(self, waits: Waits) -> None:
         """Look at a schedule's plans again, or simulate those of one shape."""
         self.in_hand, rows = waits.bound, waits.rows[~self._beaten(waits.rows)]
@@ -173,18 +180,17 @@ class BestShapes:
     def _raise(self, rows: Index) -> None:
         """Raise the bounds of plans of one schedule by the longest ways through its actions."""
         plan = self.table.plan(int(rows[0]))
-        if len(rows) <= FIRST or plan.pp == 1 or plan.schedule == AUTO:
+        if len(rows) <= MANY or plan.pp == 1 or plan.schedule == AUTO:
             return
         compiled = compiled_of(plan)
-        cut_of = [each.stage_layers for each in self.table.settings]
-        for cut in dict.fromkeys(cut_of):
-            alike = np.array([other == cut for other in cut_of])
-            some = rows[alike[self.table.setting[rows]]]
-            ways = longest_ways(
-                compiled, cut or even_cut(self.job.model.num_layers, plan.num_stages)
-            )
-            if len(some) and len(ways):
-                self.known.raise_bound(some, self.seconds.along(some, ways))
+        setting, ways = self.table.setting[rows], dict[tuple[int, ...], Array]()
+        for number in np.unique(setting).tolist():
+            some = rows[setting == number]
+            cut = plan_cut(self.table.plan(int(some[0])), self.job.model.num_layers)
+            if cut not in ways:
+                ways[cut] = longest_ways(compiled, cut)
+            if len(ways[cut]):
+                self.known.raise_bound(some, self.seconds.along(some, ways[cut]))
 
     def _simulate(self, rows: Index) -> None:
         """Simulate those of a shape that may be among the best, the least bounds first."""

@@ -110,8 +110,11 @@ class Known:
     def weigh(self, software: Software, rows: Index, peak: Array) -> None:
         """Note the bytes of some plans, or what they need at the least."""
         self.peak[rows] = peak
-        self.roomy[rows] = has_room(software, peak, self.usable, self.margin[rows])
         self.too_large[rows] = peak > self.usable
+        some = np.flatnonzero(peak <= self.usable)
+        weighed = rows[some]
+        self.roomy[rows] = False
+        self.roomy[weighed] = has_room(software, peak[some], self.usable, self.margin[weighed])
 
     def dominated(self, rows: Index) -> Flags:
         """Which of some plans cannot fit, or lose to one that fits by step time and by memory.

@@ -13,8 +13,6 @@ Leaves out: messages, and stages that take longer than their share of layers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from parsim.arrays import Array
@@ -26,7 +24,7 @@ RATIOS = (1.0, 2.0, 2.5, 3.0, 4.0)
 """Backward over forward: alone, as usual, with some and with all layers recomputed, and more."""
 
 
-def longest_ways(compiled: CompiledSchedule, layers: Sequence[int]) -> Array:
+def longest_ways(compiled: CompiledSchedule, layers: tuple[int, ...]) -> Array:
     """(forwards, backwards) of layers along the longest way of each ratio, (T, 2).
 
     `layers` are those of each stage of one copy of the model. A schedule with backwards in two has

@@ -146,6 +146,14 @@ def test_the_least_in_flight_of_folded_schedules_is_exact(name: str) -> None:
         assert flying.total.tolist() == most
 
 
+def test_the_least_in_flight_of_dualpipe_is_exact() -> None:
+    for pp, m in ((2, 2), (4, 6), (6, 6), (8, 10), (8, 32)):
+        moments = split_counts(build_schedule("dualpipe", pp=pp, num_microbatches=m))
+        ranks = np.arange(pp)
+        flying = least_in_flight("dualpipe", count(pp), count(1), ranks, count(m)).total
+        assert flying.tolist() == [max(sum(moment[:2]) for moment in each) for each in moments]
+
+
 @pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])
 def test_the_least_in_flight_is_exact_for_one_chunk(name: str) -> None:
     for pp, m in ((2, 1), (4, 2), (4, 4), (3, 11)):
