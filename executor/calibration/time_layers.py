@@ -48,7 +48,7 @@ def time_layers(
     def timed(task: LayerTask, share: float) -> list[LayerSample] | None:
         samples = _try(layers, task, share)
         if samples is not None:
-            spread.add(task, samples)
+            spread.add(task, samples, layers.queued[-1] if layers.queued else 0.0)
         return samples
 
     session = LayerSession(

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 from executor.calibration.choice.layer_tasks import SHARDED, LayerTask
 from executor.calibration.timing.layers import LayerSample
+from executor.calibration.timing.queue import BUSY
 from parsim.cost.layer.layers import split_of
 
 LEAST_TASKS = 3
@@ -29,23 +30,31 @@ class RankSpread:
         self._device, self._working = device, devices
         self._logarithms: list[list[float]] = []
 
-    def add(self, task: LayerTask, samples: Sequence[LayerSample]) -> None:
+    def add(self, task: LayerTask, samples: Sequence[LayerSample], queued: float) -> None:
         """Note a task's seconds; to be called on all ranks.
 
-        Tasks in which ranks wait for each other say nothing, and are left out.
+        Left out are tasks in which ranks wait for each other, and those in which one waited for a
+        core for more than the share BUSY (`queued` is this rank's): other processes did that.
         """
         if self._working < 2 or task.part == SHARDED or split_of(task.workload.plan):
             return
         seconds = sum(sample.forward + sample.backward for sample in samples[:1])
-        mine = torch.tensor(log(max(seconds, 1e-9)), dtype=torch.float64, device=self._device)
-        gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
-        dist.all_gather(gathered, mine)
-        self._logarithms.append([float(value) for value in gathered][: self._working])
+        mine = [log(max(seconds, 1e-9)), queued]
+        ranks = _gathered(torch.tensor(mine, dtype=torch.float64, device=self._device))
+        if max(share for _, share in ranks) <= BUSY:
+            self._logarithms.append([logarithm for logarithm, _ in ranks[: self._working]])
 
     @property
     def value(self) -> float:
         """Standard deviation of a rank's seconds, as a share; 0 where too little was seen."""
         return spread_of(self._logarithms)
+
+
+def _gathered(mine: torch.Tensor) -> list[list[float]]:
+    """Every rank's values, (ranks, values)."""
+    gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, mine)
+    return [values.tolist() for values in gathered]
 
 
 def spread_of(logarithms: Sequence[Sequence[float]]) -> float:
