@@ -101,20 +101,23 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
         dist.barrier()
         laps.append(time.perf_counter())
         measured = _measured(chosen, kernels, links, lost)
-        whole = time_layers(chosen, device, SHARES["layers"] * seconds, until["layers"], measured)
+        session, rank_spread = time_layers(
+            chosen, device, SHARES["layers"] * seconds, until["layers"], measured
+        )
         laps.append(time.perf_counter())
         if kernels is not None and measured is not None and dist.get_rank() == 0:
             gaps = [
-                *whole.gaps,
+                *session.gaps,
                 *kernel_gaps(picked, kernels.left),
                 *link_gaps(wired, links, groups, chosen.report),
             ]
             measured = replace(
                 measured,
-                layers=whole.samples,
+                layers=session.samples,
                 gaps=gaps,
-                repeated=whole.repeated,
-                queued=whole.queued,
+                repeated=session.repeated,
+                queued=session.queued(),
+                rank_spread=rank_spread,
             )
             text, document = conclude(chosen, measured)
             document |= achieved(picked, wired, chosen, measured)
