@@ -103,7 +103,7 @@ class Software:
     they are added when a backward is over, and which ZeRO-1 does not share out
     (`cost/kernel/gradient_sums.py`). `ddp_buckets` is whose rule cuts gradients into buckets,
     "torch" or "megatron", and `ddp_bucket_parameters` a size that replaces the rule's
-    (`cost/step/buckets.py`). `schedules` are the pipeline schedules that the stack has, by parsim's
+    (`cost/data/buckets.py`). `schedules` are the pipeline schedules that the stack has, by parsim's
     names, none where it has no pipelines: a search that names none looks at these. `zero_stages`
     are the ZeRO stages that it has without a pipeline, and `pipeline_zero_stages` those that it has
     with one. `kv_heads` says what it does where tensor-parallel ranks are more than key-value heads

@@ -79,7 +79,7 @@ class Plan:
     (ranks of a context-parallel group hold the same parameters, so they share them out too).
     `gradient_precision` is what gradients are accumulated in, `reduce_precision` what is sent:
     "fp32" or "same" (as the parameters). `bucket_bytes` is the size of one gradient bucket (None:
-    the software's, see `cost/step/buckets.py`).
+    the software's, see `cost/data/buckets.py`).
     `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
 
     `cp_comm_type` is how context-parallel ranks exchange keys and values (`plan/context.py`).

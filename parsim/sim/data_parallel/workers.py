@@ -11,7 +11,7 @@ from parsim.cluster.groups import device_nodes, in_groups, level_devices, node_s
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
-from parsim.cost.step.buckets import reduced_bytes
+from parsim.cost.data.buckets import reduced_bytes
 from parsim.plan import Plan, PlanTable
 from parsim.plan.precision import precision
 from parsim.plan.strategies import LocalSGD

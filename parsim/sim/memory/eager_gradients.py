@@ -6,7 +6,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
-from parsim.cost.step.buckets import bucket_parameters, reduced_bytes
+from parsim.cost.data.buckets import bucket_parameters, reduced_bytes
 from parsim.plan import PlanTable
 
 

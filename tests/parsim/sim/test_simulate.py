@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.planner.bounds import plan_bounds

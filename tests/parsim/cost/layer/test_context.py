@@ -19,7 +19,7 @@ from parsim.cost.kernel.kernels import flash_attention_time, memory_time
 from parsim.cost.layer.attention import attention_core
 from parsim.cost.layer.passes import Exchange, seconds_of
 from parsim.cost.software import software
-from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import CpCommType, Plan, PlanTable

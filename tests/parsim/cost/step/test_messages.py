@@ -13,7 +13,7 @@ from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.software import software
-from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.step.messages import gradient_messages, layer_messages, shard_messages
 from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
