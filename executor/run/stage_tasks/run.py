@@ -26,7 +26,7 @@ from parsim.cost.step.stages import plan_cut
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions
 from parsim.model.graph.record import Graph
-from parsim.plan.record import WITHOUT_FLUSH
+from parsim.plan.schedule_names import WITHOUT_FLUSH
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
 from parsim.sim.stages.plan_prices import alike

@@ -10,7 +10,8 @@ from parsim.layout.candidates import Options
 from parsim.layout.mesh import REPLICAS, Mesh
 from parsim.layout.stated import options_of
 from parsim.model.model import Model
-from parsim.plan.record import Plan, Recompute
+from parsim.plan.activations import Recompute
+from parsim.plan.record import Plan
 from parsim.plan.strategies import Layout
 
 MOST_AXES = 3

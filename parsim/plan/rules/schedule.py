@@ -6,7 +6,8 @@ import re
 
 from parsim.cluster.hardware import Cluster
 from parsim.model.model import Model
-from parsim.plan.record import AUTO, WITHOUT_FLUSH, Plan
+from parsim.plan.record import Plan
+from parsim.plan.schedule_names import AUTO, WITHOUT_FLUSH
 from parsim.plan.schedule_names import CHUNKED, SCHEDULE_NAMES, SPLIT, TWO_WAY, V_SHAPED
 
 MOST_SEARCHED = 60_000

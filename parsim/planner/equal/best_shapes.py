@@ -21,7 +21,7 @@ import numpy as np
 from parsim.arrays import Flags, Index
 from parsim.cost.job import Job
 from parsim.plan import PlanSpace, PlanTable
-from parsim.plan.record import AUTO
+from parsim.plan.schedule_names import AUTO
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.bounds.cases import Cases, layer_cases, price_layers
 from parsim.planner.equal.exact import ExactShape

@@ -22,7 +22,8 @@ from parsim.model.spec import Scoring
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
 from parsim.plan.precision import PRECISIONS, SUMS
-from parsim.plan.record import AUTO, RECOMPUTE_MODULES, WITHOUT_FLUSH
+from parsim.plan.activations import RECOMPUTE_MODULES
+from parsim.plan.schedule_names import AUTO, WITHOUT_FLUSH
 from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.scenario.space.axis import fewest_or_numbers, range_or_numbers
