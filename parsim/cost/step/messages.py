@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 from parsim.arrays import Array
 from parsim.cost.collective.message import Message
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.layer.context import context_message
 from parsim.cost.layer.experts import routed_copies
 from parsim.cost.layer.tensor_exchanges import Borders
-from parsim.cost.data.data_parallel import DataParallel
 from parsim.plan import PlanTable
 
 

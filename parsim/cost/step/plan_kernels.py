@@ -11,15 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parsim.cost.data.update import updated_bytes
 from parsim.arrays import Array, Num
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.update import updated_bytes
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
-from parsim.cost.data.data_parallel import DataParallel
-from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.layer_table import repeated_share
+from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.model.layer import Layer

@@ -12,15 +12,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.cost.data.reduction import num_buckets
 from parsim.arrays import Array, Index
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import num_buckets
 from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.passes import Pass
-from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.parameters import rank_experts, rank_parameters
 from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
-from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stage_times import ChunkTimes
 from parsim.cost.step.stages import over_kinds
 from parsim.cost.streams import pipelined

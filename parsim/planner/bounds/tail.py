@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.cost.data.update import norm_time, update_time
-from parsim.cost.data.reduction import bucketed_reduction, updated_gathers
 from parsim.arrays import Array, Columns, Flags, Num
-from parsim.cost.job import Job
 from parsim.cost.data.buckets import mean_bucket, reduced_bytes
 from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import bucketed_reduction, updated_gathers
+from parsim.cost.data.update import norm_time, update_time
+from parsim.cost.job import Job
 from parsim.cost.step.pair_sums import head_sums, pair_seconds, tied_seconds
 from parsim.cost.step.parameters import largest_layer_parameters, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import BucketWire, LayerWire

@@ -23,13 +23,13 @@ from functools import cached_property
 
 import numpy as np
 
-from parsim.cost.data.reduction import bucketed_reduction
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import neighbours
-from parsim.cost.job import Job
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import bucketed_reduction
+from parsim.cost.job import Job
 from parsim.cost.step.hops import hop_bytes
 from parsim.cost.step.pair_sums import head_sums
 from parsim.cost.step.parameters import tied_parameters

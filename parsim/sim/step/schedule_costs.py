@@ -19,18 +19,18 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.cost.data.update import norm_time, update_time
-from parsim.cost.data.reduction import final_gather
 from parsim.arrays import Array, ratio
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import final_gather
+from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
-from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.pair_sums import copies_seconds
 from parsim.cost.step.parameters import per_rank
-from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stage_times import raced, repeated_pass, stage_pass
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, deeper_pass, filling, stage_cut

@@ -7,13 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parsim.cost.data.reduction import final_gather, num_buckets
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
-from parsim.cost.job import Job
-from parsim.cost.software import Software, software
 from parsim.cost.data.buckets import bucket_count, mean_bucket
 from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import final_gather, num_buckets
+from parsim.cost.job import Job
+from parsim.cost.software import Software, software
 from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from parsim.cost.data.reduction import bucketed_reduction, final_reduction
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import bucketed_reduction, final_reduction
 from parsim.cost.job import Job
 from parsim.cost.layer.dispatch import CHANNELS
 from parsim.cost.layer.experts import expert_groups
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.software import Software, software
-from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.step.parameters import stage_experts, stage_parameters
 from parsim.cost.step.stages import layer_counts
 from parsim.model.reader import model_spec

@@ -7,14 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parsim.cost.data.reduction import final_gather, num_buckets
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import final_gather, num_buckets
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.software import software
-from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.step.parameters import stage_parameters
 from parsim.cost.step.sharded_stages import Wire
 from parsim.cost.step.stages import layer_counts
