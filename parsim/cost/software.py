@@ -56,7 +56,7 @@ class Software:
     replicas, which wait for the slowest one. `attention_factor` maps
     the start of a device id (or "default") to how fast the stack's fused attention runs beside
     the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
-    own, which refuses more (`plan/rules/executor.py`). `selective` says what selective
+    own, which refuses more (`plan/rules/executor/`). `selective` says what selective
     recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
     keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
     last of several micro-batches is recomputed like the others, `checkpoints_stages` that full

@@ -13,7 +13,7 @@ from typing import Any
 from executor.devices.machine import DeviceReport
 from executor.devices.process_group import gathered
 from executor.faults.reports import HERE
-from executor.model.graph import check_cut
+from executor.model.graph.checks import check_cut
 from executor.model.sizes import has_experts, layer_count
 from executor.parallel.refused import check_splits
 from executor.run.part import Part
