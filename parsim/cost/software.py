@@ -35,9 +35,6 @@ _NOTHING_BESIDE: Mapping[str, Any] = {
 }
 """What a host that waits for each kernel leaves of overlap."""
 
-KV_HEADS = ("copied", "gathered", "whole")
-"""What becomes of key-value heads that are fewer than tensor-parallel ranks."""
-
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """What moves tokens to experts (`cost/layer/dispatch.py`)."""
 
