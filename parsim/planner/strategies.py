@@ -17,7 +17,9 @@ from math import inf
 
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
+from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.plan.layout_axes import in_axes
 from parsim.plan.strategies import Strategy
 from parsim.planner.result import Ranked, SearchResult, beside
 from parsim.sim import Prediction, simulate
@@ -67,7 +69,12 @@ def with_strategies(
     if not strategies:
         return result
     funnel = _Funnel()
-    rows = list(_rows(job, list(_workers(table)), strategies, goal, funnel, until))
+    listed = {row.plan for row in result.plans}
+    rows = [
+        row
+        for row in _rows(job, list(_workers(table)), strategies, goal, funnel, until)
+        if row.plan not in listed  # a layout of a transformer is a plan of axes
+    ]
     ranked = [row for row in rows if not (space.synchronous and row.trains_otherwise)]
     apart = [row for row in rows if space.synchronous and row.trains_otherwise]
     plans = sorted((*result.plans, *ranked), key=_speed)[:top]
@@ -112,9 +119,9 @@ def _rows(
             if time.perf_counter() > until:
                 funnel.stopped = True
                 return
-            plan = replace(workers, strategy=strategy)
+            plan = _legal(job, replace(workers, strategy=strategy))
             funnel.plans += 1
-            if illegal(job, plan) is not None:
+            if plan is None:
                 funnel.illegal += 1
                 continue
             prediction = simulate(job, plan)
@@ -123,6 +130,15 @@ def _rows(
                 yield _ranked(job, prediction, goal)
             else:
                 funnel.out_of_memory += 1
+
+
+def _legal(job: Job, plan: Plan) -> Plan | None:
+    """The plan, a layout of a transformer in axes; None where it may not be."""
+    try:
+        equal = in_axes(plan, job.model)
+    except PlanError:
+        return None
+    return equal if illegal(job, equal) is None else None
 
 
 def _ranked(job: Job, prediction: Prediction, goal: TrainingGoal) -> Ranked:

@@ -13,6 +13,7 @@ from parsim.cost.legal import check_legal
 from parsim.cost.software import Software
 from parsim.errors import PlanError
 from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
+from parsim.plan.layout_axes import axes_words, in_axes
 from parsim.plan.rules.batch import microbatches_for
 from parsim.plan.rules.violation import check_plan
 from parsim.plan.schedule_names import V_SHAPED
@@ -63,7 +64,10 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
         values |= {"pp": schedule.pp, "v": schedule.num_stages // schedule.pp}
     values |= _replicas(tree, file.plan, job.cluster, values.get("pp", 1))
     with tree.located("plan", also="training", error=PlanError):
-        plan = Plan(**values)
+        written = Plan(**values)
+        plan = in_axes(written, job.model)
+        if plan is not written:
+            notes.append(f"{written.strategy.label()} is the plan {axes_words(plan)}")
         stated = file.plan.given().get("num_microbatches")
         plan = _with_microbatches(plan, file.training.global_batch_size, stated, job)
         if schedule is not None:

@@ -20,6 +20,7 @@ from parsim.cost.recorded import recorded_notes
 from parsim.cost.software import Software
 from parsim.cost.step.offload import offload_note
 from parsim.plan import Plan
+from parsim.plan.layout_axes import in_axes
 from parsim.plan.precision import precision
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
@@ -62,7 +63,8 @@ def simulate(
 
     Args:
         job: model, cluster, software.
-        plan: a legal plan; see `parsim.cost.legal.check_legal`.
+        plan: a legal plan; see `parsim.cost.legal.check_legal`. A layout of a transformer is taken
+            as the plan of axes that it is.
         timeline: also build the timeline (times of every action, memory curves, critical path).
         tier: "evaluate" is the max-plus recurrence; "events" also runs the step in simpy and
             refuses to answer where the two differ.
@@ -75,6 +77,7 @@ def simulate(
         PlanError: the plan is not legal.
         SimulatorError: a guard found a bug of parsim.
     """
+    plan = in_axes(plan, job.model)
     check_legal(job, plan)
     plan = ordered(job, plan, memory_margin)
     if runs_own_program(plan):

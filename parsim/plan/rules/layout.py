@@ -5,30 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parsim.cluster.hardware import Cluster
-from parsim.errors import PlanError, shown
+from parsim.errors import PlanError
 from parsim.layout.candidates import Options
-from parsim.layout.mesh import REPLICAS, Mesh
+from parsim.layout.mesh import Mesh
 from parsim.layout.stated import options_of
 from parsim.model.model import Model
 from parsim.plan.activations import Recompute
+from parsim.plan.layout_axes import MOST_AXES, axes_words, in_axes, mesh_mistakes
 from parsim.plan.record import Plan
 from parsim.plan.strategies import Layout
-
-MOST_AXES = 3
-"""Axes of a mesh: the signatures of an operation are as many as those of an axis to this power."""
 
 
 def layout_rules(plan: Plan, strategy: Layout, model: Model, cluster: Cluster) -> Iterator[str]:
     """What is wrong with a layout: mesh, model, switches of the plan, then what is stated."""
-    yield from _mesh(plan, strategy)
     if model.graph is None:
-        yield (
-            f"name={strategy.name} lays out the operations of a graph (networks of the catalog, "
-            f"model files), and {model.name} is layers of a transformer, whose plans have axes; "
-            f"use dp for batch, tp for heads, ffn and vocab together, cp for sequence, ep for "
-            f"experts"
-        )
+        yield _of_axes(plan, model)
         return
+    yield from mesh_mistakes(plan, strategy)
     if cluster.groups:
         yield f"name={strategy.name} needs nodes of one kind; use cluster.system"
     if plan.recompute is not Recompute.NONE or plan.recompute_modules:
@@ -41,21 +34,13 @@ def layout_rules(plan: Plan, strategy: Layout, model: Model, cluster: Cluster) -
     yield from _stated(plan, strategy, model)
 
 
-def _mesh(plan: Plan, strategy: Layout) -> Iterator[str]:
-    if len(strategy.mesh) > MOST_AXES:
-        yield f"mesh has {len(strategy.mesh)} axes; use at most {MOST_AXES}"
-    for name, size in strategy.mesh:
-        if name == REPLICAS:
-            yield f"mesh: '{REPLICAS}' is the axis of copies of the mesh; use another name"
-        if size < 2:
-            yield f"mesh.{shown(name)}={size} splits nothing; use at least 2, or leave it out"
-    if plan.dp % strategy.sharers:
-        yield (
-            f"mesh has {strategy.sharers} devices, which do not divide dp={plan.dp} workers; use a "
-            f"mesh whose sizes multiply to a divisor of it"
-        )
-    if strategy.layout is not None and strategy.signatures is not None:
-        yield "layout and signatures both state the layout; leave one of them out"
+def _of_axes(plan: Plan, model: Model) -> str:
+    """The axes that say what a layout of a transformer does, or why none do."""
+    try:
+        words = axes_words(in_axes(plan, model))
+    except PlanError as reason:
+        return str(reason).removeprefix("strategy.")
+    return f"layout of {model.name} is the plan {words}; take that, as `in_axes` makes it"
 
 
 def _stated(plan: Plan, strategy: Layout, model: Model) -> Iterator[str]:

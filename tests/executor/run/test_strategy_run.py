@@ -67,6 +67,21 @@ def test_a_strategy_is_run_and_verified(
 
 
 @pytest.mark.distributed
+def test_a_layout_of_a_transformer_is_run_as_its_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fork_runs(monkeypatch, tmp_path)
+    layout = "{name: layout, mesh: {m: 2}, layout: {heads: m, ffn: m, vocab: m}}"
+    path, out = scenario(tmp_path, layout), tmp_path / "out"
+    words = ["--steps", "2", "--warmup", "1", "--verify", "--out", str(out), "--json"]
+    assert main(["run", str(path), *words]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["verify"]["within"]
+    plan = document["plan"]  # the samples of both devices together
+    assert (plan["tp"], plan["dp"], plan["microbatch_size"]) == (2, 1, 4)
+
+
+@pytest.mark.distributed
 def test_heads_on_ranks_apart_are_run_and_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

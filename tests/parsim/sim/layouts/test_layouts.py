@@ -267,4 +267,4 @@ def test_a_transformer_is_told_its_axes() -> None:
     model = build_transformer(load_model_catalog()["gpt2"])
     told = illegal(replace(job("products"), model=model), plan())
     assert told is not None
-    assert "tp for heads, ffn and vocab" in told
+    assert "state `layout`, dimensions (batch, sequence, heads" in told

@@ -18,8 +18,8 @@ from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.planner.bounds import plan_bounds
 from parsim.sim import simulate
-from parsim.sim.prediction import Prediction
 from parsim.sim.memory.eager_gradients import in_buckets
+from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.conftest import PLANS, gpt_job
 
