@@ -49,7 +49,8 @@ class Software:
     `traffic` scales the bytes of memory-bound kernels (1: each value moved once). `compile` says
     that torch.compile fuses them in each layer, without which they move `eager_traffic` times as
     much (0: the stack has no such switch),
-    `scores_traffic` those of softmax and dropout over unfused attention's scores. `launch_cost`
+    `scores_traffic` those of softmax and dropout over unfused attention's scores, to which
+    `scores_beside` adds bytes of forward and of backward per 16-bit score. `launch_cost`
     is host seconds per kernel launch, `host_spread` the relative standard deviation of it
     between ranks, `microbatch_overhead` host seconds per micro-batch. `replica_spread` maps a
     compute precision (or "default") to the relative standard deviation of a step between
@@ -80,9 +81,13 @@ class Software:
     cut into chunks beside which their collectives run (`cost/layer/tensor_exchanges.py`),
     `tp_overlap_backward` is the share of those in backward that are issued beside a whole GEMM;
     what they take from compute is the hardware's (`cost/layer/interference.py`).
-    `gathers_per_layer` is how many collectives ZeRO-3 needs for a layer's parameters. `staging`
-    is moved per byte that a sharded collective carries, between its flat buffer and the
-    tensors; `channels_last` are the precisions in which images are stored as kernels want them,
+    `gathers_per_layer` and `scatters_per_layer` are how many collectives ZeRO-3 needs for a
+    layer's parameters and gradients, and `reuse_distance` how many parameters may be used between
+    two uses of a gathered one before it is let go (None: any number;
+    `gathered_again` of `cost/step/parameters.py`).
+    `staging` is moved per byte that a sharded collective carries, between its flat buffer and the
+    tensors, and `piece_cost` host seconds for each rank's piece of it, where these are tensors of
+    their own; `channels_last` are the precisions in which images are stored as kernels want them,
     channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
     `optimizer_bytes` is moved per local parameter by a step, `norm_bytes` by the norm of its
     gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces;
@@ -121,6 +126,7 @@ class Software:
     compile: bool
     eager_traffic: float
     scores_traffic: float
+    scores_beside: tuple[float, float]
     launch_cost: float
     host_spread: float
     microbatch_overhead: float
@@ -151,7 +157,10 @@ class Software:
     tp_overlap: bool
     tp_overlap_backward: float
     gathers_per_layer: int
+    scatters_per_layer: int
+    reuse_distance: float | None
     staging: float
+    piece_cost: float
     lookup_gradient: float
     channels_last: tuple[str, ...]
     optimizer_bytes: float

@@ -91,7 +91,8 @@ def _unfused(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels]:
 
     Forward softmax reads and writes the scores, dropout again with a mask byte: 9 bytes a score
     in 16 bit. Backward softmax reads two and writes one, dropout as before: 11 bytes. Each product
-    has two of its size in backward.
+    has two of its size in backward. What a stack does to the scores beside (`scores_beside`) counts
+    apart, without launches of its own.
     """
     s, d, v = float(op.tokens), float(op.head_dim), table.precision.activation
     rows = np.asarray(s / table.cp)
@@ -109,10 +110,12 @@ def _unfused(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels]:
         )
         for n, k in ((s, d), (float(op.output_dim), s))
     ]
-    scores = batch * rows * s * job.software.scores_traffic
+    stack = job.software
 
     def softmax(part: PassPart, values: int) -> Kernel:
-        moved, launches = scores * (values * v + drop * (2 * v + 1)), 1 + drop
+        beside = stack.scores_beside[part is PassPart.BACKWARD] * v / 2.0
+        each = stack.scores_traffic * (values * v + drop * (2 * v + 1)) + beside
+        moved, launches = batch * rows * s * each, 1 + drop
         seconds = memory_time(job.device, moved, launches)
         return Kernel(kind="", part=part, shape=(moved,), seconds=seconds, launches=launches)
 

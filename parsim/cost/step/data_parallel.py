@@ -184,9 +184,15 @@ class DataParallel:
         return self._both(lambda data, mine: data._sharded(data.summed(mine)), parameters, experts)
 
     def _sharded(self, message: Message) -> Array:
-        """A collective of shards, and copies between its flat buffer and the tensors, seconds."""
-        moved = np.where(self.shard.size > 1, message.size * self.job.software.staging, 0.0)
-        return self._time(message) + memory_time(self.job.device, moved, 0, kind="copy")
+        """A collective of shards, and copies between its flat buffer and the tensors, seconds.
+
+        A stack that hands lists of tensors to the library launches a copy for each rank of them.
+        """
+        stack, several = self.job.software, self.shard.size > 1
+        moved = np.where(several, message.size * stack.staging, 0.0)
+        pieces = np.where(several, self.shard.size * stack.piece_cost, 0.0)
+        copies = memory_time(self.job.device, moved, 0, kind="copy")
+        return self._time(message) + copies + pieces
 
     def final_reduction(self, parameters: Array) -> Array:
         """Gradient communication once per step, seconds.

@@ -17,7 +17,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.parameters import rank_experts, rank_parameters
+from parsim.cost.step.parameters import gathered_again, rank_experts, rank_parameters
 from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
 from parsim.cost.step.stages import ChunkTimes, LayerTable, over_kinds
 from parsim.cost.streams import pipelined
@@ -41,15 +41,16 @@ class Wire:
         cls,
         data: DataParallel,
         collective: Callable[[Array, Array | None], Array],
+        calls: int,
         counts: Array,
         parameters: Array,
     ) -> Wire:
-        """One collective of a layer, or as many as the stack needs, and one of the root.
+        """So many collectives of a layer, and one of the root.
 
         `collective` gives the seconds of one from the parameters that it carries; `counts` (S, K)
         or (S, K, B) are a stage's layers of each kind, `parameters` (S, B) its own on a rank.
         """
-        on, calls = data.table.zero_stage == 3, data.job.software.gathers_per_layer
+        on = data.table.zero_stage == 3
         kinds = np.stack([rank_parameters(layer, data.table) for layer in data.job.model.kinds])
         experts = np.stack([rank_experts(layer, data.table) for layer in data.job.model.kinds])
         layers = np.where(on, calls * collective(kinds / calls, experts / calls), 0.0)
@@ -57,6 +58,12 @@ class Wire:
         root = np.where(on & (outside > 0.0), collective(outside, None), 0.0)
         each = np.broadcast_to(layers[:, None, :], (len(kinds), *root.shape))
         return cls(layers=each, root=root, whole=over_kinds(counts, layers) + root)
+
+    def repeated(self, again: Array, counts: Array) -> Wire:
+        """With the shares `again` (K, B) of layers' collectives a second time."""
+        layers = self.layers * (1.0 + again[:, None, :])
+        more = over_kinds(counts, layers[:, 0] - self.layers[:, 0])
+        return Wire(layers=layers, root=self.root, whole=self.whole + more)
 
     def scaled(self, factor: Array | float) -> Wire:
         """All of them multiplied."""
@@ -100,13 +107,24 @@ class LayerWire(NamedTuple):
     @classmethod
     def of(cls, data: DataParallel, counts: Array, parameters: Array) -> LayerWire:
         """Builds it for stages with so many layers of each kind and parameters."""
-        measured = data.job.system.residuals
-        gather = Wire.of(data, data.gather, counts, parameters)
-        scatter = Wire.of(data, data.scatter, counts, parameters)
-        gathered, both = gather.whole, gather.whole + scatter.whole
+        measured, stack = data.job.system.residuals, data.job.software
+        first = Wire.of(data, data.gather, stack.gathers_per_layer, counts, parameters)
+        scatter = Wire.of(data, data.scatter, stack.scatters_per_layer, counts, parameters)
+        gather = first.repeated(_again(data), counts)
+        gathered, both = first.whole, gather.whole + scatter.whole
         slower = measured_factor(measured, "sharded_backward", both)
-        ahead = gather.scaled(measured_factor(measured, "sharded_forward", gathered))
+        ahead = first.scaled(measured_factor(measured, "sharded_forward", gathered))
         return cls(ahead, gather.scaled(slower), scatter.scaled(slower), gathered, both)
+
+
+def _again(data: DataParallel) -> Array:
+    """The share of each kind of layer that a backward gathers twice, (K, B)."""
+    job, table = data.job, data.table
+    shares = [
+        gathered_again(job, table, layer) / np.maximum(rank_parameters(layer, table), 1.0)
+        for layer in job.model.kinds
+    ]
+    return np.stack(shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from parsim.cost.job import Job
 from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.parameters import stage_parameters
-from parsim.cost.step.sharded_stages import Wire
+from parsim.cost.step.sharded_stages import LayerWire
 from parsim.cost.step.stages import layer_counts
 from parsim.plan import PlanTable
 
@@ -17,6 +17,5 @@ def sharding_times(job: Job, table: PlanTable) -> list[float]:
     """
     data, counts = DataParallel.of(job, table), layer_counts(job.model, (job.model.num_layers,))
     parameters = stage_parameters(job.model, table, counts)
-    gathered = Wire.of(data, data.gather, counts, parameters).whole
-    reduced = Wire.of(data, data.scatter, counts, parameters).whole
-    return [float(gathered[0, 0]), float((gathered + reduced)[0, 0])]
+    wire = LayerWire.of(data, counts, parameters)
+    return [float(wire.modelled_forward[0, 0]), float(wire.modelled_backward[0, 0])]

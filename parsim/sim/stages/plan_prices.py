@@ -217,6 +217,7 @@ class PlanPrices:
         growth = straggler_growth(
             self.job,
             world=np.array([self.plan.world_size]),
+            teams=np.array([sum(self.replicas.counts)]),
             dp=np.array([max(self.replicas.counts)]),
             compute=self.table.precision.compute,
         )

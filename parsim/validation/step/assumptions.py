@@ -49,7 +49,7 @@ ASSUMPTIONS = {
         dropout=True,
         reason="scripts of Megatron-DeepSpeed's examples: fp16, --checkpoint-activations, dropout",
     ),
-    "deepspeed-zero3": Assumptions(
+    "deepspeed-zero3-2021": Assumptions(
         precision="fp16",
         recompute="full",
         zero_stage=3,
@@ -85,7 +85,9 @@ SAME_AS = {
     "megatron-lm": "nemo",
     "megatron-te-2025": "nemo",
     "megatron-deepspeed-2023": "megatron-deepspeed-2022",
-    "deepspeed-huggingface": "deepspeed-zero3",
+    "deepspeed-zero3": "deepspeed-zero3-2021",
+    "deepspeed-huggingface": "deepspeed-zero3-2021",
+    "deepspeed-huggingface-2021": "deepspeed-zero3-2021",
 }
 
 EXPERT_RELEASES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {

@@ -8,11 +8,14 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from parsim.cluster.fields import DEVICE_FIELDS, FIELDS, SYSTEM_FIELDS
 from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import one_group
 from parsim.errors import CatalogError
 from parsim.names import alternatives
 
@@ -26,7 +29,7 @@ DEVICES = [
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
-    *("dgx-2", "aws-p4d", "aws-p5", "aws-p5en"),
+    *("jean-zay-v100", "dgx-2", "aws-p4d", "aws-p5", "aws-p5en"),
     *("rtx-4090-node", "rtx-4090-peer-node", "l40s-node"),
     *("aws-p6-b200", "gcp-a4", "gcp-a3-mega", "gcp-a3-high"),
     *("a100-nvlink-pairs", "h100-nvlink-pairs", "gb300-nvl72", "dgx-b300"),
@@ -98,6 +101,7 @@ OPTIONAL_LINKS = {
     "intra.c2c_bandwidth",
     "network.rails",
     "network.spines",
+    "rank_spread",
 }
 """What not every system has; where it is written, it has a source."""
 
@@ -191,3 +195,11 @@ def test_unknown_system() -> None:
         "unknown system 'abacus'"
         + alternatives("abacus", load_catalog().systems, listing="parsim catalog systems")
     )
+
+
+def test_a_network_is_as_fast_as_was_measured_there() -> None:
+    """Jean Zay's V100s: all-reduce of 4 GB on 16 nodes at 54.9 Gb/s of bus bandwidth."""
+    system = load_catalog().system("jean-zay-v100")
+    ranks = one_group(system, 64)
+    seconds = collective_time(system, "all_reduce", np.array([4e9]), ranks)[0]
+    assert 2.0 * 4e9 * 63 / 64 / seconds == pytest.approx(54.9e9 / 8, rel=0.1)
