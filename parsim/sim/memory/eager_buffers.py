@@ -145,12 +145,12 @@ def _walked(job: Job, table: PlanTable) -> Graph | None:
 def _graph_bytes(graph: Graph, software: Software, table: PlanTable) -> Array:
     """What a backward through a graph needs beyond what is kept, (B,)."""
 
-    def one(size: int) -> float:
+    def beyond_with(size: int) -> float:
         samples = PlanTable.of([replace(table.plan(0), microbatch_size=size)]), size
         return backward_beyond(graph, software, lambda _: samples)
 
     sizes, where = np.unique(table.microbatch_size, return_inverse=True)
-    beyond = [one(int(size)) for size in sizes.tolist()]
+    beyond = [beyond_with(int(size)) for size in sizes.tolist()]
     return np.asarray(np.array(beyond)[where])
 
 
