@@ -7,7 +7,7 @@ construction. What crosses a layer's border is handed on as a tuple, by the orde
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from itertools import accumulate, pairwise
 from typing import Any
@@ -157,6 +157,18 @@ MODULES: Mapping[type[Operation], Made] = {
 """The module of each operation."""
 
 
+def last_read(nodes: Sequence[Node], leaves: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By the name of each node the tensors that it is the last of these nodes to read.
+
+    Without `leaves`, which others read. What backward does not need of them goes with that.
+    """
+    reader = {name: node.name for node in nodes for name in node.inputs if name not in leaves}
+    return {
+        node.name: tuple(name for name, last in reader.items() if last == node.name)
+        for node in nodes
+    }
+
+
 class GraphLayer(nn.Module):  # type: ignore[misc]
     """The nodes between two cuts: takes the tensors named `enters` and gives those of `leaves`."""
 
@@ -171,6 +183,7 @@ class GraphLayer(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.nodes, self.enters, self.leaves = nodes, enters, leaves
+        self.last = last_read(nodes, leaves)
         self.recompute = recompute
         self.host: HostLayer | None = None
         self.made = nn.ModuleDict({key_of(node.name): _module(graph, node) for node in nodes})
@@ -188,6 +201,8 @@ class GraphLayer(nn.Module):  # type: ignore[misc]
         for node in self.nodes:
             inputs = (known[name] for name in node.inputs)
             known[node.name] = self.made[key_of(node.name)](*inputs)
+            for name in self.last[node.name]:
+                del known[name]
         return tuple(known[name] for name in self.leaves)
 
 
