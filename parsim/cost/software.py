@@ -69,7 +69,9 @@ class Software:
     stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
     shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
     autograd has them (`parsim/sim/memory/eager_peaks.py`), `composes_dropout` that its dropout is a
-    product with a mask of values, in attention too (`cost/layer/composed.py`), and
+    product with a mask of values, in attention too (`cost/layer/composed.py`),
+    `reorders_convolutions` that gradients of convolutions are made in a layout of the library's
+    first (`cost/layer/kept/graph_backward.py`), and
     `scatter_copies` how many copies of a bucket its library makes to reduce and scatter it.
     `overlap` is the share of
     data-parallel collectives that are issued beside compute, `tp_overlap` says that GEMMs are
@@ -146,6 +148,7 @@ class Software:
     reserved_share: float
     eager: bool
     composes_dropout: bool
+    reorders_convolutions: bool
     scatter_copies: float
     overlap: float
     tp_overlap: bool

@@ -6,7 +6,7 @@ construction. What crosses a layer's border is handed on as a tuple, by the orde
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from contextlib import nullcontext
 
 from torch import Tensor, nn
@@ -18,6 +18,18 @@ from executor.model.stage import Stage
 from parsim.model.graph.kept import owners
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.plan import Recompute
+
+
+def last_read(nodes: Sequence[Node], leaves: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """By the name of each node the tensors that it is the last of these nodes to read.
+
+    Without `leaves`, which others read. What backward does not need of them goes with that.
+    """
+    reader = {name: node.name for node in nodes for name in node.inputs if name not in leaves}
+    return {
+        node.name: tuple(name for name, last in reader.items() if last == node.name)
+        for node in nodes
+    }
 
 
 class GraphLayer(nn.Module):  # type: ignore[misc]
@@ -34,6 +46,7 @@ class GraphLayer(nn.Module):  # type: ignore[misc]
     ) -> None:
         super().__init__()
         self.nodes, self.enters, self.leaves = nodes, enters, leaves
+        self.last = last_read(nodes, leaves)
         self.recompute = recompute
         self.host: HostLayer | None = None
         self.made = nn.ModuleDict({key_of(node.name): module_of(graph, node) for node in nodes})
@@ -51,6 +64,8 @@ class GraphLayer(nn.Module):  # type: ignore[misc]
         for node in self.nodes:
             inputs = (known[name] for name in node.inputs)
             known[node.name] = self.made[key_of(node.name)](*inputs)
+            for name in self.last[node.name]:
+                del known[name]
         return tuple(known[name] for name in self.leaves)
 
 

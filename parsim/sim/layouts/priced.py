@@ -184,6 +184,9 @@ class LaidOut:
         device = {name: equal[name] * shares.get(name, 1.0) for name in whole}
         summed = float(self.pieces.sizes(REDUCE).sum())
         device["communication"] = min(equal["communication"], summed)
+        software = self.evaluation.step.job.software
+        if software.eager:
+            device["temporary"] = self.shares.beyond + software.workspace
         return {"device": device}
 
     def limits(self, step: float) -> str:

@@ -145,6 +145,7 @@ def planned(case: Case) -> tuple[Graph, Plan]:
         microbatch_size=2,
         num_microbatches=case.microbatches,
         precision="fp32",
+        bucket_bytes=2_000.0,  # several buckets, sent while backward goes on
     )
     return MODELS[case.model](), plan
 
