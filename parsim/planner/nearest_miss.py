@@ -158,7 +158,7 @@ def _recompute(plan: Plan) -> Iterator[Change]:
 
 
 def _some_layers(plan: Plan) -> Iterator[Change]:
-    """As few layers of each stage recomputed as a whole as it takes."""
+    """Recompute some layers of each stage as a whole, no more than it takes."""
     if plan.recompute is not Recompute.FULL and plan.recompute_layers == 0:
         yield (SOME_LAYERS, replace(plan, recompute_layers=FEWEST))
 
