@@ -6,7 +6,7 @@ import datetime
 import json
 import time
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -81,50 +81,96 @@ def mergeable(old: Path, chosen: Setting) -> list[str]:
     return compatible(read_calibration(old), name, chosen.kernels.precision, torch.__version__)
 
 
+@dataclass(slots=True)
+class Laps:
+    """When a calibration of so many seconds began, and when each of its PARTS ended."""
+
+    seconds: float
+    began: float = field(default_factory=time.perf_counter)
+    ends: list[float] = field(default_factory=list)
+
+    def limit(self, part: str) -> float:
+        """Seconds that a part may take."""
+        return SHARES[part] * self.seconds
+
+    def until(self, part: str) -> float:
+        """When a part begins nothing more, once it has had its own seconds."""
+        return self.began + LAST[part] * self.seconds
+
+    def end(self) -> None:
+        """A part, or the start before the first, is over."""
+        self.ends.append(time.perf_counter())
+
+    def to_json(self) -> dict[str, float]:
+        """Seconds of each part."""
+        lasted = (end - start for start, end in pairwise(self.ends))
+        return dict(zip(PARTS, lasted, strict=True))
+
+
 def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape]) -> None:
     """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
-    device, groups, began = rank_device(chosen.report), chosen.groups, time.perf_counter()
+    device, laps = rank_device(chosen.report), Laps(seconds)
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds), device):
-        bench, laps = Bench(device, chosen.kernels.precision), [time.perf_counter()]
-        several = dist.get_world_size() > 1
+        bench = Bench(device, chosen.kernels.precision)
+        laps.end()
         wired = links_for(chosen, seconds, known)
-        links = list(link_samples(bench, wired, SHARES["links"] * seconds)) if several else []
-        lost = interference(bench) if several and not groups.oversubscribed else None
-        laps.append(time.perf_counter())
-        limit = SHARES["kernels"] * seconds
+        links, lost = _links(chosen, bench, wired, laps)
+        laps.end()
         picked = choice_for(chosen, seconds, known)
-        timed = dist.get_rank() < groups.devices
-        until = {part: began + share * seconds for part, share in LAST.items()}
-        kernels = (
-            measure(bench, picked.cases, limit, picked.cost, until["kernels"]) if timed else None
-        )
+        kernels = _kernels(chosen, bench, picked, laps)
         dist.barrier()
-        laps.append(time.perf_counter())
+        laps.end()
         measured = _measured(chosen, kernels, links, lost)
-        whole = time_layers(chosen, device, SHARES["layers"] * seconds, until["layers"], measured)
-        laps.append(time.perf_counter())
-        if kernels is not None and measured is not None and dist.get_rank() == 0:
-            gaps = [
-                *whole.gaps,
-                *kernel_gaps(picked, kernels.left),
-                *link_gaps(wired, links, groups, chosen.report),
-            ]
-            measured = replace(
-                measured,
-                layers=whole.samples,
-                gaps=gaps,
-                repeated=whole.repeated,
-                queued=whole.queued,
-            )
-            text, document = conclude(chosen, measured)
-            document |= achieved(picked, wired, chosen, measured)
-            laps.append(time.perf_counter())
-            document["groups"] = groups.to_json()
-            document["seconds_of"] = dict(
-                zip(PARTS, (end - start for start, end in pairwise(laps)), strict=True)
-            )
-            (out / "device.yaml").write_text(text, encoding="utf-8")
-            (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
+        limit, until = laps.limit("layers"), laps.until("layers")
+        session, rank_spread = time_layers(chosen, device, limit, until, measured)
+        laps.end()
+        if kernels is None or measured is None or dist.get_rank() != 0:
+            return
+        left_out = [
+            *session.gaps,
+            *kernel_gaps(picked, kernels.left),
+            *link_gaps(wired, links, chosen.groups, chosen.report),
+        ]
+        measured = replace(
+            measured,
+            layers=session.samples,
+            gaps=left_out,
+            repeated=session.repeated,
+            queued=session.queued(),
+            rank_spread=rank_spread,
+        )
+        _write(out, chosen, measured, (picked, wired), laps)
+
+
+def _links(
+    chosen: Setting, bench: Bench, wired: Choice, laps: Laps
+) -> tuple[list[Sample], float | None]:
+    """Times of collectives and messages, and what compute beside them loses; none of one rank."""
+    if dist.get_world_size() < 2:
+        return [], None
+    samples = list(link_samples(bench, wired, laps.limit("links")))
+    return samples, None if chosen.groups.oversubscribed else interference(bench)
+
+
+def _kernels(chosen: Setting, bench: Bench, picked: Choice, laps: Laps) -> TimedKernels | None:
+    """Times of the chosen kernels; None on a rank without a device of its own."""
+    if dist.get_rank() >= chosen.groups.devices:
+        return None
+    limit, until = laps.limit("kernels"), laps.until("kernels")
+    return measure(bench, picked.cases, limit, picked.cost, until)
+
+
+def _write(
+    out: Path, chosen: Setting, measured: Measured, choices: tuple[Choice, Choice], laps: Laps
+) -> None:
+    """Fit, and write the catalog file and the document; `choices` are kernels' and links'."""
+    text, document = conclude(chosen, measured)
+    document |= achieved(*choices, chosen, measured)
+    laps.end()
+    document["groups"] = chosen.groups.to_json()
+    document["seconds_of"] = laps.to_json()
+    (out / "device.yaml").write_text(text, encoding="utf-8")
+    (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
 
 
 def _measured(

@@ -41,7 +41,8 @@ class Measured:
     """Everything timed on one machine, and the `gaps` that were not.
 
     `reference` is the same product at three moments; `repeated` layers were timed twice,
-    and for the share `queued` of a layer's time at most there was no core for it.
+    and for the share `queued` of a layer's time at most there was no core for it. `rank_spread` is
+    the standard deviation, as a share, between ranks that did the same at the same time.
     """
 
     kernels: Sequence[Sample]
@@ -53,6 +54,7 @@ class Measured:
     repeated: int = 0
     queued: float = 0.0
     interference: float | None = None
+    rank_spread: float = 0.0
 
     @property
     def drift(self) -> float:
@@ -152,6 +154,7 @@ def _system(
         device=device,
         curves=curves_of(fitted, measured.links, f"{source}{shared}"),
         interference=fitted.interference if lost is None else lost,
+        rank_spread=measured.rank_spread,
     )
 
 
@@ -209,7 +212,7 @@ def _device_document(device: Device, base: str, measured: Measured) -> dict[str,
     if measured.repeated:
         notes.append(
             f"{measured.repeated} whole layers were timed again, as their kernels say otherwise; "
-            f"the quicker time counts"
+            f"the mean counts, the quicker time where other processes use the machine"
         )
     if measured.queued > BUSY:
         notes.append(

@@ -200,6 +200,7 @@ def _merged_system(
         name=systems[-1].name,
         device=device,
         interference=systems[-1].interference,
+        rank_spread=systems[-1].rank_spread,
     )
     system = replace(system, curves=curves_of(system, samples, _listed(old, new)))
     modelled = link_times(system, samples).tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -15,12 +16,20 @@ from executor.calibration.conclude import Measured, constants_of, deviations
 from executor.calibration.gaps import Gap, is_out_of_memory
 from executor.calibration.timing.layer_session import LayerSession
 from executor.calibration.timing.layers import LayerBench, LayerSample
+from executor.calibration.timing.rank_spread import RankSpread
 from parsim.cluster.reader import load_catalog
+
+
+class WholeLayers(NamedTuple):
+    """A session of timed layers, and by what share ranks differed in them (standard deviation)."""
+
+    session: LayerSession
+    rank_spread: float
 
 
 def time_layers(
     chosen: Setting, device: torch.device, seconds: float, until: float, measured: Measured | None
-) -> LayerSession:
+) -> WholeLayers:
     """Run a session; to be called on all ranks.
 
     Args:
@@ -34,12 +43,20 @@ def time_layers(
     layers = LayerBench(device, alone=shared, idle=dist.get_rank() >= chosen.groups.devices)
     tasks = layer_tasks(chosen, chosen.base or load_catalog().system("cpu"))
     runnable = [task for task in tasks if layers.runs(task.workload)]
-    now = time.perf_counter()
+    spread, now = RankSpread(device, devices=chosen.groups.devices), time.perf_counter()
+
+    def timed(task: LayerTask, share: float) -> list[LayerSample] | None:
+        samples = _try(layers, task, share)
+        if samples is not None:
+            spread.add(task, samples, layers.queued[-1] if layers.queued else 0.0)
+        return samples
+
     session = LayerSession(
-        time_task=lambda task, share: _try(layers, task, share),
+        time_task=timed,
         agree=lambda value: _of_rank_0(value, device),
         clock=time.perf_counter,
         end=max(until, now + seconds),
+        queued=lambda: max(layers.queued, default=0.0),
     )
     session.gaps += untold_blocks(chosen)
     session.gaps += [_too_few(task) for task in tasks if task not in runnable]
@@ -52,8 +69,7 @@ def time_layers(
 
     session.second_pass(runnable, deviating)
     layers.forget()
-    session.queued = max(layers.queued, default=0.0)
-    return session
+    return WholeLayers(session, spread.value)
 
 
 def _too_few(task: LayerTask) -> Gap:

@@ -29,11 +29,14 @@ def mesh_of(device_type: str, ranks: Tensor, names: Sequence[str]) -> DeviceMesh
     return _once(key, lambda: DeviceMesh(device_type, ranks, mesh_dim_names=tuple(names)))
 
 
-def subgroup(groups: Sequence[Sequence[int]]) -> dist.ProcessGroup | None:
-    """The one of these groups of ranks that this rank is in, if any; every rank asks for all."""
+def subgroup(groups: Sequence[Sequence[int]], purpose: str = "") -> dist.ProcessGroup | None:
+    """The one of these groups of ranks that this rank is in, if any; every rank asks for all.
+
+    What is sent for another `purpose` has groups of its own, and needs no common order with it.
+    """
     if not groups:
         return None
-    key = ("subgroups", tuple(tuple(group) for group in groups))
+    key = ("subgroups", tuple(tuple(group) for group in groups), purpose)
     return _once(key, lambda: dist.new_subgroups_by_enumeration([list(g) for g in groups])[0])
 
 

@@ -22,10 +22,10 @@ from torch.nn import functional
 from executor.devices.groups import subgroup
 from executor.model.batch_norm import BatchNorm
 from executor.model.boxing import Axis, Change, Joined, cut, pieces
-from executor.model.graph import GraphStage, key_of
+from executor.model.graph.stage import GraphStage, key_of, last_read
+from executor.model.graph.tokens import Table
 from executor.model.loss import loss as cross_entropy
 from executor.model.module import Values, seeded
-from executor.model.tokens import Table
 from parsim.layout.candidates import inputs_on
 from parsim.layout.laid import Laid
 from parsim.layout.mesh import REPLICAS
@@ -90,6 +90,8 @@ class LaidModel:
             key: made for layer in stage.layers.values() for key, made in layer.made.items()
         }
         self.task = {node.name: number for number, node in enumerate(loss_nodes(self.laid.graph))}
+        self.silent: set[nn.Parameter] = set()
+        """Parameters that another device uses for this one: they get no gradient here."""
         for node in self.laid.graph.nodes:
             self._fit(node, self.made[key_of(node.name)], seed)
         for made in self.made.values():
@@ -105,8 +107,11 @@ class LaidModel:
             made.group = self.parts.group(inside)
         elif isinstance(made, Table):
             _replace(made, partial(_looked_up, made, self._index(node), first))
+            if made.places is not None and not first:
+                self.silent.add(made.places.weight)
         elif isinstance(made, nn.Linear | nn.Conv2d) and not first:
             _replace(made, partial(_without_bias, made))
+            self.silent.update([] if made.bias is None else [made.bias])
         elif isinstance(made, nn.Dropout | nn.Dropout2d) and made.p:
             places = [self.parts.places[a] for a, s in enumerate(way) if s.output.splits]
             _replace(made, partial(_dropped, made, _generator(seed, node.name, places)))
@@ -121,7 +126,8 @@ class LaidModel:
 
     def loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
         """This device's summand of the mean loss; its gradient's seed is `share`."""
-        known = {INPUT: inputs}
+        known, end = {INPUT: inputs}, self.laid.local.nodes[-1].name
+        last = last_read(self.laid.local.nodes, (end,))
         for node in self.laid.local.nodes:
             given = [known[name] for name in node.inputs]
             if isinstance(node.operation, CrossEntropy):
@@ -130,7 +136,10 @@ class LaidModel:
                 known[node.name] = torch.stack(given).mean()
             else:
                 known[node.name] = self.made[key_of(node.name)](*given)
-        return known[self.laid.local.nodes[-1].name]
+            given.clear()
+            for name in last[node.name]:
+                del known[name]
+        return known[end]
 
     @property
     def share(self) -> float:

@@ -91,6 +91,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "straggler_spread": "amount",
     "channels": "count",
     "interference": "amount",
+    "rank_spread": "amount",
     "library": "library",
     "tuner": "tuner",
     "curves": "curves",

@@ -29,5 +29,7 @@ def check_plausible(field: str, value: object) -> None:
         raise ValueError(f"{value:g} s cannot be; allowed: 0 s to {LONGEST:g} s")
     if field == "oversubscription" and value > MOST_OVERSUBSCRIBED:
         raise ValueError(f"{value:g} cannot be; allowed: 1 to {MOST_OVERSUBSCRIBED:g}")
+    if field == "rank_spread" and value > 1.0:
+        raise ValueError(f"{value:g} is more than a rank's whole time; allowed: 0 to 1")
     if field == "interference" and value > 1.0:
         raise ValueError(f"{value:g} is more than all of the time; allowed: 0 to 1")

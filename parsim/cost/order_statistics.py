@@ -31,6 +31,11 @@ def later_than_of_node(counts: ArrayLike) -> Array:
     return expected_maximum(np.maximum(counts, NODE)) - expected_maximum(NODE)
 
 
+def last_of_node(counts: ArrayLike) -> Array:
+    """How late the last of n is, of at most NODE draws, standard deviations."""
+    return expected_maximum(np.minimum(counts, NODE))
+
+
 @cache
 def _maximum(n: int) -> float:
     if n < 1:

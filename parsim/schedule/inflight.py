@@ -29,6 +29,12 @@ FOLDED: Mapping[str, Callable[[Ints, Ints], Ints]] = {
 }
 """Chunks that a rank of a folded schedule holds at the most: its limit, of ranks and chunks."""
 
+TWO_WAY: Mapping[str, Callable[[Ints], Ints]] = {
+    "chimera": lambda pp: pp,
+    "dualpipe": lambda pp: pp + 1,
+}
+"""Micro-batches that a rank of a schedule that runs both ways holds at the most, of its ranks."""
+
 Counts = tuple[int, ...]
 """Micro-batches in flight, one number per chunk of a rank, chunks by ascending stage."""
 
@@ -101,7 +107,10 @@ def _split_counts(same: _Same) -> tuple[tuple[Counts, ...], ...]:
 
 
 class InFlight(NamedTuple):
-    """Micro-batches in flight on a rank: on its first chunk, on its last one, on all together."""
+    """Micro-batches in flight on a rank: on its first chunk, on its last one, on all together.
+
+    No number of a chunk is known of schedules that run both ways.
+    """
 
     first: Ints
     last: Ints
@@ -119,10 +128,15 @@ def least_in_flight(name: str, pp: Ints, v: Ints, rank: Ints, num_microbatches: 
 
         min(limit(pp, v), v n - max(0, n - 1 - rank - max(0, m - pp))),   n = min(m, pp)
 
-    Exactly the most of zb_v and v_half, and never more than that of the others (2 to 8
-    ranks, up to 3 pp + 1 micro-batches). Any schedule has the same micro-batch in flight on all
-    chunks of a rank when the last of them has run its forward. Of bpipe it is what a rank has of
-    its own, its partner's not counted.
+    Exactly the most of zb_v and v_half, and never more than that of the others (2 to 8 ranks, up to
+    3 pp + 1 micro-batches). Schedules that run both ways hold on both of a rank's stages together,
+    of m micro-batches, those that came to it before its first gradient,
+
+        min(limit(pp), m, m/2 + 1 + min(rank, pp - 1 - rank))    limit: `TWO_WAY`
+
+    which is exact for dualpipe and never more than chimera's. Any schedule has the same micro-batch
+    in flight on all chunks of a rank when the last of them has run its forward. Of bpipe it is what
+    a rank has of its own, its partner's not counted.
     """
     m = np.asarray(num_microbatches)
     if name in ("gpipe", "looped_bfs"):
@@ -132,6 +146,10 @@ def least_in_flight(name: str, pp: Ints, v: Ints, rank: Ints, num_microbatches: 
         away = np.maximum(0, n - 1 - rank - np.maximum(0, m - pp))
         ones = np.ones_like(m + rank)
         return InFlight(ones, ones, np.minimum(FOLDED[name](pp, v), v * n - away))
+    if name in TWO_WAY:
+        nearest = np.minimum(rank, pp - 1 - rank)
+        total = np.minimum(np.minimum(m, TWO_WAY[name](pp)), m // 2 + 1 + nearest)
+        return InFlight(np.zeros_like(total), np.zeros_like(total), total)
     if name == "interleaved_1f1b":
         forwards = np.minimum((v - 1) * pp + 2 * (pp - 1 - rank) + 1, m * v)
         rounds, rest = np.divmod(forwards, pp * v)

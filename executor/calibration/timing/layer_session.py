@@ -5,9 +5,10 @@
     second pass  tasks whose time is more than AGAIN away from the sum of their kernels and
                  collectives, the most share x deviation first, until the time is over
 
-The second time is taken some seconds after the first one. The quicker of both counts: what other
-processes take from a machine, or a rank that came late to a collective, only makes layers slower.
-How far the two times are apart widens the bar, as does how much the rounds of one timing scatter.
+The second time is taken some seconds after the first one. The mean of both counts: a machine that
+is slower at times is so in steps too. Where other processes want its cores it is the quicker one,
+for they only make layers slower. How far the two times are apart widens the bar, as does how much
+the rounds of one timing scatter.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from statistics import median
 from executor.calibration.choice.layer_tasks import LayerTask
 from executor.calibration.gaps import OUT_OF_MEMORY, TIME_OVER, Gap
 from executor.calibration.timing.layers import LayerSample
+from executor.calibration.timing.queue import BUSY
 
 AGAIN = 0.05
 """Deviation from the kernels (ln) above which a layer is timed again: a few per cent."""
@@ -41,18 +43,18 @@ class LayerSession:
 
     `time_task` times a task for about so many seconds (None: out of memory), `agree` gives every
     rank rank 0's number, `clock` tells seconds. `end` is when the last task may begin. `queued` is
-    the largest share of a task's time that this rank waited for a core.
+    the largest share of a task's time so far that this rank waited for a core.
     """
 
     time_task: Callable[[LayerTask, float], list[LayerSample] | None]
     agree: Callable[[float], float]
     clock: Callable[[], float]
     end: float
+    queued: Callable[[], float] = lambda: 0.0
     ratios: list[float] = field(default_factory=list)
     timed: dict[int, list[LayerSample]] = field(default_factory=dict)
     gaps: list[Gap] = field(default_factory=list)
     repeated: int = 0
-    queued: float = 0.0
 
     @property
     def samples(self) -> list[LayerSample]:
@@ -81,7 +83,7 @@ class LayerSession:
             self._time(i, task, self.agree(rest * share))
 
     def second_pass(self, tasks: Sequence[LayerTask], deviations: Deviations) -> None:
-        """Time again what deviates, and keep the quicker time and how far both are apart.
+        """Time again what deviates, and keep what both say and how far they are apart.
 
         `deviations` is asked once, on rank 0; elsewhere it may give anything.
         """
@@ -95,7 +97,8 @@ class LayerSession:
             ranked = [i for i in ranked if i != chosen]
             before = self.timed[chosen]
             self._time(chosen, tasks[chosen], self.agree(self.pace * tasks[chosen].cost))
-            self.timed[chosen] = quicker(before, self.timed[chosen])
+            combine = quicker if self.queued() > BUSY else between
+            self.timed[chosen] = combine(before, self.timed[chosen])
             self.repeated += 1
 
     def _ranked(self, tasks: Sequence[LayerTask], deviations: Deviations) -> list[int]:
@@ -132,16 +135,31 @@ def quicker(first: Sequence[LayerSample], second: Sequence[LayerSample]) -> list
     One timing as a whole: its waits belong to its seconds. The first sample has the seconds.
     """
     lasted = [samples[0].forward + samples[0].backward for samples in (first, second)]
-    kept, second = (first, second) if lasted[0] <= lasted[1] else (second, first)
+    kept, other = (first, second) if lasted[0] <= lasted[1] else (second, first)
+    return [
+        sample._replace(scatter=_scatters(sample, twin))
+        for sample, twin in zip(kept, other, strict=True)
+    ]
+
+
+def between(first: Sequence[LayerSample], second: Sequence[LayerSample]) -> list[LayerSample]:
+    """The geometric mean of two timings of one task, as sure as a single time lets expect."""
     return [
         sample._replace(
-            scatter=(
-                max(sample.scatter[0], _apart(sample.forward, twin.forward)),
-                max(sample.scatter[1], _apart(sample.backward, twin.backward)),
-            )
+            forward=math.sqrt(sample.forward * twin.forward),
+            backward=math.sqrt(sample.backward * twin.backward),
+            scatter=_scatters(sample, twin),
         )
-        for sample, twin in zip(kept, second, strict=True)
+        for sample, twin in zip(first, second, strict=True)
     ]
+
+
+def _scatters(sample: LayerSample, twin: LayerSample) -> tuple[float, float]:
+    """What the rounds of two timings scatter by; if that is more, how far both are apart."""
+    return (
+        max(sample.scatter[0], twin.scatter[0], _apart(sample.forward, twin.forward)),
+        max(sample.scatter[1], twin.scatter[1], _apart(sample.backward, twin.backward)),
+    )
 
 
 def _apart(first: float, second: float) -> float:

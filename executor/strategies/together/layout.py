@@ -2,7 +2,7 @@
 
 Every rank runs the graph of its device. Changes of layout are modules of it, whose backward is the
 dual change, so that plain autograd gives each parameter's summand; what is whole on some axes is
-then added up over them.
+added up over them (`summands`).
 """
 
 from __future__ import annotations
@@ -15,13 +15,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.groups import subgroup
 from executor.model.boxing import assembled
 from executor.model.laid import LaidModel, Parts
 from executor.strategies.compute import wait
-from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.together.rounds import microbatches_of, train_together
+from executor.strategies.together.summands import Summands
 from parsim.errors import PlanError
 from parsim.layout.laid import whole_axes
 
@@ -38,6 +37,7 @@ class Devices:
     work: Work
     model: LaidModel
     parts: Parts
+    sums: Summands
 
     @classmethod
     def of(cls, work: Work) -> Devices:
@@ -45,43 +45,26 @@ class Devices:
         if work.laid is None:
             raise PlanError("strategy layout needs a graph that is laid out")
         parts = Parts(work.laid, dist.get_rank())
-        return cls(work=work, model=LaidModel(parts, work.replica.model), parts=parts)
+        model = LaidModel(parts, work.replica.model)
+        return cls(work=work, model=model, parts=parts, sums=Summands(work, parts, model))
 
     def gradient(self, number: int) -> tuple[float, Tensor]:
         """Mean loss of the mesh's samples; the gradient of the parts that are here."""
         work, replica = self.work, self.work.replica
         replica.forget()
         losses = torch.zeros((), dtype=torch.float64)
-        begin = time.perf_counter()
-        for batch in microbatches_of(work, number):
+        begin, last = time.perf_counter(), work.plan.num_microbatches - 1
+        for count, batch in enumerate(microbatches_of(work, number)):
+            if count == last:
+                self.sums.listen()
             loss = self.model.loss(*batch)
             share = self.model.share / work.plan.num_microbatches
             loss.backward(torch.full_like(loss, share))
             losses += float(loss.detach()) * share
         wait(work, dist.get_rank(), number, time.perf_counter() - begin)
-        self._sum()
+        self.sums.finish()
         dist.all_reduce(losses)
         return float(losses), replica.summed
-
-    def _sum(self) -> None:
-        """Add up the gradients of what is whole on some axes, in place."""
-        mesh, flat = self.parts.laid.mesh, self.work.replica.summed
-        for axes, part in self._runs():
-            dist.all_reduce(flat[part], group=subgroup(mesh.groups(axes)))
-            self.work.link.wait(received=size_of(part.stop - part.start))
-
-    def _runs(self) -> list[tuple[tuple[int, ...], slice]]:
-        """Runs of gradients that are summands over the same axes, in the order that all have."""
-        runs: list[tuple[tuple[int, ...], slice]] = []
-        end = 0
-        for name, parameter in self.work.replica.model.named_parameters():
-            begin, end = end, end + parameter.numel()
-            axes = whole_axes(self.parts.layout(name)[0], self.parts.laid.mesh)
-            if runs and runs[-1][0] == axes:
-                runs[-1] = axes, slice(runs[-1][1].start, end)
-            else:
-                runs.append((axes, slice(begin, end)))
-        return [(axes, part) for axes, part in runs if axes]
 
     def norm(self, gradient: Tensor) -> Tensor:
         """The norm of the whole gradient, of which each rank has parts, and copies of others'."""

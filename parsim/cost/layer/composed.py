@@ -57,7 +57,7 @@ def _elementwise(op: Elementwise, table: PlanTable, software: Software) -> Array
         extra = tokens * value / table.tp
     elif op.kind == "norm" and op.repeated_parameters == op.width:
         extra = tokens * value / table.sequence_split
-    if software.composes_dropout and op.mask:
+    if software.composes_dropout and op.mask and op.kind != "maxpool":  # whose indices are no mask
         split = table.tp if op.region is Region.TENSOR else table.sequence_split
         extra = extra + tokens * op.mask * (value - 1) / split
     return np.asarray(extra)

@@ -11,27 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.arrays import Array, Columns, Ints
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import bucketed_reduction, final_gather
+from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.layer.recomputed_layers import recomputes_layers
-from parsim.cost.order_statistics import expected_maximum, later_than_of_node
-from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.order_statistics import expected_maximum, last_of_node, later_than_of_node
 from parsim.cost.step.hops import hop_times
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
 from parsim.cost.step.pair_sums import head_sums, tied_time
 from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import Sharded
-from parsim.cost.step.stages import (
-    LayerTable,
-    backward_times,
-    even_cut,
-    first_layers,
-    forward_times,
-    layer_counts,
-    stage_borders,
-    whole_layers,
-)
+from parsim.cost.step.stage_times import backward_times, forward_times, whole_layers
+from parsim.cost.step.stages import even_cut, first_layers, layer_counts, stage_borders
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -129,7 +124,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         ahead, behind = with_copies(job, ahead, behind, moved)
         copied["copied_forward"] = ahead.time - alone[0].time
         copied["copied_backward"] = behind.time - alone[1].time
-    buckets, bucket_time = data.bucketed_reduction(parameters, experts)
+    buckets, bucket_time = bucketed_reduction(data, parameters, experts)
     bucket_time = bucket_time + head_sums(job, table, counts) / buckets
     pp = int(table.pp[0])
     by_rank = per_rank(parameters, pp)
@@ -145,10 +140,10 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         buckets=buckets,
         bucket_time=bucket_time,
         tied=tied_time(job, table),
-        norm=data.gradient_norm(by_rank, routed),
-        optimizer=data.optimizer(by_rank, routed),
-        gather=data.final_gather(
-            by_rank, per_rank(ahead.time, pp), speed, routed, filling(ahead.time, pp)
+        norm=norm_time(data, by_rank, routed),
+        optimizer=update_time(data, by_rank, routed),
+        gather=final_gather(
+            data, by_rank, per_rank(ahead.time, pp), speed, routed, filling(ahead.time, pp)
         ),
         straggler=straggler(job, table),
         parameters=parameters,
@@ -197,17 +192,24 @@ def _late(length: Array, buckets: Array, bucket_time: Array, speed: Array) -> Ar
 def straggler(job: Job, table: PlanTable) -> Array:
     """Growth of the step of each plan, (B,)."""
     return straggler_growth(
-        job, world=table.world_size, dp=table.dp, compute=table.precision.compute
+        job,
+        world=table.world_size,
+        teams=table.world_size // (table.tp * table.cp),
+        dp=table.dp,
+        compute=table.precision.compute,
     )
 
 
-def straggler_growth(job: Job, *, world: Ints, dp: Ints, compute: str) -> Array:
+def straggler_growth(job: Job, *, world: Ints, teams: Ints, dp: Ints, compute: str) -> Array:
     """Growth of the step with devices beyond 8, and with replicas, (B,).
 
-        sigma (E[max of n] - E[max of 8]) + spread E[max of dp]      of standard normals
-
-    n ranks wait for the slowest; the constants of kernels hold what 8 wait. sigma is the system's,
-    `spread` the stack's between data-parallel replicas.
+        sigma (E[max of n] - E[max of 8]) + spread E[max of dp] + rank_spread E[max of teams]
+                                                                     of standard normals
+    n ranks wait for the slowest; fitted constants of kernels hold what 8 wait. sigma is the
+    system's, `spread` the stack's between data-parallel replicas. A calibration times kernels on
+    ranks that do not wait for each other: there the system's `rank_spread` is what the `teams`
+    (at most 8) wait, each the tensor and context ranks of one replica's stage, which meet in every
+    layer and were timed together.
 
     Source: order statistics; sigma fitted to public multi-node runs (reports/fit.md). Equal GPUs
     of one cluster differ by 1.5 to 4 % (arXiv:2208.11035). A logarithm, as delays with an
@@ -215,4 +217,6 @@ def straggler_growth(job: Job, *, world: Ints, dp: Ints, compute: str) -> Array:
     """
     spread = job.software.spread_of_replicas(compute)
     waited = spread * expected_maximum(dp) if spread else 0.0
+    if job.system.rank_spread:
+        waited = waited + job.system.rank_spread * last_of_node(teams)
     return np.asarray(job.system.straggler_spread * later_than_of_node(world) + waited)

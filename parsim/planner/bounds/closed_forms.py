@@ -30,13 +30,34 @@ from parsim.planner.bounds.shared import ROUNDING
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
 from parsim.schedule.inflight import FOLDED as FOLDED_LIMITS
-from parsim.schedule.inflight import WARM, least_in_flight
+from parsim.schedule.inflight import TWO_WAY, WARM, least_in_flight
 
 HOLD_ALL = ("gpipe", "looped_bfs")
 """Schedules whose ranks run every forward before any gradient."""
 
-CHUNKS = frozenset({"interleaved_1f1b", *FOLDED_LIMITS})
-"""Schedules of several chunks whose ranks are known to hold more than one of each."""
+CHUNKS = frozenset({"interleaved_1f1b", *FOLDED_LIMITS, *TWO_WAY})
+"""Schedules of several stages a rank whose ranks are known to hold more than one of each."""
+
+
+class Seconds(NamedTuple):
+    """What plans take at the least, with what the step grows by, (B,) each.
+
+    `forward` and `backward` are those of a layer's share of a stage's pass, of one micro-batch;
+    `behind` what comes behind the last action of all.
+    """
+
+    step: Array
+    forward: Array
+    backward: Array
+    behind: Array
+
+    def along(self, rows: Index, ways: Array) -> Array:
+        """Seconds of the steps of some plans, of ways with (forwards, backwards) of layers.
+
+        Every way through a schedule's actions is one bound; (T, 2) of them, the largest counts.
+        """
+        passes = ways[:, :1] * self.forward[rows] + ways[:, 1:] * self.backward[rows]
+        return np.asarray(passes.max(axis=0) + self.behind[rows])
 
 
 class Kinds(NamedTuple):
@@ -74,16 +95,22 @@ class ClosedForms:
     tail: Tail
     overlap: float
 
-    def step(self) -> Array:
-        """Seconds of a step at the least, (B,)."""
+    def step(self) -> Seconds:
+        """Seconds of a step at the least, and of its parts."""
         whole, after = self.kinds.whole, self.tail.update + self._gathers()
-        ends = self._ends()
-        reduced = ends + self._reductions()
+        ends, reductions = self._ends(), self._reductions()
+        reduced = ends + reductions
         # of whole backwards those of stage 0 are the last, whatever rank has worked the longest
         last = np.where(whole, ends.max(axis=0) + reduced[0] - ends[0], reduced.max(axis=0))
         tied = np.where(whole, last, np.maximum(reduced[0], reduced[-1])) + self.tail.tied
-        end = np.maximum(last, tied) + self.tail.norm + after.max(axis=0)
-        return np.asarray(end * (1.0 + self.tail.grows) * (1.0 - ROUNDING))
+        behind = self.tail.norm + after.max(axis=0)
+        grown = (1.0 + self.tail.grows) * (1.0 - ROUNDING)
+        return Seconds(
+            step=(np.maximum(last, tied) + behind) * grown,
+            forward=self.work.layer_forward * grown,
+            backward=self.work.layer_backward * grown,
+            behind=(np.where(whole, reductions[0], 0.0) + behind) * grown,
+        )
 
     def _ends(self) -> Array:
         """When the actions of each rank, and of those before it if backwards are whole, are run."""
@@ -130,8 +157,7 @@ class ClosedForms:
         limited = least_in_flight("bpipe", table.pp, table.v, self.early, count).total
         warmed = np.where(self._balanced(), limited, warmed)
         flying = np.where(warm, warmed, np.where(every, count, 1))
-        # of a pipeline both ways one of a rank's two stages
-        kept = np.where(self.kinds.both, work.least_kept, flying * work.kept)
+        kept = flying * work.kept
         for name in CHUNKS.intersection(table.schedules if table.common.actions is None else ()):
             rows = np.flatnonzero((table.schedule == table.schedules.index(name)) & (table.pp > 1))
             if len(rows):
@@ -141,7 +167,7 @@ class ClosedForms:
         return np.asarray((tail.fixed + filled + more).max(axis=0) * (1.0 - ROUNDING))
 
     def _chunked(self, name: str, rows: Index) -> Array:
-        """Bytes that plans with a schedule of several chunks keep in flight, (Q, rows)."""
+        """Bytes that plans with a schedule of several stages a rank keep in flight, (Q, rows)."""
         work, table = self.work, self.table
         counts = least_in_flight(
             name,

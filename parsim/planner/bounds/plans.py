@@ -14,23 +14,29 @@ import numpy as np
 
 from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 from parsim.plan.space import FEWEST
+from parsim.planner.bounds.closed_forms import Seconds
 from parsim.planner.bounds.fewest_layers import fewest_layers
 from parsim.planner.bounds.parts import KnownCuts
 from parsim.planner.bounds.priced import Priced
 
 
 class PlanBounds(NamedTuple):
-    """Least seconds of a step and least bytes of its fullest rank, (B,) each.
+    """Least seconds of a step and of its parts, least bytes of its fullest rank, (B,) each.
 
     `repeated` (B,) are the recomputed layers of each stage that they are of.
     """
 
-    step: Array
+    seconds: Seconds
     peak: Array
     repeated: Ints
+
+    @property
+    def step(self) -> Array:
+        """Least seconds of a step, (B,)."""
+        return self.seconds.step
 
 
 class Room(NamedTuple):
@@ -47,7 +53,8 @@ def plan_bounds(
 
     Without `room` plans that ask for the fewest recomputed layers have none.
     """
-    step, peak = np.zeros(len(table)), np.zeros(len(table))
+    seconds = Seconds(*np.zeros((4, len(table))))
+    peak = np.zeros(len(table))
     repeated = np.maximum(table.recompute_layers, 0)
     asks = table.recompute_layers == FEWEST
     table = replace(table, recompute_layers=repeated.copy())
@@ -56,8 +63,9 @@ def plan_bounds(
         rows = alike[(table.pp[alike] > 1) == several]
         if not len(rows):
             continue
-        priced = Priced.of(job, table.take(rows), layers, layer_row[rows], known)
-        step[rows], peak[rows] = priced.bounds()
+        piece = _piece(rows)
+        priced = Priced.of(job, table.take(piece), layers, layer_row[piece], known)
+        peak[rows] = _noted(seconds, rows, priced)
         if room is None:
             continue
         short = np.flatnonzero(asks[rows] & (peak[rows] > room.plain[rows]))
@@ -68,5 +76,19 @@ def plan_bounds(
         if len(short):
             some = rows[short]
             repeated[some] = fewest
-            step[some], peak[some] = priced.take(short).repeating(fewest).bounds()
-    return PlanBounds(step, peak, repeated)
+            peak[some] = _noted(seconds, some, priced.take(short).repeating(fewest))
+    return PlanBounds(seconds, peak, repeated)
+
+
+def _piece(rows: Index) -> Index | slice:
+    """Rising rows, as a slice where they lie in one piece: its columns need no copy."""
+    first, last = int(rows[0]), int(rows[-1])
+    return slice(first, last + 1) if last - first + 1 == len(rows) else rows
+
+
+def _noted(seconds: Seconds, rows: Index, priced: Priced) -> Array:
+    """The bytes of some plans, whose seconds are written into their columns."""
+    bounds, peak = priced.bounds()
+    for column, values in zip(seconds, bounds, strict=True):
+        column[rows] = values
+    return peak

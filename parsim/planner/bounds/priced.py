@@ -9,10 +9,10 @@ import numpy as np
 
 from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.bounds.cases import Cases
-from parsim.planner.bounds.closed_forms import ClosedForms, Kinds
+from parsim.planner.bounds.closed_forms import ClosedForms, Kinds, Seconds
 from parsim.planner.bounds.parts import KnownCuts, Parts
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
@@ -89,12 +89,14 @@ class Priced:
             work_of=works.of,
         )
 
-    def bounds(self) -> tuple[Array, Array]:
-        """Seconds of a step and bytes of its fullest rank at the least, (B,) each."""
-        step, peak = np.empty(len(self.table)), np.empty(len(self.table))
+    def bounds(self) -> tuple[Seconds, Array]:
+        """Seconds of a step and its parts, and bytes of its fullest rank, at the least, (B,)."""
+        columns, peak = np.empty((4, len(self.table))), np.empty(len(self.table))
         for rows, some in self._chunks():
-            step[rows], peak[rows] = some.step(), some.peak()
-        return step, peak
+            for column, values in zip(columns, some.step(), strict=True):
+                column[rows] = values
+            peak[rows] = some.peak()
+        return Seconds(*columns), peak
 
     def peaks(self) -> Array:
         """Bytes of the fullest rank at the least, (B,)."""

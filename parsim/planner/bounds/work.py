@@ -17,8 +17,9 @@ from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.passes import Pass
 from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.hops import message_seconds
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes, copy_seconds, offloads
-from parsim.cost.step.stages import LayerTable, backward_times, forward_times
+from parsim.cost.step.stage_times import backward_times, forward_times
 from parsim.plan import PlanTable, Recompute
 from parsim.planner.bounds.hops import Hops
 from parsim.planner.bounds.parts import Parts
@@ -39,13 +40,15 @@ class Work(Columns):
 
     `forward`, `backward` of a rank's stages and `ahead_forward`, `ahead_backward` of those before
     them; `sent_ahead` and `sent_back` messages on the way to a rank and back from it, `blocked`
-    those that keep it. `first` and `last` (C,) are forward and backward of stage 0, `all_forward`
-    and `all_backward` (C,) of all stages, one after another. `first_kept` is what a rank keeps of
-    its first chunk, `last_kept` of its last one, `least_kept` of the one with the least, `kept` of
-    all; `moment` what a backward adds at its highest, `scores` (Q, C) what each further micro-batch
-    in flight on the last stage keeps of its logits. `copied` and `ahead_copied` (Q, C) are copies
-    to the host of a rank's stages and of those before it, one direction, at the least;
-    `copied_most` (Q, C) of both at the most. What no plan of the table has is 0.0.
+    those that keep it. `layer_forward` and `layer_backward` (C,) are what each layer of a stage
+    takes of its pass, of the stage where that is least. `first` and `last` (C,) are forward and
+    backward of stage 0, `all_forward` and `all_backward` (C,) of all stages, one after another.
+    `first_kept` is what a rank keeps of its first chunk, `last_kept` of its last one, `least_kept`
+    of the one with the least, `kept` of all; `moment` what a backward adds at its highest, `scores`
+    (Q, C) what each further micro-batch in flight on the last stage keeps of its logits. `copied`
+    and `ahead_copied` (Q, C) are copies to the host of a rank's stages and of those before it, one
+    direction, at the least; `copied_most` (Q, C) of both at the most. What no plan of the table has
+    is 0.0.
     """
 
     forward: Array
@@ -55,6 +58,8 @@ class Work(Columns):
     sent_ahead: Array
     sent_back: Array
     blocked: Array
+    layer_forward: Array
+    layer_backward: Array
     first: Array
     last: Array
     all_forward: Array
@@ -91,6 +96,8 @@ class Work(Columns):
             sent_ahead=ahead,
             sent_back=back,
             blocked=blocked,
+            layer_forward=_by_layer(parts, ahead_of),
+            layer_backward=_by_layer(parts, behind_of),
             first=ahead_of[0],
             last=np.asarray(np.maximum(longest, most)[0]),
             all_forward=(parts.every * ahead_of).sum(axis=0),
@@ -105,6 +112,13 @@ class Work(Columns):
             ahead_copied=_over(parts.sums_ahead, copies),
             copied_most=_over(parts.sums, most) + _over(parts.sums_ahead, most),
         )
+
+
+def _by_layer(parts: Parts, stages: Array) -> Array:
+    """The least share that a layer has of its stage's seconds, (R, C) to (C,)."""
+    layers = parts.counts.sum(axis=1)
+    shares = np.divide(stages, layers, out=np.full_like(stages, np.inf), where=layers > 0)
+    return np.asarray(shares.min(axis=0))
 
 
 def _over(sums: Callable[[Array], Array], stages: Num) -> Num:

@@ -1,9 +1,11 @@
 """Search on equal nodes: plans with the least bounds first, all of one shape at once.
 
     1  every legal plan has bounds of seconds and bytes (`planner/bounds`); what cannot fit is out
-    2  the shape (schedule, pp, micro-batches, v) with the least bound: its actions are built, and
-       those of its plans that may be among the best are counted in memory and simulated
-    3  until no bound is below the slowest of the best
+    2  the schedule (name, pp, micro-batches, v) with the least bound: its actions are built, and
+       the longest ways through them raise the bounds of its plans
+    3  the shape (schedule and setting) with the least bound: those of its plans that may be among
+       the best are counted in memory and simulated
+    4  until no bound is below the slowest of the best
 
 so that the best are those of all legal plans, and most schedules are never built. A plan that is
 tight at best, by its bytes, is simulated only where it may be faster than all that fit, or where
@@ -18,15 +20,18 @@ from dataclasses import replace
 
 import numpy as np
 
-from parsim.arrays import Flags, Index
+from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
+from parsim.cost.step.stages import plan_cut
 from parsim.plan import PlanSpace, PlanTable
-from parsim.plan.record import AUTO
+from parsim.plan.schedule_names import AUTO
 from parsim.planner.bounds import plan_bounds
-from parsim.planner.bounds.cases import Cases, layer_cases, price_layers
-from parsim.planner.equal.exact import ExactShape
+from parsim.planner.bounds.cases import layer_cases, price_layers
+from parsim.planner.equal.exact import ExactShape, compiled_of
 from parsim.planner.equal.fewest import Fewest
 from parsim.planner.equal.known import Known
+from parsim.planner.equal.waiting import Waiting, Waits
+from parsim.planner.equal.ways import longest_ways
 from parsim.planner.result import Progress, Sighted
 
 SLOWEST = 2.0
@@ -37,6 +42,9 @@ NEAREST = 32
 
 FIRST = 16
 """Plans of a shape that are simulated together at first; each time after twice as many."""
+
+MANY = 16
+"""Plans of a schedule above which the longest ways through it are looked for."""
 
 QUIET = 20.0
 """How many times as long as counting what is decided took a search works before it tells again."""
@@ -81,8 +89,8 @@ class BestShapes:
         )
         self.known.weigh(job.software, everything, bounds.peak)
         self.fewest.begin(self.known)
-        self.waiting = list(self._shapes(np.flatnonzero(~self.known.too_large)))
-        self.next = 0
+        self.seconds = bounds.seconds
+        self.waiting = Waiting(self.table, self.known.bound, np.flatnonzero(~self.known.too_large))
         self.fitting, self.tight = np.zeros(0), np.zeros(0)
         self.stopped = ""
         self.in_hand = np.inf
@@ -92,14 +100,11 @@ class BestShapes:
         telling = _Telling(progress, len(self.table))
         try:
             while self.least <= self.worst and self.least < np.inf:
-                self.in_hand, rows = self.waiting[self.next]
-                self.next += 1
-                self._simulate(rows)
-                self.in_hand = np.inf
+                self._work_on(self.waiting.take())
                 telling.tell(lambda: self.decided)
                 if sighted and len(self.fitting):
                     sighted(float(self.fitting[0]), self.gap)
-                if time.perf_counter() > limit and self.decided < len(self.table):
+                if self._late(limit) and self.decided < len(self.table):
                     self.stopped = "stopped by time limit"
                     break
             telling.tell(lambda: self.decided, last=True)
@@ -120,7 +125,7 @@ class BestShapes:
     @property
     def least(self) -> float:
         """Seconds that no plan can undercut of which more is to be known."""
-        return self.waiting[self.next][0] if self.next < len(self.waiting) else np.inf
+        return self.waiting.least
 
     @property
     def worst(self) -> float:
@@ -158,23 +163,34 @@ class BestShapes:
         limit = np.where(self.known.roomy[rows], self.worst, self.worst_tight)
         return np.asarray(self.known.bound[rows] > limit)
 
-    def _shapes(self, rows: Index) -> list[tuple[float, Index]]:
-        """The rows by shape, each shape with its least bound, that with the least of all first.
+    def _late(self, limit: float) -> bool:
+        """Whether time is up, with a plan looked at."""
+        return time.perf_counter() > limit and bool(self.known.counted.any())
 
-        A plan whose order is searched for has one that no other has.
-        """
-        if not len(rows):
-            return []
-        table, bound = self.table, self.known.bound
-        schedule = np.where(table.pp > 1, table.schedule, 0)  # a single rank's is always the same
-        searched = np.array([name == AUTO for name in table.schedules])[schedule]
-        alone = np.where(searched & (table.pp > 1), 1 + np.arange(len(table)), 0)
-        columns = (schedule, table.pp, table.num_microbatches, table.v, table.setting, alone)
-        shape = Cases.among(*(column[rows] for column in columns)).of
-        order = rows[np.lexsort((bound[rows], shape))]
-        starts = np.flatnonzero(np.diff(np.sort(shape), prepend=-1))
-        each = [(float(bound[alike[0]]), alike) for alike in np.split(order, starts[1:])]
-        return sorted(each, key=lambda some: some[0])
+    def _work_on(self, waits: Waits) -> None:
+        """Look at a schedule's plans again, or simulate those of one shape."""
+        self.in_hand, rows = waits.bound, waits.rows[~self._beaten(waits.rows)]
+        if waits.shape:
+            self._simulate(rows)
+        elif len(rows):
+            self._raise(rows)
+            self.waiting.add_shapes(rows)
+        self.in_hand = np.inf
+
+    def _raise(self, rows: Index) -> None:
+        """Raise the bounds of plans of one schedule by the longest ways through its actions."""
+        plan = self.table.plan(int(rows[0]))
+        if len(rows) <= MANY or plan.pp == 1 or plan.schedule == AUTO:
+            return
+        compiled = compiled_of(plan)
+        setting, ways = self.table.setting[rows], dict[tuple[int, ...], Array]()
+        for number in np.unique(setting).tolist():
+            some = rows[setting == number]
+            cut = plan_cut(self.table.plan(int(some[0])), self.job.model.num_layers)
+            if cut not in ways:
+                ways[cut] = longest_ways(compiled, cut)
+            if len(ways[cut]):
+                self.known.raise_bound(some, self.seconds.along(some, ways[cut]))
 
     def _simulate(self, rows: Index) -> None:
         """Simulate those of a shape that may be among the best, the least bounds first."""

@@ -8,7 +8,7 @@ import numpy as np
 
 from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.step import StepCosts, step_costs
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import Schedule, build_schedule
@@ -46,7 +46,7 @@ class ExactShape:
         """Build the schedule of plans whose layers are priced."""
         self.job, self.layers = job, layers
         self.table = _with_actions(job, table)
-        self.compiled = _compiled(self.table.plan(0))
+        self.compiled = compiled_of(self.table.plan(0))
         self.priced, self.costs = self.table, self._priced(self.table, layers)
 
     def _priced(self, table: PlanTable, layers: LayerTable) -> StepCosts:
@@ -105,7 +105,8 @@ def _with_actions(job: Job, table: PlanTable) -> PlanTable:
     return table if actions == plan.actions else table.sharing({"actions": actions})
 
 
-def _compiled(plan: Plan) -> CompiledSchedule:
+def compiled_of(plan: Plan) -> CompiledSchedule:
+    """The actions of a plan, compiled."""
     name, pp, count, v = plan_shape(plan)
     if name == "naive":
         return compile_repeated(build_schedule(name, pp=pp, num_microbatches=count))

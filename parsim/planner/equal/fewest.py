@@ -53,16 +53,16 @@ class Fewest:
         `alike` are one plan each of those that margins do not tell apart, and which of them each
         plan of the table is; `stated` is the margin of all where one is stated.
         """
-        plain, repeating = (_margins(job, alike, some, stated) for some in (0, 1))
+        plans, plan_of = alike
+        shares = [_margins(job, plans, some, stated) for some in (0, 1)]
+        rooms = [highest_with_room(job.software, usable, share) for share in shares]
+        plain, repeating = (share[plan_of] for share in shares)
         return cls(
             open=table.recompute_layers == FEWEST,
             most=_all_but_one(job, table),
             plain=plain,
             repeating=repeating,
-            room=Room(
-                highest_with_room(job.software, usable, plain),
-                highest_with_room(job.software, usable, repeating),
-            ),
+            room=Room(*(room[plan_of] for room in rooms)),
         )
 
     def margins(self, rows: Index) -> Array:
@@ -103,11 +103,10 @@ class Fewest:
         return np.asarray(self.open[rows] & (peak > room))
 
 
-def _margins(job: Job, alike: tuple[PlanTable, Index], some: int, stated: float | None) -> Array:
+def _margins(job: Job, plans: PlanTable, some: int, stated: float | None) -> Array:
     """Margins of plans where those that ask for the fewest have `some` recomputed layers, (B,)."""
-    plans, plan_of = alike
     layers = np.where(plans.recompute_layers == FEWEST, some, plans.recompute_layers)
-    return margin_shares(job, replace(plans, recompute_layers=layers), stated)[plan_of]
+    return margin_shares(job, replace(plans, recompute_layers=layers), stated)
 
 
 def _all_but_one(job: Job, table: PlanTable) -> Ints:

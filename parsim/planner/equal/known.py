@@ -8,7 +8,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.software import Software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.result import EvaluatedPlan
 from parsim.sim.confidence.memory_fit import Fit, has_room
@@ -103,11 +103,18 @@ class Known:
         seen = self.counted[rows] & ~self.too_large[rows]
         return np.asarray(seen & (self.bubble[rows] > self.max_bubble))
 
+    def raise_bound(self, rows: Index, seconds: Array) -> None:
+        """Note that the steps of some plans take so many seconds at the least."""
+        self.bound[rows] = np.maximum(self.bound[rows], seconds)
+
     def weigh(self, software: Software, rows: Index, peak: Array) -> None:
         """Note the bytes of some plans, or what they need at the least."""
         self.peak[rows] = peak
-        self.roomy[rows] = has_room(software, peak, self.usable, self.margin[rows])
         self.too_large[rows] = peak > self.usable
+        some = np.flatnonzero(peak <= self.usable)
+        weighed = rows[some]
+        self.roomy[rows] = False
+        self.roomy[weighed] = has_room(software, peak[some], self.usable, self.margin[weighed])
 
     def dominated(self, rows: Index) -> Flags:
         """Which of some plans cannot fit, or lose to one that fits by step time and by memory.
@@ -133,8 +140,9 @@ class Known:
 
     def fastest(self, table: PlanTable, among: Flags, top: int) -> list[EvaluatedPlan]:
         """The fastest plans among some, at equal times those with the lowest peak first."""
-        order = np.lexsort((self.peak, np.where(among, self.step, np.inf)))
-        return [self._plan(table, row) for row in order[: min(top, int(among.sum()))].tolist()]
+        rows = np.flatnonzero(among)
+        order = rows[np.lexsort((self.peak[rows], self.step[rows]))]
+        return [self._plan(table, row) for row in order[:top].tolist()]
 
     def _plan(self, table: PlanTable, row: int) -> EvaluatedPlan:
         return EvaluatedPlan(

@@ -130,10 +130,16 @@ class Listing:
         if not self.shapes:
             return None
         names = tuple(dict.fromkeys(self.schedules))
-        each = [len(options) for options in self.options]
-        columns = np.ascontiguousarray(np.array(self.shapes, dtype=np.int64).T)
+        # without a pipeline first: each of the two kinds lies in one piece
+        order = sorted(range(len(self.shapes)), key=lambda number: self.shapes[number][1] > 1)
+        shapes, kinds, every = (
+            [rows[number] for number in order]
+            for rows in (self.shapes, self.schedules, self.options)
+        )
+        each = [len(options) for options in every]
+        columns = np.ascontiguousarray(np.array(shapes, dtype=np.int64).T)
         tp, pp, cp, dp, ep, size, count, v = np.repeat(columns, each, axis=1)
-        options = np.ascontiguousarray(np.concatenate(self.options).T)
+        options = np.ascontiguousarray(np.concatenate(every).T)
         stage, shard, recompute, sequence, offload, again = options
         return PlanTable(
             tp=tp,
@@ -151,7 +157,7 @@ class Listing:
             recompute=recompute,
             recompute_layers=again,
             offload_layers=offload,
-            schedule=np.repeat(np.array([names.index(name) for name in self.schedules]), each),
+            schedule=np.repeat(np.array([names.index(name) for name in kinds]), each),
             schedules=names,
             setting=np.zeros_like(tp),
             settings=(replace(self.space.common, stage_layers=None),),

@@ -1,7 +1,7 @@
 """What a device does in a micro-batch under a layout, in order, with its seconds and bytes.
 
 Operations between two exchanges are one piece of compute; the gradients of parameters that are
-whole on some axes fill buckets in the order of backward, one set of axes by itself.
+whole on some axes are summed in buckets (`parsim/layout/summed.py`).
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from parsim.arrays import Array
 from parsim.layout.candidates import OnMesh, inputs_on
 from parsim.layout.laid import Laid
 from parsim.layout.sbp import parts_of
+from parsim.layout.summed import Bucket, buckets
 from parsim.model.graph.record import Node
 from parsim.sim.layouts.exchanges import Exchange
 from parsim.sim.layouts.prices import NodePasses, NodePrices
@@ -67,10 +68,12 @@ class _Writer:
     bucket: float
     beside: bool
     pieces: Pieces = field(init=False)
-    filled: dict[tuple[int, ...], float] = field(default_factory=dict)
+    filled: dict[str | None, list[Bucket]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.pieces = Pieces(self.laid)
+        for bucket in buckets(self.laid, self.bucket, beside=self.beside):
+            self.filled.setdefault(bucket.behind, []).append(bucket)
 
     def write(self) -> Pieces:
         """Forward through all operations, and back."""
@@ -81,8 +84,7 @@ class _Writer:
             self._forward(node, seconds)
         for node, seconds in zip(reversed(nodes), reversed(back), strict=True):
             self._backward(node, seconds)
-        for axes in list(self.filled):
-            self._close(axes)
+        self._reduce(None)
         return self.pieces
 
     def _way(self, node: Node) -> OnMesh:
@@ -124,14 +126,13 @@ class _Writer:
         for _, back in reversed(list(self._changes(node))):
             if back is not None:
                 self.pieces.meet(EXCHANGE, back)
-        for axes, values in self.laid.reduced(node).items():
-            self.filled[axes] = self.filled.get(axes, 0.0) + values
-            if self.beside and self.filled[axes] >= self.bucket:
-                self._close(axes)
+        self._reduce(node.name)
 
-    def _close(self, axes: tuple[int, ...]) -> None:
-        """Sum the gradients of a bucket."""
-        self.pieces.meet(REDUCE, self.prices.exchanges.reduce(axes, self.filled.pop(axes)))
+    def _reduce(self, behind: str | None) -> None:
+        """Sum the gradients of the buckets that an operation fills, or of the rest."""
+        for bucket in self.filled.get(behind, ()):
+            exchange = self.prices.exchanges.reduce(bucket.axes, bucket.values)
+            self.pieces.meet(REDUCE, exchange)
 
 
 def pieces_of(laid: Laid, prices: NodePrices, *, bucket: float, beside: bool) -> Pieces:

@@ -11,8 +11,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.collective.kinds import wire_share
+from parsim.cost.data.buckets import mean_bucket, reduced_bytes
 from parsim.cost.job import Job
-from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.errors import PlanError
 from parsim.layout.candidates import Options
 from parsim.layout.laid import Laid
@@ -184,6 +184,9 @@ class LaidOut:
         device = {name: equal[name] * shares.get(name, 1.0) for name in whole}
         summed = float(self.pieces.sizes(REDUCE).sum())
         device["communication"] = min(equal["communication"], summed)
+        software = self.evaluation.step.job.software
+        if software.eager:
+            device["temporary"] = self.shares.beyond + software.workspace
         return {"device": device}
 
     def limits(self, step: float) -> str:

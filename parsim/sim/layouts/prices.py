@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
 from typing import NamedTuple
 
-from parsim.cost.layer.kept.activations import kept_policy, whole_bytes
+from parsim.cost.layer.kept.graph_backward import kept_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost, Pass
-from parsim.cost.step.stages import raced
+from parsim.cost.step.stage_times import raced
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
 from parsim.layout.laid import Laid
 from parsim.layout.mesh import Mesh
@@ -75,12 +75,12 @@ class NodePrices:
         return float(raced(step.job, step.pricing.layers(0), part)[0])
 
     def _cost(self, operators: Operators, samples: int) -> LayerCost:
-        table = self._table(samples)
+        table = self.table(samples)
         if not operators:
             return LayerCost.zero(len(table))
         return LayerCoster(self.evaluation.step.job, table).cost(_layer(operators))
 
-    def _table(self, samples: int) -> PlanTable:
+    def table(self, samples: int) -> PlanTable:
         """The plan of whole models with micro-batches of so many samples."""
         if samples not in self._tables:
             plan = replace(self.evaluation.step.plan, microbatch_size=samples)
@@ -145,13 +145,7 @@ class NodePrices:
 
     def kept(self, operators: Operators, samples: int) -> float:
         """Bytes that operators keep of so many samples."""
-        if not operators:
-            return 0.0
-        policy = kept_policy(self.evaluation.step.job.software)
-        size = whole_bytes(
-            _layer(operators), self._table(samples), ring_output=policy["ring_output"]
-        )
-        return float(size[0])
+        return kept_bytes(operators, self.table(samples), self.evaluation.step.job.software)
 
 
 def _layer(operators: Operators) -> Layer:

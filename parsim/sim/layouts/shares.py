@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
+from parsim.cost.layer.kept.graph_backward import backward_beyond
 from parsim.layout.boxing import share
 from parsim.layout.candidates import inputs_on
 from parsim.layout.laid import Laid
@@ -13,6 +14,7 @@ from parsim.layout.sbp import local_shape, parts_of
 from parsim.model.graph.build import operators_of
 from parsim.model.graph.losses import loss_nodes
 from parsim.model.graph.record import Node
+from parsim.plan import PlanTable
 from parsim.sim.layouts.prices import NodePrices
 
 
@@ -44,6 +46,17 @@ class Shares:
         )
         every = sum(self.prices.kept(tuple(part), self.samples) for part in whole)
         return local / max(every, 1.0)
+
+    @property
+    def beyond(self) -> float:
+        """Bytes that a device's backward needs at its highest moment beyond what is kept."""
+        job = self.prices.evaluation.step.job
+
+        def table_of(name: str) -> tuple[PlanTable, int]:
+            samples = self._samples(self.laid.owners[name])
+            return self.prices.table(samples), samples
+
+        return backward_beyond(self.laid.local, job.software, table_of)
 
     def _samples(self, node: str) -> int:
         return self.prices.samples // self.laid.batch_parts(node)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
 from parsim.cost.layer.head_copies import rank_weights
+from parsim.cost.layer.kept.graph_backward import backward_beyond
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.recomputed_layers import recomputes_layers
-from parsim.cost.step.buckets import reduced_bytes
+from parsim.cost.software import Software
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.parameters import largest_layer_parameters
-from parsim.cost.step.stages import LayerTable
+from parsim.model.graph.record import Graph
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.sim.memory.buffers import embedding_moment, logit_values
@@ -109,6 +112,9 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     The widest matrix that is split by inputs (the MLP's last): its weight's gradient, its input's
     (wider than the layer), its output's, and the residual's.
     """
+    graph = _walked(job, table)
+    if graph is not None:
+        return _graph_bytes(graph, job.software, table)
     wide = [
         (op.inputs, op.outputs, op.tokens)
         for layer in job.model.kinds
@@ -128,6 +134,24 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     gradients = gradients * table.precision.activation
     highest = np.maximum(gradients, gathered_moment(job, table))
     return np.asarray(again + np.maximum(highest, column_moment(job, table)) + around)
+
+
+def _walked(job: Job, table: PlanTable) -> Graph | None:
+    """The graph whose backward is walked, operation by operation: where it is whole on a rank."""
+    whole = bool((table.recompute == Recompute.NONE).all()) and int(table.pp[0]) == 1
+    return job.model.graph if whole and not recomputes_layers(table) else None
+
+
+def _graph_bytes(graph: Graph, software: Software, table: PlanTable) -> Array:
+    """What a backward through a graph needs beyond what is kept, (B,)."""
+
+    def beyond_with(size: int) -> float:
+        samples = PlanTable.of([replace(table.plan(0), microbatch_size=size)]), size
+        return backward_beyond(graph, software, lambda _: samples)
+
+    sizes, where = np.unique(table.microbatch_size, return_inverse=True)
+    beyond = [beyond_with(int(size)) for size in sizes.tolist()]
+    return np.asarray(np.array(beyond)[where])
 
 
 def _widest_weight(job: Job, table: PlanTable) -> Array:

@@ -223,10 +223,11 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
         reference=(1.0,),
         notes=(),
         interference=0.8,
+        rank_spread=0.04,
     )
     (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
-    assert system.interference == 0.8
+    assert (system.interference, system.rank_spread) == (0.8, 0.04)
     for sample in samples:
         modelled = KERNELS.time(system.device, sample.kind, sample.shape)
         assert modelled == pytest.approx(sample.seconds, rel=1e-4)

@@ -17,7 +17,7 @@ from executor.calibration.cases.setting import setting
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered, untold_blocks
 from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasured_kinds
-from executor.calibration.timing.layer_session import LayerSession, quicker
+from executor.calibration.timing.layer_session import LayerSession, between, quicker
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.passes import passes_of
 from executor.devices.machine import DeviceReport
@@ -165,9 +165,20 @@ def test_layers_that_kernels_contradict_are_timed_again() -> None:
     assert machine.timed == ["block", "head", "embedding", "block"]
     assert session.repeated == 1
     block = session.samples[0]
-    assert (block.forward, block.backward) == (0.001, 0.002)  # the quicker time counts
+    mean = math.sqrt(1.5)
+    assert (block.forward, block.backward) == pytest.approx((0.001 * mean, 0.002 * mean))
     assert block.scatter == pytest.approx([math.log(1.5) / 2**0.5] * 2)
     assert session.samples[1].scatter == (0.0, 0.0)
+
+
+def test_beside_other_processes_the_quicker_of_two_times_counts() -> None:
+    machine, tasks = Machine(slow=1.5), few_tasks()
+    session = machine.session(end=60.0)
+    session.queued = lambda: 0.5
+    session.first_pass(tasks, 8.0)
+    session.second_pass(tasks, lambda samples: [0.4 * (samples[0].part == "block")])
+    block = session.samples[0]
+    assert (block.forward, block.backward) == (0.001, 0.002)
 
 
 def test_nothing_is_timed_again_when_the_time_is_over() -> None:
@@ -187,6 +198,8 @@ def test_waits_stay_with_their_seconds(tmp_path: Path) -> None:
     )
     assert [sample.forward for sample in quicker(slow, quick)] == [1.0, 0.3]
     assert quicker(slow, quick) == quicker(quick, slow)
+    both = between(slow, quick)
+    assert [sample.forward for sample in both] == pytest.approx([math.sqrt(2.0), math.sqrt(0.24)])
 
 
 def test_a_busy_machine_s_least_round_counts() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,26 @@ from tests.executor.launch import launch
 from tests.executor.workers.layouts import FOUR, TWO
 
 WORKER = Path(__file__).parent.parent / "workers" / "layouts.py"
+MEMORY = Path(__file__).parent.parent / "workers" / "laid_memory.py"
+NETWORK = """
+description: a network on two CPU ranks
+model: {name: resnet18, image_size: 32, num_classes: 10}
+cluster: {system: cpu, nodes: 1, devices_per_node: 2}
+software: executor-cpu
+training: {global_batch_size: 32, precision: fp32}
+plan: {microbatch_size: 16}
+"""
+RESNET, ALEXNET = (
+    f"{{name: {name}, image_size: {size}, num_classes: 10}}"
+    for name, size in (("resnet18", 32), ("alexnet", 67))
+)
+LAID = {
+    "residual, by batch": (RESNET, ", layout: {batch: a}"),
+    "residual, by channels": (RESNET, ", layout: {channels: a}"),
+    "wide products, chosen": (ALEXNET, ""),
+    "tasks, by batch": ("{name: multi-task-2-8, image_size: 64}", ", layout: {batch: a}"),
+}
+"""Models and what is stated of their layouts."""
 
 
 @pytest.fixture(scope="module")
@@ -49,3 +70,23 @@ def test_a_mesh_trains_as_one_process_does(
     for other in others:
         assert other["losses"] == first["losses"]
         assert other["norms"] == first["norms"]
+
+
+@pytest.mark.distributed
+def test_peaks_are_predicted_within_three_per_cent(tmp_path: Path) -> None:
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(NETWORK)
+    cases = {
+        name: (
+            str(scenario),
+            {"model": model, "plan.strategy": f"{{name: layout, mesh: {{a: 2}}{layout}}}"},
+        )
+        for name, (model, layout) in LAID.items()
+    }
+    file = tmp_path / "cases.json"
+    file.write_text(json.dumps(cases))
+    peaks = launch(MEMORY, str(file), ranks=2, folder=tmp_path, timeout=120.0)[0]
+    errors = {
+        name: max(peak["predicted"]) / max(peak["measured"]) - 1.0 for name, peak in peaks.items()
+    }
+    assert max(map(abs, errors.values())) <= 0.03, errors

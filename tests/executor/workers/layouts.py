@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.model.graph import without_dropout
+from executor.model.graph.dropout import without_dropout
 from executor.model.laid import Parts
 from executor.strategies.replays.log import Work
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
@@ -145,6 +145,7 @@ def planned(case: Case) -> tuple[Graph, Plan]:
         microbatch_size=2,
         num_microbatches=case.microbatches,
         precision="fp32",
+        bucket_bytes=2_000.0,  # several buckets, sent while backward goes on
     )
     return MODELS[case.model](), plan
 

@@ -101,6 +101,7 @@ OPTIONAL_LINKS = {
     "intra.c2c_bandwidth",
     "network.rails",
     "network.spines",
+    "rank_spread",
 }
 """What not every system has; where it is written, it has a source."""
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from parsim.cost.order_statistics import expected_maximum, later_than_of_node
+from parsim.cost.order_statistics import expected_maximum, last_of_node, later_than_of_node
 
 
 def test_closed_forms() -> None:
@@ -40,3 +40,9 @@ def test_beyond_a_node_each_doubling_adds_less() -> None:
     assert late[0] == late[1] == 0.0
     assert late[2] == pytest.approx(float(np.diff(expected_maximum([8, 16]))[0]))
     assert late[2] > late[3] - late[2] > late[4] - late[3] > late[6] - late[5] > 0.0
+
+
+def test_what_a_node_waits_and_what_is_beyond_add_up() -> None:
+    counts = [1, 2, 8, 64]
+    together = last_of_node(counts) + later_than_of_node(counts)
+    assert together == pytest.approx(expected_maximum(counts))

@@ -15,7 +15,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable
@@ -116,7 +116,7 @@ def count(number: int) -> Ints:
 
 
 @pytest.mark.parametrize("name", SCHEDULE_NAMES)
-@pytest.mark.parametrize("pp", [2, 3, 4, 6])
+@pytest.mark.parametrize("pp", [2, 3, 4, 6, 8])
 def test_no_schedule_holds_less_than_the_least_in_flight(name: str, pp: int) -> None:
     chunked = (2, 4) if name == "hanayo" else (2, 3, 5)
     for v in chunked if name in CHUNKED else (2,) if name in V_SHAPED else (1,):
@@ -124,10 +124,13 @@ def test_no_schedule_holds_less_than_the_least_in_flight(name: str, pp: int) -> 
             if name in TWO_WAY and (pp % 2 or m % 2):
                 continue
             schedule = build_schedule(name, pp=pp, num_microbatches=m, v=v)
+            chunks = v * schedule.copies
             for rank, moments in enumerate(split_counts(schedule)):
                 first, last, total = least_in_flight(name, *map(count, (pp, v, rank, m)))
                 assert any(
-                    moment[0] >= first and moment[v - 1] >= last and sum(moment[:v]) >= total
+                    moment[0] >= first
+                    and moment[chunks - 1] >= last
+                    and sum(moment[:chunks]) >= total
                     for moment in moments
                 )
 
@@ -141,6 +144,14 @@ def test_the_least_in_flight_of_folded_schedules_is_exact(name: str) -> None:
         flying = least_in_flight(name, pp * ones, 2 * ones, ranks, m * ones)
         most = [max(sum(moment[:2]) for moment in moments) for moments in split_counts(schedule)]
         assert flying.total.tolist() == most
+
+
+def test_the_least_in_flight_of_dualpipe_is_exact() -> None:
+    for pp, m in ((2, 2), (4, 6), (6, 6), (8, 10), (8, 32)):
+        moments = split_counts(build_schedule("dualpipe", pp=pp, num_microbatches=m))
+        ranks = np.arange(pp)
+        flying = least_in_flight("dualpipe", count(pp), count(1), ranks, count(m)).total
+        assert flying.tolist() == [max(sum(moment[:2]) for moment in each) for each in moments]
 
 
 @pytest.mark.parametrize("name", ["naive", "gpipe", "1f1b"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from dataclasses import replace
 from math import inf
 
@@ -33,6 +34,12 @@ MOST = 48
 """Plans of a scenario: each is simulated alone."""
 FEW = 8
 """Plans of a scenario of the fast test."""
+
+
+@pytest.fixture(autouse=True)
+def ways_of_every_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise bounds of however few plans."""
+    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "MANY", 0)
 
 
 def scenario(seed: int, most: int = MOST) -> tuple[Job, PlanSpace, PlanTable] | None:
@@ -108,6 +115,7 @@ def check(seed: int, most: int = MOST) -> None:
     everything = BestShapes(tight, table, space, 10**6)
     everything.run(None, inf)
     fits = everything.known.fits
+    assert (everything.known.bound[fits] <= everything.known.step[fits]).all()
     assert (np.isfinite(steps) | ~fits).all()
     assert np.allclose(everything.known.step[fits], steps[fits], rtol=1e-12, atol=0.0)
     asked = np.isfinite(steps) & (table.recompute_layers == FEWEST)

@@ -1,0 +1,82 @@
+"""Plans that wait for their exact step, those together that one schedule serves.
+
+    a schedule   its plans of all settings, until its bounds were raised by its actions
+    a shape      its plans of one setting, which are priced and simulated together
+
+What has the least bound comes first, whichever of the two it is.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.arrays import Array, Index
+from parsim.plan import PlanTable
+from parsim.plan.schedule_names import AUTO
+from parsim.planner.bounds.cases import Cases
+
+
+class Waits(NamedTuple):
+    """Some rows with the least of their bounds; `shape` says that they are of one setting.
+
+    `number` tells which came first of those with equal bounds.
+    """
+
+    bound: float
+    number: int
+    rows: Index
+    shape: bool
+
+
+class Waiting:
+    """A queue of rows of a table, those with the least bound first."""
+
+    def __init__(self, table: PlanTable, bound: Array, rows: Index) -> None:
+        """Put rows into the queue, schedule by schedule.
+
+        `bound` (B,) may be raised later on: it is looked at when rows are put in.
+        """
+        self.table, self.bound = table, bound
+        self._queue: list[Waits] = []
+        self._number = 0
+        for alike in self._by_schedule(rows):
+            self._add(alike, shape=False)
+
+    @property
+    def least(self) -> float:
+        """Seconds that nothing in the queue can undercut."""
+        return self._queue[0].bound if self._queue else np.inf
+
+    def take(self) -> Waits:
+        """The rows with the least bound, which leave the queue."""
+        return heapq.heappop(self._queue)
+
+    def add_shapes(self, rows: Index) -> None:
+        """Put rows of one schedule back, setting by setting."""
+        setting = self.table.setting[rows]
+        for number in np.unique(setting):
+            self._add(rows[setting == number], shape=True)
+
+    def _add(self, rows: Index, *, shape: bool) -> None:
+        order = rows[np.argsort(self.bound[rows], kind="stable")]
+        waits = Waits(float(self.bound[order[0]]), self._number, order, shape)
+        self._number += 1
+        heapq.heappush(self._queue, waits)
+
+    def _by_schedule(self, rows: Index) -> Iterator[Index]:
+        """The rows of each schedule; a plan whose order is searched for has one of its own."""
+        if not len(rows):
+            return
+        table = self.table
+        schedule = np.where(table.pp > 1, table.schedule, 0)  # a single rank's is always the same
+        searched = np.array([name == AUTO for name in table.schedules])[schedule]
+        alone = np.where(searched & (table.pp > 1), 1 + np.arange(len(table)), 0)
+        columns = (schedule, table.pp, table.num_microbatches, table.v, alone)
+        which = Cases.among(*(column[rows] for column in columns)).of
+        order = np.argsort(which, kind="stable")
+        starts = np.flatnonzero(np.diff(which[order], prepend=-1))
+        yield from np.split(rows[order], starts[1:])
