@@ -102,8 +102,8 @@ def test_a_release_leans_on_what_is_known_where_few_releases_say_so() -> None:
     known = replace(shipped_errors(), factors={**shipped_errors().factors, "known": 1.0})
     assert {row.group[1] for row in rows if isinstance(row.group, tuple)} == {"0", "1", "2", "3"}
     assert with_level(known, "release", rows).factors["release"] == pytest.approx(5 / 9, abs=0.03)
-    one = [row for row in rows if row.group == rows[0].group]
-    assert with_level(known, "release", one).factors["release"] == pytest.approx(5 / 6, abs=0.03)
+    single = [row for row in rows if row.group == rows[0].group]
+    assert with_level(known, "release", single).factors["release"] == pytest.approx(5 / 6, abs=0.03)
 
 
 def judged_release(runs: Sequence[Residual]) -> list[Judged]:

@@ -94,5 +94,5 @@ def test_bars_hold_for_sites_that_no_figure_has_seen() -> None:
         site = (row.case.run.publisher, row.practice, row.device)
         low, high = row.step_interval
         by_site.setdefault(site, []).append(low <= row.measured_step <= high)
-    held = [sum(inside) / len(inside) for inside in by_site.values()]
-    assert sum(held) / len(held) >= 0.7
+    shares = [sum(inside) / len(inside) for inside in by_site.values()]
+    assert sum(shares) / len(shares) >= 0.7
