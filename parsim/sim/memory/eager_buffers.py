@@ -10,7 +10,7 @@ from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
 from parsim.cost.layer.head_copies import rank_weights
-from parsim.cost.layer.kept.autocast import WIDE, autocast_made, casts_weights
+from parsim.cost.layer.kept.autocast import WIDE, autocast_made, casts_weights, widened
 from parsim.cost.layer.kept.graph_backward import backward_beyond
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.recomputed_layers import recomputes_layers
@@ -134,7 +134,7 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     if recomputes_layers(table):
         again = np.maximum(again, repeated_beyond(job, table, layers))
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
-    around = 2.0 * border_bytes(table, job.model.border)
+    around = 2.0 * border_bytes(table, job.model.border) * widened(table)
     gradients = gradients * table.precision.activation
     # a cast weight's gradient is cast back
     gradients = gradients + casts_weights(table) * WIDE * inputs * outputs / table.tp

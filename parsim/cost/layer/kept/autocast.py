@@ -31,6 +31,11 @@ def casts_weights(table: PlanTable) -> Flags:
     return np.asarray(narrow & (table.zero_stage < 2))
 
 
+def widened(table: PlanTable) -> Array:
+    """By how much hidden states between layers are wider than what products read, (B,)."""
+    return np.where(casts_weights(table), WIDE / table.precision.activation, 1.0)
+
+
 def autocast_kept(layer: Layer, table: PlanTable) -> Array:
     """Bytes that a layer keeps so of a micro-batch, (B,): none where all of it is repeated."""
     made = autocast_made(layer, table)
