@@ -16,8 +16,9 @@ import torch.distributed as dist
 
 from executor.devices.machine import probe, rank_device
 from executor.measure.steps import Batch
+from executor.training.build import build_trainer
 from executor.training.text import Corpus, batches
-from executor.training.trainer import Trainer, build_trainer
+from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.model.transformer import TransformerSpec
 from parsim.scenario import Scenario, load_scenario

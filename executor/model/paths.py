@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
-from executor.model.graph import GraphStage, key_of
+from executor.model.graph.stage import GraphStage, key_of
 from executor.model.loss import loss as cross_entropy
 from parsim.model.graph.losses import loss_nodes
 from parsim.model.graph.record import Graph

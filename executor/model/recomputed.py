@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from torch import nn
 
-from executor.model.graph import GraphLayer
+from executor.model.graph.stage import GraphLayer
 from parsim.plan import Recompute
 
 

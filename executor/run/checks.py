@@ -6,7 +6,7 @@ import sys
 
 from executor.devices.capacity import check_world
 from executor.devices.machine import DeviceReport
-from executor.model.graph import check_cut
+from executor.model.graph.checks import check_cut
 from executor.model.loss import check_trainable
 from executor.model.module import check_buildable
 from executor.model.sizes import has_experts, layer_count

@@ -32,9 +32,10 @@ from executor.run.part import Feed, Part
 from executor.run.results import named, save_results
 from executor.run.start import started
 from executor.run.step_log import StepLog
+from executor.training.build import build_trainer
 from executor.training.rate import Rate
 from executor.training.text import Corpus
-from executor.training.trainer import Trainer, build_trainer
+from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from executor.weights.export import export
 from parsim.launch.options import RunOptions

@@ -23,7 +23,7 @@ from executor.devices.process_group import gathered
 from executor.faults.reports import HERE
 from executor.measure.device_state import DeviceMonitor
 from executor.measure.steps import Step, mean_over_ranks
-from executor.model.graph import without_dropout
+from executor.model.graph.dropout import without_dropout
 from executor.model.laid import Parts
 from executor.model.module import seed_dropout
 from executor.run.evaluation import BATCHES

@@ -29,7 +29,8 @@ from executor.strategies.replica import Batch, Replica
 from executor.strategies.train import train
 from executor.strategy_suite.cases import AGED, DELAYED_ROUNDS, MEASURED, WARMUP, delays
 from executor.suite.cases import TINY
-from executor.training.trainer import Trainer, build_trainer
+from executor.training.build import build_trainer
+from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.launch.options import RunOptions
 from parsim.model.reader import model_spec

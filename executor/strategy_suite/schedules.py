@@ -36,8 +36,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
 from parsim.files import read_json
 from parsim.launch import measuring
-from parsim.plan.record import AUTO
-from parsim.plan.schedule_names import CHUNKED, SCHEDULE_NAMES, V_SHAPED
+from parsim.plan.schedule_names import AUTO, CHUNKED, SCHEDULE_NAMES, V_SHAPED
 from parsim.report.writing import write_text
 
 BASE = "1f1b"

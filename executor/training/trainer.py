@@ -1,12 +1,8 @@
-"""One rank's part of a plan, ready to train: stages, their parallelism, schedule, optimizer.
-
-Order of application, stage by stage: weights, context, tensor, expert, data parallelism, then the
-pipeline's runner around all stages of the rank. Without a pipeline the step is a plain loop.
-"""
+"""One rank's part of a plan, ready to train: its steps, gradients and losses."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -14,48 +10,15 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.devices.mesh import build_mesh, coordinates, replica_group
-from executor.model.batch_norm import synchronise
-from executor.model.compiled import compile_layers
-from executor.model.graph import check_cut
-from executor.model.loss import check_trainable
-from executor.model.mixture.experts import WHOLE
-from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
-from executor.model.offload import HostStore, keep_in, keep_on_host
-from executor.model.recomputed import recompute_first
-from executor.model.sizes import has_experts, layer_count, reads_text
-from executor.parallel.context import apply_context_parallel, context_group
-from executor.parallel.data import apply_data_parallel
-from executor.parallel.experts import (
-    ExpertPlace,
-    apply_balance,
-    apply_expert_parallel,
-    expert_place,
-)
-from executor.parallel.held_twice import (
-    copies_group,
-    partners_group,
-    sum_copies,
-    sum_tied_gradients,
-    tied_group,
-)
-from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
-from executor.parallel.refused import check_context, check_split_backward
+from executor.parallel.experts import ExpertPlace
+from executor.parallel.held_twice import sum_copies, sum_tied_gradients
 from executor.parallel.replica import LossFn, Replica
-from executor.parallel.tensor import apply_tensor_parallel, training_loss
-from executor.pipeline.partner import Partner
 from executor.pipeline.runner import PipelineRunner
-from executor.pipeline.runtime import TensorSpec
 from executor.training.optimizer import StageOptimizer
 from executor.training.scaling import SMALLEST_SCALE
-from executor.training.update_rule import OptimizerConfig
-from parsim.cost.step.stages import plan_cut
-from parsim.model.graph.losses import classes
-from parsim.model.graph.record import INPUT, Graph
 from parsim.model.reader import Description
-from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.schedule import Schedule, schedule_of
+from parsim.schedule import Schedule
 
 
 @dataclass(slots=True, kw_only=True)
@@ -153,160 +116,3 @@ class Trainer:
 def _known(losses: Sequence[Tensor]) -> list[float]:
     """Losses as numbers: one copy from the device for all of them."""
     return [] if not losses else [float(loss) for loss in torch.stack(list(losses)).tolist()]
-
-
-def build_trainer(
-    spec: Description,
-    plan: Plan,
-    *,
-    device: torch.device,
-    seed: int,
-    optimizer: OptimizerConfig | None = None,
-    values: Values | None = None,
-    backend: str | None = None,
-) -> Trainer:
-    """Build this rank's part of a plan; the process group must hold plan.world_size ranks.
-
-    `values` gives the first weights; see `build_stage`. With a `backend` of torch.compile each
-    layer is compiled (`executor.model.compiled`).
-
-    Raises:
-        PlanError: a combination that cannot run, or would train wrongly.
-    """
-    check_trainable(spec)
-    text = None if isinstance(spec, Graph) else spec
-    mesh, context = build_mesh(plan, device.type), context_group(plan)
-    position = coordinates(plan, dist.get_rank())
-    seed_dropout(seed, *_dropout_place(plan, position))
-    schedule = schedule_of(plan)
-    check_split_backward(plan, schedule, experts=has_experts(spec))
-    check_context(plan, spec, device.type)
-    experts = None if text is None else expert_place(plan, text, device.type)
-    first = values or seeded(seed)
-    replicas = tuple(
-        _replica(spec, plan, mesh, context, stage, experts, device=device, values=first)
-        for stage in schedule.stages_on(position["pp"])
-    )
-    if backend is not None:
-        for replica in replicas:
-            compile_layers(replica.stage, backend)
-    trainer = Trainer(
-        spec=spec,
-        plan=plan,
-        mesh=mesh,
-        schedule=schedule,
-        replicas=replicas,
-        # every token of a causal model's text counts, of which all ranks hold equally many
-        loss_fn=training_loss(spec, plan, mesh, None if text is None or text.causal else context),
-        tied=tied_group(mesh, schedule) if text is not None and text.tied_embeddings else None,
-        copies=copies_group(mesh, schedule),
-        partners=partners_group(mesh, schedule),
-        optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
-        context=context,
-        experts=experts,
-    )
-    scaling = trainer.optimizer.scaling
-    if scaling is not None:
-        trainer.loss_fn = scaling.scaled(trainer.loss_fn)
-        scaling.apply(replica.stage for replica in replicas)
-    if plan.pp > 1:
-        trainer.runner = _runner(trainer, device)
-    return trainer
-
-
-def _dropout_place(plan: Plan, position: dict[str, int]) -> tuple[int, ...]:
-    """Tensor ranks draw the same masks, unless sequence parallelism gives them other tokens."""
-    shared = (position["dp_replicate"], position["dp_shard"], position["pp"])
-    tokens = (position["cp"],) if plan.cp > 1 else ()  # other tokens
-    return (*shared, *tokens, position["tp"]) if plan.sequence_parallel else (*shared, *tokens)
-
-
-def _replica(
-    spec: Description,
-    plan: Plan,
-    mesh: DeviceMesh,
-    context: dist.ProcessGroup | None,
-    stage: int,
-    experts: ExpertPlace | None,
-    *,
-    device: torch.device,
-    values: Values,
-) -> Replica:
-    cut, part = plan_cut(plan, layer_count(spec)), stage % plan.num_stages
-    if isinstance(spec, Graph):
-        check_cut(spec, cut)
-    built = build_stage(
-        spec,
-        first_layer=sum(cut[:part]),
-        num_layers=cut[part],
-        embedding=part == 0,
-        head=part == plan.num_stages - 1,
-        device=device,
-        dtype=storage_dtype(plan),
-        recompute=plan.recompute,
-        share=WHOLE if experts is None else experts.share,
-        values=values,
-    )
-    if isinstance(built, TransformerStage):
-        apply_context_parallel(built, plan, context)
-        apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
-        apply_expert_parallel(built, experts)
-        apply_balance(built, plan)
-    if plan.recompute_layers:
-        recompute_first(built.layers.values(), plan.recompute_layers, plan.recompute)
-    keep_on_host(built.layers, plan.offload_layers, device)
-    if plan.sync_batch_norm and plan.dp > 1:
-        synchronise(built, replica_group(mesh, plan))
-    return apply_data_parallel(built, plan, mesh, experts)
-
-
-def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
-    mesh, schedule = trainer.mesh["pp"], trainer.schedule
-    here = schedule.stages_on(mesh.get_local_rank())
-    replica_of = dict(zip(here, trainer.replicas, strict=True))
-    runner = PipelineRunner(
-        schedule,
-        {index: replica.module for index, replica in replica_of.items()},
-        edges=list(stage_edges(trainer.spec, trainer.plan)),
-        loss_fn=trainer.loss_fn,
-        group=mesh.get_group(),
-        device=device,
-        buckets={index: r.buckets for index, r in replica_of.items() if r.buckets is not None},
-        zero_stage=trainer.plan.zero_stage,
-    )
-    if trainer.partners is not None:
-        partner = Partner(schedule, mesh.get_local_rank(), trainer.partners)
-        runner.share_with(partner)
-        if partner.sends:
-            layers = list(trainer.replicas[0].stage.layers.values())
-            keep_in(HostStore(device, partner.copier), layers)
-    return runner
-
-
-def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
-    """What enters each stage, and what leaves the last one, for one micro-batch."""
-    yield from _of_images(spec, plan) if isinstance(spec, Graph) else _of_text(spec, plan)
-
-
-def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
-    """One tensor crosses each cut (`check_cut`)."""
-    size, end, hidden = plan.microbatch_size, 0, edge_dtype(plan)
-    first = torch.int64 if reads_text(graph) else torch.float32
-    yield TensorSpec((size, *graph.input_shape), first)
-    for count in plan_cut(plan, layer_count(graph))[:-1]:
-        end += count
-        (name,) = graph.crossing()[end - 1] if end else (INPUT,)
-        yield TensorSpec((size, *graph.shapes[name]), hidden)
-    among = classes(graph)
-    yield TensorSpec((size, len(among), max(among)), logits_dtype(plan))
-
-
-def _of_text(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
-    size, tokens = plan.microbatch_size, spec.seq_len // plan.cp
-    local = tokens // plan.tp if plan.sequence_parallel else tokens
-    hidden = edge_dtype(plan)
-    yield TensorSpec((size, tokens), torch.int64)
-    for _ in range(plan.num_stages - 1):
-        yield TensorSpec((size, local, spec.hidden_size), hidden)
-    # each tensor rank's part of the vocabulary: the loss is taken of that
-    yield TensorSpec((size, tokens, spec.vocab_rows // plan.tp), logits_dtype(plan))

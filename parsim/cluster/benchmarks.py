@@ -15,9 +15,6 @@ from importlib.resources import files
 
 from parsim.cluster.hardware import Measured
 
-NAMES = ("m", "n", "k", "layout")
-"""Coordinates of a GEMM's point; attention's are its FLOPs, sequence length and head size."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scales:

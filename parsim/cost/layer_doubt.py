@@ -27,7 +27,7 @@ from parsim.cluster.residuals import WHOLE_SPAN
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import CONTEXT, SEQUENCE, SPLIT, WAITED, split_of
 from parsim.cost.layer.passes import LayerCost
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan
 
 WHOLE = 0.23

@@ -35,9 +35,6 @@ _NOTHING_BESIDE: Mapping[str, Any] = {
 }
 """What a host that waits for each kernel leaves of overlap."""
 
-KV_HEADS = ("copied", "gathered", "whole")
-"""What becomes of key-value heads that are fewer than tensor-parallel ranks."""
-
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """What moves tokens to experts (`cost/layer/dispatch.py`)."""
 
@@ -57,7 +54,7 @@ class Software:
     replicas, which wait for the slowest one. `attention_factor` maps
     the start of a device id (or "default") to how fast the stack's fused attention runs beside
     the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
-    own, which refuses more (`plan/rules/executor.py`). `selective` says what selective
+    own, which refuses more (`plan/rules/executor/`). `selective` says what selective
     recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
     keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
     last of several micro-batches is recomputed like the others, `checkpoints_stages` that full
@@ -110,7 +107,7 @@ class Software:
     they are added when a backward is over, and which ZeRO-1 does not share out
     (`cost/kernel/gradient_sums.py`). `ddp_buckets` is whose rule cuts gradients into buckets,
     "torch" or "megatron", and `ddp_bucket_parameters` a size that replaces the rule's
-    (`cost/step/buckets.py`). `schedules` are the pipeline schedules that the stack has, by parsim's
+    (`cost/data/buckets.py`). `schedules` are the pipeline schedules that the stack has, by parsim's
     names, none where it has no pipelines: a search that names none looks at these. `zero_stages`
     are the ZeRO stages that it has without a pipeline, and `pipeline_zero_stages` those that it has
     with one. `kv_heads` says what it does where tensor-parallel ranks are more than key-value heads

@@ -73,11 +73,6 @@ def collective_bytes(step: Step, whole: float, before: float, after: float) -> f
     return whole * (after if kind == "all_gather" else before)
 
 
-def sent_share(kind: Collective, ranks: int) -> float:
-    """Bytes that each rank sends over S: 2 (n - 1) / n of an all-reduce, (n - 1) / n of others."""
-    return (2.0 if kind == "all_reduce" else 1.0) * (ranks - 1) / ranks
-
-
 def share(signature: NdSbp, sizes: tuple[int, ...]) -> float:
     """The share of a tensor's values that a device has."""
     fraction = 1.0

@@ -37,11 +37,6 @@ def output_on(on_mesh: OnMesh) -> NdSbp:
     return tuple(signature.output for signature in on_mesh)
 
 
-def weight_on(on_mesh: OnMesh) -> NdSbp:
-    """The layout of an operation's weight."""
-    return tuple(signature.weight for signature in on_mesh)
-
-
 @dataclass(frozen=True, slots=True)
 class Options:
     """The signatures of a graph's operations on a mesh, each operation's by its name."""

@@ -4,9 +4,10 @@ Degrees, a schedule and switches come in; a checked `Plan`, a `PlanTable` with o
 for many of them, or the reason why a plan is refused (`rules`) leave.
 """
 
+from parsim.plan.activations import Recompute
 from parsim.plan.context import CpCommType
 from parsim.plan.precision import Precision, precision
-from parsim.plan.record import AXES, RANK_ORDER, Plan, Recompute
+from parsim.plan.record import AXES, RANK_ORDER, Plan
 from parsim.plan.space import PlanSpace
 from parsim.plan.table import PlanTable
 

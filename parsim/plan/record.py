@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from enum import IntEnum
 from operator import mul
 from pathlib import PurePath
 from typing import Any
 
+from parsim.plan.activations import Recompute
 from parsim.plan.context import CpCommType
-from parsim.plan.schedule_names import TWO_WAY
-from parsim.plan.stages import Stage
+from parsim.plan.schedule_names import AUTO, TWO_WAY, WITHOUT_FLUSH
+from parsim.plan.stages import Stage, stage_words
 from parsim.plan.strategies import DDP, Strategy
 
 BUCKET_BYTES = 160e6
@@ -21,51 +21,6 @@ AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 
 RANK_ORDER = AXES
 """Default order, outermost first: tensor-parallel neighbours are adjacent ranks."""
-
-
-WITHOUT_FLUSH = ("pipedream", "pipedream_vertical_sync", "pipedream_2bw")
-"""Schedules that update between micro-batches, and keep old weights for those on their way."""
-
-
-AUTO = "auto"
-"""The schedule that is ordered for the plan itself, by its seconds and bytes (`sim/orders`)."""
-
-
-class Recompute(IntEnum):
-    """Which activations are computed again in backward instead of being kept.
-
-    SELECTIVE repeats the attention core (Korthikanti et al. 2022), FULL repeats each layer.
-    """
-
-    NONE = 0
-    SELECTIVE = 1
-    FULL = 2
-
-
-RECOMPUTE_MODULES = (
-    "core_attn",
-    "layernorm",
-    "mla_up_proj",
-    "mlp",
-    "shared_experts",
-    "moe_act",
-    "moe",
-)
-"""Parts of a layer that a plan can name to be computed again."""
-
-
-OFFLOAD_MODULES = (
-    "attn_norm",
-    "qkv_linear",
-    "core_attn",
-    "attn_proj",
-    "mlp_norm",
-    "mlp",
-    "expert_fc1",
-    "moe_act",
-    "fused_group_mlp",
-)
-"""Parts of a layer whose activations a plan can name to be kept in the host's memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +34,7 @@ class Plan:
     (ranks of a context-parallel group hold the same parameters, so they share them out too).
     `gradient_precision` is what gradients are accumulated in, `reduce_precision` what is sent:
     "fp32" or "same" (as the parameters). `bucket_bytes` is the size of one gradient bucket (None:
-    the software's, see `cost/step/buckets.py`).
+    the software's, see `cost/data/buckets.py`).
     `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
 
     `cp_comm_type` is how context-parallel ranks exchange keys and values (`plan/context.py`).
@@ -295,7 +250,7 @@ class Plan:
         parts += [f"offload{self.offload_layers}"] if self.offload_layers else []
         parts += [f"offload-{name}" for name in self.offload_modules]
         parts += [self.strategy.label()] if self.strategy != DDP else []
-        parts += [_stage_words(self)] if self.stages else []
+        parts += [stage_words(self.stages, self.tp)] if self.stages else []
         return " ".join([*parts, *self._placement_words()])
 
     def _placement_words(self) -> list[str]:
@@ -315,15 +270,6 @@ _RARE = (
     *("replica_microbatches", "stages", "strategy", "sync_batch_norm"),
 )
 """Fields that most plans do not have."""
-
-
-def _stage_words(plan: Plan) -> str:
-    """Stages in a few characters: layers 10+6 on replicas 3+1 of tp 2+4."""
-    stages, degrees = plan.stages or (), plan.stage_tp
-    layers = "+".join(str(stage.layers) for stage in stages)
-    replicas = "+".join(str(stage.replicas) for stage in stages)
-    tensor = f" of tp {'+'.join(map(str, degrees))}" if {*degrees} != {plan.tp} else ""
-    return f"layers {layers} on replicas {replicas}{tensor}"
 
 
 def _span(counts: tuple[int, ...]) -> str:

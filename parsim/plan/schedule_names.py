@@ -35,3 +35,9 @@ FOLDED = V_SHAPED.union({"hanayo"})
 
 SPLIT = V_SHAPED.union(_SPLIT, {"dualpipe"})
 """Schedules whose backward is in two actions, I and W."""
+
+WITHOUT_FLUSH = ("pipedream", "pipedream_vertical_sync", "pipedream_2bw")
+"""Schedules that update between micro-batches, and keep old weights for those on their way."""
+
+AUTO = "auto"
+"""The schedule that is ordered for the plan itself, by its seconds and bytes (`sim/orders`)."""

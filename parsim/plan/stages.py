@@ -35,6 +35,15 @@ class Stage:
         return {"layers": self.layers, "replicas": self.replicas, **given}
 
 
+def stage_words(stages: Sequence[Stage], tp: int) -> str:
+    """Stages in a few characters: layers 10+6 on replicas 3+1 of tp 2+4."""
+    layers = "+".join(str(stage.layers) for stage in stages)
+    replicas = "+".join(str(stage.replicas) for stage in stages)
+    degrees = [stage.tp or tp for stage in stages]
+    tensor = f" of tp {'+'.join(map(str, degrees))}" if {*degrees} != {tp} else ""
+    return f"layers {layers} on replicas {replicas}{tensor}"
+
+
 def least_warmups(counts: Sequence[int], given: Sequence[int | None] = ()) -> tuple[int, ...]:
     """Forwards that the replicas of each stage must begin with at least, (p,).
 

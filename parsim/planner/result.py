@@ -10,7 +10,7 @@ from math import inf
 from typing import Any, NamedTuple
 
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, PlanSpace
 from parsim.results import Result
 from parsim.sim.confidence.interval import Interval

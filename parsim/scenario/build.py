@@ -12,7 +12,7 @@ from parsim.cost.software import GENERIC, Software, software
 from parsim.model.graph.record import Graph
 from parsim.model.reader import build_model
 from parsim.plan import Plan
-from parsim.plan.record import AUTO
+from parsim.plan.schedule_names import AUTO
 from parsim.scenario.hardware import build_cluster, catalog_files
 from parsim.scenario.model import build_description
 from parsim.scenario.plan import build_plan, build_space

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from parsim.cost.layer.kept.recomputed_modules import modules_of
 from parsim.model.model import Model
-from parsim.plan.record import RECOMPUTE_MODULES
+from parsim.plan.activations import RECOMPUTE_MODULES
 
 WHOLE = ("core_attn", "moe")
 """Modules that are no choice beside the others: one is selective recomputation, the other holds

@@ -14,7 +14,7 @@ from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, Recompute
 from parsim.plan.divisors import divisors
 from parsim.plan.record import AXES
-from parsim.plan.rules.executor import wrong_experts
+from parsim.plan.rules.executor.models import wrong_experts
 from parsim.plan.rules.violation import violation
 from parsim.plan.schedule_names import SCHEDULE_NAMES
 from tests.executor.random_schedules import random_schedule

@@ -20,8 +20,8 @@ from executor.calibration.cases.targets import Target
 from executor.calibration.choice.belief import Shape
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.layer.kept.operator_tensors import border_bytes
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.messages import gradient_messages, layer_messages, shard_messages
 from parsim.cost.step.parameters import stage_parameters
 from parsim.cost.step.stages import layer_counts

@@ -40,7 +40,7 @@ from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.stage_tasks.descent import Descent
 from executor.run.stage_tasks.stage_gradient import StageGradient
-from executor.training.trainer import stage_edges
+from executor.training.edges import stage_edges
 from parsim.cost.step.stages import plan_cut
 from parsim.model.graph.record import Graph
 from parsim.model.reader import Description

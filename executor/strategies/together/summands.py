@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from executor.devices.groups import subgroup
-from executor.model.graph import key_of
+from executor.model.graph.stage import key_of
 from executor.model.laid import LaidModel, Parts
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Work

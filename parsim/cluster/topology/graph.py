@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from itertools import pairwise
 
 import numpy as np
 
@@ -124,12 +122,6 @@ class Graph:
                 raise CatalogError(f"there is no way from {self.nodes[start]} to {self.nodes[end]}")
             self._routes[start, end] = route
         return route
-
-    def crossed(self, ranks: Sequence[int]) -> Mapping[LinkClass, int]:
-        """Links that a ring over the ranks crosses: class -> number of different links."""
-        ring = [*ranks, *ranks[:1]]
-        links = {link for a, b in pairwise(ring) for link in self.route(a, b)}
-        return dict(Counter(self.link_class[link] for link in sorted(links)))
 
     def without(self, *names: str) -> Graph:
         """The graph with parts (nic:0.3) or cables (gpu:0->nvswitch:0, both directions) out of use.

@@ -6,7 +6,7 @@
     shards      parameters of a layer, gathered by the ranks that share them
     gradients   a bucket: scattered over the ranks that share parameters, reduced over replicas
 
-Sizes come from where the closed forms price them (`cost/layer`, `cost/step/data_parallel.py`).
+Sizes come from where the closed forms price them (`cost/layer`, `cost/data/data_parallel.py`).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from collections.abc import Iterator
 
 from parsim.arrays import Array
 from parsim.cost.collective.message import Message
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.layer.context import context_message
 from parsim.cost.layer.experts import routed_copies
 from parsim.cost.layer.tensor_exchanges import Borders
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.plan import PlanTable
 
 

@@ -15,9 +15,9 @@ from parsim.arrays import Array, Flags
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.collective.message import Message
+from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import key_value_heads, shared_parameters
-from parsim.cost.step.buckets import reduced_bytes
 from parsim.cost.step.hops import crossing, sharing_ranks
 from parsim.cost.step.parameters import tied_parameters
 from parsim.cost.step.stages import over_kinds

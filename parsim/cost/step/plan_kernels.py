@@ -12,13 +12,15 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parsim.arrays import Array, Num
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.update import updated_bytes
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
-from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.layer_table import repeated_share
 from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
-from parsim.cost.step.stages import layer_counts, repeated_share
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.model.layer import Layer
 from parsim.plan import Plan, PlanTable, Recompute
@@ -141,7 +143,7 @@ def _optimizer(job: Job, plan: Plan) -> Iterator[PlanKernel]:
     counts = layer_counts(job.model, stage_cut(job, table))
     parameters = per_rank(stage_parameters(job.model, table, counts), plan.pp)
     experts = per_rank(stage_experts(job.model, table, counts), plan.pp)
-    for size in DataParallel.of(job, table).updated_bytes(parameters, experts)[:, 0]:
+    for size in updated_bytes(DataParallel.of(job, table), parameters, experts)[:, 0]:
         seconds = memory_time(job.device, size, kind=OPTIMIZER)
         yield PlanKernel(
             kind=OPTIMIZER, where=(float(size),), seconds=float(seconds), count=1.0 / plan.pp

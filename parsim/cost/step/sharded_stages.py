@@ -1,7 +1,7 @@
 """What sharded parameters and gradients add to each forward and backward of a stage.
 
 ZeRO-3 gathers and scatters layer by layer (`cost/step/shard_programs.py`), ZeRO-2 scatters by
-buckets; what communicates once a step is in `cost/step/data_parallel.py`.
+buckets; what communicates once a step is in `cost/data/data_parallel.py`.
 """
 
 from __future__ import annotations
@@ -13,13 +13,16 @@ from typing import NamedTuple
 import numpy as np
 
 from parsim.arrays import Array, Index
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import num_buckets
 from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.passes import Pass
-from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.parameters import gathered_again, rank_experts, rank_parameters
 from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
-from parsim.cost.step.stages import ChunkTimes, LayerTable, over_kinds
+from parsim.cost.step.stage_times import ChunkTimes
+from parsim.cost.step.stages import over_kinds
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -83,7 +86,7 @@ class BucketWire(NamedTuple):
     @classmethod
     def of(cls, data: DataParallel, parameters: Array, experts: Array | None) -> BucketWire:
         """Builds it for stages with so many parameters, so many of experts among them."""
-        count = data.buckets(parameters, experts)
+        count = num_buckets(data, parameters, experts)
         routed = None if experts is None else experts / count
         seconds = count * data.scatter(parameters / count, routed)
         modelled = np.where(data.table.zero_stage == 2, seconds, 0.0)

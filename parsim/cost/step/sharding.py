@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.parameters import stage_parameters
 from parsim.cost.step.sharded_stages import LayerWire
 from parsim.cost.step.stages import layer_counts

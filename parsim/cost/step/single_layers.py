@@ -8,14 +8,10 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.parameters import stage_parameters
-from parsim.cost.step.stages import (
-    LayerTable,
-    backward_times,
-    forward_times,
-    layer_counts,
-    sent_bytes,
-)
+from parsim.cost.step.stage_times import backward_times, forward_times
+from parsim.cost.step.stages import layer_counts, sent_bytes
 from parsim.plan import Plan, PlanTable
 
 

@@ -1,4 +1,4 @@
-"""From layers to pipeline stages: seconds of each action, parameters of each stage.
+"""Which layers sit on which stage, and what crosses the borders between stages.
 
 All plans of one call share pp and v, so a stage is a row: arrays have shape (S, B) with S = pp v
 stages and B plans. The embedding sits on stage 0, the head on stage S - 1.
@@ -6,27 +6,15 @@ stages and B plans. The embedding sits on stage 0, the head on stage S - 1.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import reduce
+from collections.abc import Sequence
 from itertools import accumulate
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Ints, ratio
-from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import smooth_max
-from parsim.cost.layer.composed import composed_kept
-from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, whole_bytes
-from parsim.cost.layer.kept.offloaded_modules import offloaded_bytes
+from parsim.arrays import Array, Ints
 from parsim.cost.layer.kept.operator_tensors import border_bytes
-from parsim.cost.layer.layers import LayerCoster
-from parsim.cost.layer.passes import LayerCost, Pass
-from parsim.cost.layer.recomputed_layers import dropped_bytes, repeated_more
-from parsim.cost.order_statistics import expected_maximum
-from parsim.model.layer import Layer
 from parsim.model.model import Model
-from parsim.plan import Plan, PlanTable, Recompute
+from parsim.plan import Plan, PlanTable
 
 
 def plan_cut(plan: Plan, num_layers: int) -> tuple[int, ...]:
@@ -93,211 +81,3 @@ def sent_bytes(model: Model, table: PlanTable, cut: Sequence[int]) -> Array:
     borders = stage_borders(model, cut)
     size = {values: border_bytes(table, values) for values in dict.fromkeys(borders)}
     return np.stack([size[values] for values in borders])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTable(Columns):
-    """Costs of layers for all plans: one entry per kind of block, and those of the outer layers.
-
-    `before` and `behind` are the outer layers of either end together (embedding, head).
-    `deeper` is what backward repeats more of a layer that is recomputed as a whole, and `dropped`
-    the bytes that such a layer keeps less, both 0 where no plan recomputes a number of layers.
-    `moved` are the bytes that a layer of each kind moves to the host where a plan says so.
-    `slowest_host` (B,) is the time of a tensor-parallel group's slowest host over the mean one's.
-    """
-
-    kinds: tuple[LayerCost, ...]
-    recomputed: tuple[Pass, ...]
-    deeper: tuple[Pass, ...]
-    kept: tuple[Array, ...]
-    dropped: tuple[Array, ...]
-    whole: tuple[Array, ...]
-    moved: tuple[Array, ...]
-    before: LayerCost
-    behind: LayerCost
-    before_kept: Array
-    behind_kept: Array
-    slowest_host: Array
-
-    @classmethod
-    def of(cls, job: Job, table: PlanTable) -> LayerTable:
-        """Price every kind of layer for every plan."""
-        coster, model = LayerCoster(job, table), job.model
-        costs = tuple(coster.cost(layer) for layer in model.kinds)
-        policy = kept_policy(job.software)
-        half, ring = policy["half_products"], policy["ring_output"]
-        share = repeated_share(job, table)
-        recomputed = tuple(cost.recomputed(table, half).scaled(share) for cost in costs)
-        kept = tuple(kept_bytes(layer, table, **policy) for layer in model.kinds)
-        return cls(
-            kinds=costs,
-            recomputed=recomputed,
-            deeper=tuple(
-                repeated_more(cost.forward.scaled(share), again, table)
-                for cost, again in zip(costs, recomputed, strict=True)
-            ),
-            kept=kept,
-            dropped=tuple(
-                dropped_bytes(job.software, layer, each, table)
-                for layer, each in zip(model.kinds, kept, strict=True)
-            ),
-            whole=tuple(whole_bytes(layer, table, ring_output=ring) for layer in model.kinds),
-            moved=tuple(_moved(job, layer, table, policy) for layer in model.kinds),
-            before=_together(coster, model.before),
-            behind=_together(coster, model.behind),
-            before_kept=_kept_together(table, model.before),
-            behind_kept=_kept_together(table, model.behind),
-            slowest_host=slowest_host(job, table),
-        )
-
-
-def _moved(job: Job, layer: Layer, table: PlanTable, policy: Mapping[str, bool]) -> Array:
-    """Bytes that a layer moves to the host; none of stages that keep only what enters them."""
-    if not (table.offload_layers > 0).any():
-        return np.zeros(len(table))
-    moved = offloaded_bytes(layer, table, **policy)
-    if job.software.eager and not table.common.offload_modules:
-        moved = moved + composed_kept(layer, table, job.software)
-    gone = job.software.checkpoints_stages & (table.recompute == Recompute.FULL)
-    return np.where((table.offload_layers > 0) & ~gone, moved, 0.0)
-
-
-def repeated_share(job: Job, table: PlanTable) -> Array | float:
-    """Share of micro-batches that are recomputed: all, or all but the last one of several, (B,).
-
-    Source: torchgpipe's `checkpoint='except_last'`, whose last micro-batch goes back at once.
-    Leaves out: that it is the last one's backward which is shorter, not every one's a little.
-    """
-    if job.software.recomputes_last:
-        return 1.0
-    count = np.asarray(table.num_microbatches, dtype=np.float64)
-    return np.where(count > 1.0, (count - 1.0) / count, 1.0)
-
-
-def _together(coster: LayerCoster, layers: Sequence[Layer]) -> LayerCost:
-    """Cost of the outer layers of one end, one after another."""
-    costs = [coster.cost(layer) for layer in layers]
-    return reduce(LayerCost.plus, costs) if costs else LayerCost.zero(len(coster.table))
-
-
-def _kept_together(table: PlanTable, layers: Sequence[Layer]) -> Array:
-    return np.asarray(sum((whole_bytes(layer, table) for layer in layers), np.zeros(len(table))))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChunkTimes:
-    """Seconds of one forward or backward per stage, (S, B): whole, exposed, recomputed.
-
-    `exposed` are collectives that nothing hides, repeated ones among them; `recomputed` are kernels
-    that backward repeats, and none of its collectives, so that no second is in both. `pace` is the
-    whole over the device's seconds: more than 1 where the host is slower.
-    """
-
-    time: Array
-    exposed: Array
-    recomputed: Array
-    pace: Array
-
-
-def forward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
-    """Forward of one micro-batch on each stage."""
-    kinds = [cost.forward for cost in layers.kinds]
-    ends = layers.before.forward, layers.behind.forward
-    return _chunk(job, layers, stage_pass(kinds, counts, *ends))
-
-
-def backward_times(
-    job: Job, layers: LayerTable, counts: Array, deeper: Pass | None = None
-) -> ChunkTimes:
-    """Backward of one micro-batch on each stage, recomputation included.
-
-    `deeper` is what stages repeat more because they repeat some layers as a whole (None: none).
-
-    What recomputation makes it longer by is divided as the repeated pass is, into its kernels and
-    its exposed collectives; the rest is as if nothing were repeated.
-    """
-    kinds = [cost.backward for cost in layers.kinds]
-    ends = layers.before.backward, layers.behind.backward
-    both = [kind.plus(more) for kind, more in zip(kinds, layers.recomputed, strict=True)]
-    once = _chunk(job, layers, stage_pass(kinds, counts, *ends))
-    total = stage_pass(both, counts, *ends)
-    if deeper is not None:
-        total = total.plus(deeper)
-    whole = _chunk(job, layers, total)
-    repeated = repeated_pass(layers, counts, deeper)
-    longer = np.maximum(whole.time - once.time, 0.0)
-    collectives = longer * repeated.exposed_share
-    return replace(whole, exposed=once.exposed + collectives, recomputed=longer - collectives)
-
-
-def repeated_pass(layers: LayerTable, counts: Array, deeper: Pass | None) -> Pass:
-    """What a backward of each stage repeats, (S, B); `deeper` as `backward_times` takes it."""
-    nothing = Pass.zero(len(layers.slowest_host))
-    repeated = stage_pass(list(layers.recomputed), counts, nothing, nothing)
-    return repeated if deeper is None else repeated.plus(deeper)
-
-
-def whole_layers(layers: LayerTable, again: Array) -> Pass:
-    """What repeating some layers as a whole takes beyond what is repeated of the others, (S, B).
-
-    `again` (S, K, B) are those layers of each kind.
-    """
-    nothing = Pass.zero(len(layers.slowest_host))
-    return stage_pass(list(layers.deeper), again, nothing, nothing)
-
-
-def stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
-    """A pass through each stage, (S, B), of a layer's of each kind and what stands at the ends."""
-
-    def stack(name: str) -> Array:
-        per_kind = np.stack([getattr(part, name) for part in parts])
-        rows = over_kinds(counts, per_kind)
-        rows[0] += getattr(first, name)
-        rows[-1] += getattr(last, name)
-        return rows
-
-    return Pass(kernels=stack("kernels"), exposed=stack("exposed"), launches=stack("launches"))
-
-
-def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
-    time = raced(job, layers, total) + 0.5 * job.software.between_microbatches
-    pace = ratio(time, total.seconds)
-    return ChunkTimes(
-        time=time, exposed=total.exposed * pace, recomputed=np.zeros_like(time), pace=pace
-    )
-
-
-def raced(job: Job, layers: LayerTable, total: Pass) -> Array:
-    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host).
-
-    A host that waits for each kernel before it launches the next takes turns with the device: the
-    sum of both. Source: CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING.
-    """
-    host = _host(job, layers, total)
-    if job.software.blocking_launches:
-        return np.asarray(total.seconds + host)
-    return smooth_max(total.seconds, host, 8.0)
-
-
-def _host(job: Job, layers: LayerTable, total: Pass) -> Array:
-    """Seconds in which the slowest host of a tensor-parallel group launches a pass, (..., B)."""
-    each = job.software.launch_cost * job.device.launch_factor
-    return np.asarray(total.launches * each * layers.slowest_host)
-
-
-def slowest_host(job: Job, table: PlanTable) -> Array:
-    """Time of the slowest of a tensor-parallel group's hosts over that of the mean one, (B,).
-
-    1 + host_spread E[max of tp standard normals]: each layer's collectives wait for the last rank
-    to launch its part, and a host that is behind stays behind, because none waits for its device.
-    Source: order statistics; host_spread is the stack's (`software.yaml`).
-    Leaves out: ranks of other stages and replicas, which wait for each other once a micro-batch
-    or once a step; hosts that are slow together.
-    """
-    return 1.0 + job.software.host_spread * expected_maximum(table.tp)
-
-
-def host_share(job: Job, layers: LayerTable) -> Array:
-    """Host seconds of launching a layer's forward over the device's seconds of it, (B,)."""
-    first = layers.kinds[0].forward
-    return np.asarray(_host(job, layers, first) / np.maximum(first.seconds, 1e-30))

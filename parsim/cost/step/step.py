@@ -11,27 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.arrays import Array, Columns, Ints
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import bucketed_reduction, final_gather
+from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
 from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.order_statistics import expected_maximum, last_of_node, later_than_of_node
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.hops import hop_times
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
 from parsim.cost.step.pair_sums import head_sums, tied_time
 from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import Sharded
-from parsim.cost.step.stages import (
-    LayerTable,
-    backward_times,
-    even_cut,
-    first_layers,
-    forward_times,
-    layer_counts,
-    stage_borders,
-    whole_layers,
-)
+from parsim.cost.step.stage_times import backward_times, forward_times, whole_layers
+from parsim.cost.step.stages import even_cut, first_layers, layer_counts, stage_borders
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -129,7 +124,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         ahead, behind = with_copies(job, ahead, behind, moved)
         copied["copied_forward"] = ahead.time - alone[0].time
         copied["copied_backward"] = behind.time - alone[1].time
-    buckets, bucket_time = data.bucketed_reduction(parameters, experts)
+    buckets, bucket_time = bucketed_reduction(data, parameters, experts)
     bucket_time = bucket_time + head_sums(job, table, counts) / buckets
     pp = int(table.pp[0])
     by_rank = per_rank(parameters, pp)
@@ -145,10 +140,10 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         buckets=buckets,
         bucket_time=bucket_time,
         tied=tied_time(job, table),
-        norm=data.gradient_norm(by_rank, routed),
-        optimizer=data.optimizer(by_rank, routed),
-        gather=data.final_gather(
-            by_rank, per_rank(ahead.time, pp), speed, routed, filling(ahead.time, pp)
+        norm=norm_time(data, by_rank, routed),
+        optimizer=update_time(data, by_rank, routed),
+        gather=final_gather(
+            data, by_rank, per_rank(ahead.time, pp), speed, routed, filling(ahead.time, pp)
         ),
         straggler=straggler(job, table),
         parameters=parameters,

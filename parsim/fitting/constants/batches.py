@@ -14,7 +14,7 @@ import numpy as np
 
 from parsim.arrays import Array, Index
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.fitting.constants.effects import NOTHING, Effect
 from parsim.plan import Plan, PlanTable
 from parsim.plan.table import COLUMNS

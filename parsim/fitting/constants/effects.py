@@ -16,7 +16,7 @@ import numpy as np
 from parsim.cluster.hardware import Device, System
 from parsim.cost.job import Job
 from parsim.cost.layer.passes import LayerCost, Pass
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.step import StepCosts, step_costs
 from parsim.plan import PlanTable
 

@@ -10,8 +10,9 @@ from parsim.layout.candidates import Options
 from parsim.layout.mesh import Mesh
 from parsim.layout.stated import options_of
 from parsim.model.model import Model
+from parsim.plan.activations import Recompute
 from parsim.plan.layout_axes import MOST_AXES, axes_words, in_axes, mesh_mistakes
-from parsim.plan.record import Plan, Recompute
+from parsim.plan.record import Plan
 from parsim.plan.strategies import Layout
 
 

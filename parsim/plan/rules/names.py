@@ -8,9 +8,10 @@ from parsim.cluster.hardware import Cluster
 from parsim.errors import shown
 from parsim.model.model import Model
 from parsim.names import alternatives
+from parsim.plan.activations import OFFLOAD_MODULES, RECOMPUTE_MODULES
 from parsim.plan.precision import PRECISIONS, SUMS
-from parsim.plan.record import AUTO, AXES, OFFLOAD_MODULES, RECOMPUTE_MODULES, WITHOUT_FLUSH, Plan
-from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan.record import AXES, Plan
+from parsim.plan.schedule_names import AUTO, SCHEDULE_NAMES, WITHOUT_FLUSH
 
 _EVERY_SCHEDULE = (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)
 """Schedules that a plan may name, looked at by searches or not."""

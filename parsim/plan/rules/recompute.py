@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from parsim.cluster.hardware import Cluster
 from parsim.model.model import Model
-from parsim.plan.record import Plan, Recompute
+from parsim.plan.activations import Recompute
+from parsim.plan.record import Plan
 from parsim.plan.rules.cut import most_layers
 
 

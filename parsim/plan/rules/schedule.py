@@ -6,8 +6,16 @@ import re
 
 from parsim.cluster.hardware import Cluster
 from parsim.model.model import Model
-from parsim.plan.record import AUTO, WITHOUT_FLUSH, Plan
-from parsim.plan.schedule_names import CHUNKED, SCHEDULE_NAMES, SPLIT, TWO_WAY, V_SHAPED
+from parsim.plan.record import Plan
+from parsim.plan.schedule_names import (
+    AUTO,
+    CHUNKED,
+    SCHEDULE_NAMES,
+    SPLIT,
+    TWO_WAY,
+    V_SHAPED,
+    WITHOUT_FLUSH,
+)
 
 MOST_SEARCHED = 60_000
 """Actions of the longest schedule that is searched for: some seconds."""

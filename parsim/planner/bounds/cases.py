@@ -11,7 +11,7 @@ import numpy as np
 
 from parsim.arrays import Flags, Index, Ints
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.space.settings import layer_settings
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.bounds.cases import Cases
 from parsim.planner.bounds.closed_forms import ClosedForms, Kinds, Seconds

@@ -9,7 +9,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cluster.hardware import Cluster
 from parsim.cost.order_statistics import later_than_of_node
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.model.model import Model
 from parsim.plan import PlanTable
 

@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.arrays import Array, Columns, Flags, Num
+from parsim.cost.data.buckets import mean_bucket, reduced_bytes
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import bucketed_reduction, updated_gathers
+from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
-from parsim.cost.step.buckets import mean_bucket, reduced_bytes
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.pair_sums import head_sums, pair_seconds, tied_seconds
 from parsim.cost.step.parameters import largest_layer_parameters, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import BucketWire, LayerWire
@@ -66,7 +68,7 @@ class Tail(Columns):
         experts = stage_experts(job.model, table, parts.counts) if job.model.experts else None
         by_rank = parts.sums(stages)
         routed = None if experts is None else parts.sums(experts)
-        buckets, each = data.bucketed_reduction(stages, experts)
+        buckets, each = bucketed_reduction(data, stages, experts)
         each = each + head_sums(job, table, parts.counts) / buckets
         forward, backward, ahead_forward, ahead_backward = _wires(data, parts, stages, experts)
         fixed, gradients = _static(job, table, parts, by_rank, routed)
@@ -76,9 +78,9 @@ class Tail(Columns):
             first_bucket=each[0],
             first_buckets=buckets[0],
             tied=_summed(job, table, parts, by_rank[0]),
-            norm=data.gradient_norm(by_rank, routed),
-            update=data.optimizer(by_rank, routed),
-            gathered=data.updated_gathers(by_rank, routed)[1],
+            norm=norm_time(data, by_rank, routed),
+            update=update_time(data, by_rank, routed),
+            gathered=updated_gathers(data, by_rank, routed)[1],
             forward=forward,
             backward=backward,
             ahead_forward=ahead_forward,

@@ -18,8 +18,9 @@ from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.passes import Pass
 from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.step.hops import message_seconds
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes, copy_seconds, offloads
-from parsim.cost.step.stages import LayerTable, backward_times, forward_times
+from parsim.cost.step.stage_times import backward_times, forward_times
 from parsim.plan import PlanTable, Recompute
 from parsim.planner.bounds.hops import Hops
 from parsim.planner.bounds.parts import Parts

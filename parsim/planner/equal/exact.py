@@ -8,7 +8,7 @@ import numpy as np
 
 from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.step import StepCosts, step_costs
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import Schedule, build_schedule

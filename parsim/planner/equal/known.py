@@ -8,7 +8,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.software import Software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.result import EvaluatedPlan
 from parsim.sim.confidence.memory_fit import Fit, has_room

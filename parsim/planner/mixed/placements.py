@@ -18,7 +18,8 @@ import numpy as np
 from parsim.arrays import Array, Index
 from parsim.cluster.groups import order_problem
 from parsim.cluster.hardware import Cluster
-from parsim.cost.step.stages import LayerTable, even_cut, layer_counts, plan_cut
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stages import even_cut, layer_counts, plan_cut
 from parsim.model.model import Model
 from parsim.plan import Plan
 from parsim.plan.record import RANK_ORDER

@@ -19,7 +19,7 @@ from parsim.arrays import Ints
 from parsim.cost.job import Job
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.divisors import divisors
-from parsim.plan.record import AUTO
+from parsim.plan.schedule_names import AUTO
 from parsim.plan.space import FEWEST, Between, chosen
 from parsim.planner.space.shapes import Degrees, offloads
 

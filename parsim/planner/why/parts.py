@@ -6,7 +6,9 @@ from collections.abc import Mapping
 
 from parsim.cost.job import Job
 from parsim.cost.layer.passes import Pass
-from parsim.cost.step.stages import LayerTable, backward_times, forward_times, layer_counts
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_times import backward_times, forward_times
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import deeper_pass, stage_cut
 from parsim.plan import Plan, PlanTable
 from parsim.sim.recurrence.evaluate import evaluate

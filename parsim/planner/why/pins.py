@@ -8,8 +8,8 @@ from typing import Any
 from parsim.errors import InputError, shown
 from parsim.names import alternatives, matching
 from parsim.plan import CpCommType, PlanSpace, Recompute
-from parsim.plan.record import AUTO, RECOMPUTE_MODULES
-from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan.activations import RECOMPUTE_MODULES
+from parsim.plan.schedule_names import AUTO, SCHEDULE_NAMES
 from parsim.plan.space import FEWEST, FEWEST_WORD
 from parsim.space.axes import AXES, BY_NAME
 from parsim.space.rank_order import read_order

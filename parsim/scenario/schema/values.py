@@ -21,9 +21,9 @@ from parsim.errors import InputError, UnitError, shown
 from parsim.model.spec import Scoring
 from parsim.model.transformer import Head, RopeScaling
 from parsim.names import alternatives, matching
+from parsim.plan.activations import RECOMPUTE_MODULES
 from parsim.plan.precision import PRECISIONS, SUMS
-from parsim.plan.record import AUTO, RECOMPUTE_MODULES, WITHOUT_FLUSH
-from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan.schedule_names import AUTO, SCHEDULE_NAMES, WITHOUT_FLUSH
 from parsim.plan.space import Between
 from parsim.scenario.space.axis import fewest_or_numbers, range_or_numbers
 from parsim.space.rank_order import read_order

@@ -11,8 +11,8 @@ import numpy as np
 from parsim.arrays import Array, Index
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
-from parsim.cost.step.buckets import reduced_bytes
 from parsim.errors import PlanError
 from parsim.model.paths import Branching
 from parsim.plan import Plan, PlanTable

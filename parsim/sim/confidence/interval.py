@@ -35,7 +35,7 @@ from parsim.cost.job import Job
 from parsim.cost.layer_doubt import layer_doubt
 from parsim.cost.recorded import step_errors
 from parsim.cost.software import GENERIC
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan
 from parsim.plan.precision import precision
 from parsim.sim.confidence.known_errors import (

@@ -9,9 +9,9 @@ import numpy as np
 from parsim.arrays import Array, Index
 from parsim.cluster.groups import device_nodes, in_groups, level_devices, node_systems
 from parsim.cluster.hardware import System
+from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
-from parsim.cost.step.buckets import reduced_bytes
 from parsim.plan import Plan, PlanTable
 from parsim.plan.precision import precision
 from parsim.plan.strategies import LocalSGD

@@ -13,10 +13,11 @@ import numpy as np
 from parsim.arrays import Array, Index, ratio
 from parsim.cluster.groups import device_nodes, in_groups, level_devices
 from parsim.cluster.topology import Graph
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
-from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.stages import LayerTable, layer_counts
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.errors import InputError
 from parsim.plan import Plan, PlanTable

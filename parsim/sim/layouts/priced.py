@@ -11,8 +11,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.collective.kinds import wire_share
+from parsim.cost.data.buckets import mean_bucket, reduced_bytes
 from parsim.cost.job import Job
-from parsim.cost.step.buckets import mean_bucket, reduced_bytes
 from parsim.errors import PlanError
 from parsim.layout.candidates import Options
 from parsim.layout.laid import Laid

@@ -10,8 +10,9 @@ from parsim.cost.layer.composed import composed_kept
 from parsim.cost.layer.kept.activations import kept_parts, kept_policy
 from parsim.cost.layer.kept.offloaded_modules import offloaded_parts
 from parsim.cost.layer.kept.operator_tensors import KINDS, border_bytes
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import offload_counts, offloads
-from parsim.cost.step.stages import LayerTable, layer_counts, over_kinds, sent_bytes
+from parsim.cost.step.stages import layer_counts, over_kinds, sent_bytes
 from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule

@@ -19,12 +19,13 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array, Flags
+from parsim.cost.data.buckets import mean_bucket, reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import rank_outputs, rank_weights
 from parsim.cost.layer.recomputed_layers import recomputes_layers
-from parsim.cost.step.buckets import mean_bucket, reduced_bytes
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.parameters import largest_layer_parameters
-from parsim.cost.step.stages import LayerTable, sent_bytes
+from parsim.cost.step.stages import sent_bytes
 from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Linear, Split

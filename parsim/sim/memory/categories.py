@@ -18,8 +18,9 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.gradient_sums import copies_gradients
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
-from parsim.cost.step.stages import LayerTable, layer_counts
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule

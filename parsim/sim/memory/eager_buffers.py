@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
 from parsim.cost.layer.head_copies import rank_weights
@@ -15,10 +16,9 @@ from parsim.cost.layer.kept.graph_backward import backward_beyond
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.software import Software
-from parsim.cost.step.buckets import reduced_bytes
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.parameters import largest_layer_parameters
-from parsim.cost.step.stages import LayerTable
 from parsim.model.graph.record import Graph
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array, Flags, Index
+from parsim.cost.data.buckets import bucket_parameters, reduced_bytes
 from parsim.cost.job import Job
-from parsim.cost.step.buckets import bucket_parameters, reduced_bytes
 from parsim.plan import PlanTable
 
 

@@ -32,7 +32,8 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.autocast import widened
-from parsim.cost.step.stages import LayerTable, layer_counts, sent_bytes
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stages import layer_counts, sent_bytes
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule

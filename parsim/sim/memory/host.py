@@ -16,8 +16,8 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import freed_bytes
-from parsim.cost.step.stages import LayerTable
 from parsim.cost.step.step import stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule

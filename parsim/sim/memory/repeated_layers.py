@@ -16,7 +16,7 @@ from parsim.arrays import Array, Ints
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed, composed_kept
 from parsim.cost.layer.kept.operator_tensors import border_bytes
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 
 

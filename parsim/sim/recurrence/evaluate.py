@@ -14,7 +14,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.step import StepCosts
 from parsim.plan import Plan
 from parsim.schedule import Kind

@@ -26,9 +26,10 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import neighbours
+from parsim.cost.data.buckets import reduced_bytes
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import bucketed_reduction
 from parsim.cost.job import Job
-from parsim.cost.step.buckets import reduced_bytes
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.hops import hop_bytes
 from parsim.cost.step.pair_sums import head_sums
 from parsim.cost.step.parameters import tied_parameters
@@ -199,7 +200,7 @@ class PlanPrices:
         first = self.replicas.devices(self.replicas.ranks(stage)[0])[0]
         where = neighbours(job.system, first, replicas, tp)
         data = DataParallel.of(job, step.pricing.table).with_replicas(where)
-        buckets = data.bucketed_reduction(step.costs.parameters, step.costs.experts)
+        buckets = bucketed_reduction(data, step.costs.parameters, step.costs.experts)
         count, each = (float(column[stage, 0]) for column in buckets)
         each += copies / count
         if not step.costs.overlap_reduce:

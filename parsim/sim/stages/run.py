@@ -10,7 +10,7 @@ import numpy as np
 from parsim.arrays import Array, Ints
 from parsim.cost.job import Job
 from parsim.plan import Plan
-from parsim.plan.record import WITHOUT_FLUSH
+from parsim.plan.schedule_names import WITHOUT_FLUSH
 from parsim.plan.stages import warmups
 from parsim.schedule.versions import Versions
 from parsim.sim.program import PricedProgram, by_recurrence, memory_curves, program_timeline

@@ -24,7 +24,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job, Reach
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.step import StepCosts, late_by_stage, step_costs
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule

@@ -25,7 +25,8 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.step.hops import partner_seconds
-from parsim.cost.step.stages import LayerTable, layer_counts
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule

@@ -8,8 +8,10 @@ import numpy as np
 
 from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import copy_seconds, moved_bytes
-from parsim.cost.step.stages import LayerTable, backward_times, forward_times, layer_counts
+from parsim.cost.step.stage_times import backward_times, forward_times
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, deeper_pass, repeated_layers, stage_cut
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.schedule import Kind

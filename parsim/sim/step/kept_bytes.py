@@ -7,8 +7,9 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import freed_bytes
-from parsim.cost.step.stages import LayerTable, over_kinds, sent_bytes
+from parsim.cost.step.stages import over_kinds, sent_bytes
 from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.plan import PlanTable, Recompute
 

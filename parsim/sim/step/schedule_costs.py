@@ -20,21 +20,19 @@ from typing import NamedTuple
 import numpy as np
 
 from parsim.arrays import Array, ratio
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import final_gather
+from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.layer.passes import Pass
-from parsim.cost.step.data_parallel import DataParallel
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.pair_sums import copies_seconds
 from parsim.cost.step.parameters import per_rank
-from parsim.cost.step.stages import (
-    LayerTable,
-    layer_counts,
-    raced,
-    repeated_pass,
-    stage_pass,
-)
+from parsim.cost.step.stage_times import raced, repeated_pass, stage_pass
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, deeper_pass, filling, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
@@ -133,11 +131,11 @@ def on_schedule(
         speed = speed_beside(job.system, data.busbw, layers.kinds)
         first = on_ranks(costs.forward, schedule)
         routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
-        values["norm"] = data.gradient_norm(by_rank, routed)
-        values["optimizer"] = data.optimizer(by_rank, routed)
+        values["norm"] = norm_time(data, by_rank, routed)
+        values["optimizer"] = update_time(data, by_rank, routed)
         in_order = schedule.stage_rank[: schedule.pp] == tuple(range(schedule.pp))
         idle = filling(costs.forward, schedule.pp) if in_order and schedule.copies == 1 else 0.0
-        values["gather"] = data.final_gather(by_rank, first, speed, routed, idle)
+        values["gather"] = final_gather(data, by_rank, first, speed, routed, idle)
         if schedule.stage_rank[0] == schedule.stage_rank[-1]:
             values["tied"] = np.zeros_like(costs.tied)
         if schedule.copies > 1:

@@ -16,7 +16,8 @@ from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.kept.operator_tensors import product_input_bytes
-from parsim.cost.step.stages import LayerTable, layer_counts
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split

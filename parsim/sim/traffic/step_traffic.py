@@ -21,8 +21,8 @@ import numpy as np
 from parsim.arrays import Index
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.message import Message
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.hops import hop_bytes
 from parsim.cost.step.messages import gradient_messages, layer_messages, shard_messages
 from parsim.cost.step.stages import stage_borders

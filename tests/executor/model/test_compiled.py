@@ -15,7 +15,7 @@ from executor.model.compiled import BACKENDS, check_backend  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
 from parsim.model.transformer import build_transformer  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
-from parsim.plan.rules.executor import uncompilable  # noqa: E402
+from parsim.plan.rules.executor.runnable import uncompilable  # noqa: E402
 from tests.executor.launch import launch  # noqa: E402
 from tests.executor.workers.specs import SPECS  # noqa: E402
 

@@ -11,7 +11,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.model.graph.catalog import network
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, PlanTable, Recompute

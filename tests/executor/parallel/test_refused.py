@@ -12,7 +12,7 @@ from executor.devices.machine import probe
 from parsim.errors import InputError, PlanError
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
-from parsim.plan.rules.executor import unrunnable
+from parsim.plan.rules.executor.runnable import unrunnable
 from parsim.schedule import Schedule, build_schedule
 
 torch = pytest.importorskip("torch")

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.model.graph import MODULES  # noqa: E402
+from executor.model.graph.modules import MODULES  # noqa: E402
 from executor.profiling.__main__ import profiled  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
 from parsim.model.graph.build import build_graph  # noqa: E402

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.model.graph import without_dropout
+from executor.model.graph.dropout import without_dropout
 from executor.strategies.replays.log import Work
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
 from executor.strategies.train import train

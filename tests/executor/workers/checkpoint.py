@@ -27,8 +27,9 @@ from executor.devices.process_group import process_group
 from executor.faults.reports import PeerError
 from executor.parallel.context import rank_part
 from executor.parallel.gradients.split import local_tensor
+from executor.training.build import build_trainer
 from executor.training.text import Corpus, batches
-from executor.training.trainer import Trainer, build_trainer
+from executor.training.trainer import Trainer
 from parsim.errors import InputError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec

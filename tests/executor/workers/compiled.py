@@ -16,7 +16,7 @@ from torch._dynamo.utils import counters
 from executor.devices.process_group import process_group
 from executor.measure.gradients import gather_gradients, max_relative_error
 from executor.parallel.context import rank_part
-from executor.training.trainer import build_trainer
+from executor.training.build import build_trainer
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute
 from tests.executor.launch import die_with_parent, results

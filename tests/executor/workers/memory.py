@@ -16,7 +16,7 @@ import torch.distributed as dist
 from executor.devices.process_group import gathered, process_group
 from executor.measure.memory import peak_bytes
 from executor.parallel.context import rank_part
-from executor.training.trainer import build_trainer
+from executor.training.build import build_trainer
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from tests.executor.launch import die_with_parent, results

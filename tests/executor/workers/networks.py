@@ -13,8 +13,8 @@ from executor.model.batch_norm import synchronise
 from executor.model.loss import loss
 from executor.model.module import build_model
 from executor.parallel.context import rank_part
+from executor.training.build import build_trainer
 from executor.training.images import Images
-from executor.training.trainer import build_trainer
 from parsim.model.graph.images import AdaptiveAvgPool2d
 from parsim.model.graph.joins import Flatten
 from parsim.model.graph.record import INPUT, Graph

@@ -25,10 +25,11 @@ from executor.model.loss import IGNORED
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.parallel.context import rank_part
 from executor.parallel.gradients.split import local_tensor, whole_tensor
+from executor.training.build import build_trainer
 from executor.training.norm import clip_gradients, gradient_norm
 from executor.training.optimizer import StageOptimizer
 from executor.training.rate import Rate
-from executor.training.trainer import Trainer, build_trainer
+from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import CpCommType, Plan, Recompute

@@ -20,7 +20,7 @@ from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import judge
 from executor.model.loss import IGNORED
 from executor.parallel.context import rank_part
-from executor.training.trainer import build_trainer
+from executor.training.build import build_trainer
 from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan

@@ -19,9 +19,10 @@ from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import judge
 from executor.parallel.context import rank_part
 from executor.torch_internals.distributed import stored_tensor
+from executor.training.build import build_trainer
 from executor.training.norm import gradient_values
 from executor.training.rate import Rate
-from executor.training.trainer import Trainer, build_trainer
+from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan

@@ -16,8 +16,8 @@ import torch.distributed as dist
 
 from executor.devices.process_group import process_group
 from executor.parallel.context import rank_part
+from executor.training.build import build_trainer
 from executor.training.rate import Rate
-from executor.training.trainer import build_trainer
 from executor.training.update_rule import OptimizerConfig
 from executor.weights.export import export
 from executor.weights.published import Published

@@ -14,7 +14,7 @@ from parsim.cost.job import Job
 from parsim.cost.layer_doubt import CONTEXT_ALONE, NEVER, SPLIT_ALONE, WHOLE, layer_doubt
 from parsim.cost.recorded import recorded_notes, step_errors, step_factor
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, PlanTable
 from parsim.sim import simulate

@@ -10,7 +10,7 @@ import pytest
 from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan, PlanError
 from parsim.plan import PlanSpace, Recompute
-from parsim.plan.record import AUTO
+from parsim.plan.schedule_names import AUTO
 from parsim.plan.space import FEWEST, Between
 from parsim.planner.search import search, search_front
 from parsim.planner.space import check_space, enumerate_plans

@@ -14,7 +14,7 @@ from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.software import software
 from parsim.plan import Plan, PlanTable
-from parsim.plan.rules.executor import unrunnable
+from parsim.plan.rules.executor.runnable import unrunnable
 from parsim.sim import simulate
 from parsim.sim.drawing.timeline import build_timeline
 from parsim.sim.events.step_run import events_step_time

@@ -8,10 +8,10 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.activations import whole_parts
 from parsim.cost.software import software
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import RANK_ORDER, CpCommType, Plan, PlanTable, Recompute

@@ -12,7 +12,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import build_graph
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute

@@ -11,7 +11,8 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable, even_cut, stage_borders
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stages import even_cut, stage_borders
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute

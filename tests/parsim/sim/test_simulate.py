@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.planner.bounds import plan_bounds
@@ -44,7 +44,9 @@ def test_memory_parts_sum_to_the_peak(job: Job, plan: Plan) -> None:
     assert min(prediction.memory.values()) >= 0.0
 
 
-@pytest.mark.parametrize("microbatches", [62_500, 125_000, 300_001])
+@pytest.mark.parametrize(
+    "microbatches", [62_500, *(pytest.param(m, marks=pytest.mark.slow) for m in (125_000, 300_001))]
+)
 def test_sums_of_many_actions_are_no_bubble(microbatches: int) -> None:
     """One stage never idles; what adding up its seconds loses is not taken for it."""
     scenario = load_scenario(SCENARIOS / "multi-task-small-cpu.yaml")

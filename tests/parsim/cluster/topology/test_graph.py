@@ -14,6 +14,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import DGX1_LINKS, Graph, build_graph
 from parsim.errors import CatalogError
+from tests.parsim.cluster.topology.rings import crossed
 
 SYSTEMS = list(load_catalog().systems)
 
@@ -187,24 +188,24 @@ def test_links_are_listed_once_and_in_both_directions(name: str) -> None:
 
 
 def test_ring_in_a_node_crosses_nvlink_only() -> None:
-    assert graph_of("dgx-a100", 2).crossed(range(8)) == {"nvlink": 16}
+    assert crossed(graph_of("dgx-a100", 2), range(8)) == {"nvlink": 16}
 
 
 def test_ring_over_two_nodes_leaves_each_once_a_direction() -> None:
     # 7 hops in each node, two links each; one way out of each node, from 7 to 8 and from 15 to 0.
     graph = graph_of("dgx-a100", 2, fabric="fat-tree")
-    assert graph.crossed(range(16)) == {"nvlink": 28, "pcie": 8, "nic": 4}
+    assert crossed(graph, range(16)) == {"nvlink": 28, "pcie": 8, "nic": 4}
 
 
 def test_order_of_the_ring_matters() -> None:
     graph = graph_of("dgx-a100", 2)
     zigzag = [0, 8, 1, 9]
-    assert graph.crossed(zigzag)["nic"] == 8
-    assert graph.crossed(sorted(zigzag))["nic"] == 4
+    assert crossed(graph, zigzag)["nic"] == 8
+    assert crossed(graph, sorted(zigzag))["nic"] == 4
 
 
 def test_ring_of_one_crosses_nothing() -> None:
-    assert graph_of("dgx-a100").crossed([3]) == {}
+    assert crossed(graph_of("dgx-a100"), [3]) == {}
 
 
 def test_16384_devices() -> None:

@@ -12,6 +12,7 @@ from parsim.cluster.hardware import Cluster, NodeGroup, System
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import Graph, build_graph
 from parsim.errors import CatalogError
+from tests.parsim.cluster.topology.rings import crossed
 
 
 def system(name: str, **network: float | int | str | None) -> System:
@@ -83,8 +84,8 @@ def test_nodes_of_different_sizes_have_all_their_devices() -> None:
         f"gpu:{rank}" for rank in range(16)
     ]
     assert device_nodes(cluster).tolist() == [0] * 8 + [1] * 4 + [2] * 4
-    assert graph.crossed([8, 9, 10, 11]) == {"nvlink": 8}
-    assert graph.crossed([11, 12])["nic"] == 4
+    assert crossed(graph, [8, 9, 10, 11]) == {"nvlink": 8}
+    assert crossed(graph, [11, 12])["nic"] == 4
 
 
 def test_a_plans_order_moves_ranks_and_leaves_links() -> None:

@@ -7,10 +7,12 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import final_reduction
+from parsim.cost.data.update import updated_bytes
 from parsim.cost.job import Job
 from parsim.cost.kernel.gradient_sums import added_bytes, copies_gradients, unshared_bytes
 from parsim.cost.software import software
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.messages import gradient_messages
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
@@ -61,7 +63,7 @@ def test_what_a_rank_keeps_for_others_is_normed_clipped_and_zeroed() -> None:
 def test_an_update_moves_them_beside_its_share_under_zero_1_alone() -> None:
     share = 60.0 * 8e9 / 16
     for stage, whole in ((1, 16.0 * 8e9 * 15 / 16), (2, 0.0)):
-        moved = DataParallel.of(job_of(), table_of(stage)).updated_bytes(PARAMETERS)
+        moved = updated_bytes(DataParallel.of(job_of(), table_of(stage)), PARAMETERS)
         assert moved == pytest.approx(share + whole)
 
 
@@ -72,7 +74,7 @@ def test_zero_1_sums_them_whole_on_every_rank() -> None:
     assert [message.kind for message in gradient_messages(copied, PARAMETERS[0])] == ["all_reduce"]
     (scatter,) = gradient_messages(shared, PARAMETERS[0])
     assert scatter.kind == "reduce_scatter"
-    whole, half = copied.final_reduction(PARAMETERS[0]), shared.final_reduction(PARAMETERS[0])
+    whole, half = final_reduction(copied, PARAMETERS[0]), final_reduction(shared, PARAMETERS[0])
     assert 1.7 < whole / half < 2.3
     again = DataParallel.of(job, table_of(2))
     (scattered,) = gradient_messages(again, PARAMETERS[0])

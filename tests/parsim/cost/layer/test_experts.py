@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import bucketed_reduction, final_reduction
 from parsim.cost.job import Job
 from parsim.cost.layer.dispatch import CHANNELS
 from parsim.cost.layer.experts import expert_groups
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.software import Software, software
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.parameters import stage_experts, stage_parameters
 from parsim.cost.step.stages import layer_counts
 from parsim.model.reader import model_spec
@@ -194,16 +195,16 @@ def test_experts_reduce_their_gradients_among_those_who_hold_them() -> None:
     alone = DataParallel.of(job(), PlanTable.of([plan(ep=32)]))
     assert alone.experts is not None
     parameters = np.array([[1e9]])
-    assert alone.experts.final_reduction(parameters)[0, 0] == 0.0
+    assert final_reduction(alone.experts, parameters)[0, 0] == 0.0
 
 
 def test_buckets_of_experts_are_their_own() -> None:
     data = DataParallel.of(job(), PlanTable.of([plan(ep=8)]))
     shared, experts = np.array([[3e8]]), np.array([[2e8]])
-    count, each = data.bucketed_reduction(shared + experts, experts)
-    apart = data.bucketed_reduction(shared)
+    count, each = bucketed_reduction(data, shared + experts, experts)
+    apart = bucketed_reduction(data, shared)
     assert data.experts is not None
-    routed = data.experts.bucketed_reduction(experts)
+    routed = bucketed_reduction(data.experts, experts)
     assert count[0, 0] == apart[0][0, 0] + routed[0][0, 0]
     whole = apart[0] * apart[1] + routed[0] * routed[1]
     assert (count * each)[0, 0] == pytest.approx(whole[0, 0])

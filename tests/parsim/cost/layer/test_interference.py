@@ -6,11 +6,11 @@ import pytest
 
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import crowded_device, memory_share, speed_beside
 from parsim.cost.software import software
-from parsim.cost.step.data_parallel import DataParallel
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer

@@ -14,7 +14,7 @@ from parsim.model.operators import Attention
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable, Recompute
-from parsim.plan.record import OFFLOAD_MODULES
+from parsim.plan.activations import OFFLOAD_MODULES
 
 T, H, F, KV = 1024, 4096, 14336, 1024
 """Tokens, width, width of the MLP, width of keys (and of values) of llama3-8b."""

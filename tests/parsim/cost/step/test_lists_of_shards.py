@@ -9,9 +9,9 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.parameters import gathered_again
 from parsim.cost.step.step import StepCosts, step_costs
 from parsim.model.reader import model_spec

@@ -10,10 +10,10 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.message import Message
+from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.software import software
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.messages import gradient_messages, layer_messages, shard_messages
 from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec

@@ -14,8 +14,8 @@ from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.server_rates import STREAM_SHARE, host_link
 from parsim.cost.software import software
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import BUFFERED, host_rate, moved_bytes
-from parsim.cost.step.stages import LayerTable
 from parsim.cost.step.step import step_costs
 from parsim.cost.streams import COMPUTE, Task, run
 from parsim.errors import PlanError

@@ -12,8 +12,8 @@ from parsim.cost.coverage import coverage_notes, kernel_spread, outside
 from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import UNMEASURED
 from parsim.cost.software import software
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.plan_kernels import plan_kernels
-from parsim.cost.step.stages import LayerTable
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.scenario import load_scenario
 from parsim.sim import simulate

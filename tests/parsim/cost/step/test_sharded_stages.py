@@ -9,11 +9,12 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import final_gather, num_buckets
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.software import software
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.parameters import stage_parameters
 from parsim.cost.step.sharded_stages import Wire
 from parsim.cost.step.stages import layer_counts
@@ -106,9 +107,9 @@ def test_the_final_gather_hides_no_longer_than_the_first_forwards_last() -> None
     table = PlanTable.of([Plan(dp_shard=32, zero_stage=1, num_microbatches=2)])
     data, speed = DataParallel.of(JOB, table), np.array([0.8])
     parameters = np.full((1, 1), 22e9)
-    count = data.buckets(parameters)
+    count = num_buckets(data, parameters)
     whole = count * data.gather(parameters / count)
-    long, short = (data.final_gather(parameters, whole * x, speed) for x in (10.0, 0.1))
+    long, short = (final_gather(data, parameters, whole * x, speed) for x in (10.0, 0.1))
     assert long[0, 0] == pytest.approx(0.2 * whole[0, 0], rel=0.05)  # what compute loses
     assert short[0, 0] == pytest.approx(0.9 * whole[0, 0], rel=0.01)
 

@@ -10,7 +10,7 @@ from parsim.cli.app import main
 from parsim.cost.legal import illegal
 from parsim.errors import PlanError
 from parsim.plan import Plan
-from parsim.plan.rules.executor import unrunnable
+from parsim.plan.rules.executor.runnable import unrunnable
 from parsim.planner.space import enumerate_plans
 from parsim.scenario import Scenario, load_scenario
 from parsim.sim import simulate

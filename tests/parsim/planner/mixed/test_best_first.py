@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from parsim.arrays import Array
 from parsim.cluster.groups import rank_groups
 from parsim.cost.job import Job
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules.violation import violation

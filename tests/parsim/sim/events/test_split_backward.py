@@ -12,7 +12,7 @@ from parsim.arrays import Array
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, PlanTable
 from parsim.plan.schedule_names import SPLIT, V_SHAPED
 from parsim.schedule import Kind

@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.planner.bounds import plan_bounds
 from parsim.sim import simulate
 from parsim.sim.memory.eager_gradients import in_buckets
+from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.conftest import PLANS, gpt_job
 
@@ -48,6 +49,11 @@ def under(stack: str, seq_len: int = 2048, *, fused: bool = True) -> Job:
     return replace(job, model=build_transformer(spec), software=software(stack))
 
 
+@cache
+def predicted(stack: str, fused: bool, plan: Plan) -> Prediction:
+    return simulate(under(stack, fused=fused), plan)
+
+
 def peak(job: Job, plan: Plan) -> float:
     return max(simulate(job, plan).peak_allocated)
 
@@ -55,7 +61,7 @@ def peak(job: Job, plan: Plan) -> float:
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("fused", [True, False])
 def test_parts_sum_to_the_peak_of_every_rank(stack: str, fused: bool, plan: Plan) -> None:
-    prediction = simulate(under(stack, fused=fused), plan)
+    prediction = predicted(stack, fused, plan)
     assert len(prediction.memory_by_rank) == len(prediction.peak_allocated) == plan.pp
     for parts, whole in zip(prediction.memory_by_rank, prediction.peak_allocated, strict=True):
         assert min(parts.values()) >= 0.0
@@ -66,7 +72,7 @@ def test_parts_sum_to_the_peak_of_every_rank(stack: str, fused: bool, plan: Plan
 @pytest.mark.parametrize("stack", STACKS)
 @pytest.mark.parametrize("fused", [True, False])
 def test_layers_sum_to_the_activations(stack: str, fused: bool, plan: Plan) -> None:
-    prediction = simulate(under(stack, fused=fused), plan)
+    prediction = predicted(stack, fused, plan)
     assert sum(prediction.activations.values()) == pytest.approx(
         prediction.memory["activations"], rel=1e-12
     )

@@ -15,7 +15,7 @@ from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.operator_kernels import OperatorKernels
 from parsim.cost.layer.passes import Kernels
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.model.operators import Linear
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.precision import Quantization

@@ -10,7 +10,7 @@ import pytest
 
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.stages import LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.plan.schedule_names import SPLIT, TWO_WAY, V_SHAPED
 from parsim.planner.search import search

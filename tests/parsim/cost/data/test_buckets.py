@@ -9,10 +9,11 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.buckets import bucket_count, mean_bucket
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import final_gather, num_buckets
 from parsim.cost.job import Job
 from parsim.cost.software import Software, software
-from parsim.cost.step.buckets import bucket_count, mean_bucket
-from parsim.cost.step.data_parallel import DataParallel
 from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
@@ -71,8 +72,8 @@ def test_gathers_pay_their_latency_once_a_bucket_too() -> None:
     )
     table = PlanTable.of([Plan(dp_shard=256, zero_stage=1, overlap_param_gather=False)])
     data, parameters = DataParallel.of(job, table), np.full((1, 1), PARAMETERS)
-    count = data.buckets(parameters)
-    shown = data.final_gather(parameters, np.ones((1, 1)), np.ones(1))
+    count = num_buckets(data, parameters)
+    shown = final_gather(data, parameters, np.ones((1, 1)), np.ones(1))
     assert shown == pytest.approx(count * data.gather(parameters / count))
     assert shown[0, 0] > 1.1 * data.gather(parameters)[0, 0]
 
@@ -94,5 +95,5 @@ def test_later_ranks_gather_while_they_wait_for_their_first_microbatch() -> None
     parameters, forward = np.full((4, 1), PARAMETERS), np.ones((4, 1))
     single = data.gather(parameters)[1, 0]
     idle = np.array([[0.0], [0.25], [0.5], [2.0]]) * single
-    shown = data.final_gather(parameters, forward, np.ones(1), idle=idle)
+    shown = final_gather(data, parameters, forward, np.ones(1), idle=idle)
     assert shown[1:, 0] == pytest.approx([0.75 * single, 0.5 * single, 0.0])

@@ -1,0 +1,111 @@
+"""Plans whose gradients or numbers the executor would get wrong, whatever their schedule."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from parsim.plan.precision import precision
+from parsim.plan.record import Plan
+
+
+def wrong_training(plan: Plan) -> str | None:
+    """Why gradients or numbers would be wrong, or added up otherwise than asked; or None.
+
+    What depends on the schedule's actions is apart, see `freed` and `rounded`.
+    """
+    rules: tuple[Callable[[Plan], str | None], ...] = (
+        _precision,
+        _modules,
+        _offloaded,
+        _axes,
+        _sums,
+    )
+    return next((message for rule in rules if (message := rule(plan)) is not None), None)
+
+
+def _precision(plan: Plan) -> str | None:
+    if precision(plan.precision).quantization is not None:
+        return (
+            f"precision={plan.precision!r}: products of 8 bit or less are predicted but cannot be "
+            f"run here; use precision='bf16' or 'bf16_amp'"
+        )
+    if plan.precision == "fp16" and plan.gradient_precision == "same":
+        return (
+            "precision='fp16' with gradient_precision='same': small gradients would become zero "
+            "when they are divided by the scale of the loss; use gradient_precision='fp32'"
+        )
+    return None
+
+
+def _modules(plan: Plan) -> str | None:
+    names = "+".join(plan.recompute_modules)
+    return (
+        f"recompute_modules={names}: parts of layers can be simulated but not run yet; use "
+        f"recompute=none, selective or full"
+        if names
+        else None
+    )
+
+
+def _offloaded(plan: Plan) -> str | None:
+    names = "+".join(plan.offload_modules)
+    return (
+        f"offload_modules={names}: parts of layers can be simulated but not run yet; leave it out, "
+        f"so that offload_layers={plan.offload_layers} moves whole layers"
+        if names
+        else None
+    )
+
+
+def _axes(plan: Plan) -> str | None:
+    if plan.replica_microbatches is not None and _in_lockstep(plan):
+        return (
+            f"replica_microbatches={list(plan.replica_microbatches)} can be run with data "
+            f"parallelism alone, where replicas meet once a step: use tp=1, pp=1, cp=1, ep=1, "
+            f"zero_stage 0 or 1 and sync_batch_norm=false, or leave it out"
+        )
+    if plan.zero_stage == 0 and plan.dp_shard > 1:
+        return (
+            f"zero_stage=0 with dp_shard={plan.dp_shard}: nothing would average the gradients "
+            f"over dp_shard; use dp_replicate={plan.dp}, dp_shard=1"
+        )
+    if plan.sequence_parallel and plan.tp == 1:
+        return "sequence_parallel=true needs tp > 1; use sequence_parallel=false"
+    return None
+
+
+def _in_lockstep(plan: Plan) -> bool:
+    """Whether ranks exchange something within every micro-batch."""
+    split = max(plan.tp, plan.pp, plan.cp, plan.ep) > 1
+    return split or plan.zero_stage >= 2 or plan.sync_batch_norm
+
+
+def _sums(plan: Plan) -> str | None:
+    """What `fully_shard` cannot add up as the plan says.
+
+    It keeps shares of gradients in the dtype of its shards, fp32, and sums over dp_replicate once
+    a step; until then it adds up what it sends.
+    """
+    if not gathers_16_bit(plan):
+        return None
+    where = f"precision={plan.precision!r} with zero_stage={plan.zero_stage}"
+    if plan.gradient_precision == "same" and precision(plan.precision).parameter == 2:
+        return (
+            f"{where} and gradient_precision='same': shares of gradients are kept in fp32 there, "
+            f"which takes twice the bytes; use gradient_precision='fp32', or zero_stage 0 or 1"
+        )
+    narrow = plan.reduce_precision != "fp32"
+    if narrow and plan.dp_replicate > 1 and plan.num_microbatches > 1:
+        return (
+            f"{where}, dp_replicate={plan.dp_replicate} and "
+            f"reduce_precision={plan.reduce_precision!r}: gradients of the "
+            f"{plan.num_microbatches} micro-batches would be added up in "
+            f"{precision(plan.precision).compute}, not in fp32; use "
+            f"reduce_precision='fp32', dp_replicate=1, or zero_stage 0 or 1"
+        )
+    return None
+
+
+def gathers_16_bit(plan: Plan) -> bool:
+    """Whether `fully_shard` gathers fp32 shares as 16-bit parameters."""
+    return plan.zero_stage >= 2 and precision(plan.precision).gathered == 2
