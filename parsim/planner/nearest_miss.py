@@ -8,6 +8,8 @@ from dataclasses import replace
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.plan import Plan, Recompute
+from parsim.plan.rules.cut import most_layers
+from parsim.plan.space import FEWEST, FEWEST_WORD
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import Prediction
@@ -47,15 +49,41 @@ def _advice(job: Job, plan: Plan, margin: float | None) -> str:
     """Least change: the fastest plan that fits among single changes, then among pairs."""
     for changes in (_single(plan), _pairs(plan)):
         working = [
-            (prediction.step_time, text)
-            for text, other in changes
-            if _offered(job, plan, other) and (prediction := _fitting(job, other, margin))
+            (prediction.step_time, _number_said(text, other))
+            for text, changed in changes
+            if (other := _with_fewest(job, plan, changed, margin)) is not None
+            and _offered(job, plan, other)
+            and (prediction := _fitting(job, other, margin))
         ]
         if working:
             step, text = min(working)
             return f"least change that fits: {text} (step {step:.3g} s)"
     more = None if job.mixed else _more_devices(job, plan, margin)
     return more or "no single or double change of recompute, sharding, micro-batch or degrees fits"
+
+
+def _with_fewest(job: Job, plan: Plan, changed: Plan, margin: float | None) -> Plan | None:
+    """A changed plan that asks for the fewest recomputed layers with so many that it fits.
+
+    Found by halves: one layer fewer does not fit. None where no number below all layers does; any
+    other plan as it is.
+    """
+    if changed.recompute_layers != FEWEST:
+        return changed
+    few, many = 0, most_layers(changed, job.model) - 1
+    several = replace(changed, recompute_layers=max(many, 1))
+    if many < 1 or not _offered(job, plan, several) or not _fitting(job, several, margin):
+        return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        fits = _fitting(job, replace(changed, recompute_layers=middle), margin)
+        few, many = (few, middle) if fits else (middle, many)
+    return replace(changed, recompute_layers=many)
+
+
+def _number_said(text: str, plan: Plan) -> str:
+    """A change in words, with the number of layers that was found for it."""
+    return text.replace(SOME_LAYERS, f"recompute_layers={plan.recompute_layers}")
 
 
 def _offered(job: Job, plan: Plan, other: Plan) -> bool:
@@ -97,9 +125,13 @@ def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
 
 Change = tuple[str, Plan]
 
+SOME_LAYERS = f"recompute_layers={FEWEST_WORD}"
+"""How a change is said whose number of layers is still to be found."""
+
 
 def _single(plan: Plan) -> Iterator[Change]:
     yield from _recompute(plan)
+    yield from _some_layers(plan)
     yield from _sharding(plan)
     sizes = plan.pp, plan.v, plan.num_microbatches  # those of a user's own schedule
     for text, other in (*_smaller(plan), *_degrees(plan)):
@@ -109,6 +141,8 @@ def _single(plan: Plan) -> Iterator[Change]:
 
 def _pairs(plan: Plan) -> Iterator[Change]:
     for first, once in _single(plan):
+        if once.recompute_layers == FEWEST:  # found last, beside any other change
+            continue
         for second, twice in _single(once):
             if first.split("=")[0] != second.split("=")[0]:
                 yield (f"{first} and {second}", twice)
@@ -121,6 +155,12 @@ def _recompute(plan: Plan) -> Iterator[Change]:
                 f"recompute={level.name.lower()}",
                 replace(plan, recompute=level, recompute_layers=0),
             )
+
+
+def _some_layers(plan: Plan) -> Iterator[Change]:
+    """Recompute some layers of each stage as a whole, no more than it takes."""
+    if plan.recompute is not Recompute.FULL and plan.recompute_layers == 0:
+        yield (SOME_LAYERS, replace(plan, recompute_layers=FEWEST))
 
 
 def _sharding(plan: Plan) -> Iterator[Change]:

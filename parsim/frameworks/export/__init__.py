@@ -16,6 +16,7 @@ from parsim.frameworks.export.megatron import megatron_arguments
 from parsim.frameworks.export.schedule_csv import schedule_csv
 from parsim.frameworks.export.scripts import sbatch_script, torchrun_script
 from parsim.frameworks.export.torchtitan import torchtitan_python
+from parsim.frameworks.export.torchtitan_toml import torchtitan_toml
 from parsim.names import alternatives, matching
 from parsim.plan import Plan
 from parsim.scenario import Scenario
@@ -24,6 +25,7 @@ TARGETS: Mapping[str, Callable[[Scenario, Plan], str]] = {
     "megatron": megatron_arguments,
     "megatron-bridge": bridge_overrides,
     "torchtitan": torchtitan_python,
+    "torchtitan-0.2": torchtitan_toml,
     "deepspeed": deepspeed_json,
     "accelerate": accelerate_yaml,
     "torchrun": torchrun_script,

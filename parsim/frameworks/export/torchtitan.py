@@ -33,6 +33,9 @@ SCHEDULES = {
 }
 """torch.distributed.pipelining's name of each schedule."""
 
+RELEASE = "0.3.0"
+"""The release whose names are written."""
+
 
 def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
     """A Python module with a function `config` that returns `Trainer.Config`.
@@ -42,9 +45,8 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
     """
     transformer_of(scenario, "torchtitan")
     heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
-    check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
-    local = plan.global_batch_size // plan.dp
-    batch = plan.microbatch_size if plan.pp == 1 else local
+    check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), heads, *rules(plan)])
+    sequences = local_batch(plan)
     recompute = {
         Recompute.NONE: "None",
         Recompute.SELECTIVE: "SelectiveAC.Config()",
@@ -52,8 +54,9 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
     }[plan.recompute]
     lines = [
         *heading(scenario, plan),
+        f"# for torchtitan {RELEASE}; for the TOML of 0.2: --to torchtitan-0.2",
         "# MODULE=<this module> CONFIG=config NGPU=<devices of a node> ./run_train.sh",
-        *_unsaid(scenario, plan),
+        *unsaid(plan, scenario.job.model.num_layers),
         "from torchtitan.config import ParallelismConfig, TrainingConfig",
         "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
         "",
@@ -64,13 +67,13 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         "def config():",
         "    config = model_config()",
         "    config.training = TrainingConfig(",
-        f"        local_batch_size={batch},  # sequences of a data-parallel rank at a time",
+        f"        local_batch_size={sequences},  # sequences of a data-parallel rank at a time",
         f"        global_batch_size={plan.global_batch_size},",
         f"        seq_len={scenario.job.model.tokens},",
-        f"        mixed_precision_reduce={_reduce(plan)!r},",
+        f"        mixed_precision_reduce={titan_reduce(plan)!r},",
         "    )",
         "    config.parallelism = ParallelismConfig(",
-        *(f"        {name}={value!r}," for name, value in _parallelism(plan)),
+        *(f"        {name}={value!r}," for name, value in parallelism(plan)),
         "    )",
         f"    config.activation_checkpoint = {recompute}",
         "    return config",
@@ -79,7 +82,8 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
     return "\n".join(lines)
 
 
-def _rules(plan: Plan) -> Rules:
+def rules(plan: Plan) -> Rules:
+    """What any of its releases refuses."""
     named = plan.schedule if plan.actions is None else "a schedule of your own"
     yield (
         plan.pp > 1 and plan.actions is None and plan.schedule not in SCHEDULES,
@@ -102,7 +106,8 @@ def _rules(plan: Plan) -> Rules:
     )
 
 
-def _parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
+def parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
+    """The keys of its block of degrees."""
     yield ("data_parallel_replicate_degree", plan.dp_replicate)
     yield ("data_parallel_shard_degree", plan.dp_shard)
     if plan.zero_stage == 3:
@@ -123,12 +128,18 @@ def _parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
         yield ("pipeline_parallel_microbatch_size", plan.microbatch_size)
 
 
-def _reduce(plan: Plan) -> str:
+def local_batch(plan: Plan) -> int:
+    """Sequences that a data-parallel rank takes at a time: those of a whole pipeline's step."""
+    return plan.microbatch_size if plan.pp == 1 else plan.global_batch_size // plan.dp
+
+
+def titan_reduce(plan: Plan) -> str:
+    """Say in torch's words the type that gradients are reduced in."""
     return "float32" if plan.reduce_precision == "fp32" else "bfloat16"
 
 
-def _unsaid(scenario: Scenario, plan: Plan) -> Iterator[str]:
-    layers = scenario.job.model.num_layers
+def unsaid(plan: Plan, layers: int) -> Iterator[str]:
+    """Comment lines of what a file of torchtitan cannot say of a plan."""
     if plan.pp > 1:
         cut = "equal stages" if equal_cut(plan, layers) else f"stages of {plan.stage_layers}"
         yield f"# {cut}, v={plan.v}: torchtitan derives its own from the schedule; to fix them set"

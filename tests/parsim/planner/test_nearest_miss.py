@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from parsim.cluster.hardware import Cluster
@@ -12,6 +13,7 @@ from parsim.cost.job import Job
 from parsim.plan import Plan, Recompute
 from parsim.planner.nearest_miss import shortage_message
 from parsim.sim import simulate
+from parsim.sim.memory.reserved import reserved_bytes
 from parsim.units import format_bytes
 from tests.parsim.planner.conftest import with_memory
 
@@ -92,3 +94,17 @@ def test_nodes_that_cannot_be_joined_are_not_advised(job: Job) -> None:
     assert told.endswith(
         "; no single or double change of recompute, sharding, micro-batch or degrees fits"
     )
+
+
+def test_as_few_recomputed_layers_as_it_takes(job: Job) -> None:
+    """Where nothing is sharded and micro-batches are of one sample, some layers are the least."""
+    stack = replace(job.software, zero_stages=(0,), pipeline_zero_stages=(0,))
+    job = replace(job, software=stack)
+    plan = replace(PLAN, microbatch_size=1, num_microbatches=8, recompute=Recompute.SELECTIVE)
+    some = replace(plan, recompute_layers=2)
+    small = with_memory(job, float(reserved_bytes(stack, np.array(need(job, some)))))
+    assert simulate(small, some, memory_margin=0.0).fit.value == "fits"
+    fewer = simulate(small, replace(some, recompute_layers=1), memory_margin=0.0)
+    assert fewer.fit.value != "fits"
+    told = shortage_message(small, plan, 0.0)
+    assert "least change that fits: recompute_layers=2 (step " in told

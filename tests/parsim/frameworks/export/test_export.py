@@ -6,6 +6,7 @@ import ast
 import json
 import shlex
 import subprocess
+import tomllib
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from parsim.cost.software import software
 from parsim.errors import InputError, PlanError
 from parsim.frameworks.export import TARGETS, export_plan
 from parsim.frameworks.export.megatron import layout
+from parsim.frameworks.reading.torchtitan import torchtitan_job
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import CpCommType, Plan, Recompute
 from parsim.plan.record import RANK_ORDER
@@ -169,6 +171,41 @@ def test_torchtitan(llama: Scenario, changes: dict[str, Any]) -> None:
     assert each == (plan.microbatch_size if plan.pp == 1 else plan.global_batch_size // plan.dp)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"recompute": Recompute.SELECTIVE},
+        {
+            "tp": 2,
+            "pp": 2,
+            "dp_shard": 2,
+            "num_microbatches": 8,
+            "schedule": "zb_v",
+            "v": 2,
+            "sequence_parallel": True,
+        },
+        {"dp_replicate": 2, "dp_shard": 4},
+    ],
+)
+def test_torchtitan_before_its_python_files(
+    llama: Scenario, tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    """Every name is one of the release's, and what is read back is the plan."""
+    plan, known = planned(llama, **changes), names("torchtitan-0.2.2.json")
+    text = export_plan(llama, plan, "torchtitan-0.2")
+    assert "# for torchtitan 0.2.2" in text
+    document = tomllib.loads(text)
+    for section, values in document.items():
+        assert set(values) <= set(known[section])
+    again = torchtitan_job(document)
+    read = {name: value for name, value in again.plan.items() if name not in ("recompute", "v")}
+    assert read == {name: getattr(plan, name) for name in read}
+    assert again.plan["recompute"] == plan.recompute.name.lower()
+    assert again.global_batch_size == plan.global_batch_size
+    assert again.model["name"] == llama.job.model.name
+
+
 # --------------------------------------------------------------------------- the others
 
 
@@ -248,6 +285,8 @@ def test_csv_is_the_schedule(gpt3: Scenario) -> None:
         ("megatron", {"pp": 2}, "interleaving with pp=2 needs overlapped messages"),
         ("megatron", {"rank_order": RANK_ORDER[::-1]}, "rank_order=tp-cp"),
         ("torchtitan", {"zero_stage": 1}, "zero_stage=1; it replicates"),
+        ("torchtitan-0.2", {"zero_stage": 1}, "zero_stage=1; it replicates"),
+        ("torchtitan-0.2", {"sequence_parallel": False}, "0.2.2 has no switch for it"),
         ("torchtitan", {"schedule": "bpipe", "v": 1}, "schedule bpipe; it has gpipe"),
         ("csv", {"schedule": "bpipe", "v": 1}, "schedule bpipe; PyTorch has no actions that move"),
         ("torchtitan", {"schedule": "zb_h1", "v": 1}, "schedule zb_h1; it has gpipe"),
@@ -311,6 +350,6 @@ def test_an_unknown_target(gpt3: Scenario) -> None:
     with pytest.raises(InputError, match=r"unknown target 'nemo'; allowed: megatron, "):
         export_plan(gpt3, gpt3.fixed_plan(), "nemo")
     assert set(TARGETS) == {
-        *("megatron", "megatron-bridge", "torchtitan", "deepspeed", "accelerate"),
+        *("megatron", "megatron-bridge", "torchtitan", "torchtitan-0.2", "deepspeed", "accelerate"),
         *("torchrun", "sbatch", "csv"),
     }
