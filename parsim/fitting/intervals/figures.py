@@ -46,9 +46,9 @@ from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
 
 JUDGED_ALONE = ("deepspeed_public",)
-"""Tables whose errors are shown and which no interval is made from: bars of DeepSpeed's stacks are
-those of described stacks without a run, and this table tests them. Its eleven publishers differ so
-much that quantiles of well-known stacks on the same devices would jump with its rows."""
+"""Tables whose rows are in no group and no level: their publishers differ so much that quantiles
+of well-known stacks on the same devices would jump with them. The half that was set aside for fits
+says what a site adds to stacks that no other table has (`sites.py`), the other half judges that."""
 
 PAIRS = 200
 """About so many runs, evenly spread, are predicted once more for what a change of the job adds."""
@@ -66,8 +66,22 @@ def residuals_of(validation: Validation) -> list[Residual]:
         TableError: a row is of a blind table.
     """
     refuse_blind(validation.tables)
-    rows = (_residual(row, row.predicted_step, row.measured_step) for row in validation.rows)
-    return [residual for residual in rows if residual is not None]
+    return _errors_of(row for row in validation.rows if row.table not in JUDGED_ALONE)
+
+
+def site_runs(validation: Validation) -> list[Residual]:
+    """The errors of the rows that say what a site adds, and of none that judges it."""
+    refuse_blind(validation.tables)
+    return _errors_of(
+        row
+        for row in validation.rows
+        if row.table in JUDGED_ALONE and row.case is not None and row.case.run.split == "fit"
+    )
+
+
+def _errors_of(rows: Iterable[ValidatedRow]) -> list[Residual]:
+    residuals = (_residual(row, row.predicted_step, row.measured_step) for row in rows)
+    return [residual for residual in residuals if residual is not None]
 
 
 def peaks_of(validation: Validation) -> list[Residual]:
@@ -76,6 +90,7 @@ def peaks_of(validation: Validation) -> list[Residual]:
     rows = (
         _residual(row, row.predicted_reserved or row.predicted_peak, row.measured_peak)
         for row in validation.rows
+        if row.table not in JUDGED_ALONE
     )
     return [residual for residual in rows if residual is not None]
 
@@ -87,8 +102,6 @@ def _residual(
     if not predicted or not measured or case is None or row.standing is None:
         return None
     if case.format_assumed:  # half the time or less may have been another format's
-        return None
-    if row.table in JUDGED_ALONE:
         return None
     plan, model = case.plan, case.job.model
     cell = (row.table, model.name, model.border // model.tokens, plan.tp, plan.microbatch_size)
@@ -198,12 +211,13 @@ def errors_text(errors: Errors) -> str:
         return {**entry, "half": ceil(group.half * (1.0 + ROUNDING) * 1e4) / 1e4}
 
     document = {
-        "schema_version": 4,
+        "schema_version": 5,
         "coverage": COVERAGE,
         "weights": {name: round(value, 4) for name, value in errors.weights.items()},
         **{name: round(getattr(errors, name), 4) for name in ADDED},
         "factors": {name: ceil(errors.factors[name] * 1e4) / 1e4 for name in LEVELS},
         "models": sorted(errors.models),
+        "sites": sorted(errors.sites),
         "memory": [rounded(group) for group in errors.memory.values()],
         "groups": [rounded(group) for group in errors.groups.values()],
     }

@@ -32,6 +32,7 @@ from parsim.arrays import Array
 from parsim.fitting.constants.fit import Rows
 from parsim.fitting.constants.influence import LeaveOut
 from parsim.fitting.intervals.groups import (
+    SHRINK,
     Residual,
     groups,
     keyed,
@@ -43,6 +44,8 @@ from parsim.validation.coverage import Coverage, LeftOut, LevelCoverage, coverag
 
 FOLDS = 10
 """Parts of which each is left out once, where nothing about a question is new."""
+ORDER = ("release", "model", "mixture", "kind", "software", "device")
+"""Levels by how little is known where they are new, as their factors come out."""
 FAR = 0.5
 """Runs on more than this share of a group's most devices are those beyond its scale."""
 
@@ -52,7 +55,8 @@ class Level:
     """A way in which a question can be new: which groups of runs are left out together.
 
     `figure` is the one of LEVELS whose factor it gives, or `reach` per factor e; empty where it
-    gives nothing of its own. Where `only`, runs that are new in another way too are not judged.
+    gives nothing of its own. Where `only`, runs that are new in another way too are not judged,
+    and where it gives a factor those that it decides: new in its way, and in none less known.
     """
 
     name: str
@@ -60,6 +64,12 @@ class Level:
     groups: Callable[[Sequence[Residual]], Mapping[Hashable, list[Residual]]]
     figure: str = ""
     only: bool = False
+
+    def decides(self, new: Sequence[str]) -> bool:
+        """Whether a run that is new in these of LEVELS, its group left out, says how wide it is."""
+        if self.figure in ORDER:
+            return max(new, key=ORDER.index, default="") == self.figure
+        return not (self.only and new)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +195,7 @@ class Novelty:
                 for group, left in level.groups(self.runs).items()
                 if len(left) < len(self.runs)
                 for judged in self._judge_group(group, left)
-                if not (level.only and judged.half.levels)
+                if level.decides(judged.half.levels or ())
             ]
             for level in LEVELS
         }
@@ -209,7 +219,7 @@ class Novelty:
         for level in LEVELS:
             seen = [row for row in self.judged[level.name] if row.run.table != unseen]
             if level.figure:
-                errors = _with(errors, level.figure, seen)
+                errors = with_level(errors, level.figure, seen)
         return errors
 
     def left_out(self) -> LeftOut:
@@ -246,11 +256,12 @@ class Novelty:
         )
 
 
-def _with(errors: Errors, figure: str, judged: Sequence[Judged]) -> Errors:
+def with_level(errors: Errors, figure: str, judged: Sequence[Judged]) -> Errors:
     """The errors with a level's figure, which stays where no run is judged.
 
     Nothing new is surer than what is known. A release alone may be: a plan of an unknown one is
-    judged by all releases together, which scatter more than those of one.
+    judged by all releases together, which scatter more than those of one. As small groups do, it
+    leans on what is known where few releases say so.
     """
     each = np.ones(len(judged))
     if figure == "reach":
@@ -259,7 +270,10 @@ def _with(errors: Errors, figure: str, judged: Sequence[Judged]) -> Errors:
     factor, least = errors.factors[figure], errors.factors[KNOWN]
     if judged:
         factor = quantile(np.array([row.factor(errors.reach) for row in judged]), each)
-    if figure not in (KNOWN, "release"):
+    if figure == "release":
+        count = len({row.group for row in judged})
+        least = (count * factor + SHRINK * least) / (count + SHRINK)
+    if figure != KNOWN:
         factor = max(factor, least)
     return replace(errors, factors={**errors.factors, figure: factor})
 

@@ -13,8 +13,15 @@ from pathlib import Path
 from rich.console import Console
 
 from parsim.errors import InputError
-from parsim.fitting.intervals.figures import errors_text, gather_errors, peaks_of, residuals_of
+from parsim.fitting.intervals.figures import (
+    errors_text,
+    gather_errors,
+    peaks_of,
+    residuals_of,
+    site_runs,
+)
 from parsim.fitting.intervals.levels import Novelty
+from parsim.fitting.intervals.sites import with_sites
 from parsim.fitting.reports.evidence import evidence_text
 from parsim.planner import search
 from parsim.planner.result import SearchResult
@@ -118,7 +125,7 @@ def main(
     runs = residuals_of(rows)
     reports = sorted(suites.glob("*/report.json"))
     novelty = Novelty(runs, gather_errors(runs, reports, peaks_of(rows)))
-    figures = errors_text(novelty.figures())
+    figures = errors_text(with_sites(novelty.figures(), runs, site_runs(rows)))
     intervals.write_text(figures, encoding="utf-8")
     shipped_errors.cache_clear()
     errors = read_errors(json.loads(figures))

@@ -13,6 +13,7 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.job import Job
+from parsim.cost.layer.kept.autocast import widened
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.passes import Pass
 from parsim.cost.layer.recomputed_layers import recomputes_layers
@@ -207,7 +208,7 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array
     if not job.software.eager:
         return kept
     widest = np.max(np.stack([border_bytes(table, values) for values in _borders(job)]), axis=0)
-    received = np.repeat(widest[None, :], len(kept), axis=0)
+    received = np.repeat(widest[None, :] * widened(table), len(kept), axis=0)
     received[0] = 0.0
     return np.asarray(kept + composed_bytes(job, table, parts.counts) - received)
 

@@ -10,7 +10,8 @@ level at which the question is new (a model, mixture, device, software, release 
 no run of the group has; the largest of several): the one with which four of five runs lie inside
 that were left out at this level. Software that one publisher alone measured here counts as new to
 everybody else, and q is no less than that of the device under any: what one site reaches is no bar
-for another. Added is what sizes outside of the measured ones, links that no
+for another. Software that many sites run and each in its own way (DeepSpeed) adds what these differ
+by. Added is also what sizes outside of the measured ones, links that no
 run has and software that nobody described leave open. On a calibrated machine q is that of its own
 recorded steps, leaning on shipped runs, without scale and factor; added is what its calibration
 left open in the kernels, whole layers (timed or not) and collectives of this very plan, and its
@@ -200,6 +201,7 @@ def _added(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[st
     links_known = nearest.system and not standing.calibrated
     return {
         "software": errors.unknown_software if nearest.software == "generic" else 0.0,
+        "site": errors.site if standing.software in errors.sites else 0.0,
         "system": 0.0 if links_known else Z80 * standing.exchange,
         "kernels": Z80 * standing.kernels,
         "layers": Z80 * standing.doubt.timed,
@@ -230,15 +232,22 @@ def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterato
         yield f"none with {' and '.join(nearest.new_kinds)}"
     if not nearest.device:
         yield f"none of {standing.device}"
+    yield from _software(standing, nearest, errors)
+    yield from _distant(standing, nearest, errors)
+
+
+def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
+    """What of the plan's software the group has not seen."""
     if nearest.software == "single":
-        yield f"all of them by {group.publishers[0]}, none by anybody else"
+        yield f"all of them by {nearest.group.publishers[0]}, none by anybody else"
     if nearest.software == "elsewhere":
         yield f"none of it under {standing.software}"
     if nearest.software == "generic":
         yield f"software {standing.software}: generic assumptions"
+    if standing.software in errors.sites:
+        yield f"sites differ under {standing.software}, which adds {_percent(errors.site)}"
     if not nearest.release:
         yield f"none of release {standing.release}"
-    yield from _distant(standing, nearest, errors)
 
 
 def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:

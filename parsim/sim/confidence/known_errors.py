@@ -132,8 +132,9 @@ class Errors:
 
     `factors` are how many times its nearest group's half an interval is where a question is new at
     a level. `unknown_software` is what the generic stack's assumptions added, `reach` is per factor
-    e outside of the ranges, `memory_reach` that of peaks: halves of 80 % intervals, log errors.
-    `models` are the trunks that some run has.
+    e outside of the ranges, `memory_reach` that of peaks, `site` what a site adds under the
+    software of `sites`: halves of 80 % intervals, log errors. `models` are the trunks that some
+    run has.
     """
 
     groups: Mapping[Key, Group]
@@ -141,6 +142,8 @@ class Errors:
     unknown_software: float
     reach: float
     memory_reach: float = 0.0
+    site: float = 0.0
+    sites: frozenset[str] = frozenset()
     models: frozenset[str] = frozenset()
     memory: Mapping[tuple[str, str], MemoryGroup] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=lambda: {"kernels": 1.0})
@@ -171,10 +174,12 @@ class Errors:
         """A group, and what of the plan it has seen.
 
         Runs of one publisher tell nothing of what another machine and crew make of the software:
-        others are judged as if it had no run, by no less than the device's runs under any.
+        others are judged as if it had no run, by no less than the device's runs under any, or all
+        runs where the device has none.
         """
         if software == "measured" and self._by_one_other(group, standing):
-            software, wider = "single", self.groups.get((standing.device, ANY, ANY), group)
+            everything = self.groups[ANY, ANY, ANY]
+            software, wider = "single", self.groups.get((standing.device, ANY, ANY), everything)
             group = replace(group, half=max(group.half, wider.half))
         measured = {key[2] for key in self.groups if key[1] == standing.software} - {ANY}
         known = software not in ("measured", "single") or not measured or not standing.release
@@ -263,6 +268,7 @@ def read_errors(document: Mapping[str, Any]) -> Errors:
         memory=memory,
         factors={name: float(document["factors"][name]) for name in LEVELS},
         models=frozenset(document["models"]),
+        sites=frozenset(document["sites"]),
         **figures,
     )
 
@@ -271,7 +277,7 @@ def _ranges(entry: Mapping[str, Any]) -> dict[str, Range]:
     return {name: (float(low), float(high)) for name, (low, high) in entry["ranges"].items()}
 
 
-ADDED = ("unknown_software", "reach", "memory_reach")
+ADDED = ("unknown_software", "reach", "memory_reach", "site")
 """Names of the figures that distances from measured runs add, one each for all groups."""
 KNOWN = "known"
 """The level at which nothing is new: other runs are of the model, the device and the release."""

@@ -11,6 +11,7 @@ from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed
 from parsim.cost.layer.head_copies import rank_weights
+from parsim.cost.layer.kept.autocast import WIDE, autocast_made, casts_weights, widened
 from parsim.cost.layer.kept.graph_backward import backward_beyond
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.recomputed_layers import recomputes_layers
@@ -124,14 +125,19 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     inputs, outputs, tokens = max(wide, default=(0, 0, 0))
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
-    made = [composed(layer, table, job.software) for layer in job.model.kinds]
+    made = [
+        composed(layer, table, job.software) + autocast_made(layer, table)
+        for layer in job.model.kinds
+    ]
     # what `composed_bytes` leaves out as it is not kept
     again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
     if recomputes_layers(table):
         again = np.maximum(again, repeated_beyond(job, table, layers))
     gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
-    around = 2.0 * border_bytes(table, job.model.border)
+    around = 2.0 * border_bytes(table, job.model.border) * widened(table)
     gradients = gradients * table.precision.activation
+    # a cast weight's gradient is cast back
+    gradients = gradients + casts_weights(table) * WIDE * inputs * outputs / table.tp
     highest = np.maximum(gradients, gathered_moment(job, table))
     return np.asarray(again + np.maximum(highest, column_moment(job, table)) + around)
 

@@ -11,6 +11,7 @@ from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed, composed_kept
 from parsim.cost.layer.head_copies import copied_outputs, rank_values
+from parsim.cost.layer.kept.autocast import autocast_kept, autocast_made
 from parsim.cost.step.stages import over_kinds
 from parsim.model.layer import Layer
 from parsim.model.operators import Elementwise, Experts, Linear, Split
@@ -63,14 +64,17 @@ def _output_gradients(layer: Layer, table: PlanTable) -> Array:
 def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
     """Kept where eager PyTorch composes what others fuse, one micro-batch on each stage, (S, B).
 
-    See `cost/layer/composed.py`.
+    See `cost/layer/composed.py`; and of what autocast keeps see `cost/layer/kept/autocast.py`.
     """
     software = job.software
-    kept = [composed_kept(layer, table, software) for layer in job.model.kinds]
+    kept = [
+        composed_kept(layer, table, software) + autocast_kept(layer, table)
+        for layer in job.model.kinds
+    ]
     rows = over_kinds(counts, np.stack(kept))
     for stage, outer in ((0, job.model.before), (-1, job.model.behind)):
         for layer in outer:
-            rows[stage] += composed(layer, table, software)
+            rows[stage] += composed(layer, table, software) + autocast_made(layer, table)
     return rows
 
 

@@ -71,7 +71,8 @@ class MeasuredRun:
     the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
     layers of a stage whose activations are on the host. `memory_on_device` says that `peak_memory`
     is what the driver counts, `out_of_memory` that the run ended so, `training_steps` how many of
-    these steps the whole training took, `device_hours` what it cost as published. `filled` are the
+    these steps the whole training took, `device_hours` what it cost as published. `split` says of a
+    table that was split beforehand whether a row is for fits or judges them. `filled` are the
     sizes that were blank, each with where it is from.
     """
 
@@ -132,6 +133,7 @@ class MeasuredRun:
     memory_on_device: bool = False
     out_of_memory: bool = False
     offload_layers: int | None = None
+    split: str = ""
     filled: tuple[str, ...] = ()
 
 
@@ -149,6 +151,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         **_with_defaults(cells),
         release=row.get("stack_release", ""),
         publisher=_publisher(row.get("source", "")),
+        split=row.get("split", ""),
         internode_gbit=cells.number("internode_gbit_per_s_per_node"),
         overlap=cells.overlap(),
         rank_order=cells.rank_order(),

@@ -52,7 +52,14 @@ LONG = {
     "model.num_key_value_heads": "4",
     "model.ffn_hidden_size": "256",
 }
+CAST = {"training.precision": "bf16_amp", "model.num_key_value_heads": "4"}
 CASES: dict[str, dict[str, str]] = {
+    "autocast": {**DATA, **CAST},
+    "autocast, many tokens": {**DATA, **CAST, "plan.microbatch_size": "4"},
+    "autocast, 1f1b": CAST,
+    "autocast, recomputed": {**CAST, "plan.recompute": "full"},
+    "autocast, zero-bubble": {**CAST, "plan.schedule": "zb_1p"},
+    "autocast, layer norms": {**CAST, **GPT},
     "1f1b": {},
     "zero-bubble": {"plan.schedule": "zb_1p"},
     "zero-bubble, layer norms": {"plan.schedule": "zb_1p", **GPT},

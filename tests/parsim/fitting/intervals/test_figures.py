@@ -157,6 +157,7 @@ def test_the_file_is_read_as_it_was_written() -> None:
     assert again.weights == pytest.approx(gathered().weights, abs=1e-4)
     assert again.factors == pytest.approx(gathered().factors, abs=1e-4)
     assert again.models == gathered().models
+    assert again.sites == gathered().sites
 
 
 @pytest.mark.slow

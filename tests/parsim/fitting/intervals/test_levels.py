@@ -16,10 +16,12 @@ from parsim.fitting.intervals.groups import Residual
 from parsim.fitting.intervals.levels import (
     FOLDS,
     LEVELS,
+    Judged,
     Novelty,
     beyond,
     by,
     folds,
+    with_level,
     without,
 )
 from parsim.sim.confidence.known_errors import LEVELS as FACTORS
@@ -78,6 +80,34 @@ def test_what_is_new_is_never_surer_than_what_is_known() -> None:
     runs = made({"a": [0.2, -0.2, 0.01, -0.3, 0.1, 0.25], "b": [0.01, 0.01]})
     factors = figured(runs)[1].factors
     assert min(factors[name] for name in ("model", "mixture", "kind", "device")) >= factors["known"]
+
+
+def test_a_level_is_judged_by_runs_whose_bar_it_decides() -> None:
+    kind = BY_NAME["kind of plan"]
+    assert kind.decides(("model", "kind"))
+    assert not kind.decides(("kind", "software"))  # all its runs are of that kind: nothing is left
+    assert not kind.decides(("model",))
+    assert BY_NAME["scale"].decides(("model",))
+    assert not BY_NAME["nothing"].decides(("model",))
+
+
+def test_a_release_leans_on_what_is_known_where_few_releases_say_so() -> None:
+    """Releases scatter less than all of them together; each counts as one run does in a group."""
+    runs = made({"a": [0.2, -0.2, 0.01, -0.3, 0.1, 0.25] * 4})
+    released = [
+        replace(run, standing=replace(run.standing, release=str(number % 4)))
+        for number, run in enumerate(runs)
+    ]
+    rows = [replace(row, half=replace(row.half, base=10.0)) for row in judged_release(released)]
+    known = replace(shipped_errors(), factors={**shipped_errors().factors, "known": 1.0})
+    assert {row.group[1] for row in rows if isinstance(row.group, tuple)} == {"0", "1", "2", "3"}
+    assert with_level(known, "release", rows).factors["release"] == pytest.approx(5 / 9, abs=0.03)
+    single = [row for row in rows if row.group == rows[0].group]
+    assert with_level(known, "release", single).factors["release"] == pytest.approx(5 / 6, abs=0.03)
+
+
+def judged_release(runs: Sequence[Residual]) -> list[Judged]:
+    return figured(runs)[0].judged["release"]
 
 
 def test_a_factor_has_not_seen_the_table_of_the_run_it_is_judged_by() -> None:

@@ -315,3 +315,14 @@ def test_an_image_is_not_compared_with_sentences_in_words() -> None:
     assert "none with images" in basis
     assert "images are no sentences" in basis
     assert "hidden_size" not in basis
+
+
+def test_what_one_publisher_reached_is_no_bar_for_a_device_without_runs() -> None:
+    """Not that of its own machine, 0.04: no less than all runs, by the factor of a device."""
+    new = replace(BASE, device="v100", software="mpt")
+    single = replace(ERRORS, groups={
+        **ERRORS.groups,
+        (ANY, "mpt", ANY): replace(ERRORS.groups["a100", "mpt", ANY], device=ANY),
+    })  # fmt: skip
+    assert halves(new, single)[0] == pytest.approx(0.3 * 2.0)
+    assert halves(replace(new, publisher="mosaicml"), single)[0] == pytest.approx(0.04 * 2.0)
