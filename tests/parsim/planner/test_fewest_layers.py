@@ -155,8 +155,16 @@ def test_words(job: Job, narrow: PlanSpace) -> None:
 
 
 def test_an_order_that_is_searched_for_has_no_fewest(job: Job, narrow: PlanSpace) -> None:
-    auto = replace(narrow, schedule=(AUTO,), recompute_layers=(FEWEST,), pp=(2,))
-    assert {layers for _, _, layers in numbers(job, auto)} == {0}
+    """A layer more may leave room for a faster order, so that the first number may not be best."""
+    auto = replace(narrow, schedule=(AUTO, "1f1b"), recompute_layers=(FEWEST,), pp=(2,))
+    table = enumerate_plans(job, auto).table
+    assert table is not None
+    ordered = np.array(table.schedules)[table.schedule] == AUTO
+    assert (table.recompute_layers[ordered] == 0).all()
+    words = left_out(job, auto)["recompute_layers"]
+    assert words == "all but the fewest that fit, with schedule=auto all but none"
+    with pytest.raises(PlanError, match="faster order, so that the fewest need not be the best"):
+        check_space(job, replace(auto, schedule=(AUTO,)))
 
 
 def test_spaces_that_no_plan_is_in(job: Job, narrow: PlanSpace) -> None:
