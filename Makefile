@@ -36,6 +36,9 @@ RANKS := $(patsubst %,tests/executor/%.py,parallel/test_gradients pipeline/test_
            training/test_trainer run/test_run run/test_user_schedule \
            checkpoint/test_checkpoints faults/test_processes)
 
+# Ranks and commands are hundreds of processes, each of which would compile all modules again.
+test test-slow test-all: export PYTHONDONTWRITEBYTECODE =
+
 test: $(DEV) $(TORCH) ## run the tests
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "distributed and not slow" $(RANKS)

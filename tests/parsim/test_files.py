@@ -62,8 +62,14 @@ def test_every_reader_has_a_limit(reader: str, tmp_path: Path) -> None:
         READERS[reader](path)
 
 
-@pytest.mark.parametrize("reader", sorted(READERS.keys() - {"schedule"}))
-@pytest.mark.parametrize("text", [DEEP, "topology: " + DEEP + "\nnpus_count: 1", "{a: " * 5000])
+@pytest.mark.parametrize(
+    ("text", "reader"),
+    [
+        *((DEEP, reader) for reader in sorted(READERS.keys() - {"schedule"})),
+        ("topology: " + DEEP + "\nnpus_count: 1", "topology"),
+        *(("{a: " * 5000, reader) for reader in sorted(READERS.keys() - {"schedule"})),
+    ],
+)
 def test_brackets_nested_without_end(reader: str, text: str, tmp_path: Path) -> None:
     path = tmp_path / "deep.json"
     path.write_text(text)

@@ -9,6 +9,7 @@ from parsim.errors import PlanError
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules.degrees import ZERO_STAGES
 from parsim.plan.rules.violation import check_plan
+from parsim.plan.schedule_names import AUTO
 from parsim.plan.space import FEWEST, chosen
 from parsim.planner.space.enumeration import Enumeration
 from parsim.planner.space.left_out import lacking
@@ -64,13 +65,16 @@ def _check_zero_stages(job: Job, space: PlanSpace) -> None:
 def _check_recomputed_layers(job: Job, space: PlanSpace) -> None:
     """Refuse numbers of recomputed layers where nothing can have them."""
     asked = space.recompute_layers
-    if asked is None or 0 in asked:
-        return
-    if FEWEST in asked:
-        if job.mixed:
-            raise PlanError(
-                "recompute_layers=fewest needs nodes of one kind; list numbers, e.g. [0, 2, 4]"
-            )
+    if asked is not None and FEWEST in asked and job.mixed:
+        raise PlanError(
+            "recompute_layers=fewest needs nodes of one kind; list numbers, e.g. [0, 2, 4]"
+        )
+    if asked is not None and FEWEST in asked and set(space.schedule or ()) == {AUTO}:
+        raise PlanError(
+            f"recompute_layers=fewest beside schedule={AUTO}: a layer more may leave room for a "
+            f"faster order, so that the fewest need not be the best; list numbers, e.g. [0, 2, 4]"
+        )
+    if asked is None or 0 in asked or FEWEST in asked:
         return
     if job.software.checkpoints_stages:
         raise PlanError(

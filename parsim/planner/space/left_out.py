@@ -8,8 +8,8 @@ from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.rules.degrees import ZERO_STAGES
-from parsim.plan.schedule_names import SCHEDULE_NAMES, USUAL
-from parsim.plan.space import Between
+from parsim.plan.schedule_names import AUTO, SCHEDULE_NAMES, USUAL
+from parsim.plan.space import FEWEST, Between
 from parsim.plan.strategies import DDP, STRATEGY_KINDS
 from parsim.space.axes import AXES, SETTINGS, setting_values
 from parsim.space.words import axis_words, value_word
@@ -50,6 +50,8 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
     asked, software = dict(_narrowed(job, space)), job.software
     if space.offload_layers == Between():
         asked["offload_layers"] = f"{ALL_BUT}none, half and all of a stage's layers"
+    if FEWEST in (space.recompute_layers or ()) and AUTO in (space.schedule or ()):
+        asked["recompute_layers"] += f", with schedule={AUTO} all but none"
     if space.max_bubble is not None:
         asked["bubble"] = f"more than {100 * space.max_bubble:g} % of the pipeline phase"
     for name, every in ALL.items():

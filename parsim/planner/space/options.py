@@ -54,7 +54,7 @@ def _repeats(job: Job, space: PlanSpace, pp: int, schedule: str, v: int) -> tupl
     """Numbers of recomputed layers of each stage: those asked for, none where nothing is said.
 
     A range holds those of the largest stage's, without all of them where full recomputation is
-    another plan. The order of `auto` is found for one number, so that it has no fewest.
+    another plan. Of `auto` a layer more may leave room for a faster order: it has no fewest.
     """
     asked = space.recompute_layers
     if asked is None:

@@ -243,10 +243,11 @@ def test_the_text_of_a_run_says_what_was_timed(restarts: int, n: int) -> None:
 
 
 @pytest.mark.distributed
-def test_going_on_changes_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("which", ["often", pytest.param("all", marks=pytest.mark.slow)])
+def test_going_on_changes_nothing(which: str, tmp_path: Path) -> None:
     pytest.importorskip("torch")
-    on_two = _launched(tmp_path, 2)
-    on_four = _launched(tmp_path, 4, str(tmp_path / "2"))
+    on_two = _launched(tmp_path, 2, which)
+    on_four = _launched(tmp_path, 4, which, str(tmp_path / "2"))
     _check_failures(on_two, tmp_path / "2")
     for entry in (on_two, on_four):
         plans = {name for name, case in entry[0].items() if "weights" in case}

@@ -1,7 +1,8 @@
 """Worker: training that goes on from a checkpoint, against training that was never interrupted.
 
-Arguments: folder for the results, and that of an earlier launch, whose checkpoints are gone on from
-under this one's plans. On 2 ranks it also lets saves and loads go wrong.
+Arguments: folder for the results, "all" plans or those "often" tried, and the folder of an earlier
+launch, whose checkpoints are gone on from under this one's plans. On 2 ranks it also lets saves and
+loads go wrong.
 """
 
 from __future__ import annotations
@@ -78,6 +79,11 @@ PLANS = {
         "zero3 tp": Plan(precision="fp32", dp_shard=2, zero_stage=3, tp=2),
     },
 }
+OFTEN = {
+    2: ("ep zero1", "ddp", "zero1 bf16", "zero2", "zero3 bf16", "tp sp bf16", "pp interleaved"),
+    4: ("zero1 in 2 copies", "pp zero3", "ep zero3 cp", "ep etp tp", "zero3 tp"),
+}
+"""Plans that hold each way to share out and to cut a model once."""
 DRY = replace(SPEC, dropout=False)
 ROUTED = replace(MIXTURE, dropout=False)
 CHAINS: dict[int, list[list[Plan]]] = {
@@ -283,13 +289,14 @@ def pruned(plan: Plan, root: Path) -> list[str]:
     return sorted(path.name for path in root.iterdir())
 
 
-def main(folder: str, earlier: str = "") -> None:
+def main(folder: str, which: str, earlier: str = "") -> None:
     die_with_parent()
     torch.set_num_threads(1)
     with process_group("gloo", 60.0):
         root = Path(folder)
         plans, chains = PLANS[dist.get_world_size()], CHAINS[dist.get_world_size()]
-        result: dict[str, Any] = {name: case(plan, root / name) for name, plan in plans.items()}
+        chosen = plans if which == "all" else OFTEN[dist.get_world_size()]
+        result: dict[str, Any] = {name: case(plans[name], root / name) for name in chosen}
         result["chains"] = {}
         for spec, links in zip((DRY, ROUTED), chains, strict=True):
             name = f"chain{spec.num_experts}"

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.cluster.hardware import Cluster
@@ -138,6 +138,7 @@ def test_gathered_weights_are_cast_in_each_pass_unless_they_come_in_8_bit() -> N
     assert gathered_size(nemo, precision("bf16")) == 2.0
 
 
+@settings(max_examples=30)
 @given(
     name=st.sampled_from(["fp8", "fp8_rowwise", "fp8_amp"]),
     share=st.floats(min_value=1, max_value=3),

@@ -83,7 +83,7 @@ def test_known_constants_are_kept(sources: list[SourceCases]) -> None:
 
 
 def test_a_constant_stays_within_its_bound(sources: list[SourceCases]) -> None:
-    assert fit(family(most=0.65), sources).values[HBM] == 0.65
+    assert fit(family(most=0.65), sources[:1]).values[HBM] == 0.65
 
 
 def test_a_constant_that_no_row_knows_stays_at_its_textbook_value(
@@ -92,7 +92,7 @@ def test_a_constant_that_no_row_knows_stays_at_its_textbook_value(
     elsewhere = Address.parse("device b200-sxm memory_efficiency")
     lone = Constant(address=elsewhere, textbook=0.6, spread=0.1, why="test")
     whole = replace(family(), constants=(*family().constants, lone))
-    assert fit(whole, sources).values[elsewhere] == 0.6
+    assert fit(whole, sources[:1]).values[elsewhere] == 0.6
 
 
 def test_only_the_rows_that_a_moved_constant_reaches_are_predicted_again(
