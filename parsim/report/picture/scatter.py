@@ -118,6 +118,11 @@ def _seconds(value: float, _: int) -> str:
 def _scatter(axes: Axes, label: str, points: list[tuple[float, float]], number: int) -> None:
     across, up = zip(*points, strict=True)
     size, alpha = (6, 0.45) if len(points) > 200 else (15, 0.8)
-    colour, mark = COLOURS[number % len(COLOURS)], MARKS[number % len(MARKS)]
-    look: dict[str, Any] = {"s": size, "alpha": alpha, "color": colour, "marker": mark}
+    look: dict[str, Any] = {"s": size, "alpha": alpha, **look_of(number)}
     axes.scatter(across, up, linewidths=0, label=label, **look)
+
+
+def look_of(number: int) -> dict[str, str]:
+    """Colour and mark of a table, by its number: no other of the first 144 has both."""
+    rounds, colour = divmod(number, len(COLOURS))
+    return {"color": COLOURS[colour], "marker": MARKS[(colour + rounds) % len(MARKS)]}
