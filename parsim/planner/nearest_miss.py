@@ -49,7 +49,7 @@ def _advice(job: Job, plan: Plan, margin: float | None) -> str:
     """Least change: the fastest plan that fits among single changes, then among pairs."""
     for changes in (_single(plan), _pairs(plan)):
         working = [
-            (prediction.step_time, _number_said(text, other))
+            (prediction.step_time, _with_number(text, other))
             for text, changed in changes
             if (other := _with_fewest(job, plan, changed, margin)) is not None
             and _offered(job, plan, other)
@@ -81,7 +81,7 @@ def _with_fewest(job: Job, plan: Plan, changed: Plan, margin: float | None) -> P
     return replace(changed, recompute_layers=many)
 
 
-def _number_said(text: str, plan: Plan) -> str:
+def _with_number(text: str, plan: Plan) -> str:
     """A change in words, with the number of layers that was found for it."""
     return text.replace(SOME_LAYERS, f"recompute_layers={plan.recompute_layers}")
 
