@@ -38,8 +38,9 @@ class RankSpread:
         """
         if self._working < 2 or task.part == SHARDED or split_of(task.workload.plan):
             return
-        seconds = sum(sample.forward + sample.backward for sample in samples[:1])
-        mine = [log(max(seconds, 1e-9)), queued]
+        if not samples:  # a part that no rank has
+            return
+        mine = [log(max(samples[0].forward + samples[0].backward, 1e-9)), queued]
         ranks = _gathered(torch.tensor(mine, dtype=torch.float64, device=self._device))
         if max(share for _, share in ranks) <= BUSY:
             self._logarithms.append([logarithm for logarithm, _ in ranks[: self._working]])

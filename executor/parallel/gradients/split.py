@@ -48,11 +48,21 @@ def sum_partial(tensors: Sequence[tuple[Tensor, dist.ProcessGroup]]) -> None:
 
 
 def _sum_flat(tensors: Sequence[Tensor], group: dist.ProcessGroup) -> None:
-    flat = torch.cat([tensor.flatten() for tensor in tensors])
+    flat = flattened(tensors)
     dist.all_reduce(flat, group=group)
+    copy_apart(flat, tensors)
+
+
+def flattened(tensors: Sequence[Tensor]) -> Tensor:
+    """Copies of tensors of one dtype, one behind the other in one vector."""
+    return torch.cat([tensor.flatten() for tensor in tensors])
+
+
+def copy_apart(flat: Tensor, tensors: Sequence[Tensor]) -> None:
+    """Copy what stands in a vector one behind the other back into the tensors."""
     sizes = [tensor.numel() for tensor in tensors]
-    for tensor, total in zip(tensors, flat.split(sizes), strict=True):
-        tensor.copy_(total.view_as(tensor))
+    for tensor, part in zip(tensors, flat.split(sizes), strict=True):
+        tensor.copy_(part.view_as(tensor))
 
 
 def like_parameter(parameter: nn.Parameter, local: Tensor) -> Tensor:

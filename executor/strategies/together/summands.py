@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from executor.devices.groups import subgroup
 from executor.model.graph.stage import key_of
 from executor.model.laid import LaidModel, Parts
+from executor.parallel.gradients.split import copy_apart, flattened
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Work
 from parsim.layout.laid import Laid
@@ -106,9 +107,7 @@ class Summands:
             return
         self._link.wait(received=size_of(flat.numel()), since=sum_.since)
         if sum_.copied:
-            sizes = [gradient.numel() for gradient in sum_.gradients]
-            for gradient, part in zip(sum_.gradients, flat.split(sizes), strict=True):
-                gradient.copy_(part.view(gradient.shape))
+            copy_apart(flat, sum_.gradients)
         sum_.flat = sum_.sent = None
 
 
@@ -117,7 +116,7 @@ def _send(sum_: _Sum) -> None:
     """Start a bucket's all-reduce: where the gradients are, if nothing else is between them."""
     together = _together(sum_.gradients)
     sum_.copied = together is None
-    sum_.flat = torch.cat([g.flatten() for g in sum_.gradients]) if together is None else together
+    sum_.flat = flattened(sum_.gradients) if together is None else together
     sum_.since = time.perf_counter()
     sum_.sent = dist.all_reduce(sum_.flat, group=sum_.group, async_op=True)
 

@@ -113,7 +113,8 @@ class LayerWire(NamedTuple):
         measured, stack = data.job.system.residuals, data.job.software
         first = Wire.of(data, data.gather, stack.gathers_per_layer, counts, parameters)
         scatter = Wire.of(data, data.scatter, stack.scatters_per_layer, counts, parameters)
-        gather = first.repeated(_again(data), counts)
+        again = None if stack.reuse_distance is None else _again(data)
+        gather = first if again is None else first.repeated(again, counts)
         gathered, both = first.whole, gather.whole + scatter.whole
         slower = measured_factor(measured, "sharded_backward", both)
         ahead = first.scaled(measured_factor(measured, "sharded_forward", gathered))

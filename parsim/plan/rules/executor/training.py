@@ -15,8 +15,7 @@ def wrong_training(plan: Plan) -> str | None:
     """
     rules: tuple[Callable[[Plan], str | None], ...] = (
         _precision,
-        _modules,
-        _offloaded,
+        _parts_of_layers,
         _axes,
         _sums,
     )
@@ -37,24 +36,16 @@ def _precision(plan: Plan) -> str | None:
     return None
 
 
-def _modules(plan: Plan) -> str | None:
-    names = "+".join(plan.recompute_modules)
-    return (
-        f"recompute_modules={names}: parts of layers can be simulated but not run yet; use "
-        f"recompute=none, selective or full"
-        if names
-        else None
-    )
-
-
-def _offloaded(plan: Plan) -> str | None:
-    names = "+".join(plan.offload_modules)
-    return (
-        f"offload_modules={names}: parts of layers can be simulated but not run yet; leave it out, "
-        f"so that offload_layers={plan.offload_layers} moves whole layers"
-        if names
-        else None
-    )
+def _parts_of_layers(plan: Plan) -> str | None:
+    asked = {
+        "recompute_modules": "use recompute=none, selective or full",
+        "offload_modules": f"leave it out, so that offload_layers={plan.offload_layers} moves "
+        f"whole layers",
+    }
+    for field, instead in asked.items():
+        if names := "+".join(getattr(plan, field)):
+            return f"{field}={names}: parts of layers can be simulated but not run yet; {instead}"
+    return None
 
 
 def _axes(plan: Plan) -> str | None:
