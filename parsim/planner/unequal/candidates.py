@@ -17,7 +17,7 @@ because a replica waits for the stages ahead before its first forward and behind
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import NamedTuple
@@ -33,15 +33,19 @@ from parsim.partition.priced import levels_of
 from parsim.plan import Plan
 from parsim.plan.context import CpCommType
 from parsim.plan.divisors import divisors
-from parsim.plan.stages import Stage
+from parsim.plan.stages import Stage, least_warmups
 from parsim.planner.unequal.degree import PricedDegree
-from parsim.planner.unequal.divisions import Division, divisions
+from parsim.planner.unequal.divisions import Division, Divisions, divisions
 
 
 class Candidate(NamedTuple):
-    """A plan and seconds that its step takes at least; the plan is None where it is illegal."""
+    """A plan, with the seconds that its step and the bytes that a device takes at least.
+
+    The plan is None where it is illegal.
+    """
 
     bound: float
+    bytes: float
     plan: Plan | None
 
 
@@ -49,8 +53,7 @@ class Candidate(NamedTuple):
 class Family:
     """Divisions of the devices for one micro-batch, by the degrees that their stages may have.
 
-    `least` are the g of each degree, of device and host, seconds; `whole` says whether
-    the divisions are all there are.
+    `least` are the g of each degree, of device and host, seconds.
     """
 
     job: Job
@@ -59,17 +62,20 @@ class Family:
     levels: tuple[Level, ...]
     degrees: Mapping[int, PricedDegree]
     least: Mapping[int, Array]
-    divisions: Sequence[Division]
-    whole: bool
+    divisions: Divisions
 
     @classmethod
-    def of(cls, job: Job, like: Plan, degrees: Sequence[int]) -> Family:
-        """Divisions in place of a plan, with its micro-batch, precision and switches."""
+    def of(cls, job: Job, like: Plan, degrees: Sequence[int], room: float = inf) -> Family:
+        """Divisions in place of a plan, with its micro-batch, precision and switches.
+
+        Those whose ranks have too little `room`, bytes, for the model's states are left out: a
+        stage with the share W of them needs W bytes / tp on each of its ranks.
+        """
         count = like.global_batch_size // like.microbatch_size
         single, devices = _single(like, count, len(degrees) > 1), job.cluster.num_devices
-        layers = job.model.num_layers
-        listed, whole = divisions(devices, divisors(count), degrees, layers)
-        priced = dict(_priced(job, single, degrees)) if listed else {}
+        layers, narrow = job.model.num_layers, min(degrees)
+        priced = dict(_priced(job, single, degrees))
+        ranks = narrow * float(priced[narrow].bytes((layers,))[0]) / room
         return cls(
             job=job,
             single=single,
@@ -77,8 +83,7 @@ class Family:
             levels=levels_of(job),
             degrees=priced,
             least=_least({tp: each.least for tp, each in priced.items()}),
-            divisions=listed,
-            whole=whole,
+            divisions=divisions(devices, divisors(count), degrees, layers, ranks),
         )
 
     def bound(self, division: Division) -> float:
@@ -97,15 +102,34 @@ class Family:
         )
         plan = replace(self.single, tp=first, pp=len(stages), stages=stages)
         legal = illegal(self.job, plan) is None
-        return Candidate(self._least_step(division, cut), plan if legal else None)
+        return Candidate(
+            bound=self._least_step(division, cut),
+            bytes=self._least_bytes(division, cut),
+            plan=plan if legal else None,
+        )
 
     def _least_step(self, division: Division, cut: Sequence[int]) -> float:
         """What a step takes at least with this cut."""
-        prices = {tp: self.degrees[tp].seconds(cut) for tp in {part.tp for part in division}}
-        seconds = np.array([prices[part.tp][stage] for stage, part in enumerate(division)])
+        seconds = self._by_stage(division, lambda degree: degree.seconds(cut))
         replicas = np.array([part.replicas for part in division])
         ahead = np.cumsum(seconds) - seconds
         return float(np.max(ahead + self.count * seconds / replicas))
+
+    def _least_bytes(self, division: Division, cut: Sequence[int]) -> float:
+        """What the fullest device holds at least: its states, and what is in flight.
+
+        A replica begins with w forwards and keeps one more until its first backward.
+        """
+        replicas = np.array([part.replicas for part in division])
+        begun = np.array(least_warmups([part.replicas for part in division])) + 1
+        kept = self._by_stage(division, lambda degree: degree.kept(cut))
+        states = self._by_stage(division, lambda degree: degree.bytes(cut))
+        return float(np.max(states + kept * np.minimum(begun, self.count // replicas)))
+
+    def _by_stage(self, division: Division, each: Callable[[PricedDegree], Array]) -> Array:
+        """A number of each stage, from those of all stages under each degree."""
+        known = {tp: each(self.degrees[tp]) for tp in {part.tp for part in division}}
+        return np.array([known[part.tp][stage] for stage, part in enumerate(division)])
 
 
 def _single(like: Plan, count: int, several: bool) -> Plan:
@@ -142,7 +166,7 @@ def _priced(job: Job, single: Plan, degrees: Sequence[int]) -> Iterator[tuple[in
 
 def _least(seconds: Mapping[int, Array]) -> dict[int, Array]:
     """The g of each degree, (2,), from each layer's seconds, (2, L)."""
-    first = next(iter(seconds.values()), np.ones((2, 1)))
+    first = next(iter(seconds.values()))
     shares = first / first.sum(axis=1, keepdims=True)
     return {
         tp: np.min(np.divide(each, shares, out=np.full_like(each, inf), where=shares > 0.0), axis=1)

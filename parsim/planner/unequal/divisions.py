@@ -12,8 +12,10 @@ from itertools import islice
 from typing import NamedTuple
 
 MOST_STAGES = 8
-MOST_DIVISIONS = 2000
+MOST_LISTED = 5000
 """Divisions that are listed of each micro-batch and set of degrees, those of few stages first."""
+MOST_DIVISIONS = 1000
+"""Of these, the first that may fit are looked at."""
 
 
 class Part(NamedTuple):
@@ -31,16 +33,31 @@ class Part(NamedTuple):
 Division = tuple[Part, ...]
 
 
-def divisions(
-    devices: int, replicas: Sequence[int], degrees: Sequence[int], most_stages: int
-) -> tuple[list[Division], bool]:
-    """Divisions with some replicas and degrees, few stages first, and whether these are all.
+class Divisions(NamedTuple):
+    """Divisions to look at; how many were too few ranks for the model; whether these are all."""
 
-    Those of several degrees have at least two of them: the others are of one alone.
+    some: list[Division]
+    unfit: int
+    whole: bool
+
+
+def divisions(
+    devices: int,
+    replicas: Sequence[int],
+    degrees: Sequence[int],
+    most_stages: int,
+    fewest_ranks: float = 0.0,
+) -> Divisions:
+    """Divisions with some replicas and degrees, few stages first.
+
+    Those of several degrees have at least two of them: the others are of one alone. One replica of
+    each stage together must have the fewest ranks that hold the model.
     """
     every = _divisions(devices, replicas, degrees, min(most_stages, MOST_STAGES))
-    listed = list(islice(every, MOST_DIVISIONS))
-    return listed, next(every, None) is None
+    listed = list(islice(every, MOST_LISTED))
+    fit = [each for each in listed if sum(part.tp for part in each) >= fewest_ranks]
+    whole = len(fit) <= MOST_DIVISIONS and next(every, None) is None
+    return Divisions(fit[:MOST_DIVISIONS], len(listed) - len(fit), whole)
 
 
 def _divisions(

@@ -11,6 +11,7 @@ from parsim.plan.divisors import divisors
 from parsim.plan.rules.tensor import tensor_degrees, tensor_rules
 from parsim.plan.space import chosen
 from parsim.planner.unequal.candidates import Family
+from parsim.planner.unequal.fitting import room_of
 
 MOST_ALIKE = 4
 """Pairs of tensor-parallel ranks and micro-batch that are looked at, those of the best plans."""
@@ -18,16 +19,16 @@ MOST_ALIKE = 4
 
 def families(job: Job, space: PlanSpace, plans: Sequence[Plan]) -> Iterator[Family]:
     """What may stand in place of plans: stages of their degree, and stages of several."""
-    like = list(_alike(plans))
+    like, room = list(_alike(plans)), room_of(job, space)
     for plan in like:
-        yield Family.of(job, plan, (plan.tp,))
+        yield Family.of(job, plan, (plan.tp,), room)
     first: dict[int, Plan] = {}
     for plan in like:
         first.setdefault(plan.microbatch_size, plan)
     for plan in first.values():
         degrees = _stage_degrees(job, space, plan)
         if len(degrees) > 1:
-            yield Family.of(job, plan, degrees)
+            yield Family.of(job, plan, degrees, room)
 
 
 def _stage_degrees(job: Job, space: PlanSpace, plan: Plan) -> list[int]:

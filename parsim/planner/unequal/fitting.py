@@ -13,6 +13,12 @@ from parsim.sim.prediction import Prediction
 from parsim.sim.simulate import simulate
 
 
+def room_of(job: Job, space: PlanSpace) -> float:
+    """Bytes of a device beside its context that a plan of a space may use."""
+    cap = inf if space.memory_cap is None else space.memory_cap
+    return min(job.device.usable_memory, cap)
+
+
 def evaluated_fitting(job: Job, plan: Plan, space: PlanSpace) -> EvaluatedPlan | None:
     """The plan as it is, else with half, else with all layers of its full stages recomputed.
 
@@ -20,25 +26,24 @@ def evaluated_fitting(job: Job, plan: Plan, space: PlanSpace) -> EvaluatedPlan |
     """
     for share in (0.5, 1.0, None):
         prediction = simulate(job, plan, memory_margin=space.memory_margin)
-        if _allowed(prediction, space):
+        if _allowed(job, prediction, space):
             return _evaluated(prediction)
         if share is None or Recompute.FULL not in space.recompute:
             return None
-        plan = _recomputing(plan, prediction, share, space.memory_cap)
+        plan = _recomputing(plan, prediction, share, room_of(job, space))
     return None
 
 
-def _allowed(prediction: Prediction, space: PlanSpace) -> bool:
+def _allowed(job: Job, prediction: Prediction, space: PlanSpace) -> bool:
     """Whether a plan fits the devices and the space's own limits."""
-    capped = space.memory_cap is None or max(prediction.peak_allocated) <= space.memory_cap
     busy = space.max_bubble is None or prediction.bubble_fraction <= space.max_bubble
+    capped = max(prediction.peak_allocated) <= room_of(job, space)
     return prediction.fit == Fit.FITS and capped and busy
 
 
-def _recomputing(plan: Plan, prediction: Prediction, share: float, cap: float | None) -> Plan:
+def _recomputing(plan: Plan, prediction: Prediction, share: float, usable: float) -> Plan:
     """The plan with a share of the layers of those stages recomputed that are not the emptiest."""
-    room = (prediction.capacity - prediction.context) * (1.0 - prediction.margin.share)
-    room = min(room, inf if cap is None else cap)
+    room = usable * (1.0 - prediction.margin.share)
     stages = [
         replace(stage, recompute_layers=-int(-share * stage.layers // 1)) if peak > room else stage
         for stage, peak in zip(plan.stages or (), prediction.peak_allocated, strict=True)

@@ -20,9 +20,9 @@ from parsim.planner.result import EvaluatedPlan
 from parsim.planner.unequal.candidates import Family
 from parsim.planner.unequal.divisions import Division
 from parsim.planner.unequal.families import families
-from parsim.planner.unequal.fitting import evaluated_fitting
+from parsim.planner.unequal.fitting import evaluated_fitting, room_of
 
-MOST_SIMULATED = 48
+MOST_SIMULATED = 24
 """Plans with unequal stages that are simulated."""
 
 
@@ -40,11 +40,6 @@ class Funnel:
     evaluated: int = 0
     left: int = 0
     whole: bool = True
-
-    @property
-    def simulated(self) -> int:
-        """Those that were simulated."""
-        return self.evaluated + self.unfit
 
     def counts(self) -> dict[str, int]:
         """As a search's result has them."""
@@ -85,6 +80,7 @@ class Judge:
     best: Sequence[EvaluatedPlan]
     wanted: int
     fitting: list[EvaluatedPlan] = field(default_factory=list)
+    simulated: int = 0
     funnel: Funnel = field(default_factory=Funnel)
 
     def run(self, those: Iterable[Family], until: float) -> None:
@@ -92,7 +88,7 @@ class Judge:
         waiting = self._waiting(those)
         slowest = self._slowest()
         while waiting and waiting[0].bound <= slowest:
-            if self.funnel.simulated >= MOST_SIMULATED or time.perf_counter() > until:
+            if self.simulated >= MOST_SIMULATED or time.perf_counter() > until:
                 self.funnel.left = sum(entry.bound <= slowest for entry in waiting)
                 break
             self._look_at(heapq.heappop(waiting), waiting)
@@ -103,10 +99,11 @@ class Judge:
         """All divisions in order of their bounds."""
         waiting: list[Waiting] = []
         for family in those:
-            self.funnel.whole &= family.whole
-            for division in family.divisions:
+            self.funnel.whole &= family.divisions.whole
+            self.funnel.unfit += family.divisions.unfit
+            for division in family.divisions.some:
                 waiting.append(Waiting(family.bound(division), len(waiting), family, division))
-        self.funnel.divisions = len(waiting)
+        self.funnel.divisions = len(waiting) + self.funnel.unfit
         heapq.heapify(waiting)
         return waiting
 
@@ -120,13 +117,16 @@ class Judge:
         if entry.plan is not None:
             self._simulate(entry.plan)
             return
-        bound, plan = entry.family.candidate(entry.division)
+        bound, least, plan = entry.family.candidate(entry.division)
         if plan is None:
             self.funnel.illegal += 1
+        elif least > room_of(self.job, self.space):
+            self.funnel.unfit += 1
         else:
             heapq.heappush(waiting, entry._replace(bound=max(bound, entry.bound), plan=plan))
 
     def _simulate(self, plan: Plan) -> None:
+        self.simulated += 1
         evaluated = evaluated_fitting(self.job, plan, self.space)
         if evaluated is None:
             self.funnel.unfit += 1

@@ -169,11 +169,13 @@ def test_bounds_are_below_every_step(job: Job, stack: str) -> None:
     there = replace(job, cluster=nodes, software=software(stack))
     small = replace(SPACE.common, dp_replicate=4, num_microbatches=2)
     family = Family.of(there, small, (1, 2))
-    assert len(family.divisions) > 4
-    for division in family.divisions:
-        bound, plan = family.candidate(division)
+    assert len(family.divisions.some) > 4
+    for division in family.divisions.some:
+        bound, least, plan = family.candidate(division)
         if plan is not None:
-            step = simulate(there, plan).step_time
+            prediction = simulate(there, plan)
+            step, peak = prediction.step_time, max(prediction.peak_allocated)
+            assert 0.3 * peak < least <= peak
             assert family.bound(division) <= bound * (1.0 + 1e-9) <= step * (1.0 + 2e-9)
             assert step < 2.0 * bound
 

@@ -67,12 +67,12 @@ def test_candidates_share_out_all_devices_and_micro_batches(scenario: Scenario) 
     like = search(scenario.job, scenario.space, top=1).plans[0].plan
     alike = replace(like, stages=None, pp=1, dp_replicate=4, num_microbatches=3)
     family = Family.of(scenario.job, alike, (1,))
-    shared = {tuple(part.replicas for part in division) for division in family.divisions}
+    shared = {tuple(part.replicas for part in division) for division in family.divisions.some}
     assert shared >= {(3, 1), (1, 3), (2, 2), (2, 1, 1), (1, 1, 1, 1)}
     assert all(sum(replicas) == 4 for replicas in shared)
-    assert family.whole
-    for division in family.divisions:
-        bound, plan = family.candidate(division)
+    assert family.divisions.whole
+    for division in family.divisions.some:
+        bound, _, plan = family.candidate(division)
         assert plan is not None
         step = simulate(scenario.job, plan).step_time
         assert family.bound(division) <= bound * (1.0 + 1e-9) <= step * (1.0 + 2e-9)
