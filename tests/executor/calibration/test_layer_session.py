@@ -12,6 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 
 from executor.calibration.cases.setting import setting
 from executor.calibration.cases.workloads import Workload
@@ -21,6 +22,7 @@ from executor.calibration.timing import passes
 from executor.calibration.timing.layer_session import LayerSession, between, quicker
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.passes import PassTimer, passes_of
+from executor.calibration.timing.queue import Queue
 from executor.devices.machine import DeviceReport
 from parsim.cluster.reader import load_catalog
 
@@ -214,8 +216,8 @@ def test_a_busy_machine_s_least_round_counts() -> None:
 
 def test_messages_of_ranks_are_no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passes, "probed", lambda: 0.0)
-    monkeypatch.setattr(passes.Queue, "share", property(lambda _: 0.5))
-    monkeypatch.setattr(passes.dist, "broadcast", lambda *_: None)
+    monkeypatch.setattr(Queue, "share", property(lambda _: 0.5))
+    monkeypatch.setattr(dist, "broadcast", lambda *_: None)
     timer = PassTimer(torch.device("cpu"), idle=False)
     inputs = torch.randn(4, 4)
     timer.times(torch.nn.Linear(4, 4), inputs, None, 0.0)
