@@ -49,6 +49,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "grouped_weight_efficiency": "efficiency",
     "grouped_gemm_latency": "time",
     "grouped_gemm_floor": "time",
+    "grouped_gemm_tile": "count",
     "kernel_latency": "time",
     "fp8_efficiency": "share",
     "launch_factor": "amount",

@@ -99,7 +99,10 @@ class LayerBench:
         inputs, targets = (
             (bundle.tokens, None) if task.part == EMBEDDING else (bundle.hidden, bundle.tokens)
         )
-        times = self._timer.times(part, inputs, targets, seconds, self._loss(workload))
+        split = workload.plan.tp > 1
+        times = self._timer.times(
+            part, inputs, targets, seconds, self._loss(workload), exchanges=split
+        )
         return [LayerSample(workload, task.part, *times)]
 
     def forget(self) -> None:
@@ -129,9 +132,10 @@ class LayerBench:
     def _block(self, workload: Workload, bundle: Bundle, seconds: float) -> list[LayerSample]:
         """One of a chain of equal layers, and what split ones wait for their collectives."""
         chain, name = nn.Sequential(*bundle.stage.layers.values()), workload.model.kinds[0].name
-        times = self._timer.times(chain, bundle.hidden, None, seconds).divided(len(chain))
-        samples = [LayerSample(workload, name, *times)]
-        if split_of(workload.plan):
+        split = bool(split_of(workload.plan))
+        times = self._timer.times(chain, bundle.hidden, None, seconds, exchanges=split)
+        samples = [LayerSample(workload, name, *times.divided(len(chain)))]
+        if split:
             waited = self._timer.waits(chain, bundle.hidden, None, (0.0, 0.0))
             samples.append(LayerSample(workload, f"{name}{WAITED}", *waited))
         return samples
@@ -144,7 +148,7 @@ class LayerBench:
         mesh = build_mesh(plan, self.device.type)
         alike = Workload(spec=workload.spec, plan=plan)
         replica = apply_data_parallel(self._stage(alike), plan, mesh)
-        whole = self._timer.times(replica.module, tokens, tokens, 0.5 * seconds)
+        whole = self._timer.times(replica.module, tokens, tokens, 0.5 * seconds, exchanges=True)
         alone = plain.forward, plain.backward
         added = [
             max(sharded - bare, LEAST_ADDED * bare)

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from executor.calibration.timing.queue import BUSY, Queue
+from executor.calibration.timing.queue import BUSY, Queue, probed
 from executor.devices.accelerator import accelerator
 from executor.measure.exposed import exposed_of, overlap
 from executor.measure.traffic import Traffic
@@ -58,11 +58,15 @@ class PassTimer:
         targets: Tensor | None,
         seconds: float,
         criterion: LossFn = loss,
+        *,
+        exchanges: bool = False,
     ) -> Passes:
         """Median forward and backward; gradients are added to earlier ones, as in a step.
 
         Where other processes use the machine too, the least round, as for kernels: one that is
-        late makes all ranks late that exchange something with it.
+        late makes all ranks late that exchange something with it. Of a part that `exchanges`
+        something with other ranks, messages take cores as well, in a step as here: whether others
+        use the machine is then seen just before and behind.
         """
         once = partial(self._once, part, inputs, targets, criterion)
         rounds = [] if self._idle else [once() for _ in range(WARM_UP)]
@@ -71,10 +75,10 @@ class PassTimer:
         if self._idle:
             return Passes(0.0, 0.0)
         count = min(max(int(seconds / float(lasted)), LEAST_ROUNDS), MOST_ROUNDS)
-        queue = Queue()
+        before, queue = probed() if exchanges else 0.0, Queue()
         rounds = [once() for _ in range(count)]
-        self.queued.append(queue.share)
-        return passes_of(rounds, busy=queue.share > BUSY)
+        self.queued.append(max(before, probed()) if exchanges else queue.share)
+        return passes_of(rounds, busy=self.queued[-1] > BUSY)
 
     def waits(
         self, part: nn.Module, inputs: Tensor, targets: Tensor | None, alone: tuple[float, float]

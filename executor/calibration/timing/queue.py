@@ -10,6 +10,8 @@ SCHEDULER = Path("/proc/thread-self/schedstat")
 """Linux: nanoseconds on a core, nanoseconds ready and waiting for one, time slices."""
 BUSY = 0.05
 """Share of the time in the queue from which on a machine is busy with something else."""
+PROBE = 0.03
+"""Seconds that a thread computes to see whether it has a core."""
 
 
 class Queue:
@@ -23,6 +25,18 @@ class Queue:
         """From 0 to 1; 0 where the system does not tell."""
         lasted = time.perf_counter() - self._began
         return min(max((waited() - self._waited) / lasted, 0.0), 1.0) if lasted > 0.0 else 0.0
+
+
+def probed() -> float:
+    """Share of a moment for which this thread waits for a core while it does nothing but compute.
+
+    Ranks that exchange something wait for the threads of their own messages too: what others take
+    from them is seen while they do not.
+    """
+    queue, end = Queue(), time.perf_counter() + PROBE
+    while time.perf_counter() < end:
+        pass
+    return queue.share
 
 
 def waited() -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log, sqrt
-from statistics import fmean, variance
+from statistics import fmean, median, variance
 
 import torch
 import torch.distributed as dist
@@ -20,6 +20,8 @@ from parsim.cost.layer.layers import split_of
 
 LEAST_TASKS = 3
 """Fewer say nothing of how often ranks differ."""
+HELD_UP = 20.0
+"""Times the median variance: of two normals 1 in 400 differs by more, three standard deviations."""
 
 
 class RankSpread:
@@ -61,8 +63,11 @@ def _gathered(mine: torch.Tensor) -> list[list[float]]:
 def spread_of(logarithms: Sequence[Sequence[float]]) -> float:
     """The pooled standard deviation between ranks, of the logarithms of their seconds.
 
-    The root of the mean of the tasks' variances: whatever tasks last, ranks did the same.
+    The root of the mean of the tasks' variances: whatever tasks last, ranks did the same. Left out
+    are tasks whose variance is above HELD_UP times the median: something else held a rank up.
     """
     if len(logarithms) < LEAST_TASKS:
         return 0.0
-    return sqrt(fmean(variance(ranks) for ranks in logarithms))
+    variances = [variance(ranks) for ranks in logarithms]
+    most = HELD_UP * median(variances)
+    return sqrt(fmean(value for value in variances if value <= most))

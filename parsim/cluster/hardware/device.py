@@ -99,6 +99,7 @@ class Device:
     grouped_weight_efficiency: float = 0.4
     grouped_gemm_latency: float = 3.6e-6
     grouped_gemm_floor: float = 4.6e-6
+    grouped_gemm_tile: int = 128
     launch_factor: float = 1.0
     convolution: Mapping[str, float] = field(default_factory=dict)
     context_memory: float = 0.0

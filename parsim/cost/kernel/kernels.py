@@ -36,8 +36,6 @@ FLASH_HALF_LENGTH = 300.0
 """Sequence length at which a flash kernel reaches half its rate (fit to MPT and NeMo rows)."""
 WIDE_HEAD = 128.0
 """Heads wider than this take the `attention_*_wide` factor."""
-GROUP_TILE = 128.0
-"""Rows of a tile of a grouped product: each expert's tokens are filled up to it."""
 
 
 def smooth_max(a: Num, b: Num, power: float) -> Array:
@@ -152,9 +150,9 @@ def grouped_gemm_time(  # noqa: PLR0913
 ) -> Array:
     """Time of the products of `experts` with `tokens` each, one after the other.
 
-    experts (pnorm4(max(ceil(M / 128) 128 / M FLOPs / (peak e), bytes / (hb H)), floor) + c), M the
-    tokens of an expert, FLOPs = 2 M n k. Bytes: value (M k + k n + M n); the weight gradient reads
-    and writes n k of `gradient_value` instead.
+    experts (pnorm4(max(ceil(M / t) t / M FLOPs / (peak e), bytes / (hb H)), floor) + c), M the
+    tokens of an expert, t the rows of the device's tiles, FLOPs = 2 M n k. Bytes: value
+    (M k + k n + M n); the weight gradient reads and writes n k of `gradient_value` instead.
 
     Source: SimuMax, 108 B200 rows and 12 A100 rows: 8 % median in sample, 10 % on a shape left out,
     p90 24 %. The rows are long runs of kernels, so they hold in steps as they are.
@@ -163,7 +161,7 @@ def grouped_gemm_time(  # noqa: PLR0913
     experts, tokens, n, k = (np.asarray(x, dtype=np.float64) for x in (experts, tokens, n, k))
     share = device.grouped_weight_efficiency if weight_gradient else device.grouped_gemm_efficiency
     share = share * _narrow(device, precision)
-    filled = np.ceil(tokens / GROUP_TILE) * GROUP_TILE
+    filled = np.ceil(tokens / device.grouped_gemm_tile) * device.grouped_gemm_tile
     compute = 2.0 * filled * n * k / (device.peak(precision) * share)
     weights = 2.0 * gradient_value * n * k if weight_gradient else value * n * k
     moved = value * tokens * (n + k) + weights

@@ -12,14 +12,17 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+import torch.distributed as dist
 
 from executor.calibration.cases.setting import setting
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered, untold_blocks
 from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasured_kinds
+from executor.calibration.timing import passes
 from executor.calibration.timing.layer_session import LayerSession, between, quicker
 from executor.calibration.timing.layers import LayerSample
-from executor.calibration.timing.passes import passes_of
+from executor.calibration.timing.passes import PassTimer, passes_of
+from executor.calibration.timing.queue import Queue
 from executor.devices.machine import DeviceReport
 from parsim.cluster.reader import load_catalog
 
@@ -209,6 +212,17 @@ def test_a_busy_machine_s_least_round_counts() -> None:
     assert busy.scatter == pytest.approx((math.log(1.2), 0.0))
     assert quiet.scatter[1] == 0.0
     assert quiet.scatter[0] > 0.1
+
+
+def test_messages_of_ranks_are_no_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(passes, "probed", lambda: 0.0)
+    monkeypatch.setattr(Queue, "share", property(lambda _: 0.5))
+    monkeypatch.setattr(dist, "broadcast", lambda *_: None)
+    timer = PassTimer(torch.device("cpu"), idle=False)
+    inputs = torch.randn(4, 4)
+    timer.times(torch.nn.Linear(4, 4), inputs, None, 0.0)
+    timer.times(torch.nn.Linear(4, 4), inputs, None, 0.0, exchanges=True)
+    assert timer.queued == [0.5, 0.0]
 
 
 def test_errors_that_say_that_memory_is_out() -> None:

@@ -26,5 +26,10 @@ def test_a_rank_that_is_always_slower_counts() -> None:
     assert spread_of(tasks) == pytest.approx(math.log(1.1) / math.sqrt(2.0))
 
 
+def test_a_rank_that_was_held_up_once_does_not_count() -> None:
+    tasks = [[0.0, 0.05], [0.05, 0.0]] * 5
+    assert spread_of([*tasks, [0.0, 1.5]]) == pytest.approx(spread_of(tasks))
+
+
 def test_few_tasks_say_nothing() -> None:
     assert spread_of([[0.0, 1.0]] * (LEAST_TASKS - 1)) == 0.0
