@@ -62,8 +62,8 @@ class PricedDegree:
         counts = layer_counts(self.job.model, cut)
         by_rank = stage_parameters(self.job.model, self.table, counts)
         parameters, gradients, optimizer = static_bytes(self.job, self.table, by_rank)
-        held = parameters + optimizer + (0.0 if self.job.software.eager else gradients)
-        return np.asarray(held)[:, 0]
+        states = parameters + optimizer + (0.0 if self.job.software.eager else gradients)
+        return np.asarray(states)[:, 0]
 
     def kept(self, cut: Sequence[int]) -> Array:
         """What a micro-batch in flight keeps on each stage at least, however recomputed, (S,).

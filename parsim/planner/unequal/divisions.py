@@ -15,7 +15,7 @@ MOST_STAGES = 8
 MOST_LISTED = 5000
 """Divisions that are listed of each micro-batch and set of degrees, those of few stages first."""
 MOST_DIVISIONS = 1000
-"""Of these, the first that may fit are looked at."""
+"""The first of the listed ones that may fit are looked at, so many of them."""
 
 
 class Part(NamedTuple):

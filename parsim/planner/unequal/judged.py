@@ -42,7 +42,7 @@ class Funnel:
     whole: bool = True
 
     def counts(self) -> dict[str, int]:
-        """As a search's result has them."""
+        """What a search's result has of them, by name."""
         names = ("illegal", "unfit", "slower", "evaluated", "left")
         return {
             "unequal_plans": self.divisions,

@@ -161,7 +161,7 @@ def test_limits_of_the_space_hold_for_unequal_stages(job: Job) -> None:
 
 @pytest.mark.parametrize("stack", ["generic", "megatron-2021", "torchtitan"])
 def test_bounds_are_below_every_step(job: Job, stack: str) -> None:
-    """Of every cut of every division, on devices of two nodes, where host or device is slower."""
+    """Every division that is cut, on devices of two nodes, where host or device is slower."""
     nodes = replace(job.cluster, system=replace(job.system, devices_per_node=2), num_nodes=2)
     nodes = replace(
         nodes, system=replace(nodes.system, network=load_catalog().system("dgx-a100").network)
