@@ -15,6 +15,9 @@ from torch import Tensor, nn
 
 from executor.parallel.gradients.split import local_gradient
 
+PIECE = 1 << 16
+"""Values that are widened at once: 256 KiB, which a core's cache holds."""
+
 
 class GradientSums:
     """The sums of some parameters' gradients, in a dtype."""
@@ -42,7 +45,14 @@ class GradientSums:
         """Widen a complete gradient into its sum."""
         part = local_gradient(parameter, parameter.grad)
         if number in self._sums:
-            self._sums[number] += part  # widened as it is read, without a copy
+            _add_pieces(self._sums[number], part)
         else:
-            self._sums[number] = part.to(self._dtype)
+            self._sums[number] = part.contiguous().to(self._dtype)
         parameter.grad = None
+
+
+def _add_pieces(total: Tensor, part: Tensor) -> None:
+    """Add in place; torch on CPU first makes a whole wide copy of what it adds from 16 bit."""
+    pieces = zip(total.view(-1).split(PIECE), part.reshape(-1).split(PIECE), strict=True)
+    for wide, narrow in pieces:
+        wide += narrow
