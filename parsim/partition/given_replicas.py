@@ -3,23 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from parsim.arrays import Array, Index
 from parsim.errors import NoFeasiblePlan
-from parsim.partition.hierarchy import Level, Options, Stage
+from parsim.partition.hierarchy import Level, Options, Stage, rate_between
 from parsim.partition.simulated import Judge, Stages, climb, moved_cuts
 from parsim.partition.states import States
+
+
+class Share(NamedTuple):
+    """What a stage has: so many replicas of `width` devices, and the layers as these price them."""
+
+    replicas: int
+    states: States
+    width: int = 1
+
+    @property
+    def devices(self) -> int:
+        """All devices of the stage."""
+        return self.replicas * self.width
 
 
 def cut_for(states: States, levels: Sequence[Level], replicas: Sequence[int]) -> Stages:
     """The stages with these replicas whose slowest one is fastest, in front of it the message.
 
-    (C + 2 (r - 1) / r W / B) / r of a stage, 2 O / B / min(r, r') of the messages at a border,
-    forward and back; every cut of a chain is tried, by dynamic programming over its states. From
-    there cuts move as long as a run takes less time, which knows how long messages keep a
-    pipeline waiting that has few micro-batches on their way.
+    From `fastest_by_formula` on cuts move as long as a run takes less time, which knows how long
+    messages keep a pipeline waiting that has few micro-batches on their way.
 
     Raises:
         NoFeasiblePlan: there are fewer layers than stages.
@@ -28,41 +40,53 @@ def cut_for(states: States, levels: Sequence[Level], replicas: Sequence[int]) ->
     if count < len(replicas):
         raise NoFeasiblePlan(f"{len(replicas)} stages need as many layers, but there are {count}")
     judge = Judge(states, levels, Options())
-    return climb(judge, fastest_by_formula(judge, replicas), moved_cuts)[0]
+    formula = fastest_by_formula(levels, [Share(each, states) for each in replicas])
+    return climb(judge, formula, moved_cuts)[0]
 
 
-def fastest_by_formula(judge: Judge, replicas: Sequence[int]) -> Stages:
-    """The optimum by the formula of `cut_for`."""
-    count = len(judge.states)
+def fastest_by_formula(levels: Sequence[Level], shares: Sequence[Share]) -> Stages:
+    """The stages on these shares of the devices whose slowest one, or message, is fastest.
+
+    (C + 2 (r - 1) / r W / B) / r of a stage of r replicas; (t'/t + t/t') O / B / min(r, r') of the
+    messages at a border, forward and back, where the fractions count up: each of t' receiving ranks
+    gets the whole border from one of t. Every cut of a chain is tried, by dynamic programming over
+    its states.
+    """
+    count = len(shares[0].states)
     best = np.full(count + 1, np.inf)  # of all stages so far, by the state behind them
     best[0] = 0.0
     cuts: list[Index] = []
-    for number in range(len(replicas)):
-        slowest = np.maximum(best[:, None], _stage(judge, replicas, number))
+    for number in range(len(shares)):
+        slowest = np.maximum(best[:, None], _stage(levels, shares, number))
         cuts.append(slowest.argmin(axis=0))
         best = slowest.min(axis=0)
     ends = [count]
     for cut in reversed(cuts[1:]):
         ends.append(int(cut[ends[-1]]))
     bounds = [0, *reversed(ends)]
-    pairs = zip(bounds, bounds[1:], replicas, strict=False)
-    return tuple(Stage(first, end, each) for first, end, each in pairs)
+    triples = zip(bounds, bounds[1:], shares, strict=False)
+    return tuple(Stage(first, end, share.replicas) for first, end, share in triples)
 
 
-def _stage(judge: Judge, replicas: Sequence[int], number: int) -> Array:
+def _stage(levels: Sequence[Level], shares: Sequence[Share], number: int) -> Array:
     """Seconds of stage `number` over states first up to end, (first, end); inf if it is empty."""
-    count, each = len(judge.states), replicas[number]
-    before = sum(replicas[:number])
-    total = np.concatenate([[0.0], judge.states.seconds])
-    weights = np.concatenate([[0.0], judge.states.parameters])
-    rate = judge.rate(before, before + each - 1)
+    share = shares[number]
+    states, each = share.states, share.replicas
+    count, before = len(states), sum(other.devices for other in shares[:number])
+    total = np.concatenate([[0.0], states.seconds])
+    weights = np.concatenate([[0.0], states.parameters])
+    rate = rate_between(levels, before, before + share.devices - 1)
     sent = 2.0 * (each - 1) / each * (weights[None, :] - weights[:, None]) / rate
     seconds = (total[None, :] - total[:, None] + sent) / each
     if number:
-        lanes = min(each, replicas[number - 1])
-        message = (
-            2.0 * judge.states.output / judge.rate(before - replicas[number - 1], before) / lanes
-        )
+        ahead = shares[number - 1]
+        rate = rate_between(levels, before - ahead.devices, before) * min(each, ahead.replicas)
+        message = _copies(share.width, ahead.width) * states.output / rate
         seconds = np.maximum(seconds, np.concatenate([[0.0], message])[:, None])
     first, end = np.indices((count + 1, count + 1))
     return np.where(first < end, seconds, np.inf)
+
+
+def _copies(width: int, other: int) -> float:
+    """Copies of a border that a rank sends there and back between replicas of so many ranks."""
+    return float(-(-width // other) + -(-other // width))

@@ -45,6 +45,16 @@ class Level(NamedTuple):
     bandwidth: float
 
 
+def rate_between(levels: Sequence[Level], first: int, last: int) -> float:
+    """Bytes/s between two devices: of the outermost level on which their units differ."""
+    rate, size = inf, 1
+    for level in levels:
+        if first // size != last // size:
+            rate = level.bandwidth
+        size *= level.units
+    return rate
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """What the search may do and what counts.

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from parsim.errors import NoFeasiblePlan
-from parsim.partition.hierarchy import Level, Options, Partition, Stage, partition
+from parsim.partition.hierarchy import Level, Options, Partition, Stage, partition, rate_between
 from parsim.partition.states import States
 from parsim.schedule.versions import Versions
 from parsim.sim.program import by_recurrence, memory_curves
@@ -213,10 +213,13 @@ class Judge:
         kept = np.array([self._inside(stage, "activations") for stage in stages])
         counts = np.array([stage.replicas for stage in stages])
         ends = np.cumsum(counts)
-        rates = np.array([self.rate(end - r, end - 1) for end, r in zip(ends, counts, strict=True)])
-        reduce = 2.0 * (counts - 1) / counts * weights / rates
+        rates = [
+            rate_between(self.levels, end - r, end - 1) for end, r in zip(ends, counts, strict=True)
+        ]
+        reduce = 2.0 * (counts - 1) / counts * weights / np.array(rates)
         message = [
-            float(self.states.output[stage.end - 1]) / self.rate(end - stage.replicas, end)
+            float(self.states.output[stage.end - 1])
+            / rate_between(self.levels, end - stage.replicas, end)
             for stage, end in zip(stages[:-1], ends[:-1], strict=True)
         ]
         return StagePrices(
@@ -236,12 +239,3 @@ class Judge:
         """The sum of a stage's layers."""
         total = getattr(self.states, name)
         return float(total[stage.end - 1] - (total[stage.first - 1] if stage.first else 0.0))
-
-    def rate(self, first: int, last: int) -> float:
-        """Bytes/s between two devices: of the outermost level on which their units differ."""
-        rate, size = inf, 1
-        for level in self.levels:
-            if first // size != last // size:
-                rate = level.bandwidth
-            size *= level.units
-        return rate

@@ -69,9 +69,9 @@ class PlanSpace:
     allocator's reserve, that a plan must leave free to fit; None: what its predicted peak may be
     wrong by. `memory_cap` are bytes that no plan's peak may exceed, `max_bubble` is the largest
     share of the pipeline phase that may idle. `unequal_stages` also looks for stages with replicas
-    of their own (`planner/unequal/`). `strategies` are data-parallel strategies that are looked at
-    beside all-reduced gradients; where the space is `synchronous` only those are ranked whose steps
-    are those of the whole batch.
+    and tensor-parallel degrees of their own (`planner/unequal/`). `strategies` are data-parallel
+    strategies that are looked at beside all-reduced gradients; where the space is `synchronous`
+    only those are ranked whose steps are those of the whole batch.
     """
 
     global_batch_size: int

@@ -141,7 +141,8 @@ class SearchResult(Result):
     `optimality` does not speak of: by field of a plan, the values that were not looked at. `limits`
     are the usable bytes of each kind of device. `space` is what was searched. `apart` are plans
     with strategies that do not train as the whole batch does, the fastest first; how many plans
-    with strategies there were stands in `counts` by itself (`strategy_plans` and so on).
+    with strategies or unequal stages there were stands in `counts` by itself (`strategy_plans`,
+    `unequal_plans` and so on).
     """
 
     plans: tuple[Ranked, ...]

@@ -71,7 +71,8 @@ MeasuredBest = Annotated[
     ),
 ]
 Unequal = Annotated[
-    bool, typer.Option("--unequal", help="also stages with replicas of their own (unequal_stages)")
+    bool,
+    typer.Option("--unequal", help="also stages with their own replicas and tp (unequal_stages)"),
 ]
 MeasureSteps = Annotated[int, typer.Option(min=1, help="timed steps of each run of --measure")]
 MeasureOutput = Annotated[Path, typer.Option(help="folder for the runs of --measure")]

@@ -106,13 +106,13 @@ def raced(job: Job, layers: LayerTable, total: Pass) -> Array:
     A host that waits for each kernel before it launches the next takes turns with the device: the
     sum of both. Source: CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING.
     """
-    host = _host(job, layers, total)
+    host = host_seconds(job, layers, total)
     if job.software.blocking_launches:
         return np.asarray(total.seconds + host)
     return smooth_max(total.seconds, host, 8.0)
 
 
-def _host(job: Job, layers: LayerTable, total: Pass) -> Array:
+def host_seconds(job: Job, layers: LayerTable, total: Pass) -> Array:
     """Seconds in which the slowest host of a tensor-parallel group launches a pass, (..., B)."""
     each = job.software.launch_cost * job.device.launch_factor
     return np.asarray(total.launches * each * layers.slowest_host)
@@ -121,4 +121,4 @@ def _host(job: Job, layers: LayerTable, total: Pass) -> Array:
 def host_share(job: Job, layers: LayerTable) -> Array:
     """Host seconds of launching a layer's forward over the device's seconds of it, (B,)."""
     first = layers.kinds[0].forward
-    return np.asarray(_host(job, layers, first) / np.maximum(first.seconds, 1e-30))
+    return np.asarray(host_seconds(job, layers, first) / np.maximum(first.seconds, 1e-30))

@@ -21,6 +21,7 @@ def stage_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         _beside(plan, cluster),
         _counts(plan, plan.stages),
         _tensor(plan, model),
+        _nodes(plan, cluster),
         _warmups(plan.stages),
     )
     return next((f"stages{message}" for message in checks), None)
@@ -92,6 +93,22 @@ def _tensor(plan: Plan, model: Model) -> Iterator[str]:
         )
     if model.experts is not None:
         yield f"{where}: experts are shared out to ranks of one tp; use one tp"
+
+
+def _nodes(plan: Plan, cluster: Cluster) -> Iterator[str]:
+    """Tensor-parallel ranks that are on more nodes than they need be, behind stages of other tp."""
+    if len({*plan.stage_tp}) == 1:
+        return
+    first, size = 0, cluster.system.devices_per_node
+    for number, (stage, tp) in enumerate(zip(plan.stages or (), plan.stage_tp, strict=True)):
+        behind = first + stage.replicas * tp
+        for begin in range(first, behind, tp):
+            if (begin + tp - 1) // size - begin // size + 1 > -(-tp // size):
+                yield (
+                    f"[{number}].tp={tp}: its ranks {begin} to {begin + tp - 1} lie across nodes "
+                    f"of {size} devices; put stages of larger tp first, or use other replicas"
+                )
+        first = behind
 
 
 def _warmups(stages: Sequence[Stage]) -> Iterator[str]:

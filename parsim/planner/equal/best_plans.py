@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,10 +14,13 @@ from parsim.plan import PlanSpace
 from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
-from parsim.planner.result import EvaluatedPlan, SearchResult, Shown, shown
+from parsim.planner.result import SearchResult, Shown, shown
 from parsim.planner.space import Enumeration
 from parsim.planner.space.cuts import better_twins
 from parsim.planner.space.left_out import left_out
+
+if TYPE_CHECKING:
+    from parsim.planner.unequal.judged import Funnel
 
 SEEDS = 10
 """Best equal plans at least whose degrees and micro-batches unequal stages are looked for with."""
@@ -51,14 +54,27 @@ def search_equal(question: Question) -> SearchResult:
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
     best = known.fastest(table, fits if fits.any() else known.tight, cuts * wanted)
     best = better_twins(best, wanted)
-    beside = ""
+    funnel = None
     if space.unequal_stages and fits.any():
-        best, beside = _with_unequal(job, space, best, request.until)
+        from parsim.planner.unequal.judged import unequal_plans  # the partitioner: few searches ask
+
+        unequal, funnel = unequal_plans(job, space, best, request.top, request.until)
+        best = sorted([*best, *unequal], key=lambda entry: entry.step_time)
     tight = known.fastest(table, known.tight, 1) if fits.any() else []
     plans = shown(job, best[: request.top], tight[0] if tight else None, request)
     stopped = _how_far(work)
     optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
-    return _result(question, work, plans, optimality + beside)
+    result = _result(question, work, plans, optimality)
+    return result if funnel is None else _beside(result, funnel)
+
+
+def _beside(result: SearchResult, funnel: Funnel) -> SearchResult:
+    """The result that also says what became of unequal stages."""
+    return replace(
+        result,
+        counts={**result.counts, **funnel.counts()},
+        optimality=f"{result.optimality}; {funnel.words()}",
+    )
 
 
 def front_equal(question: Question) -> SearchResult:
@@ -75,21 +91,6 @@ def front_equal(question: Question) -> SearchResult:
     stopped = _how_far(work)
     optimality = f"{stopped}: front so far" if stopped else PROVEN_FRONT
     return _result(question, work, plans, optimality)
-
-
-def _with_unequal(
-    job: Job, space: PlanSpace, best: Sequence[EvaluatedPlan], until: float
-) -> tuple[list[EvaluatedPlan], str]:
-    """The plans with those of unequal stages among them, and what is told of these."""
-    from parsim.planner.unequal.judged import unequal_plans  # the partitioner: few searches ask
-
-    unequal = unequal_plans(job, space, best, until)
-    together = sorted([*best, *unequal.plans], key=lambda entry: entry.step_time)
-    told = (
-        f"; {unequal.simulated:,} plans with unequal stages were simulated beside them, "
-        f"of which nothing is proven"
-    )
-    return together, told
 
 
 def _nothing_fits(job: Job, space: PlanSpace, work: BestShapes) -> str:

@@ -70,12 +70,14 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
     }
     cuts = " and balanced by seconds" if software.balanced_cut and not job.mixed else ""
     unequal = {
-        "stages": "replicas, layers and recomputation of each stage of its own, but with "
+        "stages": "replicas, tp, layers and recomputation of each stage of its own, but with "
         "search.unequal_stages"
     }
+    if space.unequal_stages:
+        unequal = {"stages": "unequal stages that the partitioner cuts otherwise, or more than 8"}
     return {
         **asked,
-        **({} if space.unequal_stages else unequal),
+        **unequal,
         "stage_layers": f"cuts other than as even as possible{cuts}",
         **NEVER,
         **unsaid,

@@ -1,1 +1,4 @@
-"""Pipelines whose stages have replicas of their own: the best equal plans come in, others leave."""
+"""Pipelines whose stages have replicas and tensor-parallel degrees of their own, beside equal ones.
+
+The best equal plans come in; unequal ones that fit leave, with what became of all the others.
+"""

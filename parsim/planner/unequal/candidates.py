@@ -1,107 +1,174 @@
-"""Which unequal stages are worth a simulation: numbers of replicas, and the layers that suit them.
+"""Plans with unequal stages that may stand in place of an equal one, each with a bound of its step.
 
-    4 devices, 16 micro-batches        3-1 does not divide 16       2-1-1, 1-2-1, 1-1-2
+A division of the devices is cut when its turn comes. Until then its bound is that of any cut: with
+w_l the share of layer l in the seconds of one degree, and c_l(t) its seconds on t ranks,
 
-Every stage takes micro-batches in turn, so that its replicas divide their number. Of each division
-of the devices the partitioner finds the cut whose slowest stage is fastest; those whose slowest
-stage alone is fast are simulated first.
+    step >= m / sum over stages of (r_s / g(t_s)),     g(t) = min over layers of c_l(t) / w_l
+
+because a stage with the share W of the layers takes at least g W / r a micro-batch and the shares
+sum to 1; once with the device's seconds, once with the host's, which a stage takes at least.
+Its cut is that whose slowest stage is fastest, and then, with T_s seconds forward and back on each
+stage,
+
+    step >= max over stages of (T_0 + ... + T_{s-1} + m T_s / r_s)
+
+because a replica waits for the stages ahead before its first forward and behind its last backward.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import inf
 from typing import NamedTuple
 
 import numpy as np
 
+from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.partition.given_replicas import fastest_by_formula
-from parsim.partition.hierarchy import Level, Options
-from parsim.partition.priced import levels_of, priced_graph
-from parsim.partition.simulated import Judge
-from parsim.partition.states import states_of
+from parsim.partition.given_replicas import Share, fastest_by_formula
+from parsim.partition.hierarchy import Level
+from parsim.partition.priced import levels_of
 from parsim.plan import Plan
+from parsim.plan.context import CpCommType
 from parsim.plan.divisors import divisors
-from parsim.plan.stages import Stage
-
-MOST_STAGES = 8
-MOST_DIVISIONS = 400
-"""Divisions of the devices that are cut, of each tensor-parallel degree and micro-batch."""
+from parsim.plan.stages import Stage, least_warmups
+from parsim.planner.unequal.degree import PricedDegree
+from parsim.planner.unequal.divisions import Division, Divisions, divisions
 
 
 class Candidate(NamedTuple):
-    """A plan and the seconds of its micro-batches on the slowest stage alone."""
+    """A plan, with the seconds that its step and the bytes that a device takes at least.
+
+    The plan is None where it is illegal.
+    """
 
     bound: float
-    plan: Plan
+    bytes: float
+    plan: Plan | None
 
 
-def candidates(job: Job, like: Plan) -> list[Candidate]:
-    """Legal plans with unequal stages and a plan's tensor-parallel degree and micro-batch.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """Divisions of the devices for one micro-batch, by the degrees that their stages may have.
 
-    Those whose slowest stage is fastest come first.
+    `least` are the g of each degree, of device and host, seconds.
     """
-    groups = job.cluster.num_devices // like.tp
-    count = like.global_batch_size // like.microbatch_size
-    single = _single(like, count)
-    # PipeDream reduces after each micro-batch, a pipeline that flushes once in a step
-    states = states_of(priced_graph(job, single, sent=min(groups / count, 1.0)))
-    levels = tuple(_shared_out(levels_of(job), like.tp))
-    judge = Judge(states, levels, Options())
-    listed = []
-    for replicas in _divisions(groups, divisors(count), min(MOST_STAGES, len(states))):
-        cut = fastest_by_formula(judge, replicas)
-        stages = tuple(Stage(layers=part.end - part.first, replicas=part.replicas) for part in cut)
-        plan = replace(single, pp=len(stages), stages=stages)
-        if illegal(job, plan) is None:
-            prices = judge.prices(cut)
-            slowest = np.max((prices.forward + prices.backward) / np.array(prices.counts))
-            listed.append(Candidate(float(slowest) * count, plan))
-    return sorted(listed, key=lambda candidate: candidate.bound)
+
+    job: Job
+    single: Plan
+    count: int
+    levels: tuple[Level, ...]
+    degrees: Mapping[int, PricedDegree]
+    least: Mapping[int, Array]
+    divisions: Divisions
+
+    @classmethod
+    def of(cls, job: Job, like: Plan, degrees: Sequence[int], room: float = inf) -> Family:
+        """Divisions in place of a plan, with its micro-batch, precision and switches.
+
+        Those whose ranks have too little `room`, bytes, for the model's states are left out: a
+        stage with the share W of them needs W bytes / tp on each of its ranks.
+        """
+        count = like.global_batch_size // like.microbatch_size
+        single, devices = _single(like, count, len(degrees) > 1), job.cluster.num_devices
+        layers, narrow = job.model.num_layers, min(degrees)
+        priced = dict(_priced(job, single, degrees))
+        ranks = narrow * float(priced[narrow].bytes((layers,))[0]) / room
+        return cls(
+            job=job,
+            single=single,
+            count=count,
+            levels=levels_of(job),
+            degrees=priced,
+            least=_least({tp: each.least for tp, each in priced.items()}),
+            divisions=divisions(devices, divisors(count), degrees, layers, ranks),
+        )
+
+    def bound(self, division: Division) -> float:
+        """Seconds that a step takes at least however the layers are cut."""
+        paces = sum(part.replicas / self.least[part.tp] for part in division)
+        return float(np.max(self.count / paces))
+
+    def candidate(self, division: Division) -> Candidate:
+        """The division with its best cut by the partitioner's formula."""
+        shares = [Share(part.replicas, self.degrees[part.tp].states, part.tp) for part in division]
+        cut = [end - first for first, end, _ in fastest_by_formula(self.levels, shares)]
+        first = division[0].tp
+        stages = tuple(
+            Stage(layers=layers, replicas=part.replicas, tp=None if part.tp == first else part.tp)
+            for layers, part in zip(cut, division, strict=True)
+        )
+        plan = replace(self.single, tp=first, pp=len(stages), stages=stages)
+        legal = illegal(self.job, plan) is None
+        return Candidate(
+            bound=self._least_step(division, cut),
+            bytes=self._least_bytes(division, cut),
+            plan=plan if legal else None,
+        )
+
+    def _least_step(self, division: Division, cut: Sequence[int]) -> float:
+        """What a step takes at least with this cut."""
+        seconds = self._by_stage(division, lambda degree: degree.seconds(cut))
+        replicas = np.array([part.replicas for part in division])
+        ahead = np.cumsum(seconds) - seconds
+        return float(np.max(ahead + self.count * seconds / replicas))
+
+    def _least_bytes(self, division: Division, cut: Sequence[int]) -> float:
+        """What the fullest device holds at least: its states, and what is in flight.
+
+        A replica begins with w forwards and keeps one more until its first backward.
+        """
+        replicas = np.array([part.replicas for part in division])
+        begun = np.array(least_warmups([part.replicas for part in division])) + 1
+        kept = self._by_stage(division, lambda degree: degree.kept(cut))
+        states = self._by_stage(division, lambda degree: degree.bytes(cut))
+        return float(np.max(states + kept * np.minimum(begun, self.count // replicas)))
+
+    def _by_stage(self, division: Division, each: Callable[[PricedDegree], Array]) -> Array:
+        """A number of each stage, from those of all stages under each degree."""
+        known = {tp: each(self.degrees[tp]) for tp in {part.tp for part in division}}
+        return np.array([known[part.tp][stage] for stage, part in enumerate(division)])
 
 
-def _single(like: Plan, count: int) -> Plan:
-    """What a plan with unequal stages keeps of a plan whose stages are alike."""
-    return replace(
+def _single(like: Plan, count: int, several: bool) -> Plan:
+    """What a plan with unequal stages keeps of a plan whose stages are alike.
+
+    Stages of several degrees share neither tokens nor messages.
+    """
+    plan = replace(
         like,
         pp=1,
         v=1,
         dp_replicate=1,
         dp_shard=1,
         cp=1,
+        cp_comm_type=CpCommType.DEFAULT,
         ep=1,
+        etp=1,
         zero_stage=0,
         schedule="1f1b",
         stage_layers=None,
         num_microbatches=count,
     )
+    return replace(plan, sequence_parallel=False, scatter_p2p=False) if several else plan
 
 
-def _shared_out(levels: tuple[Level, ...], tp: int) -> Iterator[Level]:
-    """The levels of groups of tensor-parallel ranks, which lie inside a node."""
-    yield Level(max(levels[0].units // tp, 1), levels[0].bandwidth)
-    yield from levels[1:]
+def _priced(job: Job, single: Plan, degrees: Sequence[int]) -> Iterator[tuple[int, PricedDegree]]:
+    """The layers as ranks of each degree price them."""
+    for tp in degrees:
+        # PipeDream reduces after each micro-batch, a pipeline that flushes once in a step
+        groups = job.cluster.num_devices // tp
+        plan = replace(single, tp=tp)
+        yield tp, PricedDegree.of(job, plan, sent=min(groups / single.num_microbatches, 1.0))
 
 
-def _divisions(groups: int, allowed: list[int], most: int) -> Iterator[tuple[int, ...]]:
-    """Numbers of replicas that sum to the groups, few stages first, at least two of them."""
-    count = 0
-    for stages in range(2, most + 1):
-        for division in _sums(groups, stages, allowed):
-            if count == MOST_DIVISIONS:
-                return
-            count += 1
-            yield division
-
-
-def _sums(total: int, parts: int, allowed: list[int]) -> Iterator[tuple[int, ...]]:
-    """Ordered sums of so many allowed parts."""
-    if parts == 1:
-        if total in allowed:
-            yield (total,)
-        return
-    for first in reversed(allowed):
-        if first <= total - parts + 1:
-            yield from ((first, *rest) for rest in _sums(total - first, parts - 1, allowed))
+def _least(seconds: Mapping[int, Array]) -> dict[int, Array]:
+    """The g of each degree, (2,), from each layer's seconds, (2, L)."""
+    first = next(iter(seconds.values()))
+    shares = first / first.sum(axis=1, keepdims=True)
+    return {
+        tp: np.min(np.divide(each, shares, out=np.full_like(each, inf), where=shares > 0.0), axis=1)
+        for tp, each in seconds.items()
+    }

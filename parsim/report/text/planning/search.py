@@ -120,6 +120,8 @@ def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
         f"{counts['out_of_memory']:,} do not fit (more than {usable}), {counts['tight']:,} tight, "
         f"{slower}{counts['evaluated']:,} ranked"
     )
+    if "unequal_plans" in counts:
+        yield _unequal(counts)
     yield from _refusals(result)
     yield from _tight(result)
     if result.plans:
@@ -130,6 +132,17 @@ def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
         yield f"interval of 1: {result.plans[0].interval.basis}"
     if ties > 1:
         yield TIED.format(ties)
+
+
+def _unequal(counts: Mapping[str, int]) -> str:
+    """What became of the plans whose stages differ."""
+    left = counts["unequal_left"]
+    return (
+        f"{counts['unequal_plans']:,} plans with unequal stages beside them: "
+        f"{counts['unequal_illegal']:,} illegal, {counts['unequal_unfit']:,} do not fit, "
+        f"{counts['unequal_slower']:,} slower by a lower bound, "
+        f"{counts['unequal_evaluated']:,} ranked{f', {left:,} not looked at' if left else ''}"
+    )
 
 
 def _tight(result: SearchResult) -> Iterator[str]:

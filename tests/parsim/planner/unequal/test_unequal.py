@@ -9,7 +9,7 @@ import pytest
 
 from parsim.errors import InputError
 from parsim.planner.search import search, search_front
-from parsim.planner.unequal.candidates import candidates
+from parsim.planner.unequal.candidates import Family
 from parsim.planner.why.reasons import reasons
 from parsim.scenario.load import load_scenario
 from parsim.scenario.record import Scenario
@@ -42,7 +42,8 @@ def test_vgg_over_slow_links_replicates_its_convolutions(scenario: Scenario) -> 
     equal = search(scenario.job, replace(scenario.space, unequal_stages=False), top=1).plans[0]
     assert equal.plan.stages is None
     assert best.step_time < 0.8 * equal.step_time
-    assert "of which nothing is proven" in result.optimality
+    assert "7 plans with unequal stages" in result.optimality
+    assert "the others are slower by a lower bound" in result.optimality
     assert sum(best.breakdown.values()) == pytest.approx(best.step_time)
 
 
@@ -65,14 +66,16 @@ def test_candidates_share_out_all_devices_and_micro_batches(scenario: Scenario) 
     assert scenario.space is not None
     like = search(scenario.job, scenario.space, top=1).plans[0].plan
     alike = replace(like, stages=None, pp=1, dp_replicate=4, num_microbatches=3)
-    listed = candidates(scenario.job, alike)
-    divisions = {tuple(stage.replicas for stage in each.plan.stages or ()) for each in listed}
-    assert divisions >= {(3, 1), (1, 3), (2, 2), (2, 1, 1), (1, 1, 1, 1)}
-    assert all(sum(division) == 4 for division in divisions)
-    bounds = [each.bound for each in listed]
-    assert bounds == sorted(bounds)
-    for each in listed[:3]:
-        assert each.bound <= simulate(scenario.job, each.plan).step_time * (1.0 + 1e-9)
+    family = Family.of(scenario.job, alike, (1,))
+    shared = {tuple(part.replicas for part in division) for division in family.divisions.some}
+    assert shared >= {(3, 1), (1, 3), (2, 2), (2, 1, 1), (1, 1, 1, 1)}
+    assert all(sum(replicas) == 4 for replicas in shared)
+    assert family.divisions.whole
+    for division in family.divisions.some:
+        bound, _, plan = family.candidate(division)
+        assert plan is not None
+        step = simulate(scenario.job, plan).step_time
+        assert family.bound(division) <= bound * (1.0 + 1e-9) <= step * (1.0 + 2e-9)
 
 
 def test_nodes_of_several_kinds_are_refused() -> None:

@@ -179,6 +179,13 @@ def test_a_search(shown: Shown) -> None:
         "exhaustive: [all] of it",
         "not looked at: stage_layers (other cuts); all plans have tp=8 etp=1",
     ]
+    outcomes = {"plans": 1500, "illegal": 4, "unfit": 16, "slower": 1400, "evaluated": 20}
+    unequal = {f"unequal_{name}": count for name, count in (*outcomes.items(), ("left", 60))}
+    told = shown(search_view(replace(result, counts={**result.counts, **unequal})))
+    assert (
+        "1,500 plans with unequal stages beside them: 4 illegal, 16 do not fit, "
+        "1,400 slower by a lower bound, 20 ranked, 60 not looked at"
+    ) in told
 
 
 # --------------------------------------------------------------------------- validations
