@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def test_a_turn_in_which_workers_were_never_together_is_tried_again(
 ) -> None:
     steps = iter([math.nan, 0.5, *[math.nan] * ranks.TRIES])
     monkeypatch.setattr(ranks, "_step", lambda *_: next(steps))
-    part = SimpleNamespace(options=SimpleNamespace(out=tmp_path))
+    part: Any = SimpleNamespace(options=SimpleNamespace(out=tmp_path))
     assert ranks._turn(part, math.inf) == 0.5
     with pytest.raises(ParsimError, match="never at work together"):
         ranks._turn(part, math.inf)
