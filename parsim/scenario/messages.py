@@ -61,14 +61,21 @@ def _words(path: KeyPath, item: dict[str, Any], mixed: bool) -> str:
     if type_ == "extra_forbidden":
         return _unknown_key(path, mixed)
     if type_ == "missing":
-        behind = path[len(GROUP) + 1 :] if path[: len(GROUP)] == GROUP else path
-        example = _EXAMPLES.get(behind, "")
-        return "is missing" + (f"; {example}" if example else "")
+        return f"is missing{_example(path)}"
     if type_ == "literal_error":
         return _unknown_choice(value, item["ctx"]["expected"])
     if type_ in _WORDS:
-        return f"must be {_WORDS[type_].format(**item.get('ctx', {}))}, got {kind(value)}"
+        wanted = _WORDS[type_].format(**item.get("ctx", {}))
+        example = _example(path) if wanted == _BLOCK else ""
+        return f"must be {wanted}, got {kind(value)}{example}"
     return str(item["msg"])
+
+
+def _example(path: KeyPath) -> str:
+    """How the value of a path is written, behind a semicolon; nothing where nobody wrote one."""
+    behind = path[len(GROUP) + 1 :] if path[: len(GROUP)] == GROUP else path
+    example = _EXAMPLES.get(behind, "")
+    return f"; {example}" if example else ""
 
 
 def _block(path: KeyPath) -> type[Block] | None:

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("torch")
 
+from executor.strategy_suite import ranks
 from executor.strategy_suite.ages import distance, simulated_ages
 from executor.strategy_suite.cases import AGED, STRATEGIES, cases, delays
 from executor.strategy_suite.compare import Row, summary
 from executor.strategy_suite.report import schedule_lines, write_report
 from executor.strategy_suite.schedules import schedule_cases
 from executor.suite.cases import before_calibration, scenario_text
+from parsim.errors import ParsimError
 from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.scenario import load_scenario
 
@@ -35,6 +40,17 @@ def test_the_distance_of_distributions() -> None:
     assert distance([0, 1, 1, 2], [1, 2, 0, 1]) == 0.0
     assert distance([0, 0, 0, 0], [3, 3]) == 1.0
     assert distance([0, 0, 1, 1], [0, 1, 1, 1]) == 0.25
+
+
+def test_a_turn_in_which_workers_were_never_together_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    steps = iter([math.nan, 0.5, *[math.nan] * ranks.TRIES])
+    monkeypatch.setattr(ranks, "_step", lambda *_: next(steps))
+    part: Any = SimpleNamespace(options=SimpleNamespace(out=tmp_path))
+    assert ranks._turn(part, math.inf) == 0.5
+    with pytest.raises(ParsimError, match="never at work together"):
+        ranks._turn(part, math.inf)
 
 
 def test_ratios_are_those_of_a_turn() -> None:

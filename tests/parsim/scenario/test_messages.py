@@ -236,7 +236,11 @@ def test_not_a_scenario_at_all(tmp_path: Path, content: str | bytes, message: st
             "  name: ''",
             "s.yaml:3:3 model.name must be a text that is not empty, got ''",
         ),
-        ("model:\n  name: gpt2", "model: gpt2", f"s.yaml:2:1 model {BLOCK}, got 'gpt2'"),
+        (
+            "model:\n  name: gpt2",
+            "model: gpt2",
+            f"s.yaml:2:1 model {BLOCK}, got 'gpt2'; e.g. 'model: {{name: gpt3-175b}}'",
+        ),
         ("plan:\n  tp: 4", "plan: [tp, 4]", f"s.yaml:9:1 plan {BLOCK}, got a list"),
         ("  tp: 4", "  stage_layers: 3", "s.yaml:10:3 plan.stage_layers must be a list, got 3"),
         (
