@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import nn
 
 from executor.pipeline.runtime import LossFn
@@ -17,11 +18,14 @@ def replay(
     batches: MicroBatches,
     loss_fn: LossFn,
     updates: Sequence[Update],
+    sums: torch.dtype = torch.float32,
 ) -> list[Weights]:
     """Repeat the training one micro-batch after another in one process, by the table of versions.
 
-    Returns the newest weights of each stage. The stages have one replica each.
+    Returns the newest weights of each stage. The stages have one replica each; their gradients add
+    up in `sums`.
     """
+    added: list[Weights] = [[] for _ in stages]
     versions: list[list[Weights]] = [[[p.data for p in stage.parameters()]] for stage in stages]
     for mb in range(count):
         value, target = batches(mb)
@@ -37,12 +41,19 @@ def replay(
         for number in reversed(range(len(stages))):
             outputs[number].backward(gradient)
             gradient = inputs[number].grad
+            added[number] = _with_gradients(added[number], stages[number], sums)
             if order.made(number, mb) is not None:
                 versions[number].append([w.clone() for w in versions[number][-1]])
-                summed = [p.grad for p in stages[number].parameters() if p.grad is not None]
-                updates[number](versions[number][-1], summed)
-                stages[number].zero_grad(set_to_none=True)
+                updates[number](versions[number][-1], added[number])
+                added[number] = []
     return [weights[-1] for weights in versions]
+
+
+def _with_gradients(added: Weights, stage: nn.Module, dtype: torch.dtype) -> Weights:
+    """Sums with the gradients of one more micro-batch, which are taken from the stage."""
+    parts = [p.grad.to(dtype) for p in stage.parameters() if p.grad is not None]
+    stage.zero_grad(set_to_none=True)
+    return [a + b for a, b in zip(added, parts, strict=True)] if added else parts
 
 
 def _rebind(module: nn.Module, weights: Weights) -> None:

@@ -58,6 +58,7 @@ class StageRank:
         edges: tuple[TensorSpec, TensorSpec],
         group: dist.ProcessGroup,
         sharers: dist.ProcessGroup | None = None,
+        sums: torch.dtype = torch.float32,
     ) -> None:
         """Take over a module.
 
@@ -67,6 +68,7 @@ class StageRank:
             edges: the shapes of what goes in and out.
             group: all ranks, stage by stage.
             sharers: the ranks of this stage, where it has several replicas.
+            sums: what gradients add up in.
 
         Raises:
             PlanError: the group has another size than the pipeline.
@@ -84,7 +86,7 @@ class StageRank:
         self.part = dist.get_rank(group) - replicas.devices(self.rank)[0]
         self.stage = replicas.stage_of[self.rank]
         self.count = replicas.counts[self.stage]
-        self.weights = StageWeights(module)
+        self.weights = StageWeights(module, sums)
         self.outputs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.sent: list[tuple[dist.Work, torch.Tensor]] = []
 

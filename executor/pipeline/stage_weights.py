@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
+import torch
 from torch import nn
 
-from executor.parallel.gradients.split import local_gradient
+from executor.pipeline.gradient_sums import GradientSums
 from executor.pipeline.stage_order import Update, Weights
 from executor.torch_internals.distributed import stored_tensor
 
@@ -20,12 +21,13 @@ from executor.torch_internals.distributed import stored_tensor
 class StageWeights:
     """A module's weights: those that backwards to come use, by version, and the newest."""
 
-    def __init__(self, module: nn.Module) -> None:
-        """Take over a module's parameters as version 0."""
+    def __init__(self, module: nn.Module, sums: torch.dtype = torch.float32) -> None:
+        """Take over a module's parameters as version 0; gradients add up in a dtype."""
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self._stored = [stored_tensor(parameter) for parameter in self.parameters]
         self._versions: dict[int, Weights] = {0: [stored.data for stored in self._stored]}
         self._newest = 0
+        self._gradients = GradientSums(self.parameters, sums)
 
     @property
     def newest(self) -> Weights:
@@ -68,11 +70,7 @@ class StageWeights:
 
     def take_gradient(self) -> Weights:
         """The gradient that backwards have added up, and nothing of it left."""
-        known = [p for p in self.parameters if p.grad is not None]
-        gradient = [local_gradient(parameter, parameter.grad) for parameter in known]
-        for parameter in known:
-            parameter.grad = None
-        return gradient
+        return self._gradients.take()
 
     def _bind(self, version: int) -> None:
         for stored, weight in zip(self._stored, self._versions[version], strict=True):

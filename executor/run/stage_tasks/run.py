@@ -31,8 +31,8 @@ from parsim.scenario import Scenario
 from parsim.sim import Prediction
 from parsim.sim.stages.plan_prices import alike
 
-WIDE = ("fp32", "tf32", "bf16_amp")
-"""Precisions whose weights are in fp32, and whose gradients need no scale of the loss."""
+UNSCALED = ("fp32", "tf32", "bf16", "bf16_amp")
+"""Precisions whose gradients need no scale of the loss."""
 
 
 def check_pipeline(scenario: Scenario, kind: str) -> None:
@@ -46,10 +46,15 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
     what = f"schedule={plan.schedule!r}" if never else "stages of their own"
     if kind != "cpu":
         raise PlanError(f"{what}: run on the CPU alone so far; use --device cpu, or simulate it")
-    if plan.precision not in WIDE:
+    if plan.precision not in UNSCALED:
         raise PlanError(
-            f"precision={plan.precision!r}: {what} keep their weights in fp32 and do not scale the "
-            f"loss; use one of {', '.join(WIDE)}"
+            f"precision={plan.precision!r}: {what} do not scale the loss; use one of "
+            f"{', '.join(UNSCALED)}"
+        )
+    if plan.precision == "bf16" and plan.reduce_precision != "fp32":
+        raise PlanError(
+            f"reduce_precision={plan.reduce_precision!r}: {what} send gradients as they are added "
+            f"up; use reduce_precision=fp32"
         )
     wide = max(plan.stage_tp)
     if wide > 1 and (plan.sequence_parallel or isinstance(spec, Graph) or has_experts(spec)):
@@ -84,7 +89,9 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         HERE.enter("step", 0)
         stepped = gathered(session.train())
         # arrays, because tensors of other ranks would count as this one's memory
-        weights = gathered([weight.numpy().copy() for weight in session.rank.weights.newest])
+        weights = gathered(
+            [weight.float().numpy().copy() for weight in session.rank.weights.newest]
+        )
         HERE.enter("memory", options.last_step)
         peaks, versions = gathered(session.peak()), gathered(session.most_versions)
         if predicted is not None:

@@ -30,7 +30,7 @@ from executor.model.sizes import answers, layer_count
 from executor.model.stage import Stage
 from executor.parallel.gradients.layout import trainable
 from executor.parallel.gradients.split import like_parameter, whole_tensor
-from executor.parallel.precision import apply_autocast
+from executor.parallel.precision import apply_autocast, gradient_dtype, storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
 from executor.pipeline.replay import replay
 from executor.pipeline.stage_groups import StageGroups
@@ -94,7 +94,8 @@ class Session:
         """This rank's part of a pipeline in some order."""
         edges = list(stage_edges(self.part.scenario.model, alike(self.plan)))
         around = edges[self.stage], edges[self.stage + 1]
-        return StageRank(order, self.module, around, dist.group.WORLD, self.groups.sharers)
+        sums = gradient_dtype(self.plan)
+        return StageRank(order, self.module, around, dist.group.WORLD, self.groups.sharers, sums)
 
     def build(self, stage: int, spec: Description, mesh: DeviceMesh | None = None) -> Stage:
         """A stage of a model with its first weights, or the part of this rank of a mesh."""
@@ -107,6 +108,7 @@ class Session:
             embedding=stage == 0,
             head=stage == len(cut) - 1,
             device=self.part.device,
+            dtype=storage_dtype(plan),
             recompute=plan.recompute,
             seed=self.options.seed,
             values=self.part.values,
@@ -270,9 +272,17 @@ class Session:
         stages = [self.build(stage, model) for stage in range(self.order.replicas.stages)]
         updates = [Descent([p.data for p in stage.parameters()], self.config) for stage in stages]
         count = self.options.last_step * self.count
-        again = replay(self.order, stages, count, self.microbatch, self.loss, updates)
+        again = replay(
+            self.order,
+            stages,
+            count,
+            self.microbatch,
+            self.loss,
+            updates,
+            gradient_dtype(self.plan),
+        )
         return max(
-            relative_error(expected, torch.from_numpy(trained))
+            relative_error(expected.float(), torch.from_numpy(trained))
             for repeated, run in zip(again, weights, strict=True)
             for expected, trained in zip(repeated, run, strict=True)
         )

@@ -40,7 +40,11 @@ def ran(
 @pytest.mark.distributed
 @pytest.mark.parametrize(
     ("schedule", "precision", "versions"),
-    [("pipedream", "bf16_amp", [2, 1]), ("pipedream_2bw", "fp32", [2, 2])],
+    [
+        ("pipedream", "bf16_amp", [2, 1]),
+        ("pipedream_2bw", "fp32", [2, 2]),
+        ("pipedream_2bw", "bf16", [2, 2]),
+    ],
 )
 def test_a_pipeline_without_flush_is_run_and_replayed_to_the_bit(
     schedule: str,
@@ -103,7 +107,16 @@ def test_a_stage_of_its_own_tensor_degree_trains_as_one_process_does(
             ),
             "use tied_embeddings: false",
         ),
-        (UNTIED.replace("1f1b", "pipedream").replace("fp32", "bf16"), "use one of fp32, tf32"),
+        (
+            UNTIED.replace("1f1b", "pipedream").replace("fp32", "fp16"),
+            "use one of fp32, tf32, bf16",
+        ),
+        (
+            UNTIED.replace("1f1b", "pipedream_2bw")
+            .replace("microbatch_size: 2", "microbatch_size: 2, reduce_precision: same")
+            .replace("precision: fp32", "precision: bf16"),
+            "use reduce_precision=fp32",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_told(
