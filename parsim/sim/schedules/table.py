@@ -26,6 +26,8 @@ from parsim.timelines.timeline import Timeline
 
 MOST_WORK = 200_000
 """Micro-batches on chunks, of all schedules of a table: each takes about 0.1 ms."""
+MANY_CHUNKS = 64
+"""Chunks of a rank among which the next is chosen in the time that all else takes."""
 
 
 def chosen(only: Iterable[str]) -> tuple[str, ...]:
@@ -83,14 +85,16 @@ def check_work(
     """Refuse a table that would take minutes.
 
     Raises:
-        InputError: it has more than `MOST_WORK` micro-batches on chunks.
+        InputError: it has more than `MOST_WORK` micro-batches on chunks, where each counts the
+            more, the more chunks its rank has to choose from.
     """
-    work = sum(pp * num_microbatches * chunks_of(name, v) for name in names)
+    chunks = [chunks_of(name, v) for name in names]
+    work = sum(pp * num_microbatches * each * (1.0 + each / MANY_CHUNKS) for each in chunks)
     work += simulated(pp, num_microbatches) if without_flush else 0
     if work > MOST_WORK:
         raise InputError(
             f"pp={pp}, num_microbatches={num_microbatches}, v={v}: {len(names)} schedules have "
-            f"{float(work):.3g} micro-batches on their chunks, more than the {MOST_WORK:,} of a "
+            f"the work of {work:.3g} micro-batches on few chunks, more than the {MOST_WORK:,} of a "
             f"table; name fewer schedules (--only), or smaller sizes"
         )
 

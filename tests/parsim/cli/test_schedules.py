@@ -60,6 +60,7 @@ def test_a_picture_has_a_panel_a_schedule(cli: Cli, tmp_path: Path) -> None:
         (["--only", "Q" * 5000], f"--only '{'Q' * 77}...' is no schedule"),
         (["--pp", 4, "-m", 10**9], "name fewer schedules (--only), or smaller sizes"),
         (["--pp", 3, "--v", 10**9], "more than the 200,000 of a table"),
+        (["-m", 8, "--v", 1000], "more than the 200,000 of a table"),
         (["--scenario", SMALL, "--v", 10**9], "more than the 200,000 of a table"),
         (["--times", "1,2"], "--times '1,2' must be three or four numbers F,I,W[,MESSAGE]"),
         (["--times", "1,x,2"], "must be three or four numbers"),
