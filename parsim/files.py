@@ -60,7 +60,7 @@ def read_text(
         return _content(path, most).decode("utf-8-sig")
     except FileNotFoundError:
         hint = did_you_mean(path.name, _files_in(path.parent, near))
-        raise error(f"{path}: no such file{hint}{missing}") from None
+        raise error(f"{_names_cut(path)}: no such file{hint}{missing}") from None
     except IsADirectoryError:
         inside = ", ".join(_files_in(path, near))
         raise error(f"{path}: is a folder; give one file{inside and ': '}{inside}") from None
@@ -96,6 +96,11 @@ def read_json(
         raise error(f"{path}: not JSON that can be read: nested too deeply") from None
     except ValueError:  # Python reads no integer of more than 4,300 digits
         raise error(f"{path}: not JSON that can be read: a number is too long") from None
+
+
+def _names_cut(path: Path) -> Path:
+    """A path whose names of folders and of the file are cut as values are: depth is no slip."""
+    return Path(*map(shown, path.parts))
 
 
 class _Refused(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,3 +110,11 @@ def test_a_number_of_too_many_digits_in_a_topology_is_named(tmp_path: Path) -> N
     file.write_text(f'<graphs version="1"><graph id="0" pattern="4">{channel}</graph></graphs>')
     with pytest.raises(ScenarioError, match=r"<gpu> dev='0xf.*must be a number"):
         import_topology(file, device="h100-sxm-80gb")
+
+
+def test_a_missing_file_s_path_is_whole_but_for_endless_names(tmp_path: Path) -> None:
+    deep = tmp_path.joinpath(*["folder" * 5] * 5) / "scenario.yaml"
+    with pytest.raises(InputError, match=f"^{re.escape(str(deep))}: no such file"):
+        read_text(deep)
+    with pytest.raises(InputError, match=f"{'Q' * 77}\\.\\.\\.: no such file"):
+        read_text(tmp_path / ("Q" * 90))
