@@ -92,7 +92,7 @@ _DIMENSIONS = {
 
 
 MOST_DIGITS: Final = 15
-"""Of a whole number that anybody counts with; floats hold all of these exactly."""
+"""Nobody counts further; floats hold whole numbers of so many digits exactly."""
 
 
 def whole_number(text: str) -> int | None:
