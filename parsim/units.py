@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Final
 
 from parsim.errors import UnitError, shown
 
@@ -88,6 +89,27 @@ _DIMENSIONS = {
         most=1e11,
     ),
 }
+
+
+MOST_DIGITS: Final = 15
+"""Nobody counts further; floats hold whole numbers of so many digits exactly."""
+
+
+def whole_number(text: str) -> int | None:
+    """The number that a text of digits says; None where it says none, or more than is counted."""
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= MOST_DIGITS else None
+
+
+def count_of(text: str) -> int:
+    """A whole number of at least 1.
+
+    Raises:
+        ValueError: the text is none.
+    """
+    count = whole_number(text)
+    if not count:
+        raise ValueError(f"'{shown(text)}' must be a whole number of at least 1")
+    return count
 
 
 def parse_quantity(text: str, dimension: str) -> float:

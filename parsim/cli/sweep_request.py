@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from parsim.errors import InputError, shown
 from parsim.names import alternatives, matching
-from parsim.units import parse_quantity
+from parsim.units import parse_quantity, whole_number
 
 if TYPE_CHECKING:
     from parsim.cost.collective.kinds import Algorithm
@@ -147,7 +147,7 @@ def read_degrees(text: str) -> dict[str, int]:
     degrees: dict[str, int] = {}
     for pair in text.split(","):
         axis, sign, degree = (part.strip() for part in pair.partition("="))
-        if not sign or not axis.isidentifier() or not degree.isdecimal() or int(degree) < 1:
+        if not sign or not axis.isidentifier() or not whole_number(degree):
             raise InputError(
                 f"--group {text}: '{shown(pair)}' is not AXIS=DEGREE; e.g. --group tp=8,dp=2"
             )

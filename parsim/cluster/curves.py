@@ -13,7 +13,7 @@ from __future__ import annotations
 from parsim.cluster.document import Document, Node
 from parsim.cluster.hardware import Curve
 from parsim.errors import shown
-from parsim.units import parse_quantity
+from parsim.units import count_of, parse_quantity
 
 COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
 _QUANTITIES = {
@@ -70,9 +70,7 @@ def _value(word: str, text: str) -> str | int | float:
             raise ValueError(f"'{shown(text)}' must be above 0")
         return value
     if word in _COUNTS:
-        if not text.isdecimal() or int(text) < 1:
-            raise ValueError(f"'{shown(text)}' must be a whole number of at least 1")
-        return int(text)
+        return count_of(text)
     if word == "collective" and text not in COLLECTIVES:
         raise ValueError(f"'{shown(text)}' is no collective; allowed: {', '.join(COLLECTIVES)}")
     if not text.strip():

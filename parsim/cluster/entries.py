@@ -32,7 +32,7 @@ from parsim.cluster.plausible import check_plausible
 from parsim.cluster.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, shown
 from parsim.names import alternatives
-from parsim.units import parse_quantity
+from parsim.units import count_of, parse_quantity
 
 Said = Mapping[str, float] | Mapping[str, str] | tuple[RecordedStep, ...]
 Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...] | Said
@@ -163,7 +163,7 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
     if kind == "flag":
         return _flag(text)
     if kind == "count":
-        return _count(text)
+        return count_of(text)
     return text if kind == "text" else _number(text, kind)
 
 
@@ -187,12 +187,6 @@ def _word(text: str, kind: str) -> str:
     if text not in words:
         raise ValueError(_unknown(_NOUNS.get(kind, kind), text, words))
     return text
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise ValueError(f"'{shown(text)}' must be a whole number of at least 1")
-    return int(text)
 
 
 def _number(text: str, kind: str) -> float:

@@ -19,6 +19,7 @@ from dataclasses import dataclass, fields
 
 from parsim.cluster.document import Document, Node
 from parsim.errors import shown
+from parsim.units import count_of
 
 MOST_FACTOR = 10.0
 """A recorded step this far from its prediction ran on another machine, or beside other work."""
@@ -128,9 +129,7 @@ def _value(word: str, text: str) -> str | float | int | bool:
     if word in ("model", "plan", "split"):
         return text
     if word in ("ranks", "n"):
-        if not text.isdecimal() or int(text) < 1:
-            raise ValueError(f"'{shown(text)}' must be a whole number of at least 1")
-        return int(text)
+        return count_of(text)
     factor = _number(text)
     if not 1.0 / MOST_FACTOR <= factor <= MOST_FACTOR:
         raise ValueError(

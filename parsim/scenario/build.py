@@ -22,6 +22,7 @@ from parsim.scenario.schema.file import ScenarioFile
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.orders.auto import auto_schedule
 from parsim.training_run import Failures, TrainingGoal
+from parsim.units import whole_number
 
 
 def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
@@ -120,12 +121,13 @@ def _jitter(tree: Tree, file: ScenarioFile, plan: Plan | None) -> Jitter:
 
 
 def _rank(tree: Tree, name: str) -> int:
-    if not (name.isascii() and name.isdigit() and name == str(int(name))):
+    rank = whole_number(name)
+    if rank is None or name != str(rank):
         raise tree.error(
             ("jitter", "slow_ranks", name),
             "is no rank; write its number and how much slower it is, e.g. 'slow_ranks: {17: 1.2}'",
         )
-    return int(name)
+    return rank
 
 
 def _background(tree: Tree, file: ScenarioFile, cluster: Cluster) -> Background:

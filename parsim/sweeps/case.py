@@ -13,6 +13,7 @@ from typing import Final
 
 from parsim.errors import InputError, shown
 from parsim.files import read_text
+from parsim.units import whole_number
 
 MOST_CASES: Final = 10_000
 """A day of simulations of a second; more is a slip of the pen."""
@@ -109,7 +110,7 @@ def _weak_scaling(
     from parsim.scenario import load_scenario
 
     nodes = overs.get(NODES, ())
-    if not nodes or not all(text.isascii() and text.isdigit() and int(text) for text in nodes):
+    if not nodes or not all(map(whole_number, nodes)):
         raise InputError("--weak needs node counts: --over cluster.nodes=1,2,4")
     if BATCH in overs:
         raise InputError(f"--weak sets {BATCH}; do not sweep it too")

@@ -170,7 +170,7 @@ def _check_meta(meta: object) -> None:
     for name, form in _BY_RANK.items():
         for rank, value in _entries(meta, "meta", name):
             if not rank.isdecimal():
-                raise InputError(f"meta.{name} must have ranks as keys, got {rank!r}")
+                raise InputError(f"meta.{name} must have ranks as keys, got {shown(repr(rank))}")
             _checked(f"meta.{name}.{rank}", value, form)
     spread = dict(_entries(meta, "meta", "spread"))
     for name in spread:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from parsim.errors import UnitError
 from parsim.units import (
+    count_of,
     format_bytes,
     format_count,
     format_rate,
@@ -17,6 +18,7 @@ from parsim.units import (
     format_span,
     parse_count,
     parse_quantity,
+    whole_number,
 )
 
 SIZES = "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
@@ -210,3 +212,16 @@ def test_what_is_no_count(text: str) -> None:
 )
 def test_long_durations(seconds: float, text: str) -> None:
     assert format_span(seconds) == text
+
+
+@pytest.mark.parametrize("text", ["", "-1", "1.0", "1e3", "\u0663", " 7", "9" * 5000])
+def test_a_whole_number_is_a_few_digits(text: str) -> None:
+    assert whole_number(text) is None
+    with pytest.raises(ValueError, match="must be a whole number of at least 1"):
+        count_of(text)
+
+
+def test_whole_numbers() -> None:
+    assert (whole_number("0"), whole_number("0017"), count_of("17")) == (0, 17, 17)
+    with pytest.raises(ValueError, match="'0' must be a whole number"):
+        count_of("0")

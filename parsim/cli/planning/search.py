@@ -214,12 +214,14 @@ def _request(
 
 
 def _counts(text: str) -> tuple[int, ...]:
-    words = [word.strip() for word in text.split(",")]
-    if not all(word.isascii() and word.isdigit() and 0 < int(word) <= 10**6 for word in words):
+    from parsim.units import whole_number
+
+    counts = [whole_number(word.strip()) or 0 for word in text.split(",")]
+    if not all(0 < count <= 10**6 for count in counts):
         raise InputError(
             f"--nodes '{shown(text)}' must be node counts with commas between, e.g. 32,64,128"
         )
-    return tuple(int(word) for word in words)
+    return tuple(counts)
 
 
 def _choose(

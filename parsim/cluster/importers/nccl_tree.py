@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from parsim.cluster.importers.markup import Element
+from parsim.units import whole_number
 
 _SWITCH = "0x0604"
 _DISPLAYS, _NETWORKS = ("0x0302", "0x0300"), ("0x0207", "0x0200")
@@ -79,7 +80,8 @@ class Tree:
 def order_of(key: str) -> tuple[int, str]:
     """By number, or by text for bus ids."""
     text = key.partition("=")[2].strip('"')
-    return (int(text), "") if text.isdecimal() else (10**9, text)
+    number = whole_number(text)
+    return (10**9, text) if number is None else (number, "")
 
 
 def walk(root: Element, file: str) -> Tree:

@@ -10,6 +10,7 @@ from typing import Any
 from parsim.cost.software import DISPATCHERS
 from parsim.errors import InputError, shown
 from parsim.frameworks.reading.described_job import DescribedJob
+from parsim.units import whole_number
 
 Arguments = Mapping[str, list[str]]
 """Values behind each flag; none behind a switch."""
@@ -83,8 +84,9 @@ def megatron_job(text: str) -> DescribedJob:
     devices = None
     nodes, each = reader.word("--nnodes", ""), reader.word("--nproc-per-node", "")
     each = each or reader.word("--nproc_per_node", "")
-    if nodes.isdigit() and each.isdigit():
-        devices = int(nodes) * int(each)
+    counts = whole_number(nodes), whole_number(each)
+    if counts[0] is not None and counts[1] is not None:
+        devices = counts[0] * counts[1]
     batch = reader.number("--global-batch-size", 1)
     unread = sorted(set(given) - reader.read - _SCHEDULED)
     notes = [f"not read: {', '.join(unread[:12])}{' ...' if unread[12:] else ''}"] if unread else []
@@ -133,11 +135,12 @@ class _Reader:
     def number(self, flag: str, default: int) -> int:
         """The number behind a flag."""
         text = self.word(flag, str(default))
-        if not (text.isascii() and text.isdigit() and len(text) < 12):
+        number = whole_number(text)
+        if number is None:
             raise InputError(
                 f"{flag} {shown(text)} must be a whole number; write out what the shell puts in"
             )
-        return int(text)
+        return number
 
     def count(self, flag: str) -> int:
         """The number behind a flag that counts ranks, heads or stages; 1 without it."""

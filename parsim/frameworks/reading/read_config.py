@@ -6,6 +6,7 @@ import tomllib
 from io import StringIO
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError, ParsimError
@@ -46,13 +47,21 @@ def _job(path: Path, text: str) -> DescribedJob:
     try:
         if path.suffix.lower() != ".toml":
             return megatron_job(text)
-        return torchtitan_job(tomllib.loads(text))
-    except tomllib.TOMLDecodeError as error:
-        raise InputError(f"{path}: {error}") from None
-    except RecursionError:
-        raise InputError(f"{path}: brackets are nested too deeply") from None
+        return torchtitan_job(_toml(text))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+
+
+def _toml(text: str) -> dict[str, Any]:
+    """What a TOML text says."""
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise InputError(str(error)) from None
+    except RecursionError:
+        raise InputError("brackets are nested too deeply") from None
+    except ValueError:  # Python reads no integer of more than 4,300 digits
+        raise InputError("a number is too long") from None
 
 
 def _yaml(job: DescribedJob, document: dict[str, object]) -> str:

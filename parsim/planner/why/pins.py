@@ -14,6 +14,7 @@ from parsim.plan.space import FEWEST, FEWEST_WORD
 from parsim.space.axes import AXES, BY_NAME
 from parsim.space.rank_order import read_order
 from parsim.space.words import value_word
+from parsim.units import whole_number
 
 FIELDS = tuple(axis.name for axis in AXES)
 
@@ -50,11 +51,12 @@ def _value(field: str, text: str) -> object:
     if kind == "repeated" and text.lower() == FEWEST_WORD:
         return FEWEST
     if kind in ("count", "stage", "layers", "repeated"):
-        if not (text.isascii() and text.isdigit() and len(text) < 10):
+        number = whole_number(text)
+        if number is None:
             raise InputError(f"{field}={shown(text)} must be a whole number")
-        if kind == "count" and int(text) < 1:
+        if kind == "count" and number < 1:
             raise InputError(f"{field}={shown(text)} must be at least 1")
-        return int(text)
+        return number
     if kind == "order":
         return read_order(text)
     if kind == "modules":

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from parsim.model.transformer import TransformerSpec
+from parsim.units import whole_number
 from parsim.validation.step.known_models import is_named_after, known_model
 from parsim.validation.step.model_family import MIXTURE, model_family
 
@@ -68,7 +69,7 @@ def _is_that(row: Mapping[str, str], spec: TransformerSpec) -> bool:
 def _whole(cell: str) -> int | None:
     """A count as tables write it, 4096 or 4096.0; None for anything else, which is told later."""
     head, _, tail = cell.partition(".")
-    return int(head) if head.isdecimal() and not tail.strip("0") else None
+    return None if tail.strip("0") else whole_number(head)
 
 
 def _derived(row: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:

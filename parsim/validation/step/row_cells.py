@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from parsim.errors import shown
 from parsim.plan.precision import SUMS
+from parsim.units import whole_number
 from parsim.validation.step.blank_sizes import EXPERTS, SIZES
 from parsim.validation.tables import RowSkipped, measured_in, number_in
 
@@ -119,12 +120,12 @@ class Cells:
         cell = self.text("stage_layers")
         if cell is None:
             return None
-        counts = cell.split("+")
-        if not all(count.isdecimal() and int(count) <= LARGEST for count in counts):
+        counts = [count for count in map(whole_number, cell.split("+")) if count is not None]
+        if len(counts) <= cell.count("+") or max(counts) > LARGEST:
             raise RowSkipped(
                 f"stage_layers='{shown(cell)}' must be counts with + between, such as 7+8+8+7"
             )
-        return tuple(map(int, counts))
+        return tuple(counts)
 
     def gradient_precision(self) -> str | None:
         """What gradients are summed in."""

@@ -144,6 +144,8 @@ def test_weak_scaling() -> None:
     cases = cases_over(Path(GPT3), (nodes,), {}, best=True, weak=True)
     assert [case.values["training.global_batch_size"] for case in cases] == ["1536", "3072"]
     with pytest.raises(InputError, match="needs node counts"):
+        cases_over(Path(GPT3), (("cluster.nodes", ("9" * 5000,)),), {}, weak=True)
+    with pytest.raises(InputError, match="needs node counts"):
         cases_over(Path(GPT3), (RECOMPUTED,), {}, weak=True)
     with pytest.raises(InputError, match="is not divisible by"):
         cases_over(Path(GPT3), (("cluster.nodes", ("5", "10")),), {}, weak=True)

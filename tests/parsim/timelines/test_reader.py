@@ -185,6 +185,10 @@ def put(*path: Any, value: Any) -> Callable[[Any], None]:
             "meta.pipeline_rank must have ranks as keys, got 'x'",
         ),
         (
+            put("meta", "pipeline_rank", value={"Q" * 500: 0}),
+            f"meta.pipeline_rank must have ranks as keys, got '{'Q' * 76}...",
+        ),
+        (
             put("meta", "pipeline_rank", "0", value="0"),
             "meta.pipeline_rank.0 must be a whole number, got '0'",
         ),

@@ -152,6 +152,7 @@ def test_torchtitans_toml(tmp_path: Path) -> None:
         (TITAN.replace("full", "some"), "a.toml", "activation_checkpoint.mode 'some' is unknown"),
         ("[model", "a.toml", "a.toml: "),
         ("a = " + "[" * 5000, "a.toml", "a.toml: brackets are nested too deeply"),
+        ("a = " + "9" * 5000, "a.toml", "a.toml: a number is too long"),
         (TITAN.replace("seq_len = 4096", 'seq_len = "x"'), "a.toml", "must be a whole number"),
     ],
 )
