@@ -25,6 +25,7 @@ from executor.calibration.fitting.earlier_file import compatible, read_calibrati
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import time_layers
 from executor.calibration.timing.bench import Bench
+from executor.calibration.timing.contention import memory_contention
 from executor.calibration.timing.links import interference, link_choice, link_samples
 from executor.calibration.timing.measuring import TimedKernels, measure
 from executor.devices.machine import hardware_name, rank_device
@@ -114,13 +115,13 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
         bench = Bench(device, chosen.kernels.precision)
         laps.end()
         wired = links_for(chosen, seconds, known)
-        links, lost = _links(chosen, bench, wired, laps)
+        links, lost, contended = _links(chosen, bench, wired, laps)
         laps.end()
         picked = choice_for(chosen, seconds, known)
         kernels = _kernels(chosen, bench, picked, laps)
         dist.barrier()
         laps.end()
-        measured = _measured(chosen, kernels, links, lost)
+        measured = _measured(chosen, kernels, links, (lost, contended))
         limit, until = laps.limit("layers"), laps.until("layers")
         session, rank_spread = time_layers(chosen, device, limit, until, measured)
         laps.end()
@@ -144,12 +145,17 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
 
 def _links(
     chosen: Setting, bench: Bench, wired: Choice, laps: Laps
-) -> tuple[list[Sample], float | None]:
-    """Times of collectives and messages, and what compute beside them loses; none of one rank."""
+) -> tuple[list[Sample], float | None, float]:
+    """Times of collectives and messages, and what compute and updates beside others lose.
+
+    None of one rank.
+    """
     if dist.get_world_size() < 2:
-        return [], None
+        return [], None, 0.0
     samples = list(link_samples(bench, wired, laps.limit("links")))
-    return samples, None if chosen.groups.oversubscribed else interference(bench)
+    if chosen.groups.oversubscribed:
+        return samples, None, 0.0
+    return samples, interference(bench), memory_contention(bench)
 
 
 def _kernels(chosen: Setting, bench: Bench, picked: Choice, laps: Laps) -> TimedKernels | None:
@@ -174,15 +180,22 @@ def _write(
 
 
 def _measured(
-    chosen: Setting, kernels: TimedKernels | None, links: Sequence[Sample], lost: float | None
+    chosen: Setting,
+    kernels: TimedKernels | None,
+    links: Sequence[Sample],
+    losses: tuple[float | None, float],
 ) -> Measured | None:
-    """What was timed before the layers; None on a rank that timed no kernels."""
+    """What was timed before the layers; None on a rank that timed no kernels.
+
+    `losses` are those of compute beside a collective, and of updates beside each other.
+    """
     if kernels is None:
         return None
     return Measured(
         kernels=kernels.samples,
         links=links,
-        interference=lost,
+        interference=losses[0],
+        memory_contention=losses[1],
         reference=kernels.moments,
         notes=_notes(chosen),
     )

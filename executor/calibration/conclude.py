@@ -42,7 +42,8 @@ class Measured:
 
     `reference` is the same product at three moments; `repeated` layers were timed twice,
     and for the share `queued` of a layer's time at most there was no core for it. `rank_spread` is
-    the standard deviation, as a share, between ranks that did the same at the same time.
+    the standard deviation, as a share, between ranks that did the same at the same time,
+    `memory_contention` by what share updates of all ranks at once are longer than one's alone.
     """
 
     kernels: Sequence[Sample]
@@ -55,6 +56,7 @@ class Measured:
     queued: float = 0.0
     interference: float | None = None
     rank_spread: float = 0.0
+    memory_contention: float = 0.0
 
     @property
     def drift(self) -> float:
@@ -155,6 +157,7 @@ def _system(
         curves=curves_of(fitted, measured.links, f"{source}{shared}"),
         interference=fitted.interference if lost is None else lost,
         rank_spread=measured.rank_spread,
+        memory_contention=measured.memory_contention,
     )
 
 

@@ -201,6 +201,7 @@ def _merged_system(
         device=device,
         interference=systems[-1].interference,
         rank_spread=systems[-1].rank_spread,
+        memory_contention=systems[-1].memory_contention,
     )
     system = replace(system, curves=curves_of(system, samples, _listed(old, new)))
     modelled = link_times(system, samples).tolist()

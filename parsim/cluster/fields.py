@@ -93,6 +93,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "channels": "count",
     "interference": "amount",
     "rank_spread": "amount",
+    "memory_contention": "amount",
     "library": "library",
     "tuner": "tuner",
     "curves": "curves",

@@ -8,6 +8,9 @@ quoted at (a fit to H100 products found 1.10); beyond this the peak or the measu
 LONGEST = 1.0
 """Seconds that a latency or a call's overhead may have; real ones are microseconds."""
 
+MOST_CONTENTION = 8.0
+"""By what share an update may be longer beside those of other devices that share its memory."""
+
 MOST_OVERSUBSCRIBED = 1000.0
 """Times by which a leaf's nodes may outrun its up-links; real fabrics have 1 to 16."""
 
@@ -31,5 +34,7 @@ def check_plausible(field: str, value: object) -> None:
         raise ValueError(f"{value:g} cannot be; allowed: 1 to {MOST_OVERSUBSCRIBED:g}")
     if field == "rank_spread" and value > 1.0:
         raise ValueError(f"{value:g} is more than a rank's whole time; allowed: 0 to 1")
+    if field == "memory_contention" and value > MOST_CONTENTION:
+        raise ValueError(f"{value:g} cannot be; allowed: 0 to {MOST_CONTENTION:g}")
     if field == "interference" and value > 1.0:
         raise ValueError(f"{value:g} is more than all of the time; allowed: 0 to 1")

@@ -42,8 +42,8 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines += _figures(system, ("call_overhead", "call_overhead_per_rank"), source)
     if system.interference is not None:
         lines += _figures(system, ("interference",), source)
-    if system.rank_spread:
-        lines += _figures(system, ("rank_spread",), source)
+    written = [name for name in ("rank_spread", "memory_contention") if getattr(system, name)]
+    lines += _figures(system, written, source)
     lines += _curve_lines(system.curves)
     lines += [*_residual_lines(system.residuals), "    calibrated: true"]
     return "\n".join(lines) + "\n"

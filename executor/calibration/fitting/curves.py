@@ -85,6 +85,7 @@ def system_document(system: System, samples: Sequence[Sample]) -> dict[str, Any]
         **with_units(system_constants(system)),
         "interference": system.interference,
         "rank_spread": system.rank_spread,
+        "memory_contention": system.memory_contention,
         "curves": [_curve_document(curve, samples) for curve in system.curves],
     }
 

@@ -122,6 +122,9 @@ class System:
     measured, is the share of a collective's time that compute beside it loses: 0 where copy engines
     do the work, 1 where the core that computes also moves the bytes; without it the loss follows
     from the channels (`cost/layer/interference.py`).
+    `memory_contention` is by what share an
+    update is longer where all devices of a node make one at once and share its memory, as cores do;
+    0 where each has memory of its own.
     `residuals` are as for a device. `topology`, where written, are the cables in a node;
     otherwise `topology/node_cables.py` makes them. `stands_for` names
     a system that nobody described and that this one was built for. `host_bandwidth` is what the
@@ -141,6 +144,7 @@ class System:
     channels: int = 0
     interference: float | None = None
     rank_spread: float = 0.0
+    memory_contention: float = 0.0
     library: Library = "nccl-2.23"
     tuner: Tuner | None = None
     curves: tuple[Curve, ...] = ()

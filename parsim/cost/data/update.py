@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Ints
+from parsim.cluster.hardware import System
 from parsim.cost.collective.message import Message
 from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.job import Job
 from parsim.cost.kernel.gradient_sums import unshared_bytes
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.optimizer import ADAMW
@@ -27,7 +29,23 @@ def update_time(data: DataParallel, parameters: Array, experts: Array | None = N
     moved, job = updated_bytes(data, parameters, experts), data.job
     seconds = memory_time(job.device, moved, kind="optimizer")
     factor = step_factor(job.device, data.table, "optimizer")
+    seconds = seconds * _contention(data)
     return np.asarray((seconds + job.software.optimizer_fixed) * factor)
+
+
+def _contention(data: DataParallel) -> Array:
+    """How many times longer the ranks' updates are than one alone, (B,)."""
+    return updates_at_once(data.job.system, data.table.world_size)
+
+
+def updates_at_once(system: System, ranks: Ints) -> Array:
+    """How many times longer an update is that so many ranks make at once.
+
+    Ranks of a node that share its memory lose to each other (`memory_contention`), linearly in
+    how many they are: measured are one alone and all of a node.
+    """
+    others = np.minimum(ranks, system.devices_per_node) - 1
+    return np.asarray(1.0 + system.memory_contention * others / max(system.devices_per_node - 1, 1))
 
 
 def updated_bytes(data: DataParallel, parameters: Array, experts: Array | None = None) -> Array:
@@ -56,15 +74,24 @@ def norm_time(data: DataParallel, parameters: Array, experts: Array | None = Non
     (_, where), *_ = data.reached["world"]
     size = np.full(len(data.table), 4.0)
     scalar = Message(kind="all_reduce", axis="world", size=size, where=where)
-    stack = data.job.software
-    scaled = data.table.precision.compute == "fp16"
-    each = stack.norm_bytes + (stack.clip_bytes if data.job.clip else 0.0)
-    each += stack.scaling_bytes if scaled else 0.0
-    summed = (stack.norm_sums + (stack.scaling_sums if scaled else 0.0)) * data.seconds(scalar)
+    stack, compute = data.job.software, data.table.precision.compute
+    sums = stack.norm_sums + (stack.scaling_sums if compute == "fp16" else 0.0)
+    summed = sums * data.seconds(scalar)
+    each = clipped_bytes(data.job, compute)
     if not each:
         return summed
     moved = each * _updated(data, parameters, experts).max(axis=0)
-    return summed + memory_time(data.job.device, moved)
+    return summed + memory_time(data.job.device, moved) * _contention(data)
+
+
+def clipped_bytes(job: Job, compute: str) -> float:
+    """Bytes moved for each gradient by the norm, by clipping, and in fp16 by the loss's scale.
+
+    Those of them that are not among the bytes of the update.
+    """
+    stack = job.software
+    clipped = stack.norm_bytes + (stack.clip_bytes if job.clip else 0.0)
+    return clipped + (stack.scaling_bytes if compute == "fp16" else 0.0)
 
 
 def _updated(data: DataParallel, parameters: Array, experts: Array | None) -> Array:

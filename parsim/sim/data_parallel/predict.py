@@ -82,11 +82,9 @@ def _parts(
     kept = ("forward", "backward", "recompute", "exposed_communication")
     sharers = workers.plan.strategy.sharers
     parts = {name: ddp.breakdown[name] / sharers for name in kept}
-    updates = 0.0 if priced.wires else float(workers.optimizer.mean())
     if priced.compute is not None:
         parts = {**dict.fromkeys(kept, 0.0), **dict(zip(kept, priced.compute, strict=False))}
-        updates = float(np.mean(priced.seconds["optimizer"]))
-    parts["optimizer"] = updates
+    parts["optimizer"] = 0.0 if priced.wires else float(np.mean(priced.seconds["optimizer"]))
     rest = ran.step_time - sum(parts.values())
     parts["synchronisation"] = max(rest, 0.0)
     parts["straggler"] = step - sum(parts.values())

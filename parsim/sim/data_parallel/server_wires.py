@@ -22,6 +22,7 @@ from parsim.arrays import Array, Index
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.compression import compress_time, sum_bytes, unpack_bytes
+from parsim.cost.data.update import clipped_bytes
 from parsim.cost.server_rates import (
     device_interface,
     host_link,
@@ -70,7 +71,7 @@ def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> S
     copied = pull if sums else 0.0  # one by one, a reply is copied when its update is applied
     there = tuple(layout.queues("push", push, out="out", into="in", memory=added))
     back = tuple(layout.queues("pull", pull, out="in", into="out", memory=copied))
-    update = layout.update(pull - copied + unpacked)
+    update = layout.update(pull - copied + unpacked, clips=sums)
     layout.seconds["server_optimizer"] = update
     layout.priced("compress", layout.compress)
     applied = tuple(
@@ -203,11 +204,16 @@ class _Layout:
             float(compress_time(device, self.strategy, values, width)) for device in devices
         ])  # fmt: skip
 
-    def update(self, copied: float) -> Array:
-        """Seconds in which each server updates its shard, and moves so many bytes more, (k,)."""
+    def update(self, copied: float, *, clips: bool) -> Array:
+        """Seconds in which each server updates its shard, and moves so many bytes more, (k,).
+
+        With `clips` it takes the norm of the mean gradient and clips it first.
+        """
         precision_of_weights = precision(self.workers.plan.precision)
         each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + self.workers.job.optimizer.states)
         each += precision_of_weights.parameter if precision_of_weights.master else 0.0
+        compute = precision(self.workers.plan.precision).compute
+        each += clipped_bytes(self.workers.job, compute) if clips else 0.0
         moved = self.workers.parameters / self.servers * each + copied
         rates = np.array([self._memory(number) for number in range(self.servers)])
         return np.asarray(moved / rates + self.workers.job.software.optimizer_fixed)

@@ -10,7 +10,9 @@ from parsim.arrays import Array, Index
 from parsim.cluster.groups import device_nodes, in_groups, level_devices, node_systems
 from parsim.cluster.hardware import System
 from parsim.cost.data.buckets import reduced_bytes
+from parsim.cost.data.update import clipped_bytes, updates_at_once
 from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.interference import speed_beside
 from parsim.plan import Plan, PlanTable
 from parsim.plan.precision import precision
@@ -121,9 +123,28 @@ class Workers:
 
     @property
     def optimizer(self) -> Array:
-        """Seconds of an update of all parameters, (n,)."""
+        """Seconds in which each worker clips its gradient and updates all parameters, (n,)."""
         whole = self.evaluation.step.costs.optimizer[0, self.class_of]
-        return np.asarray(whole / self.plan.strategy.sharers)
+        return np.asarray(whole / self.plan.strategy.sharers + self.clipping)
+
+    @property
+    def clipping(self) -> Array:
+        """Seconds in which each worker takes the norm of its own gradient and clips it, (n,).
+
+        Nothing where these bytes are among those of the update.
+        """
+        moved = clipped_bytes(self.job, precision(self.plan.precision).compute) * self.parameters
+        systems = [self.systems[node] for node in self.node.tolist()]
+        alone = np.array([float(memory_time(system.device, moved)) for system in systems])
+        return alone * self.at_once if moved else np.zeros(self.count)
+
+    @property
+    def at_once(self) -> Array:
+        """How many times longer each worker's update is than if it made it alone, (n,)."""
+        ranks = np.bincount(self.node)[self.node]
+        systems = [self.systems[node] for node in self.node.tolist()]
+        rows = zip(systems, ranks, strict=True)
+        return np.array([float(updates_at_once(system, each)) for system, each in rows])
 
     @property
     def parameters(self) -> float:

@@ -224,10 +224,12 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
         notes=(),
         interference=0.8,
         rank_spread=0.04,
+        memory_contention=0.6,
     )
     (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
     assert (system.interference, system.rank_spread) == (0.8, 0.04)
+    assert system.memory_contention == 0.6
     for sample in samples:
         modelled = KERNELS.time(system.device, sample.kind, sample.shape)
         assert modelled == pytest.approx(sample.seconds, rel=1e-4)

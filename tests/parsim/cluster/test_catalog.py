@@ -99,6 +99,7 @@ OPTIONAL_LINKS = {
     "host_bandwidth",
     "host_memory",
     "intra.c2c_bandwidth",
+    "memory_contention",
     "network.rails",
     "network.spines",
     "rank_spread",

@@ -51,15 +51,19 @@ class Priced:
     layout: Mapping[str, object] | None = None
 
 
-def compute_prices(workers: Workers, slowed: Array | float = 1.0) -> dict[str, Array]:
+def compute_prices(
+    workers: Workers, slowed: Array | float = 1.0, *, clips: bool = False
+) -> dict[str, Array]:
     """Seconds of forward, backward and update of each worker, by the names of `workers.py`.
 
     Args:
         workers: those of a plan.
         slowed: how many times as long passes take beside an exchange, (n,).
+        clips: whether a worker clips its gradient behind the backwards, but updates nothing.
     """
+    clipping = workers.clipping / workers.passes if clips else 0.0
     return {
         "forward": slowed * workers.forward,
-        "backward": slowed * workers.backward,
+        "backward": slowed * workers.backward + clipping,
         "optimizer": workers.optimizer,
     }

@@ -26,7 +26,9 @@ def parameter_server(workers: Workers) -> Priced:
         compresses=strategy.compression < 1.0,
     )
     changes = bool(strategy.backup_workers) or strategy.compression < 1.0
-    return replace(_served(workers, strategy, wires, program), changes_training=changes)
+    return replace(
+        _served(workers, strategy, wires, program, clips=False), changes_training=changes
+    )
 
 
 def asynchronous_server(workers: Workers) -> Priced:
@@ -43,16 +45,19 @@ def asynchronous_server(workers: Workers) -> Priced:
         staleness=strategy.staleness,
         compresses=strategy.compression < 1.0,
     )
-    return replace(_served(workers, strategy, wires, program), synchronises=False)
+    return replace(_served(workers, strategy, wires, program, clips=True), synchronises=False)
 
 
 def _served(
-    workers: Workers, strategy: Servers, wires: ServerWires, program: StepProgram
+    workers: Workers, strategy: Servers, wires: ServerWires, program: StepProgram, *, clips: bool
 ) -> Priced:
-    """A program with its prices, each worker's gradient going to the servers and weights back."""
+    """A program with its prices, each worker's gradient going to the servers and weights back.
+
+    Workers clip where a server sees one gradient at a time; else servers clip the mean.
+    """
     return Priced(
         program=program,
-        seconds={**compute_prices(workers), **wires.seconds},
+        seconds={**compute_prices(workers, clips=clips), **wires.seconds},
         sent=workers.gradient_bytes * strategy.compression,
         received=workers.weight_bytes,
         wires=wires,

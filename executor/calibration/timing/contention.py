@@ -1,0 +1,58 @@
+"""How much longer an update takes when all ranks make one at once.
+
+Cores of one machine share its memory, and an update does little but move bytes. Each of the other
+calibrated kernels counts at its least, so at a moment when the others left the memory alone; what
+they lose together is seen in whole layers. A step's update is no layer, and all ranks come to it
+together, behind the gradients' norm.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+from executor.calibration.cases import kinds
+from executor.calibration.cases.workloads import Case
+from executor.calibration.timing.bench import Bench
+from executor.calibration.timing.operators import Call
+
+PARAMETERS = 1 << 23
+"""Their weights, gradients and states are 128 MiB: more than the caches hold."""
+ROUNDS = 9
+MOST = 8.0
+"""More is not the memory alone."""
+
+
+def memory_contention(bench: Bench) -> float:
+    """By what share updates on all ranks at once are longer than one on rank 0 alone.
+
+    To be called on all ranks, at least two. 0 where a device has memory of its own.
+    """
+    if bench.device.type != "cpu":
+        return 0.0
+    case = Case(kinds.OPTIMIZER, {"bytes": 0.0, "launches": 1}, (PARAMETERS,))
+    update = bench.operators.build(case)()
+    update()
+    return growth(_slowest(bench, update, working=1), _slowest(bench, update, working=None))
+
+
+def growth(alone: float, together: float) -> float:
+    """The share above, from both times."""
+    return min(max(together / alone - 1.0, 0.0), MOST)
+
+
+def _slowest(bench: Bench, update: Call, *, working: int | None) -> float:
+    """Median over rounds of the slowest rank's seconds, where so many ranks update."""
+    rounds = []
+    for _ in range(ROUNDS):
+        dist.barrier()
+        began = time.perf_counter()
+        if working is None or dist.get_rank() < working:
+            update()
+        lasted = torch.tensor(time.perf_counter() - began, device=bench.device)
+        dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
+        rounds.append(float(lasted))
+    return median(rounds)
