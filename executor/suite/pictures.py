@@ -28,7 +28,10 @@ _STYLE: Final[Any] = {
     "axes.spines.right": False,
     "text.parse_math": False,
 }
-_COLOURS: Final = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")  # Okabe, Ito
+_COLOURS: Final = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),  # Okabe and Ito
+    *("#882255", "#332288", "#117733", "#999933", "#000000", "#999999"),  # Paul Tol's muted, greys
+)
 _MARKS: Final = "osD^vP"
 _BAND: Final = 0.1
 """The shaded band around a perfect prediction: +-10 %."""
@@ -61,7 +64,7 @@ def _overlays(out: Path, results: Sequence[Result]) -> Iterator[str]:
 
 def scatter(results: Sequence[Result]) -> Figure:
     """Predicted over measured step times, both logarithmic; on the diagonal they are equal."""
-    width, height = 7.9, 5.2  # inches; the axes are a square of 4.4
+    width, height = 8.9, 5.2  # inches; the axes are a square of 4.4
     figure = Figure(figsize=(width, height), dpi=DPI)
     axes = figure.add_axes((0.95 / width, 0.6 / height, 4.4 / width, 4.4 / height))
     pairs = [result.step_time for result in results]
