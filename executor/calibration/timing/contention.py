@@ -18,12 +18,11 @@ from executor.calibration.cases import kinds
 from executor.calibration.cases.workloads import Case
 from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.operators import Call
+from parsim.cluster.plausible import MOST_CONTENTION
 
 PARAMETERS = 1 << 23
 """Their weights, gradients and states are 128 MiB: more than the caches hold."""
 ROUNDS = 9
-MOST = 8.0
-"""More is not the memory alone."""
 
 
 def memory_contention(bench: Bench) -> float:
@@ -36,21 +35,22 @@ def memory_contention(bench: Bench) -> float:
     case = Case(kinds.OPTIMIZER, {"bytes": 0.0, "launches": 1}, (PARAMETERS,))
     update = bench.operators.build(case)()
     update()
-    return growth(_slowest(bench, update, working=1), _slowest(bench, update, working=None))
+    alone = _slowest(bench, update, working=1)
+    return growth(alone, _slowest(bench, update, working=dist.get_world_size()))
 
 
 def growth(alone: float, together: float) -> float:
     """The share above, from both times."""
-    return min(max(together / alone - 1.0, 0.0), MOST)
+    return min(max(together / alone - 1.0, 0.0), MOST_CONTENTION)
 
 
-def _slowest(bench: Bench, update: Call, *, working: int | None) -> float:
+def _slowest(bench: Bench, update: Call, *, working: int) -> float:
     """Median over rounds of the slowest rank's seconds, where so many ranks update."""
     rounds = []
     for _ in range(ROUNDS):
         dist.barrier()
         began = time.perf_counter()
-        if working is None or dist.get_rank() < working:
+        if dist.get_rank() < working:
             update()
         lasted = torch.tensor(time.perf_counter() - began, device=bench.device)
         dist.all_reduce(lasted, op=dist.ReduceOp.MAX)

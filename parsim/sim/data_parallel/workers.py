@@ -125,7 +125,7 @@ class Workers:
     def optimizer(self) -> Array:
         """Seconds in which each worker clips its gradient and updates all parameters, (n,)."""
         whole = self.evaluation.step.costs.optimizer[0, self.class_of]
-        return np.asarray(whole / self.plan.strategy.sharers + self.clipping)
+        return np.asarray((whole + self.clipping) / self.plan.strategy.sharers)
 
     @property
     def clipping(self) -> Array:

@@ -6,11 +6,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from executor.calibration.timing.contention import MOST, growth
+from executor.calibration.timing.contention import growth
+from parsim.cluster.plausible import MOST_CONTENTION
 
 
 @pytest.mark.parametrize(
-    ("alone", "together", "share"), [(10.0, 16.0, 0.6), (10.0, 9.5, 0.0), (1.0, 100.0, MOST)]
+    ("alone", "together", "share"),
+    [(10.0, 16.0, 0.6), (10.0, 9.5, 0.0), (1.0, 100.0, MOST_CONTENTION)],
 )
 def test_updates_beside_others_are_longer_by_a_share(
     alone: float, together: float, share: float
