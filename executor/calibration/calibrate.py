@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -115,13 +115,13 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
         bench = Bench(device, chosen.kernels.precision)
         laps.end()
         wired = links_for(chosen, seconds, known)
-        links, lost, contended = _links(chosen, bench, wired, laps)
+        links = _links(chosen, bench, wired, laps)
         laps.end()
         picked = choice_for(chosen, seconds, known)
         kernels = _kernels(chosen, bench, picked, laps)
         dist.barrier()
         laps.end()
-        measured = _measured(chosen, kernels, links, (lost, contended))
+        measured = _measured(chosen, kernels, links)
         limit, until = laps.limit("layers"), laps.until("layers")
         session, rank_spread = time_layers(chosen, device, limit, until, measured)
         laps.end()
@@ -130,7 +130,7 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
         left_out = [
             *session.gaps,
             *kernel_gaps(picked, kernels.left),
-            *link_gaps(wired, links, chosen.groups, chosen.report),
+            *link_gaps(wired, links.samples, chosen.groups, chosen.report),
         ]
         measured = replace(
             measured,
@@ -143,19 +143,22 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
         _write(out, chosen, measured, (picked, wired), laps)
 
 
-def _links(
-    chosen: Setting, bench: Bench, wired: Choice, laps: Laps
-) -> tuple[list[Sample], float | None, float]:
-    """Times of collectives and messages, and what compute and updates beside others lose.
+class TimedLinks(NamedTuple):
+    """Samples, what compute beside a collective loses, and what updates beside each other do."""
 
-    None of one rank.
-    """
+    samples: list[Sample]
+    interference: float | None = None
+    memory_contention: float = 0.0
+
+
+def _links(chosen: Setting, bench: Bench, wired: Choice, laps: Laps) -> TimedLinks:
+    """Time collectives and messages, and what compute and updates lose; nothing of one rank."""
     if dist.get_world_size() < 2:
-        return [], None, 0.0
+        return TimedLinks([])
     samples = list(link_samples(bench, wired, laps.limit("links")))
     if chosen.groups.oversubscribed:
-        return samples, None, 0.0
-    return samples, interference(bench), memory_contention(bench)
+        return TimedLinks(samples)
+    return TimedLinks(samples, interference(bench), memory_contention(bench))
 
 
 def _kernels(chosen: Setting, bench: Bench, picked: Choice, laps: Laps) -> TimedKernels | None:
@@ -179,23 +182,15 @@ def _write(
     (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
 
 
-def _measured(
-    chosen: Setting,
-    kernels: TimedKernels | None,
-    links: Sequence[Sample],
-    losses: tuple[float | None, float],
-) -> Measured | None:
-    """What was timed before the layers; None on a rank that timed no kernels.
-
-    `losses` are those of compute beside a collective, and of updates beside each other.
-    """
+def _measured(chosen: Setting, kernels: TimedKernels | None, links: TimedLinks) -> Measured | None:
+    """What was timed before the layers; None on a rank that timed no kernels."""
     if kernels is None:
         return None
     return Measured(
         kernels=kernels.samples,
-        links=links,
-        interference=losses[0],
-        memory_contention=losses[1],
+        links=links.samples,
+        interference=links.interference,
+        memory_contention=links.memory_contention,
         reference=kernels.moments,
         notes=_notes(chosen),
     )

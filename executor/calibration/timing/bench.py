@@ -103,6 +103,23 @@ class Bench:
         repeats = min(max(int(seconds / max(float(once), 1e-6)), 5), 100)
         return median(self._together(work) for _ in range(repeats))
 
+    def slowest(self, work: Call | None, rounds: int) -> float:
+        """Median over rounds of the slowest rank's seconds, host and device done.
+
+        To be called on all ranks; one without work waits for the others.
+        """
+        times = []
+        for _ in range(rounds + 1):  # the first warms up
+            dist.barrier()
+            began = time.perf_counter()
+            if work is not None:
+                work()
+                self._asked.synchronize()
+            lasted = torch.tensor(time.perf_counter() - began, device=self.device)
+            dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
+            times.append(float(lasted))
+        return median(times[1:])
+
     def _together(self, work: Call | None) -> float:
         dist.barrier()
         return 0.0 if work is None else self.elapsed(work, 1)

@@ -8,16 +8,11 @@ together, behind the gradients' norm.
 
 from __future__ import annotations
 
-import time
-from statistics import median
-
-import torch
 import torch.distributed as dist
 
 from executor.calibration.cases import kinds
 from executor.calibration.cases.workloads import Case
 from executor.calibration.timing.bench import Bench
-from executor.calibration.timing.operators import Call
 from parsim.cluster.plausible import MOST_CONTENTION
 
 PARAMETERS = 1 << 23
@@ -34,25 +29,10 @@ def memory_contention(bench: Bench) -> float:
         return 0.0
     case = Case(kinds.OPTIMIZER, {"bytes": 0.0, "launches": 1}, (PARAMETERS,))
     update = bench.operators.build(case)()
-    update()
-    alone = _slowest(bench, update, working=1)
-    return growth(alone, _slowest(bench, update, working=dist.get_world_size()))
+    alone = bench.slowest(update if dist.get_rank() == 0 else None, ROUNDS)
+    return growth(alone, bench.slowest(update, ROUNDS))
 
 
 def growth(alone: float, together: float) -> float:
     """The share above, from both times."""
     return min(max(together / alone - 1.0, 0.0), MOST_CONTENTION)
-
-
-def _slowest(bench: Bench, update: Call, *, working: int) -> float:
-    """Median over rounds of the slowest rank's seconds, where so many ranks update."""
-    rounds = []
-    for _ in range(ROUNDS):
-        dist.barrier()
-        began = time.perf_counter()
-        if dist.get_rank() < working:
-            update()
-        lasted = torch.tensor(time.perf_counter() - began, device=bench.device)
-        dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
-        rounds.append(float(lasted))
-    return median(rounds)

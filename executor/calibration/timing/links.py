@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Mapping
-from statistics import median
 from types import MappingProxyType
 
 import numpy as np
@@ -28,7 +27,6 @@ from executor.calibration.choice.known_shapes import rows_known
 from executor.calibration.choice.spread import Candidate
 from executor.calibration.timing.bench import Bench
 from executor.collectives.groups import Team, Work, team, work_of
-from executor.devices.accelerator import accelerator
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 
@@ -158,8 +156,8 @@ def interference(bench: Bench) -> float:
     edge, size = BESIDE[bench.device.type]
     a = bench.operators.normal(edge, edge)
     data = torch.zeros(size // 4, device=bench.device)
-    once = _slowest(bench, lambda: torch.mm(a, a))
-    wire = _slowest(bench, lambda: dist.all_reduce(data))
+    once = bench.slowest(lambda: torch.mm(a, a), ROUNDS)
+    wire = bench.slowest(lambda: dist.all_reduce(data), ROUNDS)
     count = products_beside(wire, once)
 
     def compute() -> None:
@@ -171,7 +169,7 @@ def interference(bench: Bench) -> float:
         compute()
         work.wait()
 
-    return lost(_slowest(bench, compute), wire, _slowest(bench, both))
+    return lost(bench.slowest(compute, ROUNDS), wire, bench.slowest(both, ROUNDS))
 
 
 def products_beside(wire: float, once: float) -> int:
@@ -182,17 +180,3 @@ def products_beside(wire: float, once: float) -> int:
 def lost(alone: float, wire: float, together: float) -> float:
     """The share above, from the three times."""
     return min(max((together - max(alone, wire)) / min(alone, wire), 0.0), 1.0)
-
-
-def _slowest(bench: Bench, work: Work) -> float:
-    """Median over rounds of the slowest rank's seconds, host and device done."""
-    rounds = []
-    for _ in range(ROUNDS + 1):
-        dist.barrier()
-        began = time.perf_counter()
-        work()
-        accelerator(bench.device).synchronize()
-        lasted = torch.tensor(time.perf_counter() - began, device=bench.device)
-        dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
-        rounds.append(float(lasted))
-    return median(rounds[1:])

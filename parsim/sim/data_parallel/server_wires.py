@@ -209,11 +209,10 @@ class _Layout:
 
         With `clips` it takes the norm of the mean gradient and clips it first.
         """
-        precision_of_weights = precision(self.workers.plan.precision)
+        formats = precision(self.workers.plan.precision)
         each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + self.workers.job.optimizer.states)
-        each += precision_of_weights.parameter if precision_of_weights.master else 0.0
-        compute = precision(self.workers.plan.precision).compute
-        each += clipped_bytes(self.workers.job, compute) if clips else 0.0
+        each += formats.parameter if formats.master else 0.0
+        each += clipped_bytes(self.workers.job, formats.compute) if clips else 0.0
         moved = self.workers.parameters / self.servers * each + copied
         rates = np.array([self._memory(number) for number in range(self.servers)])
         return np.asarray(moved / rates + self.workers.job.software.optimizer_fixed)
