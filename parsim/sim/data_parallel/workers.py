@@ -128,11 +128,6 @@ class Workers:
         return np.asarray((whole + self.clipping) / self.plan.strategy.sharers)
 
     @property
-    def optimizer_alone(self) -> Array:
-        """Seconds of the same on each worker while no other updates, (n,)."""
-        return np.asarray(self.optimizer / self.at_once)
-
-    @property
     def clipping(self) -> Array:
         """Seconds in which each worker takes the norm of its own gradient and clips it, (n,).
 

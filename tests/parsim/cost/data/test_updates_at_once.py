@@ -65,3 +65,14 @@ def test_local_steps_clip_their_own_gradients() -> None:
     share = (stack.norm_bytes + stack.clip_bytes) / stack.optimizer_bytes
     assert clipped / update == pytest.approx(1.0 + share, rel=0.02)
     assert free / update == pytest.approx(1.0 + stack.norm_bytes / stack.optimizer_bytes, rel=0.02)
+
+
+def test_a_worker_alone_is_not_slowed_down_by_others() -> None:
+    """What a step is compared with to tell its speed-up does not hang on the contention."""
+    plan = Plan(dp_replicate=2, precision="fp32", strategy=LocalSGD(every=2))
+    apart, beside = (simulate(_job(share), plan) for share in (0.0, CONTENTION))
+    assert apart.strategy is not None
+    assert beside.strategy is not None
+    assert beside.step_time > apart.step_time
+    alone = [x.strategy.speed_up * x.step_time for x in (apart, beside) if x.strategy]
+    assert alone[1] == pytest.approx(alone[0], rel=0.01)
