@@ -76,7 +76,8 @@ def tightness() -> Array:
     plans = table.take(np.random.default_rng(0).choice(short, SAMPLE, replace=False))
     rows = np.arange(SAMPLE)
     fewest = Fewest.of(job, plans, (plans, rows), job.device.usable_memory, None)
-    bounds = plan_bounds(job, plans, price_layers(job, plans), rows, fewest.room)
+    room = fewest.room._replace(most=np.inf)
+    bounds = plan_bounds(job, plans, price_layers(job, plans), rows, room)
     plans = replace(plans, recompute_layers=bounds.repeated)
     steps = [evaluate(job, plans.plan(row), memory=False).step_time for row in range(SAMPLE)]
     return np.asarray(np.array(steps) / bounds.step)

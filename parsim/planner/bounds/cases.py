@@ -18,6 +18,9 @@ from parsim.planner.space.settings import layer_settings
 DENSE = 1 << 23
 """Codes up to which a table of all of them is written; above it the codes are sorted."""
 
+FEW = 32
+"""Values of a column that are not worth numbering those of them that occur."""
+
 
 @dataclass(frozen=True, slots=True)
 class Cases:
@@ -28,11 +31,17 @@ class Cases:
 
     @classmethod
     def among(cls, *columns: Ints | Flags) -> Cases:
-        """Number the combinations of columns of whole numbers from 0, (B,) each."""
+        """Number the combinations of columns of whole numbers from 0, (B,) each, in their order."""
         code, count = np.zeros(len(columns[0]), dtype=np.int64), 1
         for column in columns:
-            numbers, values = _numbered(np.asarray(column, dtype=np.int64), int(column.max()) + 1)
-            code, count = _numbered(code * values + numbers, count * values)
+            numbers, values = np.asarray(column, dtype=np.int64), int(column.max()) + 1
+            if values > FEW and count * values > DENSE:
+                numbers, values = _numbered(numbers, values)
+            if count * values > DENSE:
+                code, count = _numbered(code, count)
+            code = code * values + numbers if count > 1 else numbers
+            count *= values
+        code, count = _numbered(code, count)
         first = np.empty(count, dtype=np.int64)
         first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
         return cls(first, code)
@@ -40,13 +49,15 @@ class Cases:
 
 def _numbered(code: Index, limit: int) -> tuple[Index, int]:
     """Numbers from 0 for the codes that occur, all of them below the limit; and how many."""
-    if limit > DENSE:
+    if limit > max(DENSE, len(code)) or limit > 64 * len(code) + 4096:
         distinct, numbers = np.unique(code, return_inverse=True)
         return numbers, len(distinct)
     occurs = np.zeros(limit, dtype=bool)
     occurs[code] = True
-    numbers = np.cumsum(occurs, dtype=np.int64) - 1
-    return numbers[code], int(numbers[-1]) + 1
+    distinct = np.flatnonzero(occurs)
+    number_of = np.empty(limit, dtype=np.int64)
+    number_of[distinct] = np.arange(len(distinct))
+    return number_of[code], len(distinct)
 
 
 def layer_cases(job: Job, table: PlanTable) -> Cases:

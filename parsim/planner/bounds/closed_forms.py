@@ -1,4 +1,4 @@
-"""The closed forms of tier A: seconds of a step and bytes of its fullest rank, at the least.
+"""The closed form of tier A: seconds of a step at the least.
 
 A pipeline rank r is busy for its work, cannot begin before the first micro-batch has passed the
 stages before it, and its last gradient has to pass them again, if backwards are whole:
@@ -13,7 +13,7 @@ a pipeline that runs both ways takes half of the micro-batches on each of a rank
 then come the reductions that cannot be hidden, the norm of all gradients, the update. All of it are
 sums and maxima of which tier B has more terms, so that the step is never shorter. What the schedule
 adds by its order, what ZeRO-3's programs lose at their ends and what the last backwards lose to the
-reduction beside them is left out. Bytes are those of a moment that every schedule of the kind has.
+reduction beside them is left out.
 """
 
 from __future__ import annotations
@@ -23,20 +23,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index, Ints, Num
-from parsim.plan import PlanTable
-from parsim.plan.schedule_names import BALANCED, FOLDED, V_SHAPED, WHOLE
+from parsim.arrays import Array, Index, Num
+from parsim.plan import Plan
+from parsim.planner.bounds.kinds import Runs
 from parsim.planner.bounds.shared import ROUNDING
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
-from parsim.schedule.inflight import FOLDED as FOLDED_LIMITS
-from parsim.schedule.inflight import TWO_WAY, WARM, least_in_flight
-
-HOLD_ALL = ("gpipe", "looped_bfs")
-"""Schedules whose ranks run every forward before any gradient."""
-
-CHUNKS = frozenset({"interleaved_1f1b", *FOLDED_LIMITS, *TWO_WAY})
-"""Schedules of several stages a rank whose ranks are known to hold more than one of each."""
 
 
 class Seconds(NamedTuple):
@@ -60,44 +52,19 @@ class Seconds(NamedTuple):
         return np.asarray(passes.max(axis=0) + self.behind[rows])
 
 
-class Kinds(NamedTuple):
-    """What a plan's schedule is, (B,) each."""
-
-    whole: Flags
-    naive: Flags
-    folded: Flags
-    completes_either: Flags
-    both: Flags
-
-    @classmethod
-    def of(cls, table: PlanTable) -> Kinds:
-        """Sort a table's plans; a user's schedule is of no kind, without a pipeline it is 1F1B."""
-        by_user, single = table.common.actions is not None, table.pp == 1
-        by_name = np.array(
-            [
-                (name in WHOLE, name == "naive", name in FOLDED, name in V_SHAPED)
-                for name in table.schedules
-            ]
-        )
-        whole, naive, folded, either = by_name[table.schedule].T & (not by_user)
-        both = table.copies > 1
-        return cls(whole | single, naive & ~single, folded & ~single, either | both | by_user, both)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedForms:
     """Some plans with their parts beside them: columns of one length."""
 
-    table: PlanTable
-    kinds: Kinds
+    runs: Runs
     work: Work
-    early: Ints
     tail: Tail
+    common: Plan
     overlap: float
 
     def step(self) -> Seconds:
         """Seconds of a step at the least, and of its parts."""
-        whole, after = self.kinds.whole, self.tail.update + self._gathers()
+        whole, after = self.runs.whole, self.tail.update + self._gathers()
         ends, reductions = self._ends(), self._reductions()
         reduced = ends + reductions
         # of whole backwards those of stage 0 are the last, whatever rank has worked the longest
@@ -114,7 +81,7 @@ class ClosedForms:
 
     def _ends(self) -> Array:
         """When the actions of each rank, and of those before it if backwards are whole, are run."""
-        work, tail, common = self.work, self.tail, self.table.common
+        work, tail, common = self.work, self.tail, self.common
         forward = self.overlap * common.overlap_param_gather
         backward = self.overlap * common.overlap_grad_reduce
         busy = work.blocked + _passes(work.forward, tail.forward, forward, work.copied)
@@ -122,11 +89,11 @@ class ClosedForms:
         ahead = work.ahead_copied
         lead = work.sent_ahead + _passes(work.ahead_forward, tail.ahead_forward, forward, ahead)
         back = work.sent_back + _passes(work.ahead_backward, tail.ahead_backward, backward, ahead)
-        count = self.table.num_microbatches // self.table.copies
-        once, times = np.where(self.kinds.naive, 1, count), np.where(self.kinds.naive, count, 1)
-        ends = (lead + np.where(self.kinds.whole, back, 0.0) + once * busy) * times
+        count = self.runs.count
+        once, times = np.where(self.runs.naive, 1, count), np.where(self.runs.naive, count, 1)
+        ends = (lead + np.where(self.runs.whole, back, 0.0) + once * busy) * times
         if common.actions is None:
-            returns = work.all_forward + np.where(self.kinds.whole, work.all_backward, 0.0)
+            returns = work.all_forward + np.where(self.runs.whole, work.all_backward, 0.0)
             ends[0] = np.maximum(ends[0], (count - 1) * work.first + returns)
         return np.asarray(ends)
 
@@ -137,62 +104,16 @@ class ClosedForms:
             return tail.reduced
         ready = self.work.last * (1.0 - 1.0 / tail.first_buckets)
         rest = tail.first_buckets * tail.first_bucket - ready
-        longer = np.where(self.table.zero_stage < 2, np.maximum(rest, tail.first_bucket), 0.0)
+        longer = np.where(self.runs.replicated, np.maximum(rest, tail.first_bucket), 0.0)
         first = np.maximum(tail.first_bucket, longer)
-        each = np.where(self.kinds.completes_either, 0.0, tail.bucket)
-        return np.where(self.kinds.whole, first, each)
+        each = np.where(self.runs.completes_either, 0.0, tail.bucket)
+        return np.where(self.runs.whole, first, each)
 
     def _gathers(self) -> Num:
         """What shows of the gather of updated parameters, (Q, B)."""
-        share = self.overlap * self.table.common.overlap_param_gather
+        share = self.overlap * self.common.overlap_param_gather
         beside = self.work.forward + self.work.ahead_forward + self.work.copied_most
         return _exposed(beside, self.tail.gathered, share)
-
-    def peak(self) -> Array:
-        """Bytes of the fullest rank at the least, (B,)."""
-        work, tail = self.work, self.tail
-        warm, every = self._warm_ups()
-        table, count = self.table, self.table.num_microbatches
-        warmed = least_in_flight("1f1b", table.pp, table.v, self.early, count).total
-        limited = least_in_flight("bpipe", table.pp, table.v, self.early, count).total
-        warmed = np.where(self._balanced(), limited, warmed)
-        flying = np.where(warm, warmed, np.where(every, count, 1))
-        kept = flying * work.kept
-        for name in CHUNKS.intersection(table.schedules if table.common.actions is None else ()):
-            rows = np.flatnonzero((table.schedule == table.schedules.index(name)) & (table.pp > 1))
-            if len(rows):
-                kept[:, rows] = self._chunked(name, rows)
-        filled = np.maximum(tail.gradients * tail.bucketed + kept, tail.gradients)
-        more = work.moment + (flying - 1) * work.scores
-        return np.asarray((tail.fixed + filled + more).max(axis=0) * (1.0 - ROUNDING))
-
-    def _chunked(self, name: str, rows: Index) -> Array:
-        """Bytes that plans with a schedule of several stages a rank keep in flight, (Q, rows)."""
-        work, table = self.work, self.table
-        counts = least_in_flight(
-            name,
-            pp=table.pp[rows],
-            v=table.v[rows],
-            rank=self.early.take(rows, axis=-1),
-            num_microbatches=table.num_microbatches[rows],
-        )
-        kept = (work.first_kept, work.last_kept, work.least_kept)
-        first, last, least = (each.take(rows, axis=-1) for each in kept)
-        beyond = counts.first * (first - least) + counts.last * (last - least)
-        return np.asarray(beyond + counts.total * least)
-
-    def _balanced(self) -> Flags:
-        """Plans whose ranks keep no more than a limit, the rest on others."""
-        return np.array([name in BALANCED for name in self.table.schedules])[self.table.schedule]
-
-    def _warm_ups(self) -> tuple[Flags, Flags]:
-        """Plans that warm up as 1F1B does, and those that hold every micro-batch."""
-        table, by_user = self.table, self.table.common.actions is not None
-        warm_names = WARM | BALANCED
-        by_name = np.array([(name in warm_names, name in HOLD_ALL) for name in table.schedules])
-        warm, every = by_name[table.schedule].T & (not by_user)
-        several = table.pp > 1
-        return warm & several, every & several
 
 
 def _passes(compute: Array, wire: Num, share: float, copies: Num) -> Array:

@@ -57,7 +57,7 @@ def _next(low: Ints, high: Ints, above: Array, below: Array, room: Array, tries:
 
 def _most(priced: Priced) -> Ints:
     """All layers but one of each plan's largest stage, (B,)."""
-    table = priced.table
-    cut = table.common.stage_layers
-    largest = max(cut) if cut else -(-priced.job.model.num_layers // (table.pp * table.v))
-    return np.asarray(largest - 1 + np.zeros(len(table), dtype=np.int64))
+    works = priced.works
+    cut, stages = works.common.stage_layers, works.pp * works.v
+    largest = max(cut) if cut else -(-priced.job.model.num_layers // stages)
+    return np.asarray((largest - 1 + np.zeros_like(stages))[priced.work_of])

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Index, Ints
+from parsim.arrays import Array, Flags, Index, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
@@ -40,10 +40,14 @@ class PlanBounds(NamedTuple):
 
 
 class Room(NamedTuple):
-    """Bytes that plans may need to fit, (B,) each: as they are, and with some layers recomputed."""
+    """Bytes that plans may need to fit, (B,) each: as they are, and with some layers recomputed.
+
+    Plans that need more than `most` are of no use, not even as tight ones.
+    """
 
     plain: Array
     repeating: Array
+    most: float = np.inf
 
 
 def plan_bounds(
@@ -51,33 +55,55 @@ def plan_bounds(
 ) -> PlanBounds:
     """Bounds of the plans of a table; `layer_row` (B,) are their rows in `layers`.
 
-    Without `room` plans that ask for the fewest recomputed layers have none.
+    Those of one row have equal degrees and equally many micro-batches of one size. Without `room`
+    plans that ask for the fewest recomputed layers have none; plans that need more bytes than any
+    may have are not looked at further, and their steps are infinite.
     """
-    seconds = Seconds(*np.zeros((4, len(table))))
-    peak = np.zeros(len(table))
-    repeated = np.maximum(table.recompute_layers, 0)
+    bounds = PlanBounds(
+        seconds=Seconds(np.full(len(table), np.inf), *np.zeros((3, len(table)))),
+        peak=np.zeros(len(table)),
+        repeated=np.maximum(table.recompute_layers, 0),
+    )
     asks = table.recompute_layers == FEWEST
-    table = replace(table, recompute_layers=repeated.copy())
+    table = replace(table, recompute_layers=bounds.repeated.copy())
     known: KnownCuts = {}
     for alike, several in product(table.by_setting(), (False, True)):
         rows = alike[(table.pp[alike] > 1) == several]
-        if not len(rows):
-            continue
-        piece = _piece(rows)
-        priced = Priced.of(job, table.take(piece), layers, layer_row[piece], known)
-        peak[rows] = _noted(seconds, rows, priced)
-        if room is None:
-            continue
-        short = np.flatnonzero(asks[rows] & (peak[rows] > room.plain[rows]))
-        if not len(short):
-            continue
-        fewest = fewest_layers(priced.take(short), peak[rows[short]], room.repeating[rows[short]])
-        short, fewest = short[fewest > 0], fewest[fewest > 0]
+        if len(rows):
+            piece = _piece(rows)
+            priced = Priced.of(job, table.take(piece), layers, layer_row[piece], known)
+            _bound(bounds, rows, priced, asks[rows], room)
+    return bounds
+
+
+def _bound(bounds: PlanBounds, rows: Index, priced: Priced, asks: Flags, room: Room | None) -> None:
+    """Note the bytes of some plans, with the layers that they need, and the steps of the useful."""
+    bounds.peak[rows] = peak = priced.peaks()
+    plain = np.ones(len(rows), dtype=bool)
+    if room is not None:
+        plain = peak <= room.most
+        short = np.flatnonzero(asks & (peak > room.plain[rows]))
         if len(short):
-            some = rows[short]
-            repeated[some] = fewest
-            peak[some] = _noted(seconds, some, priced.take(short).repeating(fewest))
-    return PlanBounds(seconds, peak, repeated)
+            plain[_repeat(bounds, rows, priced, short, room)] = False
+    if plain.any():
+        useful = np.flatnonzero(plain)
+        _note(bounds.seconds, rows[useful], priced.take(useful))
+
+
+def _repeat(bounds: PlanBounds, rows: Index, priced: Priced, short: Index, room: Room) -> Index:
+    """Note bytes and seconds of plans that have room with some layers recomputed; which these are.
+
+    Of those that are `short` of room without.
+    """
+    may_need = room.repeating[rows[short]]
+    fewest = fewest_layers(priced.take(short), bounds.peak[rows[short]], may_need)
+    short, fewest = short[fewest > 0], fewest[fewest > 0]
+    if len(short):
+        repeating = priced.take(short).repeating(fewest)
+        bounds.repeated[rows[short]] = fewest
+        bounds.peak[rows[short]] = repeating.peaks()
+        _note(bounds.seconds, rows[short], repeating)
+    return short
 
 
 def _piece(rows: Index) -> Index | slice:
@@ -86,9 +112,7 @@ def _piece(rows: Index) -> Index | slice:
     return slice(first, last + 1) if last - first + 1 == len(rows) else rows
 
 
-def _noted(seconds: Seconds, rows: Index, priced: Priced) -> Array:
-    """The bytes of some plans, whose seconds are written into their columns."""
-    bounds, peak = priced.bounds()
-    for column, values in zip(seconds, bounds, strict=True):
+def _note(seconds: Seconds, rows: Index, priced: Priced) -> None:
+    """Write the seconds of some plans into their columns."""
+    for column, values in zip(seconds, priced.steps(), strict=True):
         column[rows] = values
-    return peak

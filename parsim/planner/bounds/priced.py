@@ -1,4 +1,4 @@
-"""Plans with the parts of their costs, each distinct one priced once."""
+"""Plans with the parts of their costs, each distinct one priced once, and bytes before seconds."""
 
 from __future__ import annotations
 
@@ -7,13 +7,18 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parsim.arrays import Array, Index, Ints
+from parsim.arrays import Array, Flags, Index, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.bounds.cases import Cases
-from parsim.planner.bounds.closed_forms import ClosedForms, Kinds, Seconds
+from parsim.planner.bounds.closed_forms import ClosedForms, Seconds
+from parsim.planner.bounds.flights import Flights
+from parsim.planner.bounds.kept import Kept
+from parsim.planner.bounds.kinds import Kinds, Runs
 from parsim.planner.bounds.parts import KnownCuts, Parts
+from parsim.planner.bounds.shared import ROUNDING
+from parsim.planner.bounds.standing import Standing
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
 
@@ -25,98 +30,134 @@ CHUNK = 1 << 13
 class Priced:
     """B plans with equally many ranks that stand for all, and the parts of their costs.
 
-    `work_of` and `tail_of` (B,) are the rows of each plan in `work` and `tail`; `layers` and
-    `parts` are those that each row of `work` was priced from.
+    `rows` (B,) are those of a `table`, whose schedules are of some `kinds`, and `both` says which
+    of its plans run both ways. `works` are plans with each distinct work of a micro-batch, `layers`
+    and `parts` what these consist of; `flights` each distinct number of micro-batches in flight on
+    the ranks of a work, `work_in` their works; `tail` and `standing` what comes behind and what
+    stays. `flight_of` and `tail_of` (B,) say which of these a plan has.
     """
 
     job: Job
     table: PlanTable
     kinds: Kinds
+    both: Flags
+    rows: Index
+    works: PlanTable
     layers: LayerTable
     parts: Parts
-    work: Work
-    work_of: Index
+    flights: Flights
+    work_in: Index
+    flight_of: Index
     tail: Tail
+    standing: Standing
     tail_of: Index
 
     @classmethod
     def of(
         cls, job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, known: KnownCuts
     ) -> Priced:
-        """Price each distinct part of the plans' costs once."""
-        kinds = Kinds.of(table)
-        cuts = Cases.among(table.pp, table.v, kinds.folded, kinds.both)
-        parts = Parts.of(job, table.take(cuts.first), kinds.folded[cuts.first], known)
+        """Find each distinct part of the plans' costs.
+
+        `layer_row` (B,) are the plans' rows in `layers`; those of one row have equal degrees and
+        equally many micro-batches of one size.
+        """
+        kinds, both = Kinds.of(table), table.copies > 1
+        folded = kinds.folded[table.schedule]
+        cuts = Cases.among(table.pp, table.v, folded, both)
+        parts = Parts.of(job, table.take(cuts.first), folded[cuts.first], known)
         works = Cases.among(layer_row, cuts.of, table.recompute_layers)
+        flights = Cases.among(works.of, table.schedule)
         shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)
         tails = Cases.among(cuts.of, *shared, table.zero_stage)
-        working, reducing = (parts.take(cuts.of[cases.first]) for cases in (works, tails))
-        priced = layers.take(layer_row[works.first])
+        flying = parts.early.take(cuts.of[flights.first], axis=-1)
+        reducing, reduced = table.take(tails.first), parts.take(cuts.of[tails.first])
         return cls(
             job=job,
             table=table,
             kinds=kinds,
-            layers=priced,
-            parts=working,
-            work=Work.of(job, table.take(works.first), priced, working),
-            work_of=works.of,
-            tail=Tail.of(job, table.take(tails.first), reducing),
+            both=both,
+            rows=np.arange(len(table)),
+            works=table.take(works.first),
+            layers=layers.take(layer_row[works.first]),
+            parts=parts.take(cuts.of[works.first]),
+            flights=Flights.of(table.take(flights.first), flying),
+            work_in=works.of[flights.first],
+            flight_of=flights.of,
+            tail=Tail.of(job, reducing, reduced),
+            standing=Standing.of(job, reducing, reduced),
             tail_of=tails.of,
         )
 
-    def take(self, rows: Index) -> Priced:
+    @property
+    def work_of(self) -> Index:
+        """Which of the works each plan has, (B,)."""
+        return self.work_in[self.flight_of]
+
+    def take(self, some: Index) -> Priced:
         """Some of the plans."""
         return replace(
             self,
-            table=self.table.take(rows),
-            kinds=Kinds(*(column[rows] for column in self.kinds)),
-            work_of=self.work_of[rows],
-            tail_of=self.tail_of[rows],
+            rows=self.rows[some],
+            flight_of=self.flight_of[some],
+            tail_of=self.tail_of[some],
         )
 
     def repeating(self, layers: Ints) -> Priced:
         """These plans with so many recomputed layers of each stage, (B,)."""
-        table = replace(self.table, recompute_layers=layers)
-        works = Cases.among(self.work_of, layers)
-        before = self.work_of[works.first]
-        priced, parts = self.layers.take(before), self.parts.take(before)
+        flights = Cases.among(self.flight_of, layers)
+        before, repeated = self.flight_of[flights.first], layers[flights.first]
+        works = Cases.among(self.work_in[before], repeated)
+        old = self.work_in[before[works.first]]
         return replace(
             self,
-            table=table,
-            layers=priced,
-            parts=parts,
-            work=Work.of(self.job, table.take(works.first), priced, parts),
-            work_of=works.of,
+            works=replace(self.works.take(old), recompute_layers=repeated[works.first]),
+            layers=self.layers.take(old),
+            parts=self.parts.take(old),
+            flights=self.flights.take(before),
+            work_in=works.of,
+            flight_of=flights.of,
         )
 
-    def bounds(self) -> tuple[Seconds, Array]:
-        """Seconds of a step and its parts, and bytes of its fullest rank, at the least, (B,)."""
-        columns, peak = np.empty((4, len(self.table))), np.empty(len(self.table))
-        for rows, some in self._chunks():
-            for column, values in zip(columns, some.step(), strict=True):
-                column[rows] = values
-            peak[rows] = some.peak()
-        return Seconds(*columns), peak
-
     def peaks(self) -> Array:
-        """Bytes of the fullest rank at the least, (B,)."""
-        peak = np.empty(len(self.table))
-        for rows, some in self._chunks():
-            peak[rows] = some.peak()
+        """Bytes of the fullest rank at the least, (B,).
+
+        Those of a moment that every schedule of the kind has.
+        """
+        kept = Kept.of(self.job, self.works, self.layers, self.parts)
+        filling, beside = kept.take(self.work_in).in_flight(self.flights)
+        peak, stays = np.empty(len(self.rows)), self.standing
+        for rows in _chunks(len(self.rows)):
+            flights, tails = self.flight_of[rows], self.tail_of[rows]
+            gradients = stays.gradients.take(tails, axis=-1)
+            bucketed = gradients * stays.bucketed[tails]
+            filled = np.maximum(bucketed + filling.take(flights, axis=-1), gradients)
+            fixed = stays.fixed.take(tails, axis=-1)
+            bytes_of = fixed + filled + beside.take(flights, axis=-1)
+            peak[rows] = bytes_of.max(axis=0) * (1.0 - ROUNDING)
         return peak
 
-    def _chunks(self) -> Iterator[tuple[slice, ClosedForms]]:
-        """The plans chunk by chunk."""
-        for begin in range(0, len(self.table), CHUNK):
-            rows = slice(begin, begin + CHUNK)
-            yield (
-                rows,
-                ClosedForms(
-                    table=self.table.take(rows),
-                    kinds=Kinds(*(column[rows] for column in self.kinds)),
-                    work=self.work.take(self.work_of[rows]),
-                    early=self.parts.early.take(self.work_of[rows], axis=-1),
-                    tail=self.tail.take(self.tail_of[rows]),
-                    overlap=self.job.software.overlap,
-                ),
+    def steps(self) -> Seconds:
+        """Seconds of a step and its parts at the least, (B,)."""
+        works = Cases.among(self.work_of)
+        some = self.work_of[works.first]
+        layers, parts = self.layers.take(some), self.parts.take(some)
+        work = Work.of(self.job, self.works.take(some), layers, parts)
+        runs = Runs.of(self.table, self.kinds, self.both, self.rows)
+        columns = np.empty((4, len(self.rows)))
+        for rows in _chunks(len(self.rows)):
+            forms = ClosedForms(
+                runs=runs.take(rows),
+                work=work.take(works.of[rows]),
+                tail=self.tail.take(self.tail_of[rows]),
+                common=self.table.common,
+                overlap=self.job.software.overlap,
             )
+            for column, values in zip(columns, forms.step(), strict=True):
+                column[rows] = values
+        return Seconds(*columns)
+
+
+def _chunks(plans: int) -> Iterator[slice]:
+    """So many plans, chunk by chunk."""
+    for begin in range(0, plans, CHUNK):
+        yield slice(begin, begin + CHUNK)

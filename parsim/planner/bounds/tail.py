@@ -1,4 +1,4 @@
-"""What replicas, shards and the update add on the ranks that stand for a plan's: seconds, bytes.
+"""What replicas, shards and the update add on the ranks that stand for a plan's: seconds.
 
 Nothing of it depends on the micro-batch, on recomputation or on the order of actions, so that it is
 computed once for all plans with equal degrees, ZeRO stage and placement of stages.
@@ -10,26 +10,23 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags, Num
-from parsim.cost.data.buckets import mean_bucket, reduced_bytes
+from parsim.arrays import Array, Columns, Num
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction, updated_gathers
 from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
 from parsim.cost.step.pair_sums import head_sums, pair_seconds, tied_seconds
-from parsim.cost.step.parameters import largest_layer_parameters, stage_experts, stage_parameters
+from parsim.cost.step.parameters import stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import BucketWire, LayerWire
 from parsim.cost.step.step import reduces_beside, straggler
 from parsim.plan import PlanTable
 from parsim.planner.bounds.hops import Hops
 from parsim.planner.bounds.parts import Parts
-from parsim.sim.memory.categories import static_bytes
-from parsim.sim.memory.eager_gradients import in_buckets
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tail(Columns):
-    """Seconds and bytes behind the pipeline, of Q ranks of C plans.
+    """Seconds behind the pipeline and inside its passes, of Q ranks of C plans.
 
     `reduced` (Q, C) are all reductions of a rank's gradients, `bucket` (Q, C) one of each of its
     stages, `first_bucket` and `first_buckets` (C,) one of stage 0 and their number; `tied`, what
@@ -37,9 +34,8 @@ class Tail(Columns):
     `gathered` (Q, C) the optimizer and ZeRO-1's gather. `forward` and `backward` (Q, C) are
     ZeRO-2's and 3's collectives of a rank's passes of one micro-batch, `ahead_forward` and
     `ahead_backward` of those of the stages before. `grows` (C,) is the share by which all of it
-    grows. `fixed` bytes stay for the whole run beside `gradients`, which do so where `bucketed`
-    (C,). `beside` says whether gradients are reduced beside the last backwards. What no plan of the
-    table has is 0.0.
+    grows. `beside` says whether gradients are reduced beside the last backwards. What no plan of
+    the table has is 0.0.
     """
 
     reduced: Array
@@ -55,9 +51,6 @@ class Tail(Columns):
     ahead_forward: Num
     ahead_backward: Num
     grows: Array
-    fixed: Array
-    gradients: Array
-    bucketed: Flags
     beside: bool
 
     @classmethod
@@ -71,7 +64,6 @@ class Tail(Columns):
         buckets, each = bucketed_reduction(data, stages, experts)
         each = each + head_sums(job, table, parts.counts) / buckets
         forward, backward, ahead_forward, ahead_backward = _wires(data, parts, stages, experts)
-        fixed, gradients = _static(job, table, parts, by_rank, routed)
         return cls(
             reduced=parts.sums(buckets * each),
             bucket=parts.sums(each),
@@ -86,9 +78,6 @@ class Tail(Columns):
             ahead_forward=ahead_forward,
             ahead_backward=ahead_backward,
             grows=straggler(job, table),
-            fixed=fixed,
-            gradients=gradients,
-            bucketed=in_buckets(job, table) | (not job.software.eager),
             beside=reduces_beside(job, table),
         )
 
@@ -124,33 +113,3 @@ def _summed(job: Job, table: PlanTable, parts: Parts, first: Array) -> Array:
     across = Hops.of(job, table, parts).across
     copied = pair_seconds(job, table, across, first / table.shards)
     return np.where(apart, tied_seconds(job, table, across), parts.both * copied)
-
-
-def _static(
-    job: Job, table: PlanTable, parts: Parts, by_rank: Array, routed: Array | None
-) -> tuple[Array, Array]:
-    """(all but gradients, gradients): bytes of each rank, (Q, C), for the whole run.
-
-    With what ZeRO-3 holds gathered and the staging of a bucket; of eager PyTorch, whose moments
-    hold those, without.
-    """
-    parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
-    fixed = parameters + optimizer
-    if job.software.eager:
-        return fixed, gradients
-    bucket = np.minimum(mean_bucket(job, table), by_rank) * reduced_bytes(table)
-    apart = not job.software.fused_gradient_accumulation
-    stages = (table.dp * table.cp > 1) & (table.zero_stage < 3)
-    return fixed + np.where(stages, apart * bucket, 0.0) + _gathered(job, table, parts), gradients
-
-
-def _gathered(job: Job, table: PlanTable, parts: Parts) -> Array:
-    """What ZeRO-3 holds gathered: a layer, embedding and head on their ranks, (Q, C)."""
-    blocks = parts.sums(parts.counts.sum(axis=1)) > 0
-    out = blocks * largest_layer_parameters(job.model, table)
-    for row, outer in ((0, job.model.before), (-1, job.model.behind)):
-        on_rank = parts.on_rank[:, row] > 0
-        for part in outer:
-            shared = part.split_parameters / table.tp + part.repeated_parameters
-            out = out + np.where(on_rank, shared, 0.0)
-    return np.where(table.zero_stage == 3, out * table.precision.gathered, 0.0)

@@ -62,7 +62,7 @@ class Fewest:
             most=_all_but_one(job, table),
             plain=plain,
             repeating=repeating,
-            room=Room(*(room[plan_of] for room in rooms)),
+            room=Room(rooms[0][plan_of], rooms[1][plan_of], usable),
         )
 
     def margins(self, rows: Index) -> Array:

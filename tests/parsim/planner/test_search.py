@@ -358,7 +358,8 @@ def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def loose(*arguments: Any) -> PlanBounds:
-        bounds = plan_bounds(*arguments)
+        room = arguments[-1]._replace(most=inf)
+        bounds = plan_bounds(*(*arguments[:-1], room))
         return bounds._replace(peak=0.5 * bounds.peak)
 
     monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "plan_bounds", loose)

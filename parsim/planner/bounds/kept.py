@@ -1,0 +1,144 @@
+"""What a micro-batch keeps on the ranks that stand for a plan's: bytes, and those of a moment.
+
+Nothing of it depends on how replicas share states or on the schedule, so that it is computed once
+for all plans with equal degrees, micro-batch, recomputation and chunks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parsim.arrays import Array, Columns, Flags, Num
+from parsim.cost.job import Job
+from parsim.cost.layer.kept.autocast import widened
+from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.layer.recomputed_layers import recomputes_layers
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.offload import buffered_bytes, offloads
+from parsim.plan import PlanTable, Recompute
+from parsim.planner.bounds.flights import Flights
+from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.work import borders, offloaded
+from parsim.sim.memory.buffers import (
+    embedding_moment,
+    head_moment,
+    layer_moment,
+    logit_values,
+    placeholder_bytes,
+)
+from parsim.sim.memory.eager_kept import composed_bytes
+from parsim.sim.step.kept_bytes import layers_kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept(Columns):
+    """Bytes of one micro-batch, (Q, C) for Q ranks of C plans.
+
+    `first` is what a rank keeps of its first chunk, `last` of its last one, `least` of the one with
+    the least, `every` of all; `moment` what a backward adds at its highest, `scores` what each
+    further micro-batch in flight on the last stage keeps of its logits, 0.0 where no plan does.
+    """
+
+    first: Array
+    last: Array
+    least: Array
+    every: Array
+    moment: Array
+    scores: Num
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Kept:
+        """Count the ranks of a table with equal numbers of ranks that stand for all."""
+        kept = _kept(job, table, layers, parts)
+        moment, scores = _moments(job, table, layers, parts, kept)
+        least = parts.least(kept)
+        return cls(
+            first=np.where(parts.on_rank[:, 0] > 0, kept[0], least),
+            last=np.where(_last_rank(parts), kept[-1], least),
+            least=least,
+            every=parts.sums(kept),
+            moment=moment,
+            scores=scores,
+        )
+
+    def in_flight(self, flights: Flights) -> tuple[Array, Array]:
+        """(bytes that fill beside gradients, bytes beside all): of so many micro-batches, (Q, C).
+
+        Of several chunks a rank the first and the last hold what their schedule says, the others
+        the least.
+        """
+        filled = flights.every * self.every
+        if flights.by_chunk.any():
+            beyond = flights.first * (self.first - self.least)
+            beyond += flights.last * (self.last - self.least)
+            filled = np.where(flights.by_chunk, beyond + flights.total * self.least, filled)
+        return filled, np.asarray(self.moment + (flights.every - 1) * self.scores)
+
+
+def _dropped(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Num, Num]:
+    """(least, most) bytes that such layers of each kind of stage keep less, (R, C) each, or 0.0."""
+    if not recomputes_layers(table):
+        return 0.0, 0.0
+    some = np.minimum(table.recompute_layers, parts.counts.sum(axis=1))
+    dropped = np.stack(layers.dropped)
+    return some * dropped.min(axis=0), some * dropped.max(axis=0)
+
+
+def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array:
+    """Bytes that a micro-batch keeps on each kind of stage at the least, (R, C).
+
+    Of a stack that checkpoints whole stages nothing counts. In eager PyTorch messages are received
+    into buffers of their own, and what a stage received is not kept twice.
+    """
+    kept = layers_kept(layers, parts.counts)
+    if offloads(table) and not job.system.on_cpu:
+        kept = kept - offloaded(table, layers, parts)[1]
+    kept = kept - _dropped(table, layers, parts)[1]
+    if job.software.checkpoints_stages:
+        kept = np.where(table.recompute == Recompute.FULL, 0.0, kept)
+    if not job.software.eager:
+        return kept
+    widest = np.max(np.stack([border_bytes(table, values) for values in borders(job)]), axis=0)
+    received = np.repeat(widest[None, :] * widened(table), len(kept), axis=0)
+    received[0] = 0.0
+    return np.asarray(kept + composed_bytes(job, table, parts.counts) - received)
+
+
+def _moments(
+    job: Job, table: PlanTable, layers: LayerTable, parts: Parts, kept: Array
+) -> tuple[Array, Num]:
+    """(highest moment of a backward, logits of each further micro-batch), (Q, C) each.
+
+    Of eager PyTorch, whose moments a walk along the actions finds, what always stays.
+    """
+    blocks = parts.sums(parts.counts.sum(axis=1)) > 0
+    on_their_way = blocks * buffered_bytes(job, table, layers)
+    if job.software.eager:
+        return job.software.workspace + on_their_way, 0.0
+    # without what the layers that are recomputed as a whole make again, so that it never rises
+    plain = replace(table, recompute_layers=np.zeros_like(table.recompute_layers))
+    moment = blocks * layer_moment(job, plain, layers)
+    unsure = _spread(*offloaded(table, layers, parts)) + _spread(*_dropped(table, layers, parts))
+    moment[0] = np.maximum(moment[0], embedding_moment(job, table) - kept[0] - unsure)
+    logits, ends = logit_values(job, table), _last_rank(parts)
+    head = head_moment(job, table) + logits * job.software.loss_kept
+    moment = np.where(ends, np.maximum(moment, head), moment)
+    narrow = np.min(np.stack([border_bytes(table, values) for values in borders(job)]), axis=0)
+    sent = np.where(table.pp > 1, 2.0 * narrow, 0.0) * table.common.overlap_p2p
+    stays = blocks * placeholder_bytes(job, table) + job.software.workspace
+    saved = job.software.loss_saved
+    scores = np.where(ends, logits * saved, 0.0) if saved else 0.0
+    return moment + sent + stays + on_their_way, scores
+
+
+def _spread(least: Num, most: Num) -> Num:
+    """What is not known of the first kind of stage, (C,); 0.0 where no plan has any."""
+    spread = most - least
+    return spread[0] if isinstance(spread, np.ndarray) else 0.0
+
+
+def _last_rank(parts: Parts) -> Flags:
+    """Which of the ranks hold the last stage, once each, (Q, C)."""
+    return np.asarray(parts.on_rank[:, -1] > 0)
