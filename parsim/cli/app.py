@@ -6,6 +6,7 @@ user's input is wrong, 3 nothing feasible, 4 a comparison fell outside its toler
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Callable
@@ -31,6 +32,10 @@ from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
 from parsim.errors import ParsimError, printable, shown
 
+COLLECTED = 100_000
+"""New objects after which garbage is looked for. Modules and models are many objects that stay;
+looking through them as often as usual, after 700, takes a tenth of a short command's time."""
+
 app = typer.Typer(
     name="parsim",
     help="Predict step time, bubble and memory of parallel training plans, and find the best one.",
@@ -46,6 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
+    gc.set_threshold(COLLECTED)
     _print_anywhere()
     try:
         result = app(args=words, standalone_mode=False)
