@@ -36,8 +36,19 @@ def clip_gradients(replicas: Sequence[Replica], largest: float) -> Tensor:
     norm = _norm(here, torch.device(replicas[0].mesh.device_type))
     pieces = [piece for _, piece, _ in here]
     if largest and pieces:
-        FOREACH_MUL(pieces, clip_factor(norm, largest))
+        scale_down(pieces, norm, largest)
     return norm
+
+
+def square_sum(pieces: Sequence[Tensor]) -> Tensor:
+    """The sum of the squares of all values of some tensors, one at least: a scalar in fp32."""
+    summed: Tensor = torch.stack(FOREACH_NORM(pieces, 2, torch.float32)).square().sum()
+    return summed
+
+
+def scale_down(pieces: Sequence[Tensor], norm: Tensor, largest: float) -> None:
+    """Multiply the pieces of a gradient of that norm in place, so that it is at most `largest`."""
+    FOREACH_MUL(pieces, clip_factor(norm, largest))
 
 
 def gradient_values(replicas: Sequence[Replica]) -> list[Tensor]:
@@ -60,8 +71,7 @@ def _norm(here: Sequence[tuple[bool, Tensor, int]], device: torch.device) -> Ten
     total = torch.zeros((), dtype=torch.float32, device=device)
     for copies in sorted({shared for counts, _, shared in here if counts}):
         pieces = [piece for counts, piece, shared in here if counts and shared == copies]
-        norms = torch.stack(FOREACH_NORM(pieces, 2, torch.float32))
-        total += norms.square().sum() / copies
+        total += square_sum(pieces) / copies
     if dist.get_world_size() > 1:
         dist.all_reduce(total)
     return total.sqrt()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from executor.calibration.cases import kinds
+from parsim.cost.data.update import PASS_LAUNCHES
 from parsim.cost.layer.attention import FLASH_BACKWARD
 from parsim.cost.layer.operator_kernels import FORWARD_SHARE
 from parsim.cost.software import Software
@@ -191,10 +192,21 @@ def _loss(workload: Workload, op: Loss, software: Software) -> Iterator[Case]:
 
 
 def memory_cases(small: bool, value: int, software: Software) -> Iterator[Case]:
-    """A launch, copies and optimizer steps by size."""
+    """A launch, and by size copies and what a step does once with all gradients."""
     yield Case(kinds.LAUNCH, {"bytes": 3.0 * value, "launches": 2}, (1,))
     for count in (2**14, 2**18, 2**22) if small else (2**20, 2**24, 2**27):
         yield Case(kinds.COPY, {"bytes": 2.0 * value * count, "launches": 0}, (count,))
     for count in (2**18, 2**20, 2**22, 2**24) if small else (2**22, 2**26, 2**28):
-        moved = count * software.optimizer_bytes
-        yield Case(kinds.OPTIMIZER, {"bytes": moved, "launches": 1}, (count,))
+        for kind, each in bytes_of_updates(software).items():
+            yield update_case(kind, each * count, count)
+
+
+def bytes_of_updates(software: Software) -> dict[str, float]:
+    """Bytes that each of UPDATES moves for a value, where they are not among another's."""
+    each = (software.norm_bytes, software.clip_bytes, software.optimizer_bytes)
+    return {kind: moved for kind, moved in zip(kinds.UPDATES, each, strict=True) if moved}
+
+
+def update_case(kind: str, moved: float, count: int) -> Case:
+    """One of UPDATES over so many values, which moves so many bytes."""
+    return Case(kind, {"bytes": moved, "launches": PASS_LAUNCHES[kind]}, (count,))

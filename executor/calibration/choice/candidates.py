@@ -12,7 +12,12 @@ from executor.calibration.cases.networks import convolution_of
 from executor.calibration.cases.setting import Setting
 from executor.calibration.cases.setting import cases as spread_cases
 from executor.calibration.cases.targets import Target
-from executor.calibration.cases.workloads import Case, attention_cases
+from executor.calibration.cases.workloads import (
+    Case,
+    attention_cases,
+    bytes_of_updates,
+    update_case,
+)
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.choose import Choice, choose
 from executor.calibration.choice.known_shapes import rows_known
@@ -39,7 +44,7 @@ SIZES = {"cpu": (1 << 16, 1 << 20, 1 << 24), "cuda": (1 << 20, 1 << 24, 1 << 28)
 """Bytes of memory-bound kernels: 1, 16, 256 MiB; a core of a CPU has 1 / 60 of the bandwidth."""
 NOT_RESIZED = (
     *(kinds.GEMM, kinds.FORWARD, kinds.BACKWARD),
-    *(kinds.LAUNCH, kinds.OPTIMIZER, kinds.COPY, *kinds.CONVOLUTIONS),
+    *(kinds.LAUNCH, *kinds.UPDATES, kinds.COPY, *kinds.CONVOLUTIONS),
 )
 """Kinds that have no bytes, or sizes of their own in `memory_cases`."""
 LENGTHS = (0.25, 1.0, 4.0)
@@ -105,12 +110,12 @@ def _cases(setting: Setting) -> dict[Shape, Case]:
 
 
 def _own(target: Target, software: Software) -> Iterator[Case]:
-    """The kernels of a plan, its optimizer steps among them."""
+    """The kernels of a plan, its updates among them."""
     yield from target.cases()
     for kernel in plan_kernels(target.job, target.plan):
-        if kernel.kind == kinds.OPTIMIZER:
-            count = round(kernel.where[0] / software.optimizer_bytes)
-            yield Case(kinds.OPTIMIZER, {"bytes": kernel.where[0], "launches": 1}, (count,))
+        each = bytes_of_updates(software).get(kernel.kind)
+        if each is not None:
+            yield update_case(kernel.kind, kernel.where[0], round(kernel.where[0] / each))
 
 
 def _attention(target: Target) -> Iterator[Case]:
@@ -155,7 +160,8 @@ def _cost(case: Case, setting: Setting) -> float:
     repeats = min(max(int(LEAST_SECONDS[kind] / lasting), REPEATS), MOST_REPEATS)
     timed = (WARM_UP + repeats) * lasting + repeats * AHEAD[kind]
     cost = FIXED[kind] + SET_UP[kind] * input_sets(case, kind) * moved + timed
-    return cost * (2.0 if case.kind == kinds.OPTIMIZER else 1.0)  # timed at two moments
+    cost *= 2.0 if case.kind in kinds.BEHIND else 1.0  # and what runs before it
+    return cost * (2.0 if case.kind in kinds.UPDATES else 1.0)  # timed at two moments
 
 
 def input_sets(case: Case, kind: str) -> float:
@@ -177,4 +183,5 @@ def _moved(case: Case) -> float:
     if case.kind in kinds.CONVOLUTIONS:
         op, images = convolution_of(case.shape)
         return 4.0 * (images * (op.values_in + op.values_out) + op.weights)
-    return case.shape["bytes"]
+    # clipping reads and writes the same values
+    return case.shape["bytes"] * (0.5 if case.kind == kinds.CLIP else 1.0)

@@ -18,7 +18,7 @@ LEAST = {
     kinds.FORWARD: 4,
     kinds.BACKWARD: 4,
     kinds.COPY: 3,
-    kinds.OPTIMIZER: 3,
+    **dict.fromkeys(kinds.UPDATES, 3),
     **dict.fromkeys(kinds.LINKS, 4),
 }
 """Spread shapes of a kind that the fit of the constants wants: 20 products, 6 to 9 points of

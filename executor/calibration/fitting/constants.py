@@ -19,7 +19,7 @@ from parsim.cluster.hardware import Device, System
 from parsim.cluster.plausible import MOST_EFFICIENCY
 
 CHECKS = frozenset((
-    *(kinds.COPY, kinds.ACCUMULATE, kinds.OPTIMIZER, *kinds.LOSS, *kinds.CONVOLUTIONS),
+    *(kinds.COPY, kinds.ACCUMULATE, *kinds.UPDATES, *kinds.LOSS, *kinds.CONVOLUTIONS),
     *(f"{name}_{way}" for name in kinds.PASSES for way in ("forward", "backward")),
 ))  # fmt: skip
 """Kinds that do not move the constants, because their bytes belong to the software or they have

@@ -53,9 +53,10 @@ class Bench:
     def sample(self, case: Case, seconds: float) -> Sample:
         """The least time of a case within about so many seconds."""
         seconds_taken = self.least(self._round(case), seconds)
-        if case.kind == kinds.LOSS[1]:  # cannot run without its forward
-            forward = self.least(self._round(case._replace(kind=kinds.LOSS[0])), seconds)
-            seconds_taken = max(seconds_taken - forward, 0.1 * forward)
+        if case.kind in kinds.BEHIND:
+            ahead = case._replace(kind=kinds.BEHIND[case.kind])
+            before = self.least(self._round(ahead), seconds)
+            seconds_taken = max(seconds_taken - before, 0.1 * before)
         return Sample(kind=case.kind, shape=case.shape, seconds=seconds_taken)
 
     def _round(self, case: Case) -> Call:

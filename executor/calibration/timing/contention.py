@@ -11,7 +11,7 @@ from __future__ import annotations
 import torch.distributed as dist
 
 from executor.calibration.cases import kinds
-from executor.calibration.cases.workloads import Case
+from executor.calibration.cases.workloads import update_case
 from executor.calibration.timing.bench import Bench
 from parsim.cluster.plausible import MOST_CONTENTION
 
@@ -27,7 +27,7 @@ def memory_contention(bench: Bench) -> float:
     """
     if bench.device.type != "cpu":
         return 0.0
-    case = Case(kinds.OPTIMIZER, {"bytes": 0.0, "launches": 1}, (PARAMETERS,))
+    case = update_case(kinds.OPTIMIZER, 0.0, PARAMETERS)
     update = bench.operators.build(case)()
     alone = bench.slowest(update if dist.get_rank() == 0 else None, ROUNDS)
     return growth(alone, bench.slowest(update, ROUNDS))

@@ -18,6 +18,7 @@ from executor.calibration.cases.workloads import Case
 from executor.calibration.timing.images import convolution_call, pass_call
 from executor.model.attention.rotary import Rotary
 from executor.model.loss import loss
+from executor.training.norm import scale_down, square_sum
 
 Call = Callable[[], object]
 Graph = tuple[Callable[[], Tensor], list[Tensor]]
@@ -46,6 +47,8 @@ class Operators:
             return lambda: self._product(*(int(case.shape[name]) for name in "mnk"))
         if case.kind in (kinds.FORWARD, kinds.BACKWARD):
             return lambda: self._attention(case)
+        if case.kind in (kinds.NORM, kinds.CLIP):
+            return lambda: self._gradients(case.kind, case.sizes[0])
         if case.kind == kinds.OPTIMIZER:
             return lambda: self._optimizer(case.sizes[0])
         if case.kind in (kinds.ACCUMULATE, kinds.COPY, kinds.LAUNCH):
@@ -94,6 +97,13 @@ class Operators:
                 weight.copy_(value.detach())
 
         return update
+
+    def _gradients(self, kind: str, count: int) -> Call:
+        """Their norm, which clipping needs and finds them in the caches behind; fp32."""
+        values = [self.normal(count // TENSORS).float() for _ in range(TENSORS)]
+        if kind == kinds.NORM:
+            return lambda: square_sum(values)
+        return lambda: scale_down(values, square_sum(values).sqrt(), 1.0)
 
     def _flat(self, kind: str, count: int) -> Call:
         x, y = self.normal(count), self.normal(count)

@@ -13,9 +13,14 @@ import numpy as np
 
 from parsim.arrays import Array, Num
 from parsim.cost.data.data_parallel import DataParallel
-from parsim.cost.data.update import updated_bytes
+from parsim.cost.data.update import (
+    OPTIMIZER,
+    gradient_passes,
+    pass_time,
+    updated_bytes,
+    updated_parameters,
+)
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
 from parsim.cost.step.layer_table import repeated_share
@@ -24,8 +29,6 @@ from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.model.layer import Layer
 from parsim.plan import Plan, PlanTable, Recompute
-
-OPTIMIZER = "optimizer"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,7 +81,7 @@ def _all(job: Job, plan: Plan) -> Iterator[PlanKernel]:
     for layer in model.ends:
         runs = dict.fromkeys(PassPart, once)
         yield from _counted(coster.kernels(layer, layer.operators), runs)
-    yield from _optimizer(job, plan)
+    yield from _updates(job, plan)
 
 
 def _whole_layers(job: Job, table: PlanTable) -> Array:
@@ -137,14 +140,18 @@ def _number(column: Num) -> float:
     return float(np.asarray(column, dtype=np.float64).flat[0])
 
 
-def _optimizer(job: Job, plan: Plan) -> Iterator[PlanKernel]:
-    """The update of each pipeline rank's parameters."""
+def _updates(job: Job, plan: Plan) -> Iterator[PlanKernel]:
+    """The passes over each pipeline rank's gradients, and the update of its parameters."""
     table = PlanTable.of([plan])
     counts = layer_counts(job.model, stage_cut(job, table))
     parameters = per_rank(stage_parameters(job.model, table, counts), plan.pp)
     experts = per_rank(stage_experts(job.model, table, counts), plan.pp)
-    for size in updated_bytes(DataParallel.of(job, table), parameters, experts)[:, 0]:
-        seconds = memory_time(job.device, size, kind=OPTIMIZER)
-        yield PlanKernel(
-            kind=OPTIMIZER, where=(float(size),), seconds=float(seconds), count=1.0 / plan.pp
-        )
+    data = DataParallel.of(job, table)
+    mine = updated_parameters(data, parameters, experts)
+    passes = gradient_passes(job, table.precision.compute).items()
+    moved = {kind: each * mine for kind, each in passes if kind}
+    moved[OPTIMIZER] = updated_bytes(data, parameters, experts)
+    for kind, sizes in moved.items():
+        for size in sizes[:, 0]:
+            seconds = float(pass_time(job.device, kind, size))
+            yield PlanKernel(kind=kind, where=(float(size),), seconds=seconds, count=1.0 / plan.pp)

@@ -132,8 +132,7 @@ def _figures(
 ) -> StrategyFigures:
     """Rates, traffic, ages and servers."""
     samples = workers.plan.global_batch_size
-    updates = workers.optimizer / workers.at_once
-    alone = float((workers.compute + updates).mean()) * workers.count / samples
+    alone = float((workers.compute + workers.optimizer_alone).mean()) * workers.count / samples
     servers = len(priced.wires.node) if priced.wires else 0
     busy = dict(sorted(ran.busy.items(), key=lambda item: -item[1]))
     return StrategyFigures(

@@ -10,9 +10,8 @@ from parsim.arrays import Array, Index
 from parsim.cluster.groups import device_nodes, in_groups, level_devices, node_systems
 from parsim.cluster.hardware import System
 from parsim.cost.data.buckets import reduced_bytes
-from parsim.cost.data.update import clipped_bytes, updates_at_once
+from parsim.cost.data.update import clipped_bytes, clipping_time, updates_at_once
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.interference import speed_beside
 from parsim.plan import Plan, PlanTable
 from parsim.plan.precision import precision
@@ -128,15 +127,31 @@ class Workers:
         return np.asarray((whole + self.clipping) / self.plan.strategy.sharers)
 
     @property
+    def optimizer_alone(self) -> Array:
+        """Seconds of the same on each worker while no other one updates, (n,)."""
+        whole = self.evaluation.step.costs.optimizer[0, self.class_of] / self.at_once
+        clipping = self._clipping(np.ones(self.count))
+        return np.asarray((whole + clipping) / self.plan.strategy.sharers)
+
+    @property
     def clipping(self) -> Array:
         """Seconds in which each worker takes the norm of its own gradient and clips it, (n,).
 
         Nothing where these bytes are among those of the update.
         """
-        moved = clipped_bytes(self.job, precision(self.plan.precision).compute) * self.parameters
-        systems = [self.systems[node] for node in self.node.tolist()]
-        alone = np.array([float(memory_time(system.device, moved)) for system in systems])
-        return alone * self.at_once if moved else np.zeros(self.count)
+        return self._clipping(self.at_once)
+
+    def _clipping(self, slowdown: Array) -> Array:
+        """Norm and clipping in seconds if each worker's writes take so many times longer, (n,)."""
+        compute = precision(self.plan.precision).compute
+        if not clipped_bytes(self.job, compute):
+            return np.zeros(self.count)
+        rows = zip(self.node.tolist(), slowdown.tolist(), strict=True)
+        seconds = [
+            clipping_time(self.job, self.systems[node], self.parameters, compute, slower)
+            for node, slower in rows
+        ]
+        return np.array(seconds, dtype=float)
 
     @property
     def at_once(self) -> Array:

@@ -19,15 +19,25 @@ import torch
 
 from executor.calibration.cases.samples import Kernels, Sample, link_time, neighbours
 from executor.calibration.cases.setting import Setting, cases, setting
-from executor.calibration.cases.workloads import Case, Workload, distinct_cases
+from executor.calibration.cases.workloads import (
+    Case,
+    Workload,
+    bytes_of_updates,
+    distinct_cases,
+    update_case,
+)
 from executor.calibration.choice.spread import A_ROUND
 from executor.calibration.conclude import Measured, conclude, layer_times
+from executor.calibration.fitting.catalog_file import catalog_text
 from executor.calibration.fitting.constants import CHECKS, fit_device, fit_system
 from executor.calibration.fitting.deviations import lines, residuals
+from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.links import lost, products_beside
 from executor.calibration.timing.measuring import measure
+from executor.calibration.timing.operators import Operators
 from executor.devices.machine import DeviceReport, base_device
+from executor.training.norm import scale_down, square_sum
 from parsim.cli.app import main
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.reader import load_catalog
@@ -402,6 +412,43 @@ def test_an_update_is_timed_at_two_moments() -> None:
     assert [sample.kind for sample in samples] == ["optimizer", "gemm"]
     assert samples[0].seconds == 10.0 / 5
     assert (len(moments), notes) == (3, [])
+
+
+def test_clipping_is_timed_behind_its_norm_and_less_its_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bench = Bench(torch.device("cpu"), "fp32")
+    lasted = iter([0.5, 0.2])
+    monkeypatch.setattr(bench, "least", lambda work, seconds: next(lasted))
+    sample = bench.sample(update_case(kinds.CLIP, 8 * 64.0, 64), 0.0)
+    assert sample.kind == kinds.CLIP
+    assert sample.seconds == pytest.approx(0.3)
+
+
+def test_clipping_reaches_the_norm_that_training_clips_to() -> None:
+    operators = Operators(torch.device("cpu"), torch.bfloat16)
+    norm = operators.build(update_case(kinds.NORM, 4e4, 10_000))()
+    assert float(norm()) == pytest.approx(10_000, rel=0.1)  # type: ignore[arg-type]
+    values = [torch.ones(4), torch.ones(12)]
+    scale_down(values, square_sum(values).sqrt(), 1.0)
+    assert float(square_sum(values)) == pytest.approx(1.0, rel=1e-5)
+
+
+def test_stacks_without_passes_of_their_own_have_none_to_time() -> None:
+    assert list(bytes_of_updates(KERNELS.software)) == list(kinds.UPDATES)
+    assert list(bytes_of_updates(software("megatron-lm"))) == [kinds.OPTIMIZER]
+
+
+@pytest.mark.parametrize(("kind", "ratio"), [(kinds.NORM, 0.6), (kinds.CLIP, 0.25)])
+def test_passes_over_gradients_come_back_from_the_file(
+    tmp_path: Path, kind: str, ratio: float
+) -> None:
+    device = load_catalog().device("cpu")
+    point = (4194300.0, ratio)  # a file holds six digits
+    device = replace(device, id="mine", residuals={kind: (point,)}, calibrated=True)
+    path = tmp_path / "mine.yaml"
+    path.write_text(catalog_text(device, None, ("cpu", ""), "here"))
+    assert load_catalog([path]).device("mine").residuals == {kind: (point,)}
 
 
 def test_products_are_about_as_long_as_the_collective() -> None:

@@ -52,13 +52,13 @@ def test_nearly_all_of_a_networks_step_can_be_measured(asked: Setting) -> None:
     known = {shape_of(case) for case in target.cases()}
     total = sum(kernel.weight for kernel in kernels)
     left = [k for k in kernels if (k.kind, rounded(k.where)) not in known]
-    assert {k.kind for k in left} <= {"optimizer", "accumulate", "accumulate_backward",
+    assert {k.kind for k in left} <= {*kinds.UPDATES, "accumulate", "accumulate_backward",
                                       "loss_forward", "loss_backward"}  # fmt: skip
     picked = choice(asked, 15.0)
     assert picked.expected < 0.1 < picked.before
     first = [picked.candidates[i].shape[0] for i in picked.measured[:10]]
     assert sum(kind in kinds.CONVOLUTIONS for kind in first) >= 5
-    assert sum(k.weight for k in left if k.kind != "optimizer") < 0.02 * total
+    assert sum(k.weight for k in left if k.kind not in kinds.UPDATES) < 0.02 * total
 
 
 @pytest.mark.parametrize("kind", kinds.CONVOLUTIONS)

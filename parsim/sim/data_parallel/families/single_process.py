@@ -35,7 +35,7 @@ def single_process(workers: Workers) -> Priced:
     prices = {
         **compute_prices(workers),
         "forward": np.maximum(workers.forward, _launched(workers)),
-        "optimizer": workers.optimizer[:1] / workers.at_once[:1],  # device 0 alone updates
+        "optimizer": workers.optimizer_alone[:1],  # device 0 alone updates
         **exchanges,
         "loss": np.atleast_1d(memory_time(workers.job.device, COPIED * count * outputs)),
     }

@@ -9,6 +9,7 @@ import pytest
 
 from parsim.cluster.hardware import Measured
 from parsim.cost.coverage import coverage_notes, kernel_spread, outside
+from parsim.cost.data.update import CLIP, NORM, OPTIMIZER
 from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import UNMEASURED
 from parsim.cost.software import software
@@ -18,6 +19,7 @@ from parsim.plan import Plan, PlanTable, Recompute
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 
+UPDATES = (NORM, CLIP, OPTIMIZER)
 SCENARIOS = sorted(
     path
     for path in Path("scenarios").glob("*.yaml")
@@ -40,7 +42,7 @@ def layers_seconds(job: Job, plan: Plan) -> float:
 
 
 def kernel_seconds(job: Job, plan: Plan) -> float:
-    return sum(kernel.weight for kernel in plan_kernels(job, plan) if kernel.kind != "optimizer")
+    return sum(kernel.weight for kernel in plan_kernels(job, plan) if kernel.kind not in UPDATES)
 
 
 @pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
@@ -78,9 +80,22 @@ def test_kernels_of_modules_that_are_repeated_by_name_run_again(
 def test_the_optimizer_updates_all_parameters() -> None:
     scenario = load_scenario(Path("scenarios/gpt2-small-cpu.yaml"))
     job, plan = scenario.job, replace(scenario.fixed_plan(), pp=1, stage_layers=None)
-    (update,) = [kernel for kernel in plan_kernels(job, plan) if kernel.kind == "optimizer"]
-    assert update.where[0] == job.model.parameters * job.software.optimizer_bytes
-    assert update.count == 1.0
+    stack = job.software
+    moved = {
+        "gradient_norm": stack.norm_bytes,
+        "gradient_clip": stack.clip_bytes,
+        "optimizer": stack.optimizer_bytes,
+    }
+    updates = {kernel.kind: kernel for kernel in plan_kernels(job, plan) if kernel.kind in moved}
+    for kind, each in moved.items():
+        assert updates[kind].where[0] == job.model.parameters * each
+        assert updates[kind].count == 1.0
+
+
+def test_stacks_whose_update_holds_norm_and_clipping_have_no_such_kernels() -> None:
+    scenario = load_scenario(Path("scenarios/gpt3-175b-dgx-a100.yaml"))
+    kernels = plan_kernels(scenario.job, scenario.fixed_plan())
+    assert not {"gradient_norm", "gradient_clip"} & {kernel.kind for kernel in kernels}
 
 
 def measured_job(residuals: Measured, *, calibrated: bool = True) -> tuple[Job, Plan]:

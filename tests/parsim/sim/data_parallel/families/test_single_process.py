@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from parsim.cluster.hardware import Cluster
 from parsim.plan import Plan
 from parsim.plan.strategies import DDP, SingleProcess
 from parsim.sim.data_parallel.families.priced import Priced
@@ -17,7 +20,10 @@ from tests.parsim.sim.data_parallel.cases import job, priced
 def _cores(count: int) -> tuple[Workers, Priced]:
     ddp = Plan(dp_replicate=count, precision="fp32", strategy=DDP)
     plan = Plan(dp_replicate=count, precision="fp32", strategy=SingleProcess())
-    workers = Workers.of(evaluate(job(1, "cpu"), ddp), plan)
+    cores = job(1, "cpu")
+    system = replace(cores.cluster.system, devices_per_node=count)
+    cores = replace(cores, cluster=Cluster(system=system, num_nodes=1))
+    workers = Workers.of(evaluate(cores, ddp), plan)
     return workers, single_process(workers)
 
 
