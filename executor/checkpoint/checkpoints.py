@@ -147,8 +147,8 @@ class Checkpoints:
                     publish(part, final_folder(self.root, step))
                     prune(self.root)
         except (InputError, PeerError):
-            if dist.get_rank() == 0:
-                shutil.rmtree(part, ignore_errors=True)
+            # by every rank: once one has ended with its error, torchrun ends the others
+            shutil.rmtree(part, ignore_errors=True)
             raise
         dist.barrier()  # a rank that goes on may rely on it
 
