@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import json
 import os
 import runpy
@@ -27,6 +28,8 @@ from typing import Any, NoReturn
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
+TO_WRITE = 0.2
+"""Seconds that a process has for writing where it stood."""
 PRELOADED = ("executor.run.run", "executor.measure.gradients", "tests.executor.workers.specs")
 QUIET = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo"}
 
@@ -129,9 +132,12 @@ def _serve(asked: dict[str, Any]) -> tuple[list[int], bool]:
 
 
 def _kill(pids: set[int]) -> None:
-    for pid in pids:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
+    """End processes, each of which first writes where it stood."""
+    for end in (signal.SIGUSR1, signal.SIGKILL):
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, end)
+        time.sleep(TO_WRITE if pids and end == signal.SIGUSR1 else 0.0)
 
 
 def _free_port() -> int:
@@ -155,6 +161,7 @@ def _rank(asked: dict[str, Any], rank: int, port: str) -> NoReturn:
     for name, descriptor in (("output", 1), ("errors", 2)):
         opened = os.open(asked[name], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         os.dup2(opened, descriptor)
+    faulthandler.register(signal.SIGUSR1, all_threads=False)
     os.environ.update(asked["environment"])
     if asked["ranks"]:
         numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": asked["ranks"]}

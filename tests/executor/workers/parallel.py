@@ -293,7 +293,8 @@ def main() -> None:
     die_with_parent()
     torch.set_num_threads(1)
     folder, cases = sys.argv[1], json.loads(Path(sys.argv[2]).read_text())
-    dist.init_process_group("gloo", timeout=timedelta(seconds=60))
+    # below the launch's own limit, above what a stalled machine has been seen to take
+    dist.init_process_group("gloo", timeout=timedelta(seconds=180))
     result: dict[str, Any] = {}
     for name, case in cases.items():
         try:
