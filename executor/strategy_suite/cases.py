@@ -38,6 +38,18 @@ STRATEGIES: Mapping[str, Any] = {
 }
 """What stands under `plan.strategy`, by the name in the report."""
 
+CLASSIFIERS: Mapping[str, tuple[Mapping[str, Any], int]] = {
+    "20,000 classes": ({"name": "multi-task-1-16", "image_size": 32, "num_classes": 20000}, 16),
+}
+"""A small trunk under a product by far larger: what layouts are for."""
+MESH: Mapping[str, Any] = {"name": "layout", "mesh": {"devices": WORKERS}}
+LAYOUTS: Mapping[str, Any] = {
+    **{name: STRATEGIES[name] for name in ("ddp", "two servers", "gossip")},
+    "layout by batch": {**MESH, "layout": {"batch": "devices"}},
+    "layout by classes": {**MESH, "signatures": {"head0.classes": {"weight": "S(1)"}}},
+}
+"""Strategies of the classifier: its model whole on every rank, or laid out on both."""
+
 RATE = 50e6
 """Bytes a second of a rank's link in the limited turns, each way."""
 LIMITED_MODELS: Mapping[str, tuple[Mapping[str, Any], int]] = {
@@ -70,8 +82,8 @@ WARMUP, MEASURED = 2, 4
 
 
 def cases() -> list[Case]:
-    """Every strategy with every model, on the links that the machine has."""
-    return _cases(MODELS, STRATEGIES)
+    """Every strategy with every model, and layouts, on the links that the machine has."""
+    return [*_cases(MODELS, STRATEGIES), *_cases(CLASSIFIERS, LAYOUTS)]
 
 
 def limited_cases() -> list[Case]:

@@ -11,6 +11,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from executor.measure.steps import mean_over_ranks
 from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.strategy_document import Measured
+from executor.run.strategy_work import strategy_work
 from executor.strategies.link import Link
 from executor.strategies.replays.log import Ended, Work
 from executor.strategies.replays.replay import ages
@@ -116,7 +118,9 @@ def _turns(folder: Path, order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _part(path: Path) -> Part:
-    return Part(load_scenario(path), RunOptions(out=path.parent), CPU)
+    return Part(
+        load_scenario(path), RunOptions(out=path.parent, warmup=WARMUP, steps=MEASURED), CPU
+    )
 
 
 def _turn(part: Part, rate: float) -> float:
@@ -142,23 +146,24 @@ def _step(part: Part, rate: float) -> float:
 
 
 def _strategy_rounds(part: Part, rate: float) -> list[Ended]:
-    plan = part.scenario.fixed_plan()
-    replica = Replica(part.scenario.model, seed=0, device=CPU)
-    batches = [[part.of_rank(w, n) for n in range(WARMUP + MEASURED)] for w in range(plan.dp)]
+    """The rounds of a strategy, its batches drawn before any rank begins."""
+    work = strategy_work(part)
+    workers, numbers = range(work.plan.dp), range(work.rounds)
+    batches = {
+        (worker, number): part.of_rank(worker, number) for worker in workers for number in numbers
+    }
     dist.barrier()
     start = time.perf_counter()
-    work = Work(
-        plan=plan,
-        replica=replica,
-        batches=lambda worker, number: batches[worker][number],
-        config=optimizer_of(part.scenario, part.options),
-        rounds=WARMUP + MEASURED,
-        clock=lambda: time.perf_counter() - start,
-        link=Link(rate),
-    )
-    if plan.strategy.one_process and dist.get_rank():
+    if work.plan.strategy.one_process and dist.get_rank():
         return []
-    return train(work).rounds
+    return train(
+        replace(
+            work,
+            batches=lambda worker, number: batches[worker, number],
+            clock=lambda: time.perf_counter() - start,
+            link=Link(rate),
+        )
+    ).rounds
 
 
 def _ddp_rounds(part: Part) -> list[Ended]:

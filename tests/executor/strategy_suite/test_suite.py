@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from executor.strategy_suite import ranks
 from executor.strategy_suite.ages import distance, simulated_ages
-from executor.strategy_suite.cases import AGED, STRATEGIES, cases, delays
+from executor.strategy_suite.cases import AGED, LAYOUTS, STRATEGIES, cases, delays
 from executor.strategy_suite.compare import Row, summary
 from executor.strategy_suite.report import schedule_lines, write_report
 from executor.strategy_suite.schedules import schedule_cases
@@ -67,13 +67,13 @@ def test_ratios_are_those_of_a_turn() -> None:
 
 def test_every_case_is_a_scenario(tmp_path: Path) -> None:
     made = cases()
-    assert len(made) == 2 * len(STRATEGIES)
+    assert len(made) == 2 * len(STRATEGIES) + len(LAYOUTS)
     names = set()
-    for case in made[: len(STRATEGIES)]:
+    for case in (*made[: len(STRATEGIES)], *made[-len(LAYOUTS) :]):
         path = tmp_path / "scenario.yaml"
         path.write_text(scenario_text(case, before_calibration("cpu")), encoding="utf-8")
         names.add(load_scenario(path).fixed_plan().strategy.name)
-    assert {"ddp", "data_parallel", "asynchronous_gossip", "diloco"} <= names
+    assert {"ddp", "data_parallel", "asynchronous_gossip", "diloco", "layout"} <= names
 
 
 def test_the_page(tmp_path: Path) -> None:
