@@ -49,12 +49,18 @@ class Replica:
     experts: ExpertPlace | None = None
 
     def zero_grad(self) -> None:
-        """Forget the gradients of the last step."""
+        """Forget the gradients of the last step.
+
+        Those of DDP are views of its buckets, which stay. Of one micro-batch each gradient is
+        scaled as it is copied there, 8 bytes a parameter; zeroed first, it would be added and then
+        scaled, 24. Several micro-batches are summed in the buckets, or all would stand twice.
+        """
+        summed_there = self.kind == "ddp" and self.plan.num_microbatches > 1
         for parameter in self.stage.parameters():
-            if self.kind != "ddp":
+            if summed_there and parameter.grad is not None:
+                parameter.grad.zero_()
+            else:
                 parameter.grad = None
-            elif parameter.grad is not None:
-                parameter.grad.zero_()  # a view of DDP's buckets, which stay: no second copy
         if self.buckets is not None:
             self.buckets.zero()
 
