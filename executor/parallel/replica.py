@@ -62,7 +62,7 @@ class Replica:
             else:
                 parameter.grad = None
         if self.buckets is not None:
-            self.buckets.zero()
+            self.buckets.forget()
 
     def microbatch(self, *, last: bool) -> AbstractContextManager[Any]:
         """What forward and backward of a micro-batch run inside, `last` of its step or not."""

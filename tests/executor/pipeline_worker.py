@@ -184,7 +184,7 @@ class Case:
         for module in self.stages.values():
             module.zero_grad()
         for buckets in self.buckets.values():
-            buckets.zero()
+            buckets.forget()
         losses = [
             float(x) for x in self.runner.step(*batch(self.schedule.num_microbatches, self.replica))
         ]

@@ -58,9 +58,9 @@ class Groups:
 class Bucket:
     """Some parameters and the buffer that their gradients share.
 
-    `missing` are the parameters that backward has not reached, `partial` those of which each
-    tensor rank has seen some tokens or query heads only, with the group over which they must be
-    summed.
+    `missing` are the parameters that backward has not reached, `forgotten` those whose values are
+    of the last step, `partial` those of which each tensor rank has seen some tokens or query heads
+    only, with the group over which they must be summed.
     """
 
     names: list[str]
@@ -69,6 +69,7 @@ class Bucket:
     flat: Tensor
     share: slice
     missing: set[int] = field(default_factory=set)
+    forgotten: set[int] = field(default_factory=set)
     partial: dict[int, dist.ProcessGroup] = field(default_factory=dict)
     launched: bool = False
     work: Any = None
