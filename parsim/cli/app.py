@@ -21,6 +21,8 @@ from parsim.cli.executor import calibrate, run
 from parsim.cli.guide import guide
 from parsim.cli.partition import partition
 from parsim.cli.planning.export import export, import_config
+from parsim.cli.planning.init import init
+from parsim.cli.planning.report import report
 from parsim.cli.planning.search import search
 from parsim.cli.planning.sweep import sweep
 from parsim.cli.planning.why import why
@@ -123,8 +125,8 @@ def _options(
 
 
 _COMMANDS: tuple[Callable[..., None], ...] = (
-    *(check, simulate, guide, search, why, sweep, timeline, compare, schedules, partition),
-    *(validate, run, calibrate, profile, collectives, export, import_config),
+    *(init, check, simulate, guide, search, why, report, sweep, timeline, compare),
+    *(schedules, partition, validate, run, calibrate, profile, collectives, export, import_config),
 )
 for _command in _COMMANDS:
     app.command()(_command)

@@ -5,16 +5,12 @@ The tables are those of the commands: one view serves the terminal, `print` and 
 
 from __future__ import annotations
 
-from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
-from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
+from rich.console import Console, RenderableType
 
 from parsim.comparison.compared import TimelineComparison
 from parsim.comparison.curves import CurveComparison
@@ -22,6 +18,7 @@ from parsim.guide.record import Guide
 from parsim.planner.choice import Choices
 from parsim.planner.measured import MeasuredPlans
 from parsim.planner.result import SearchResult
+from parsim.report.page.views import view_html
 from parsim.report.text.collectives import sweep_view
 from parsim.report.text.curves import curves_view
 from parsim.report.text.measured.steps import validation_view
@@ -57,17 +54,12 @@ def text(result: Result) -> str:
 
 def html(result: Result) -> str:
     """The tables of a result; of a timeline its summary and picture."""
-    picture = _picture(result) if isinstance(result, Timeline) else ""
-    return _html(_VIEWS[type(result)](result)) + picture
+    tables = view_html(_VIEWS[type(result)](result))
+    if not isinstance(result, Timeline):
+        return tables
+    from parsim.report.page.timeline import timeline_image  # draws: matplotlib takes half a second
 
-
-def _picture(timeline: Timeline) -> str:
-    """A timeline's picture inside the page: pixels, for ten thousand spans are 2 MB as lines."""
-    from parsim.report.picture.gantt import draw_timeline
-    from parsim.report.picture.saving import rendered
-
-    png = b64encode(rendered(draw_timeline(timeline), ".png")).decode("ascii")
-    return f'<img alt="timeline of all ranks" src="data:image/png;base64,{png}">'
+    return tables + timeline_image(result)
 
 
 def figure(result: Result, options: Mapping[str, Any]) -> Figure:
@@ -106,32 +98,3 @@ _VIEWS: dict[type[Result], Callable[[Any], RenderableType]] = {
     Validation: partial(validation_view, rows=False),
 }
 """The tables of a result, as its command prints them."""
-
-
-def _html(view: RenderableType) -> str:
-    """A view of text and tables, piece by piece; its lines keep their order and their alignment."""
-    if isinstance(view, Group):
-        return "\n".join(_html(part) for part in view.renderables)
-    if isinstance(view, Table):
-        return "\n".join(_table(view))
-    text = view.plain if isinstance(view, Text) else str(view)
-    return f'<div style="white-space: pre-wrap">{escape(text)}</div>' if text else ""
-
-
-def _table(table: Table) -> Iterator[str]:
-    yield "<table>"
-    if table.title:
-        yield f'<caption style="text-align: left"><b>{escape(str(table.title))}</b></caption>'
-    if any(str(column.header) for column in table.columns):
-        yield _row("th", [(str(column.header), column.justify) for column in table.columns])
-    columns = [[(str(cell), column.justify) for cell in column.cells] for column in table.columns]
-    for cells in zip(*columns, strict=True):
-        yield _row("td", cells)
-    yield "</table>"
-    if table.caption:
-        yield f"<div>{escape(str(table.caption))}</div>"
-
-
-def _row(tag: str, cells: Sequence[tuple[str, str]]) -> str:
-    row = (f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>' for text, side in cells)
-    return f"<tr>{''.join(row)}</tr>"

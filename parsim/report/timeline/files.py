@@ -41,7 +41,7 @@ def save_timeline(
 
         save_trace(timeline, path)
     elif path.suffix == ".html":
-        from parsim.report.timeline.page import to_html
+        from parsim.report.page.timeline import to_html
 
         write_text(path, to_html(timeline, summary=summary))
     else:

@@ -1,0 +1,37 @@
+"""`parsim init`: a first scenario, to be changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from parsim.cli.terminal import note
+from parsim.errors import InputError
+
+File = Annotated[Path, typer.Argument(metavar="FILE", help="the scenario to write: .yaml")]
+Model = Annotated[str, typer.Option(help="a name of the catalog, or a config.json")]
+SystemName = Annotated[str, typer.Option("--system", help="a name of the catalog")]
+Nodes = Annotated[int, typer.Option(min=1, max=10**6, help="as many of them")]
+Batch = Annotated[int | None, typer.Option(min=1, help="samples of a step; 8 a device if left out")]
+
+
+def init(
+    file: File = Path("scenario.yaml"),
+    model: Model = "llama3-8b",
+    system: SystemName = "dgx-h100",
+    nodes: Nodes = 1,
+    batch: Batch = None,
+) -> None:
+    """Write a first scenario with its values explained, to be changed and searched."""
+    from parsim.report.writing import write_text
+    from parsim.scenario.starter import Start, starter_text
+
+    if file.suffix not in (".yaml", ".yml"):
+        raise InputError(f"{file}: a scenario is a YAML file; allowed: .yaml, .yml")
+    if file.exists():
+        raise InputError(f"{file}: is there already; name another file, or delete it")
+    start = Start(model=model, system=system, nodes=nodes, batch=batch)
+    write_text(file, starter_text(start, file))
+    note(f"scenario written to {file}; next: parsim search {file}")
