@@ -552,7 +552,8 @@ def test_two_ways_to_write_replicas(tmp_path: Path) -> None:
     error = wrong(tmp_path, changed("  tp: 4", "  dp: 2\n  dp_shard: 4"))
     assert (type(error), str(error)) == (
         ScenarioError,
-        "s.yaml:10:3 plan.dp cannot stand beside dp_shard; give dp, or dp_replicate and dp_shard",
+        "s.yaml:10:3 plan.dp cannot stand beside dp_shard; give dp, or dp_replicate and dp_shard "
+        "(--set plan.dp=null takes dp out)",
     )
 
 
