@@ -98,11 +98,11 @@ def whole_run(scenario: Scenario | File, plan: Plan | None = None) -> TrainingRu
     from parsim.scenario import Scenario
     from parsim.training_run.training_run import predicted_run
 
-    scenario = _loaded(scenario)
-    if not isinstance(scenario, Scenario):
+    loaded = _loaded(scenario)
+    if not isinstance(loaded, Scenario):
         raise InputError("whole_run needs a scenario or its file; a job alone states no tokens")
-    prediction = simulate(scenario, plan, timeline=False)
-    run = predicted_run(scenario.job, scenario.goal, prediction)
+    prediction = simulate(loaded, plan, timeline=False)
+    run = predicted_run(loaded.job, loaded.goal, prediction)
     if run is None:
         raise InputError(
             "training.tokens is not stated; add it to the scenario, e.g. "

@@ -36,7 +36,8 @@ def draw_guide(guide: Guide, path: Path) -> Figure:
         usable = min(row.prediction.usable for row in rows if row.prediction) / _GIB
         memory.axvline(usable, color="#D55E00", linewidth=1.0)
         memory.set_xlabel(f"peak memory [GiB]; line: {usable:.1f} GiB usable")
-        figure.suptitle(f"recommended for {guide.headline}", fontsize="medium", x=0.01, ha="left")
+        title = f"recommended for {guide.headline}" if guide.chosen else guide.headline
+        figure.suptitle(title, fontsize="medium", x=0.01, ha="left")
         figure.supxlabel("\n".join(_notes(guide)), fontsize="small", x=0.01, ha="left")
         for axes in (speed, memory):
             axes.spines[["top", "right"]].set_visible(False)
