@@ -40,7 +40,7 @@ SIZES = tuple(8 * 2**doublings for doublings in range(31))
 
 
 def simulate(
-    scenario: Scenario | Job,
+    scenario: Scenario | Job | File,
     plan: Plan | None = None,
     *,
     timeline: bool = True,
@@ -49,7 +49,7 @@ def simulate(
     """Predict step time, bubble, memory and utilisation of one plan.
 
     Args:
-        scenario: what is trained on what, as `load_scenario` returns it; or a job.
+        scenario: what is trained on what, as `load_scenario` returns it; its file; or a job.
         plan: a legal plan; the scenario's where not given.
         timeline: also build `prediction.timeline`: times of every action, memory curves, critical
             path. Without it the prediction of many thousand ranks takes a tenth of the time.
@@ -63,6 +63,7 @@ def simulate(
     from parsim.scenario import Scenario
     from parsim.sim import simulate as predict
 
+    scenario = _loaded(scenario)
     if isinstance(scenario, Scenario):
         job, plan = scenario.job, plan or scenario.fixed_plan()
         margin = scenario.memory_margin
@@ -74,11 +75,19 @@ def simulate(
     return predict(job, plan, timeline=timeline, tier=tier, memory_margin=margin, jitter=jitter)
 
 
-def whole_run(scenario: Scenario, plan: Plan | None = None) -> TrainingRun:
+def _loaded(source: Scenario | Job | File) -> Scenario | Job:
+    """The scenario in a file, or what is given."""
+    from parsim.scenario import load_scenario
+
+    return load_scenario(Path(source)) if isinstance(source, str | PathLike) else source
+
+
+def whole_run(scenario: Scenario | File, plan: Plan | None = None) -> TrainingRun:
     """What a whole training run takes: days, device-hours, dollars and kilowatt-hours.
 
     Args:
-        scenario: what is trained on what, with `training.tokens`, as `load_scenario` returns it.
+        scenario: what is trained on what, with `training.tokens`, as `load_scenario` returns it;
+            or its file.
         plan: a legal plan; the scenario's where not given.
 
     Raises:
@@ -86,10 +95,14 @@ def whole_run(scenario: Scenario, plan: Plan | None = None) -> TrainingRun:
             train.
         PlanError: the plan is not legal.
     """
+    from parsim.scenario import Scenario
     from parsim.training_run.training_run import predicted_run
 
-    prediction = simulate(scenario, plan, timeline=False)
-    run = predicted_run(scenario.job, scenario.goal, prediction)
+    loaded = _loaded(scenario)
+    if not isinstance(loaded, Scenario):
+        raise InputError("whole_run needs a scenario or its file; a job alone states no tokens")
+    prediction = simulate(loaded, plan, timeline=False)
+    run = predicted_run(loaded.job, loaded.goal, prediction)
     if run is None:
         raise InputError(
             "training.tokens is not stated; add it to the scenario, e.g. "
@@ -99,7 +112,7 @@ def whole_run(scenario: Scenario, plan: Plan | None = None) -> TrainingRun:
 
 
 def search(
-    scenario: Scenario | Job,
+    scenario: Scenario | Job | File,
     space: PlanSpace | None = None,
     *,
     top: int = 10,
@@ -110,7 +123,7 @@ def search(
     """Find the best of all legal plans, the fastest first.
 
     Args:
-        scenario: what is trained on what, as `load_scenario` returns it; or a job.
+        scenario: what is trained on what, as `load_scenario` returns it; its file; or a job.
         space: the values that plans may have; the scenario's where not given.
         top: how many plans to return.
         time_limit: stop after so many seconds and return the best so far.
@@ -127,7 +140,7 @@ def search(
     from parsim.scenario import Scenario
     from parsim.training_run import TrainingGoal
 
-    goal = TrainingGoal()
+    scenario, goal = _loaded(scenario), TrainingGoal()
     if isinstance(scenario, Scenario):
         job, space, goal = scenario.job, space or scenario.plan_space(), scenario.goal
     else:

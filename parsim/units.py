@@ -177,6 +177,8 @@ def format_bytes(amount: float) -> str:
 
 def format_seconds(duration: float) -> str:
     """Write a duration with three decimals, in the largest of s, ms and us that is not below 1."""
+    if duration == 0.0:
+        return "0 s"
     for factor, unit in ((1.0, "s"), (1e-3, "ms")):
         if abs(duration) >= factor:
             return f"{duration / factor:.3f} {unit}"

@@ -153,6 +153,7 @@ FAMILIES: Mapping[str, Family] = {
     "llama": _LLAMA,
     "qwen2": _LLAMA,
     "mistral": _LLAMA,
+    "qwen3": _LLAMA,
     "mixtral": _MIXTRAL,
     "qwen3_moe": _QWEN3_MOE,
     "deepseek_v2": _DEEPSEEK,

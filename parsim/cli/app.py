@@ -90,7 +90,7 @@ def _unexpected(error: Exception, debug: bool) -> int:
     if usage is not None:  # typer's own usage errors; no text where it has printed the help
         if text := usage():
             words = " ".join(map(shown, text.split(" ")))  # it repeats what was typed
-            _complain(f"{words} (see parsim --help)")
+            _complain(f"{words} (see {_help_of(error)})")
         return 2
     if debug:
         raise error
@@ -99,6 +99,15 @@ def _unexpected(error: Exception, debug: bool) -> int:
         f"the same command and --debug"
     )
     return 1
+
+
+def _help_of(error: Exception) -> str:
+    """The command line that explains the command that was called wrongly."""
+    context, names = getattr(error, "ctx", None), ["--help"]
+    while context is not None and context.parent is not None:
+        names.insert(0, str(context.info_name))
+        context = context.parent
+    return " ".join(["parsim", *names])
 
 
 def _complain(text: str) -> None:

@@ -10,6 +10,9 @@ from parsim.sim.prediction import Prediction
 
 SCHEMA_VERSION = 1
 
+OTHERWISE = "* trains otherwise than one device with the whole batch; convergence is not predicted"
+"""What the star behind a family's name means."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FamilyRow:

@@ -93,9 +93,10 @@ def _llama(config: Config) -> dict[str, Any]:
         fields["num_key_value_heads"] = kv_heads
     if config.model_type == "mistral":
         fields["window"] = config.optional_integer("sliding_window", 4096) or 0
-    if config.model_type == "llama":
+    if config.model_type in ("llama", "qwen3"):
         # attention_bias is on all four projections, mlp_bias on all three
         fields["qkv_bias"] = fields["projection_bias"] = config.flag("attention_bias", False)
+    if config.model_type == "llama":
         fields["mlp_bias"] = config.flag("mlp_bias", False)
     return fields
 
@@ -173,7 +174,7 @@ def _deepseek(config: Config) -> dict[str, Any]:
 _READERS: Mapping[str, Callable[[Config], dict[str, Any]]] = {
     "bert": _bert,
     "gpt2": _gpt2,
-    **dict.fromkeys(("llama", "mistral", "qwen2"), _llama),
+    **dict.fromkeys(("llama", "mistral", "qwen2", "qwen3"), _llama),
     "mixtral": _mixtral,
     "qwen3_moe": _qwen3_moe,
     "gpt_oss": _gpt_oss,
@@ -190,11 +191,12 @@ def notes_from_config(config: Mapping[str, Any], *, seq_len: int | None = None) 
 
 def _window_note(config: Config, seq_len: int | None) -> str:
     """Windows of some layers only are accepted and costed as attention over the whole sequence."""
-    if config.model_type in ("qwen2", "qwen3_moe") and not config.flag("use_sliding_window", False):
+    switched = ("qwen2", "qwen3", "qwen3_moe")
+    if config.model_type in switched and not config.flag("use_sliding_window", False):
         return ""
-    if config.model_type not in ("qwen2", "mixtral", "qwen3_moe"):
+    if config.model_type not in (*switched, "mixtral"):
         return ""
-    absent = 4096 if config.model_type == "qwen2" else None
+    absent = 4096 if config.model_type in ("qwen2", "qwen3") else None
     window = config.optional_integer("sliding_window", absent)
     length = config.longest_sequence() if seq_len is None else seq_len
     if window is None or window >= length:

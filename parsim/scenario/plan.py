@@ -112,7 +112,7 @@ def _replicas(tree: Tree, block: PlanBlock, cluster: Cluster, pp: int) -> Mappin
     written = [key for key in _REPLICAS if key in given]
     if "dp" in written and len(written) > 1:
         rest = f"cannot stand beside {written[1]}; give dp, or dp_replicate and dp_shard"
-        raise tree.error(("plan", "dp"), rest)
+        raise tree.error(("plan", "dp"), f"{rest} (--set plan.dp=null takes dp out)")
     sharded = given.get("zero_stage", 0) > 0
     model_ranks = given.get("tp", 1) * pp * given.get("cp", 1)
     free = max(1, cluster.num_devices // model_ranks)

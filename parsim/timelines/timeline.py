@@ -137,8 +137,8 @@ class Timeline(Result):
         """Plan, length and size."""
         plan = str(self.meta.get("plan") or "of no named plan")
         return (
-            f"{plan}: {format_seconds(self.end)}, {len(self.ranks):,} ranks, "
-            f"{len(self.spans):,} spans"
+            f"{plan}: {format_seconds(self.end)}, {_counted(len(self.ranks), 'rank')}, "
+            f"{_counted(len(self.spans), 'span')}"
         )
 
     @property
@@ -229,6 +229,11 @@ class Timeline(Result):
     def save(self, path: Path) -> None:
         """Write the timeline's own JSON (not the Perfetto trace)."""
         path.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
+
+
+def _counted(number: int, what: str) -> str:
+    """1 rank, 2 ranks."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def ordered(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -63,7 +63,7 @@ def cited(job: Job) -> str:
     if unseen is None:
         return words
     return (
-        f"{words}; {unseen.n} runs that no fit has seen, on any device: mean error "
+        f"{words}; {unseen.n} blind runs under {job.practice}, any device, in no fit: mean error "
         f"{100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
     )
 

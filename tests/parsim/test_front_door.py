@@ -249,3 +249,13 @@ def test_a_search_says_why_plans_are_illegal() -> None:
     assert f"illegal, {illegal} plans: schedule='interleaved_1f1b': pp=... does not divide" in str(
         ranked
     )
+
+
+def test_a_scenario_is_taken_by_its_file(results: dict[str, Result]) -> None:
+    read = parsim.simulate(SMALL, timeline=False)
+    assert read.step_time == results["prediction"].to_dict()["step_time_s"]
+    assert parsim.search(Path(LLAMA), top=1).plans
+    with pytest.raises(parsim.InputError, match=r"nosuch\.yaml: no such file"):
+        parsim.whole_run("nosuch.yaml")
+    with pytest.raises(parsim.InputError, match="a job alone states no tokens"):
+        parsim.whole_run(parsim.load_scenario(SMALL).job)  # type: ignore[arg-type]

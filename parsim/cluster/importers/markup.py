@@ -114,7 +114,7 @@ def read_markup(text: str, file: str) -> Element:
 
 def _not_xml(error: expat.ExpatError, open_: list[Element], file: str) -> ScenarioError:
     """Where an XML text is broken, and within which elements it ends."""
-    open_tags = "".join(f"<{element.name}>" for element in open_[-2:])
+    open_tags = "".join(f"<{shown(element.name)}>" for element in open_[-2:])
     message = expat.ErrorString(error.code)
     if open_ and error.code == _ENDS_EARLY:
         message = f"it ends within {open_tags}, so it is cut off"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from parsim.errors import InputError, shown
+from parsim.errors import InputError, PlanError, shown
 from parsim.frameworks.export.accelerate import accelerate_yaml
 from parsim.frameworks.export.bridge import bridge_overrides
 from parsim.frameworks.export.deepspeed import deepspeed_json
@@ -34,6 +34,14 @@ TARGETS: Mapping[str, Callable[[Scenario, Plan], str]] = {
 }
 """What writes the launch file of each framework."""
 
+STACKS: Mapping[str, str] = {
+    "megatron": "megatron-lm",
+    "megatron-bridge": "megatron-bridge",
+    "torchtitan": "torchtitan",
+    "torchtitan-0.2": "torchtitan",
+}
+"""The software under which a search looks at what a framework runs, where there is one."""
+
 
 def export_plan(scenario: Scenario, plan: Plan, target: str) -> str:
     """The launch file of a plan for a framework.
@@ -50,7 +58,14 @@ def export_plan(scenario: Scenario, plan: Plan, target: str) -> str:
     name = matching(target, TARGETS)
     if name is None:
         raise InputError(f"unknown target '{shown(target)}'{alternatives(target, TARGETS)}")
-    return TARGETS[name](scenario, plan)
+    try:
+        return TARGETS[name](scenario, plan)
+    except PlanError as error:
+        stack = STACKS.get(name)
+        if stack is None or scenario.job.software.id == stack:
+            raise
+        words = f"{scenario.path or 'SCENARIO'} --set software={stack}"
+        raise PlanError(f"{error}; for plans that it runs: parsim search {words}") from None
 
 
 __all__ = ["TARGETS", "export_plan"]

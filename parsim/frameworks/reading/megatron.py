@@ -76,7 +76,7 @@ def megatron_job(text: str) -> DescribedJob:
     if missing:
         raise InputError(f"these are no arguments of a Megatron-LM training: no {missing[0]}")
     reader = _Reader(given)
-    plan, model = _plan(reader), _model(reader)
+    plan, model, software = _plan(reader), _model(reader), _software(reader)
     precision = "fp16" if reader.has("--fp16") else "bf16" if reader.has("--bf16") else "fp32"
     if reader.has("--fp8-format"):
         recipe = reader.word("--fp8-recipe", "delayed")
@@ -95,7 +95,7 @@ def megatron_job(text: str) -> DescribedJob:
         plan=plan,
         global_batch_size=batch,
         precision=precision,
-        software=_software(reader),
+        software=software,
         devices=devices,
         notes=notes,
     )
@@ -170,8 +170,11 @@ def _model(reader: _Reader) -> dict[str, Any]:
     }
     if reader.has("--group-query-attention"):
         model["num_key_value_heads"] = reader.number("--num-query-groups", heads)
+    if reader.has("--disable-bias-linear") and not llama:
+        model |= dict.fromkeys(("qkv_bias", "projection_bias", "mlp_bias"), False)
+    positions = reader.number("--max-position-embeddings", model["seq_len"])
     if not model["rope"]:
-        model["positions"] = reader.number("--max-position-embeddings", model["seq_len"])
+        model["positions"] = positions
     if reader.has("--num-experts"):
         model["num_experts"] = reader.number("--num-experts", 1)
         model["experts_per_token"] = reader.number("--moe-router-topk", 2)
@@ -198,6 +201,8 @@ def _plan(reader: _Reader) -> dict[str, Any]:
         "overlap_grad_reduce": reader.has("--overlap-grad-reduce"),
         "overlap_param_gather": reader.has("--overlap-param-gather"),
     }
+    if reader.has("--accumulate-allreduce-grads-in-fp32"):
+        plan |= {"gradient_precision": "fp32", "reduce_precision": "fp32"}
     if reader.has("--cp-comm-type"):  # of another word the scenario's reader tells
         plan["cp_comm_type"] = reader.word("--cp-comm-type", "p2p")
     if reader.has("--expert-tensor-parallel-size"):

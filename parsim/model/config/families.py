@@ -34,6 +34,7 @@ FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
     "gpt2": {},
     **dict.fromkeys(("llama", "mistral", "mixtral"), _LLAMA_FLAGS),
     "qwen2": {**_LLAMA_FLAGS, "qkv_bias": True},
+    "qwen3": {**_LLAMA_FLAGS, "qk_norm": True},
     "qwen3_moe": {**_LLAMA_FLAGS, "qk_norm": True},
     "gpt_oss": {
         **_LLAMA_FLAGS,

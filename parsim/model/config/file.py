@@ -23,9 +23,13 @@ DEFAULT_KV_HEADS: Mapping[str, int | None] = {
     "mistral": 8,
     "qwen2": 32,
     "mixtral": 8,
+    "qwen3": 32,
     "qwen3_moe": 4,
     "gpt_oss": 8,
 }
+
+_DEFAULT_HEAD_DIM = {"qwen3": 128}
+"""Width of a head where a family has a default of its own, else an equal share of the width."""
 
 _EPSILON_KEYS = {"bert": "layer_norm_eps", "gpt2": "layer_norm_epsilon"}
 _DEFAULT_EPSILONS = {"bert": 1e-12, "gpt2": 1e-5, "mixtral": 1e-5, "gpt_oss": 1e-5}
@@ -71,7 +75,10 @@ class Config:
     @staticmethod
     def open(config: Mapping[str, Any]) -> Config:
         """A config of a supported family."""
-        supported = ", ".join(sorted(_DROPOUT_KEYS))
+        supported = (
+            f"{', '.join(sorted(_DROPOUT_KEYS))}; of another family write the sizes into the "
+            f"model block, or `parsim profile` the module"
+        )
         if "model_type" not in config:
             raise ModelError(f"config has no key 'model_type'; supported: {supported}")
         model_type = config["model_type"]
@@ -172,7 +179,7 @@ class Config:
         if self.model_type in _LATENT:
             return self.integer("qk_nope_head_dim") + self.integer("qk_rope_head_dim")
         if self.model_type in DEFAULT_KV_HEADS:
-            stated = self.optional_integer("head_dim", None)
+            stated = self.optional_integer("head_dim", _DEFAULT_HEAD_DIM.get(self.model_type))
             if stated is not None:
                 return stated
         size, count = self.integer(width), self.integer(heads)

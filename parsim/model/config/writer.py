@@ -23,6 +23,7 @@ _FREE: Mapping[str, frozenset[str]] = {
     "qwen2": frozenset({"tied_embeddings"}),
     "mistral": frozenset({"tied_embeddings", "window"}),
     "mixtral": frozenset({"tied_embeddings", "router_aux_loss_coef"}),
+    "qwen3": frozenset({"tied_embeddings"}),
     "qwen3_moe": frozenset({"tied_embeddings", "router_aux_loss_coef", "norm_topk_prob"}),
     **dict.fromkeys(
         ("deepseek_v2", "deepseek_v3"),
@@ -55,7 +56,7 @@ def family_of(spec: TransformerSpec) -> str:
     kinds = (
         ("mixtral", "qwen3_moe", "deepseek_v2", "deepseek_v3")
         if spec.num_experts
-        else ("gpt2", "bert", "llama", "qwen2", "mistral")
+        else ("gpt2", "bert", "llama", "qwen2", "mistral", "qwen3")
     )
     unlike = {kind: _differences(spec, kind) for kind in kinds}
     fitting = [kind for kind, names in unlike.items() if not names]
@@ -122,6 +123,7 @@ _NEEDED: Mapping[str, Callable[[TransformerSpec], list[str]]] = {
     "llama": _llama,
     "qwen2": lambda _: [],
     "mistral": lambda _: [],
+    "qwen3": lambda _: [],
     "mixtral": _mixtral,
     "qwen3_moe": _qwen3_moe,
     "deepseek_v2": _deepseek_v2,
@@ -200,6 +202,7 @@ _CLASSES = {
     "qwen2": "Qwen2ForCausalLM",
     "mistral": "MistralForCausalLM",
     "mixtral": "MixtralForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",

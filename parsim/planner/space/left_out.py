@@ -24,16 +24,18 @@ NEVER = {
 """Fields of a plan that no search varies, and what it leaves out with them."""
 
 UNSAID = {
-    "dp_shard": "shards over a part of the replicas (dp_replicate and dp_shard both above 1), but "
-    "with space: full or search.dp_shard",
-    "recompute_layers": "recomputation of some layers of each stage, but with space: full or "
-    "search.recompute_layers",
-    "offload_layers": "activations in the host's memory, but with space: full or "
-    "search.offload_layers",
-    "recompute_modules": "recomputation of single modules, but with space: full or "
-    "search.recompute_modules",
+    "dp_shard": "shards over a part of the replicas: dp_replicate and dp_shard both above 1",
+    "recompute_layers": "recomputation of some layers of each stage",
+    "offload_layers": "activations in the host's memory",
+    "recompute_modules": "recomputation of single modules",
 }
 """What a space leaves out whose axis is not said."""
+
+
+def with_full(name: str) -> str:
+    """How the words about an axis end that is looked at with more space or where it is named."""
+    return f", but with space: full or search.{name}"
+
 
 ALL = {
     "recompute": tuple(Recompute),
@@ -60,7 +62,11 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
             asked[name] = ", ".join(value_word(value) for value in missing)
     stack = {"schedule": _schedules(software, space), "zero_stage": _zero_stages(software, space)}
     asked |= {name: words for name, words in stack.items() if words}
-    unsaid = {name: words for name, words in UNSAID.items() if space.allowed(name) is None}
+    unsaid = {
+        name: f"{words}{with_full(name)}"
+        for name, words in UNSAID.items()
+        if space.allowed(name) is None
+    }
     alike = [name for name in SETTINGS if name not in space.varied and name not in unsaid]
     if space.strategies:
         looked = _strategies(space)

@@ -31,8 +31,13 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.4g}"
+        return _rate(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _rate(value: float) -> str:
+    """Four figures, and all digits before the point: 10,000 and never 1e+04."""
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def _devices() -> list[Row]:
@@ -43,7 +48,9 @@ def _devices() -> list[Row]:
             "id": device.id,
             "memory_gib": device.memory / 2**30,
             "bandwidth_gb_per_s": device.memory_bandwidth / 1e9,
-            "peak_tflops": ", ".join(f"{k} {v / 1e12:.4g}" for k, v in device.peak_flops.items()),
+            "peak_tflops": ", ".join(
+                f"{k} {_rate(v / 1e12)}" for k, v in device.peak_flops.items()
+            ),
             "name": device.name,
         }
         for device in load_catalog().devices.values()

@@ -55,7 +55,7 @@ def measured_text(median: float, mad: float | None) -> str:
 
 def rate_text(rate: float) -> str:
     """GB/s with two decimals, small ones with two digits."""
-    return f"{rate / 1e9:.2f}" if rate >= 1e7 else f"{rate / 1e9:.2g}"
+    return f"{rate / 1e9:.2f}" if rate >= 1e8 else f"{rate / 1e9:.2g}"
 
 
 def _kind_table(sweep: Sweep, kind: Collective) -> Table:

@@ -160,6 +160,7 @@ Family = Literal[
     "qwen2",
     "bert",
     "mixtral",
+    "qwen3",
     "qwen3_moe",
     "gpt_oss",
     "deepseek_v2",

@@ -115,6 +115,20 @@ def test_the_config_written_beside_weights_reads_as_the_same_model(name: str) ->
     )
 
 
+def test_a_dense_qwen3_is_written_with_the_norms_of_queries_and_keys() -> None:
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2}
+    others = {"num_key_value_heads": 1, "head_dim": 8, "intermediate_size": 24, "vocab_size": 37}
+    config = {"model_type": "qwen3", **sizes, **others, "max_position_embeddings": 32}
+    written = as_published(build_model(spec_from_config(config, name="x")))
+    inside = {name.removeprefix("model.layers.0.") for name in written if ".layers." in name}
+    modules = ("input_layernorm", "post_attention_layernorm", "mlp.gate_proj", "mlp.up_proj")
+    attention = ("q_proj", "k_proj", "v_proj", "o_proj", "q_norm", "k_norm")
+    assert inside == {
+        *(f"{name}.weight" for name in (*modules, "mlp.down_proj")),
+        *(f"self_attn.{name}.weight" for name in attention),
+    }
+
+
 @each_published
 def test_a_whole_model_is_accepted(name: str) -> None:
     spec = read(name)

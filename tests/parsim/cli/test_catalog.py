@@ -218,3 +218,10 @@ def test_the_network_may_be_set_without_the_word_cluster(cli: Cli, key: str) -> 
     assert done.code == whole.code == 0
     assert done.out == whole.out
     assert done.document["step_time_s"] > cli("simulate", GPT3, "--json").document["step_time_s"]
+
+
+def test_rates_are_written_out(cli: Cli) -> None:
+    devices = cli("catalog", "devices")
+    assert devices.code == 0
+    assert "nvfp4 10,000" in " ".join(devices.out.split())
+    assert "e+0" not in devices.out

@@ -303,6 +303,7 @@ def test_a_picture_that_ends_before_it_begins(cli: Cli, tmp_path: Path, until: s
     ("words", "message"),
     [
         (["simulte", SMALL], "No such command 'simulte'."),
+        (["catalog", "show"], "Missing argument 'SYSTEM'."),
         (["simulate"], "Missing argument 'SCENARIO'."),
         (["simulate", SMALL, "--jsn"], "No such option: --jsn"),
         (["search", SMALL, "--top", "0"], "Invalid value for '--top'"),
@@ -316,7 +317,10 @@ def test_words_that_are_not_known(cli: Cli, words: list[str], message: str) -> N
     done = cli(*words)
     assert (done.code, done.out) == (2, "")
     assert message in done.err
-    assert done.err.endswith("(see parsim --help)\n")
+    known = [
+        word for word in words if word in {"simulate", "search", "timeline", "catalog", "show"}
+    ]
+    assert done.err.endswith(f"(see {' '.join(['parsim', *known])} --help)\n")
 
 
 @pytest.mark.parametrize("pair", ["plan.tp", "=4", ""])

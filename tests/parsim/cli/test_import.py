@@ -289,6 +289,10 @@ BAD = {
         "".join(XML.splitlines(keepends=True)[:5]),
         ":6:1 is not XML: it ends within <pci><gpu>, so it is cut off",
     ),
+    "XML cut off within a long name": (
+        f"<system><{'q' * 200}>",
+        f":1:211 is not XML: it ends within <system><{'q' * 77}...>, so it is cut off",
+    ),
     "external entity": (
         BOMB + "<system>&a;</system>",
         ":2:18 a document type (<!DOCTYPE) is refused, with all entities in it; remove it",

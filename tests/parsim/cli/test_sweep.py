@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import ROOT, Cli, heard_signals, runner
+from tests.commands import LLAMA, ROOT, Cli, heard_signals, runner
 
 ROW = {
     "collective",
@@ -228,3 +228,10 @@ def test_an_interrupt_ends_the_ranks_and_leaves_nothing(tmp_path: Path) -> None:
     assert process.returncode == 130
     assert b"interrupted" in text
     assert list(tmp_path.glob("parsim-collectives-*")) == []
+
+
+def test_a_reason_is_not_cut_silently(cli: Cli) -> None:
+    done = cli("sweep", LLAMA, "--over", "plan.tp=1,3")
+    assert "num_attention_heads=32; allowed: 1, 2, 4, 8, 16, 32" in " ".join(done.out.split())
+    longer = cli("sweep", LLAMA, "--over", f"plan.schedule=1f1b,{'x' * 60}").out
+    assert "..." in " ".join(longer.split())

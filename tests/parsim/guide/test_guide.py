@@ -11,8 +11,9 @@ from parsim.cli.app import main
 from parsim.guide.compare import guide
 from parsim.guide.families import families, one_device, with_batches
 from parsim.guide.reasons import choose
-from parsim.guide.record import FamilyRow, Guide
+from parsim.guide.record import OTHERWISE, FamilyRow, Guide
 from parsim.plan import Plan
+from parsim.report.picture.planning.guide import draw_guide
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from tests.commands import ROOT
@@ -130,3 +131,11 @@ def test_layouts_are_tried_where_wide_products_stand_behind_convolutions(resnet:
     assert plan.strategy.to_json() == {"name": "layout", "mesh": {"devices": 8}}
     assert plan.dp == 8
     assert all(row.name != "layout" for row in resnet.rows)
+
+
+def test_the_picture_names_families_without_a_bar(resnet: Guide, tmp_path: Path) -> None:
+    figure = draw_guide(resnet, tmp_path / "guide.png")
+    assert figure.get_suptitle().startswith("recommended for resnet50-dgx-1v: ")
+    notes = figure.get_supxlabel()
+    assert OTHERWISE in notes
+    assert "no plan of tensor, hybrid" in notes

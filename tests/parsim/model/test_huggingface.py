@@ -427,3 +427,14 @@ def test_an_unknown_scaling_is_refused() -> None:
 def test_a_scaling_that_is_no_mapping_is_refused() -> None:
     with pytest.raises(ModelError, match="rope_scaling=3 in a llama config must be a mapping"):
         spec(LLAMA, rope_scaling=3)
+
+
+def test_qwen3_normalises_queries_and_keys_and_has_no_biases() -> None:
+    qwen3 = LLAMA | {"model_type": "qwen3"}
+    read = spec(qwen3)
+    assert (read.qk_norm, read.qkv_bias, read.projection_bias) == (True, False, False)
+    assert (read.num_key_value_heads, read.head_dim) == (32, 128)
+    assert spec(qwen3, attention_bias=True).projection_bias
+    written = config_from_spec(read)
+    assert (written["model_type"], written["architectures"]) == ("qwen3", ["Qwen3ForCausalLM"])
+    assert spec(written) == read

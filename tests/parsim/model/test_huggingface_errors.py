@@ -34,7 +34,8 @@ GPT2: dict[str, object] = {
 }
 SUPPORTED = (
     "supported: bert, deepseek_v2, deepseek_v3, gpt2, gpt_oss, kimi_k2, llama, mistral, mixtral, "
-    "qwen2, qwen3_moe"
+    "qwen2, qwen3, qwen3_moe; of another family write the sizes into the model block, or "
+    "`parsim profile` the module"
 )
 
 
@@ -51,7 +52,7 @@ def message(config: dict[str, object], seq_len: int | None = None) -> str:
     ("model_type", "guess"),
     [
         ("llamma", " (did you mean 'llama'?)"),
-        ("qwen", " (did you mean 'qwen2'?)"),
+        ("qwen", " (did you mean 'qwen3'?)"),
         ("t5", ""),
     ],
 )

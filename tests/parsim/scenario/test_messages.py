@@ -412,8 +412,8 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
             "name: gpt2",
             "family: gpt3",
             "s.yaml:3:3 model.family 'gpt3' is unknown (did you mean 'gpt2'?); "
-            "allowed: gpt2, llama, mistral, qwen2, bert, mixtral, qwen3_moe, gpt_oss, deepseek_v2, "
-            "deepseek_v3, nemotron_h",
+            "allowed: gpt2, llama, mistral, qwen2, bert, mixtral, qwen3, qwen3_moe, gpt_oss, "
+            "deepseek_v2, deepseek_v3, nemotron_h",
         ),
         (
             "name: gpt2",
@@ -446,7 +446,8 @@ def test_config_of_another_kind(tmp_path: Path) -> None:
     assert str(wrong(tmp_path, changed("name: gpt2", "config: x.json"))) == (
         's.yaml:3:3 model.config model_type="xlnet" is not supported; '
         "supported: bert, deepseek_v2, deepseek_v3, gpt2, gpt_oss, kimi_k2, llama, mistral, "
-        "mixtral, qwen2, qwen3_moe"
+        "mixtral, qwen2, qwen3, qwen3_moe; of another family write the sizes into the model block, "
+        "or `parsim profile` the module"
     )
 
 
@@ -552,7 +553,8 @@ def test_two_ways_to_write_replicas(tmp_path: Path) -> None:
     error = wrong(tmp_path, changed("  tp: 4", "  dp: 2\n  dp_shard: 4"))
     assert (type(error), str(error)) == (
         ScenarioError,
-        "s.yaml:10:3 plan.dp cannot stand beside dp_shard; give dp, or dp_replicate and dp_shard",
+        "s.yaml:10:3 plan.dp cannot stand beside dp_shard; give dp, or dp_replicate and dp_shard "
+        "(--set plan.dp=null takes dp out)",
     )
 
 

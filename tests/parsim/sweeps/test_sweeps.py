@@ -196,3 +196,13 @@ def test_plans_side_by_side_and_their_picture(tmp_path: Path) -> None:
     none = Outcomes(rows=(), keys=("file",), total=2)
     with pytest.raises(InputError, match="no case can be drawn"):
         draw_outcomes(none)
+
+
+def test_a_picture_says_how_its_marks_are_read() -> None:
+    rows = tuple(run_cases(cases_of_files([Path(LLAMA), Path(GPT3)], {})))
+    result = Outcomes(rows=rows, keys=("file",), total=2)
+    title = draw_outcomes(result).get_suptitle()
+    assert title.startswith(result.headline)
+    assert "80 % intervals" in title
+    assert "dotted" in title  # the clusters have different numbers of devices
+    assert "dotted" not in draw_outcomes(replace(result, rows=rows[:1])).get_suptitle()

@@ -162,5 +162,9 @@ def test_what_predictions_cite_of_blind_runs_is_what_they_give() -> None:
 def test_a_prediction_cites_runs_that_no_fit_has_seen() -> None:
     plain = gpt_job()
     blind = cited(replace(plain, software=software("megatron-deepspeed-2022")))
-    assert re.search(r"; 148 runs that no fit has seen, .* bias -\d+\.\d %$", blind)
-    assert "seen" not in cited(replace(plain, software=software("torchtitan")))
+    assert re.search(
+        r"; 148 blind runs under megatron-deepspeed-2022, any device, in no fit: mean error "
+        r"\d+\.\d %, bias -\d+\.\d %$",
+        blind,
+    )
+    assert "blind" not in cited(replace(plain, software=software("torchtitan")))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
 from matplotlib.figure import Figure
 
-from parsim.guide.record import FamilyRow, Guide
+from parsim.guide.record import OTHERWISE, FamilyRow, Guide
 from parsim.report.picture.saving import STYLE, save_picture
 
 FITS, TOO_LARGE, CHOSEN = "#56B4E9", "#E8E8E8", "#0072B2"
@@ -15,7 +16,10 @@ _GIB = 2.0**30
 
 
 def draw_guide(guide: Guide, path: Path) -> Figure:
-    """Bars of all families that have a plan; grey ones do not fit, the dark one is recommended."""
+    """Bars of all families that have a plan; grey ones do not fit, the dark one is recommended.
+
+    Families without a plan are named below, and what a star means where a name has one.
+    """
     rows = [row for row in guide.rows if row.prediction is not None][::-1]
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(10.0, 0.8 + 0.36 * len(rows)), layout="constrained")
@@ -24,7 +28,7 @@ def draw_guide(guide: Guide, path: Path) -> Figure:
         colours = [_colour(row, guide.chosen) for row in rows]
         speed.barh(names, [row.samples_per_second for row in rows], color=colours)
         for index, row in enumerate(rows):
-            text = f" {row.samples_per_second:,.0f}" if row.fits else " does not fit"
+            text = f" {_speed(row.samples_per_second)}" if row.fits else " does not fit"
             speed.text(row.samples_per_second if row.fits else 0.0, index, text, va="center")
         speed.set_xlabel("samples/s")
         speed.margins(x=0.16)
@@ -32,11 +36,27 @@ def draw_guide(guide: Guide, path: Path) -> Figure:
         usable = min(row.prediction.usable for row in rows if row.prediction) / _GIB
         memory.axvline(usable, color="#D55E00", linewidth=1.0)
         memory.set_xlabel(f"peak memory [GiB]; line: {usable:.1f} GiB usable")
-        figure.suptitle(guide.headline, fontsize="medium", x=0.01, ha="left")
+        title = f"recommended for {guide.headline}" if guide.chosen else guide.headline
+        figure.suptitle(title, fontsize="medium", x=0.01, ha="left")
+        figure.supxlabel("\n".join(_notes(guide)), fontsize="small", x=0.01, ha="left")
         for axes in (speed, memory):
             axes.spines[["top", "right"]].set_visible(False)
     save_picture(figure, path)
     return figure
+
+
+def _speed(samples: float) -> str:
+    """A rate with one digit behind the point, none from 1,000 on."""
+    return f"{samples:,.0f}" if samples >= 1000.0 else f"{samples:,.1f}"
+
+
+def _notes(guide: Guide) -> Iterator[str]:
+    """What a star means, and the families that have no bar."""
+    if not all(row.same_training for row in guide.rows if row.prediction):
+        yield OTHERWISE
+    without = ", ".join(row.name for row in guide.rows if row.prediction is None)
+    if without:
+        yield f"no plan of {without} (the table says why)"
 
 
 def _colour(row: FamilyRow, chosen: FamilyRow | None) -> str:

@@ -52,6 +52,7 @@ def draw_outcomes(result: Outcomes, path: Path | None = None) -> Figure:
                     label.set(rotation=15, ha="right")
             axes.grid(visible=True, color="#EEEEEE", linewidth=0.6)
             axes.set_axisbelow(True)
+        figure.suptitle(_title(result), fontsize="medium", x=0.01, ha="left")
         if len(curves) > 1:
             style: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 8}
             figure.legend(*seconds.get_legend_handles_labels(), loc="outside lower center", **style)
@@ -91,6 +92,13 @@ def _followers(result: Outcomes) -> list[str]:
 def _across_words(result: Outcomes) -> str:
     followers = _followers(result)
     return result.keys[0] + (f" (with {', '.join(followers)})" if followers else "")
+
+
+def _title(result: Outcomes) -> str:
+    """The cases, and how their marks are read."""
+    devices = {row.devices for row in result.rows if not row.error}
+    scaling = "; dotted: the first case in proportion to the devices" if len(devices) > 1 else ""
+    return f"{result.headline} (bars: 80 % intervals{scaling})"
 
 
 def _number(text: str) -> float | None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from parsim.guide.record import FamilyRow, Guide
+from parsim.guide.record import OTHERWISE, FamilyRow, Guide
 from parsim.plan.strategies import DDP
 from parsim.report.text.tables import percent, table
 from parsim.units import format_bytes
@@ -21,14 +21,13 @@ def guide_view(guide: Guide) -> RenderableType:
     for row in guide.rows:
         rows.add_row(*_cells(row), style="bold" if row is guide.chosen else None)
     reasons = [Text(f"- {reason}") for reason in guide.reasons]
-    words = "* trains otherwise than one device with the whole batch; convergence is not predicted"
     return Group(
         rows,
         Text(""),
         Text(f"recommended: {guide.headline}", style="bold"),
         *reasons,
         Text(""),
-        Text(words, style="dim"),
+        Text(OTHERWISE, style="dim"),
     )
 
 

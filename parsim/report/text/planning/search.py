@@ -11,7 +11,7 @@ from rich.text import Text
 
 from parsim.planner.result import Ranked, SearchResult
 from parsim.planner.space.broken_rules import by_rule
-from parsim.planner.space.left_out import ALL_BUT
+from parsim.planner.space.left_out import ALL_BUT, with_full
 from parsim.planner.twins import fold_twins, twin_words
 from parsim.report.text.planning.training_run import amount
 from parsim.report.text.prediction import speed_unit
@@ -71,7 +71,11 @@ def _apart(result: SearchResult) -> Iterator[RenderableType]:
 def _left_out(left_out: Mapping[str, str]) -> str:
     """One line: what all plans share, and what else was not looked at."""
     alike = [name for name, what in left_out.items() if what.startswith(ALL_BUT)]
-    others = [f"{name} ({what})" for name, what in left_out.items() if name not in alike]
+    wider = [name for name, what in left_out.items() if what.endswith(with_full(name))]
+    others = [f"{name} ({what})" for name, what in left_out.items() if name not in {*alike, *wider}]
+    if wider:
+        words = (f"{name} ({left_out[name].removesuffix(with_full(name))})" for name in wider)
+        others.append(f"and, unless space: full or search names them, {', '.join(words)}")
     shared = [f"{name}={left_out[name].removeprefix(ALL_BUT)}" for name in alike]
     return f"not looked at: {', '.join(others)}; all plans have {' '.join(shared)}"
 

@@ -14,7 +14,7 @@ from parsim.sim.confidence.interval import Interval
 from parsim.sweeps import Outcome, Outcomes
 from parsim.units import format_bytes, format_seconds
 
-LONGEST_ERROR = 90
+LONGEST_ERROR = 120
 
 _WHOLE_RUN = {"days": "days", "cost_usd": "cost, USD"}
 """Figures of a whole run, of which those that any case has are columns."""
@@ -55,7 +55,8 @@ def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
     for row in result.rows:
         head = [row.values[key] for key in result.keys]
         if row.error:
-            short = row.error[:LONGEST_ERROR]
+            cut = len(row.error) > LONGEST_ERROR
+            short = f"{row.error[: LONGEST_ERROR - 3]}..." if cut else row.error
             rows.add_row(*head, *([f"{row.plan} {short}".strip()] if not same_plan else [short]))
             continue
         differing = " ".join(word for word in row.plan.split() if word not in shared)

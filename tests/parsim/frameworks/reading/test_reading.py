@@ -75,6 +75,7 @@ def test_gemms_wait_for_their_collectives_where_no_flag_overlaps_them(tmp_path: 
     assert not read(tmp_path, SCRIPT).job.software.tp_overlap
     overlapped = SCRIPT.replace("pretrain_gpt.py", "pretrain_gpt.py --tp-comm-overlap")
     assert read(tmp_path, overlapped).job.software.tp_overlap
+    assert "--tp-comm-overlap" not in str(read_config(tmp_path / "train.sh", "dgx-h100", None)[1])
 
 
 SCRIPT = """\

@@ -154,7 +154,12 @@ def test_a_search(shown: Shown) -> None:
         illegal_reasons={"tp=3 does not divide heads=32": 299, "tp=5 does not": 1},
         limits=(75 * GIB,),
         optimality="exhaustive: [all] of it",
-        left_out={"stage_layers": "other cuts", "tp": "all but 8", "etp": "all but 1"},
+        left_out={
+            "stage_layers": "other cuts",
+            "dp_shard": "parts of replicas, but with space: full or search.dp_shard",
+            "tp": "all but 8",
+            "etp": "all but 1",
+        },
         seconds=1.0,
         space=PlanSpace(global_batch_size=4),
     )
@@ -177,7 +182,8 @@ def test_a_search(shown: Shown) -> None:
         "where the step of 1 goes: backward 60 %, forward 20 %, bubble 19 %",
         "interval of 1: 9 runs",
         "exhaustive: [all] of it",
-        "not looked at: stage_layers (other cuts); all plans have tp=8 etp=1",
+        "not looked at: stage_layers (other cuts), and, unless space: full or search names them, "
+        "dp_shard (parts of replicas); all plans have tp=8 etp=1",
     ]
     outcomes = {"plans": 1500, "illegal": 4, "unfit": 16, "slower": 1400, "evaluated": 20}
     unequal = {f"unequal_{name}": count for name, count in (*outcomes.items(), ("left", 60))}
