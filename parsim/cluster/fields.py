@@ -52,6 +52,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "grouped_gemm_tile": "count",
     "kernel_latency": "time",
     "fp8_efficiency": "share",
+    "fp16_efficiency": "share",
     "launch_factor": "amount",
     **{f"convolution.{name}": "share" for name in CONVOLUTION},
     "context_memory": "bytes",

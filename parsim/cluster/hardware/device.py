@@ -49,7 +49,8 @@ class Device:
     `gemm_boost_time` slow down with the clock. `gemm_unaligned` and `gemm_odd` are the shares of
     the rate where rows start at multiples of 4 or 8 bytes, and of 2, instead of 16.
     `fp8_efficiency` is the share of its peak that a product of 8 bit or less reaches, over that of
-    a 16-bit one. `gemm_sustained` and
+    a 16-bit one, `fp16_efficiency` that of one in fp16 or bf16 over `gemm_efficiency`.
+    `gemm_sustained` and
     `attention_sustained` are the shares of those rates that a training step sustains beside a
     benchmark (clocks, power, data). `attention_*_efficiency` holds for heads up to 128, times
     `attention_*_wide` beyond; the `*_tail` seconds are in `attention_time`. `grouped_*` are
@@ -82,6 +83,7 @@ class Device:
     kernel_latency: float
     gemm_tiles: Tiles = "ampere"
     fp8_efficiency: float = 0.8
+    fp16_efficiency: float = 1.0
     gemm_unaligned: float = 1.0
     gemm_odd: float = 1.0
     gemm_accumulate_factor: float = 1.0

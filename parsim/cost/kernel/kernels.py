@@ -122,6 +122,7 @@ def _product_time(
     sides = {"m": m, "n": n, "k": k}
     aligned = aligned_share(device, [sides[name] for name in contiguous], value)
     share = device.gemm_efficiency * _narrow(device, precision)
+    share = share * (device.fp16_efficiency if precision in PUBLISHED else 1.0)
     rate = device.peak(precision) * share * (1.0 if isolated else device.gemm_sustained)
     products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=moved, aligned=aligned)
     body = body_time(device, rate, products)

@@ -18,6 +18,7 @@ from parsim.cost.kernel.kernels import CONTIGUOUS, Side, memory_excess, memory_t
 from parsim.cost.kernel.quantized import Sides, cast_time, product_time, weight_cast_time
 from parsim.cost.layer.attention import attention_core
 from parsim.cost.layer.convolution import convolution_kernels
+from parsim.cost.layer.eager import moved_values
 from parsim.cost.layer.experts import ExpertCoster
 from parsim.cost.layer.head_copies import rank_outputs, rank_values
 from parsim.cost.layer.interference import crowded_device
@@ -232,9 +233,8 @@ class OperatorKernels:
         count = rank_values(op, self.table.on_rank(op.tokens), self.table)
         if op.kind == "scan":
             count = count * memory_excess(self.job.device, self.job.software.row_rate)
-        value, traffic = self.table.precision.activation, self.job.software.traffic
-        ahead = count * (op.forward * value + op.mask) * traffic
-        behind = count * (op.backward * value + op.mask) * traffic
+        each = moved_values(self.job.software, op, self.table.precision.activation)
+        ahead, behind = count * each[0], count * each[1]
         yield (self._moved(PassPart.FORWARD, f"{op.kind}_forward", ahead, op.launches[0]),)
         yield (self._moved(PassPart.BACKWARD, f"{op.kind}_backward", behind, op.launches[1]),)
 

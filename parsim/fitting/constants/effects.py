@@ -54,7 +54,7 @@ NOTHING = Effect(name="full model", meaning="nothing is switched off")
 
 
 def _no_traffic(job: Job) -> Job:
-    return replace(job, software=replace(job.software, traffic=0.0))
+    return replace(job, software=replace(job.software, traffic=0.0, eager_values={}))
 
 
 def _no_tensor_hides(job: Job) -> Job:

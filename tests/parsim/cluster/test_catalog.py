@@ -153,6 +153,17 @@ def test_peaks_are_dense_not_sparse() -> None:
     assert peaks["l4"]["fp16"] == 121e12
 
 
+def test_parts_with_less_power_sustain_less_of_the_same_chip() -> None:
+    """Between the ratio of the power limits and its cube root, in 16-bit FLOP/s."""
+    for full, limited in (("h100-sxm-80gb", "h100-sxm-96gb-500w"), ("gb300", "b300-sxm")):
+        more, less = (load_catalog().device(name) for name in (full, limited))
+        assert more.power is not None
+        assert less.power is not None
+        power = less.power / more.power
+        rate = less.peak("bf16") * less.gemm_sustained / more.peak("bf16") / more.gemm_sustained
+        assert power < rate < power ** (1 / 3)
+
+
 def test_null_takes_a_precision_away() -> None:
     assert set(load_catalog().device("v100-sxm-16gb").peak_flops) == {"fp32", "fp16"}
     with pytest.raises(CatalogError) as error:

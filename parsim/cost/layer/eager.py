@@ -1,0 +1,45 @@
+"""What memory-bound operators move where a stack runs one kernel for each line of Python.
+
+A model written in plain PyTorch launches a kernel for each operation of a norm, an activation or a
+rotation; each reads and writes whole tensors. `Software.eager_values` counts them one by one, in
+values of the activations' size for each value of the operator, forward and backward:
+
+    x.to(fp32)        r 2  w 4  bytes     3 values of 16 bit
+    x.pow(2)          r 4  w 4            4
+    .mean(-1)         r 4                 2
+    x * rsqrt(...)    r 4  w 4            4
+    .to(16 bit)       r 4  w 2            3
+    weight * x        r 2  w 2            2       RMS norm forward: 18
+
+Where an operator is not counted so, its own passes count `Software.traffic` times.
+
+Source: transformers, models/llama/modeling_llama.py (LlamaRMSNorm, LlamaMLP,
+apply_rotary_pos_emb; v4.31) and activations.py (NewGELUActivation); PyTorch's derivatives.yaml for
+what autograd runs behind each.
+Leaves out: hits in the cache between neighbouring kernels; sums of bias gradients.
+"""
+
+from __future__ import annotations
+
+from parsim.cost.software import Software
+from parsim.model.operators import Elementwise
+
+DROPPED = 2.0
+"""Values that a dropout of its own reads and writes beside its mask, in either direction."""
+
+
+def moved_values(stack: Software, op: Elementwise, value: float) -> tuple[float, float]:
+    """Bytes moved for each value of an operator, forward and backward, `value` bytes each."""
+    counted = stack.eager_values.get(_eager_kind(op))
+    if counted is None:
+        ahead, behind = (count * value + op.mask for count in (op.forward, op.backward))
+        return ahead * stack.traffic, behind * stack.traffic
+    forward, backward = (count + DROPPED * op.mask for count in counted)
+    return forward * value + op.mask, backward * value + op.mask
+
+
+def _eager_kind(op: Elementwise) -> str:
+    """The operator's kind; norms with a weight alone are RMS norms, with a bias layer norms."""
+    if op.kind != "norm":
+        return op.kind
+    return "layer_norm" if op.repeated_parameters > op.width else "rms_norm"
