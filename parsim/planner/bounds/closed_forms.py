@@ -13,8 +13,9 @@ of backwards in two I passes back and W does not: the last I of any rank has to 
 before it, and W of stage 0 comes behind; nor does stage 0 begin with I and W before the first
 micro-batch has passed all stages and come back:
 
-    end[0] >= sum of F and hops before r + m x (F + I of its stages) + sum of I and hops before r + W
-    end[0] >= sum of all F + sum of all I + (m - 1) x max(F, I + W of stage 0) + W
+    end[0] >= sum of F and hops before r + m x (F + I of its stages) + sum of I and hops before r
+              + W of stage 0
+    end[0] >= sum of all F + sum of all I + (m - 1) x max(F, I + W of stage 0) + W of stage 0
 
 A pipeline that runs both ways takes half of the micro-batches on each of a rank's stages;
 then come the reductions that cannot be hidden, the norm of all gradients, the update. All of it are
@@ -62,7 +63,10 @@ class Seconds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedForms:
-    """Some plans with their parts beside them: columns of one length."""
+    """Some plans with their parts beside them: columns of one length.
+
+    `halves` are there if the backwards of all of them are in two, and None if those of none are.
+    """
 
     runs: Runs
     work: Work

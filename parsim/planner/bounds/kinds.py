@@ -33,8 +33,8 @@ class Kinds(NamedTuple):
             for name in table.schedules
         ]
         whole, split, naive, folded, either = np.array(named).T & (not by_user)
-        several = not single
-        return cls(whole | single, split & several, naive & several, folded & several, either | by_user)
+        split, naive, folded = (flags & (not single) for flags in (split, naive, folded))
+        return cls(whole | single, split, naive, folded, either | by_user)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

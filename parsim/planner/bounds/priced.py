@@ -141,10 +141,11 @@ class Priced:
         """Seconds of a step and its parts at the least, (B,)."""
         columns = np.empty((4, len(self.rows)))
         split = self.kinds.split[self.table.schedule[self.rows]]
-        for some, in_two in ((~split, False), (split, True)):
-            if some.any():
-                rows = np.flatnonzero(some)
-                columns[:, rows] = (self if len(rows) == len(split) else self.take(rows))._steps(in_two)
+        for in_two in (False, True):
+            rows = np.flatnonzero(split == in_two)
+            if len(rows):
+                plans = self if len(rows) == len(split) else self.take(rows)
+                columns[:, rows] = plans._steps(in_two)
         return Seconds(*columns)
 
     def _steps(self, in_two: bool) -> Array:

@@ -1,14 +1,14 @@
 """Seconds of a backward in two actions: gradients of the inputs, and those of the weights behind.
 
-    B  |  recomputation | attention | norms | products x 2 |
-    I  |  recomputation | attention | norms | products x 1 |     W  | products x 1 |
+    B  | recomputation | attention | norms | products x 2 |
+    I  | recomputation | attention | norms | products x 1 |     W  | products x 1 |
+
+What a whole backward takes is divided so, for whoever steps through a schedule and for its bound.
 """
 
 from __future__ import annotations
 
 from typing import NamedTuple
-
-import numpy as np
 
 from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
