@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 
 from parsim.arrays import Array, Ints, Num
 
+FEW = 64
+"""Entries up to which looking each up in a mapping is faster than sorting all of them."""
+
 _WEIGHTS = np.sqrt(np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0]))
 """Irrational, so that sums of different whole numbers differ."""
 
@@ -23,8 +26,20 @@ def distinct(*columns: Num | Ints) -> tuple[list[Array], NDArray[np.intp] | None
     flat = [array.reshape(-1) for array in arrays]
     if len(flat[0]) <= 1:
         return flat, None, shape
-    first, back = _index(flat)
+    first, back = _index(flat) if len(flat[0]) > FEW else _index_of_few(flat)
     return [column[first] for column in flat], back, shape
+
+
+def _index_of_few(columns: Sequence[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Case by case, in the order in which they first occur."""
+    number_of: dict[tuple[float, ...], int] = {}
+    first, back = [], []
+    for row, case in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
+        number = number_of.setdefault(case, len(first))
+        if number == len(first):
+            first.append(row)
+        back.append(number)
+    return np.array(first, dtype=np.intp), np.array(back, dtype=np.intp)
 
 
 def _index(columns: Sequence[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

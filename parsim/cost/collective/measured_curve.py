@@ -12,6 +12,7 @@ from public curves and reports/collectives.md shows.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -42,8 +43,7 @@ def shape(
         return model
     latency, bandwidth, ramp = (x.copy() for x in (model.latency, model.bandwidth, model.ramp))
     slow = np.array(np.broadcast_to(model.slow, latency.shape))
-    for index, curve in enumerate(curves):
-        chosen = _takes(curves, index, where)
+    for curve, chosen in zip(curves, _choices(curves, where), strict=True):
         if chosen.any():
             there = _modelled_where_measured(system, kind, curve, constants)
             known = there.waiting(np.inf)[0]  # curves are of large messages
@@ -76,15 +76,15 @@ def _exactly(curve: Curve, where: Groups) -> Flags:
     return np.asarray((where.size == curve.ranks) & (where.nodes == curve.nodes) & alone)
 
 
-def _takes(curves: list[Curve], index: int, where: Groups) -> Flags:
-    curve = curves[index]
-    if curve.nodes > 1:
-        return _exactly(curve, where)
+def _choices(curves: list[Curve], where: Groups) -> Iterator[Flags]:
+    """Which groups take each of the curves, (B,)."""
     apart = [
-        np.abs(np.log(where.size / other.ranks)) if other.nodes == 1 else np.inf * where.size
-        for other in curves
+        np.abs(np.log(where.size / curve.ranks)) if curve.nodes == 1 else np.inf * where.size
+        for curve in curves
     ]
-    return np.asarray((where.nodes == 1) & (np.argmin(np.stack(apart), axis=0) == index))
+    nearest, inside = np.argmin(np.stack(apart), axis=0), where.nodes == 1
+    for index, curve in enumerate(curves):
+        yield _exactly(curve, where) if curve.nodes > 1 else np.asarray(inside & (nearest == index))
 
 
 def _modelled_where_measured(

@@ -3,6 +3,7 @@
 cases     columns that a part of the costs depends on, each distinct combination once
 parts     the stages and ranks that stand for all others of a cut
 work      seconds of passes and messages of these: of model, degrees, micro-batch, recomputation
+halves    seconds of backwards in two: of the same
 kept      bytes that their activations keep: of the same
 kinds     what schedules are, as the closed forms see them
 flights   micro-batches in flight on these ranks: of schedule, stages and their number

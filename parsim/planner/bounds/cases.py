@@ -31,15 +31,22 @@ class Cases:
 
     @classmethod
     def among(cls, *columns: Ints | Flags) -> Cases:
-        """Number the combinations of columns of whole numbers from 0, (B,) each, in their order."""
+        """Number the combinations of columns of whole numbers from 0, (B,) each, in their order.
+
+        A column of one value tells nothing apart and is passed over.
+        """
         code, count = np.zeros(len(columns[0]), dtype=np.int64), 1
         for column in columns:
-            numbers, values = np.asarray(column, dtype=np.int64), int(column.max()) + 1
+            most = int(column.max())
+            if column[0] == most and column[-1] == most and int(column.min()) == most:
+                continue
+            numbers, values = np.asarray(column, dtype=np.int64), most + 1
             if values > FEW and count * values > DENSE:
                 numbers, values = _numbered(numbers, values)
             if count * values > DENSE:
                 code, count = _numbered(code, count)
-            code = code * values + numbers if count > 1 else numbers
+            code *= values  # in place: new columns of millions of plans cost more than the product
+            code += numbers
             count *= values
         code, count = _numbered(code, count)
         first = np.empty(count, dtype=np.int64)

@@ -9,7 +9,15 @@ The micro-batch that starts last waits for the m - 1 others on stage 0 and then 
 
     end[0] >= (m - 1) x F of stage 0 + sum of all F + sum of all B, if backwards are whole
 
-a pipeline that runs both ways takes half of the micro-batches on each of a rank's stages;
+of backwards in two I passes back and W does not: the last I of any rank has to pass the stages
+before it, and W of stage 0 comes behind; nor does stage 0 begin with I and W before the first
+micro-batch has passed all stages and come back:
+
+    end[0] >= sum of F and hops before r + m x (F + I of its stages) + sum of I and hops before r
+              + W of stage 0
+    end[0] >= sum of all F + sum of all I + (m - 1) x max(F, I + W of stage 0) + W of stage 0
+
+A pipeline that runs both ways takes half of the micro-batches on each of a rank's stages;
 then come the reductions that cannot be hidden, the norm of all gradients, the update. All of it are
 sums and maxima of which tier B has more terms, so that the step is never shorter. What the schedule
 adds by its order, what ZeRO-3's programs lose at their ends and what the last backwards lose to the
@@ -25,6 +33,7 @@ import numpy as np
 
 from parsim.arrays import Array, Index, Num
 from parsim.plan import Plan
+from parsim.planner.bounds.halves import Halves
 from parsim.planner.bounds.kinds import Runs
 from parsim.planner.bounds.shared import ROUNDING
 from parsim.planner.bounds.tail import Tail
@@ -54,10 +63,14 @@ class Seconds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosedForms:
-    """Some plans with their parts beside them: columns of one length."""
+    """Some plans with their parts beside them: columns of one length.
+
+    `halves` are there if the backwards of all of them are in two, and None if those of none are.
+    """
 
     runs: Runs
     work: Work
+    halves: Halves | None
     tail: Tail
     common: Plan
     overlap: float
@@ -81,21 +94,33 @@ class ClosedForms:
 
     def _ends(self) -> Array:
         """When the actions of each rank, and of those before it if backwards are whole, are run."""
-        work, tail, common = self.work, self.tail, self.common
+        work, tail, common, runs = self.work, self.tail, self.common, self.runs
         forward = self.overlap * common.overlap_param_gather
         backward = self.overlap * common.overlap_grad_reduce
         busy = work.blocked + _passes(work.forward, tail.forward, forward, work.copied)
-        busy += _passes(work.backward, tail.backward, backward, work.copied)
+        again = _passes(work.backward, tail.backward, backward, work.copied)
         ahead = work.ahead_copied
         lead = work.sent_ahead + _passes(work.ahead_forward, tail.ahead_forward, forward, ahead)
+        if self.halves is not None:
+            ends = lead + runs.count * (busy + np.maximum(again, self.halves.both))
+            ends[0] = np.maximum(ends[0], self._last_weights(lead, busy, self.halves))
+            return np.asarray(ends)
         back = work.sent_back + _passes(work.ahead_backward, tail.ahead_backward, backward, ahead)
-        count = self.runs.count
-        once, times = np.where(self.runs.naive, 1, count), np.where(self.runs.naive, count, 1)
-        ends = (lead + np.where(self.runs.whole, back, 0.0) + once * busy) * times
+        once, times = np.where(runs.naive, 1, runs.count), np.where(runs.naive, runs.count, 1)
+        ends = (lead + np.where(runs.whole, back, 0.0) + once * (busy + again)) * times
         if common.actions is None:
-            returns = work.all_forward + np.where(self.runs.whole, work.all_backward, 0.0)
-            ends[0] = np.maximum(ends[0], (count - 1) * work.first + returns)
+            returns = work.all_forward + np.where(runs.whole, work.all_backward, 0.0)
+            ends[0] = np.maximum(ends[0], (runs.count - 1) * work.first + returns)
         return np.asarray(ends)
+
+    def _last_weights(self, lead: Array, forward: Array, halves: Halves) -> Array:
+        """When the last W of stage 0 ends at the least where backwards are in two, (B,)."""
+        work, count = self.work, self.runs.count
+        back = work.sent_back + halves.ahead_inner
+        chain = (lead + count * (forward + halves.inner) + back).max(axis=0)
+        first = np.maximum(work.first, halves.first_inner + halves.first_weight)
+        passed = work.all_forward + halves.all_inner + (count - 1) * first
+        return np.asarray(np.maximum(chain, passed) + halves.first_weight)
 
     def _reductions(self) -> Array:
         """What a rank's gradients take at the least behind its last action, (Q, B)."""

@@ -9,7 +9,7 @@ import numpy as np
 
 from parsim.arrays import Columns, Flags, Index, Ints
 from parsim.plan import PlanTable
-from parsim.plan.schedule_names import FOLDED, V_SHAPED, WHOLE
+from parsim.plan.schedule_names import FOLDED, SPLIT, V_SHAPED, WHOLE
 
 
 class Kinds(NamedTuple):
@@ -19,6 +19,7 @@ class Kinds(NamedTuple):
     """
 
     whole: Flags
+    split: Flags
     naive: Flags
     folded: Flags
     completes_either: Flags
@@ -28,11 +29,12 @@ class Kinds(NamedTuple):
         """Sort the schedules of a table."""
         by_user, single = table.common.actions is not None, bool(table.pp[0] == 1)
         named = [
-            (name in WHOLE, name == "naive", name in FOLDED, name in V_SHAPED)
+            (name in WHOLE, name in SPLIT, name == "naive", name in FOLDED, name in V_SHAPED)
             for name in table.schedules
         ]
-        whole, naive, folded, either = np.array(named).T & (not by_user)
-        return cls(whole | single, naive & (not single), folded & (not single), either | by_user)
+        whole, split, naive, folded, either = np.array(named).T & (not by_user)
+        split, naive, folded = (flags & (not single) for flags in (split, naive, folded))
+        return cls(whole | single, split, naive, folded, either | by_user)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from parsim.plan import PlanTable
 from parsim.planner.bounds.cases import Cases
 from parsim.planner.bounds.closed_forms import ClosedForms, Seconds
 from parsim.planner.bounds.flights import Flights
+from parsim.planner.bounds.halves import Halves
 from parsim.planner.bounds.kept import Kept
 from parsim.planner.bounds.kinds import Kinds, Runs
 from parsim.planner.bounds.parts import KnownCuts, Parts
@@ -138,23 +139,36 @@ class Priced:
 
     def steps(self) -> Seconds:
         """Seconds of a step and its parts at the least, (B,)."""
+        columns = np.empty((4, len(self.rows)))
+        split = self.kinds.split[self.table.schedule[self.rows]]
+        for in_two in (False, True):
+            rows = np.flatnonzero(split == in_two)
+            if len(rows):
+                plans = self if len(rows) == len(split) else self.take(rows)
+                columns[:, rows] = plans._steps(in_two)
+        return Seconds(*columns)
+
+    def _steps(self, in_two: bool) -> Array:
+        """Columns of `Seconds` of plans with backwards in two, or of those without."""
         works = Cases.among(self.work_of)
         some = self.work_of[works.first]
-        layers, parts = self.layers.take(some), self.parts.take(some)
-        work = Work.of(self.job, self.works.take(some), layers, parts)
+        table, layers, parts = self.works.take(some), self.layers.take(some), self.parts.take(some)
+        work = Work.of(self.job, table, layers, parts)
+        halves = Halves.of(self.job, table, layers, parts) if in_two else None
         runs = Runs.of(self.table, self.kinds, self.both, self.rows)
         columns = np.empty((4, len(self.rows)))
         for rows in _chunks(len(self.rows)):
             forms = ClosedForms(
                 runs=runs.take(rows),
                 work=work.take(works.of[rows]),
+                halves=halves and halves.take(works.of[rows]),
                 tail=self.tail.take(self.tail_of[rows]),
                 common=self.table.common,
                 overlap=self.job.software.overlap,
             )
             for column, values in zip(columns, forms.step(), strict=True):
                 column[rows] = values
-        return Seconds(*columns)
+        return columns
 
 
 def _chunks(plans: int) -> Iterator[slice]:

@@ -59,7 +59,7 @@ class Work(Columns):
     def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Work:
         """Price the ranks of a table with equal numbers of ranks that stand for all."""
         forward = forward_times(job, layers, parts.counts).time
-        repeated = _repeated(table, layers, parts)
+        repeated = repeated_by_stage(table, layers, parts)
         backward, longest = (
             backward_times(job, layers, parts.counts, each).time for each in repeated
         )
@@ -126,7 +126,7 @@ def offloaded(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Array
     return moving * moved.min(axis=0), moving * moved.max(axis=0)
 
 
-def _repeated(
+def repeated_by_stage(
     table: PlanTable, layers: LayerTable, parts: Parts
 ) -> tuple[Pass | None, Pass | None]:
     """(least, most) that each kind of stage repeats more for its layers recomputed as a whole.

@@ -15,32 +15,25 @@ two ranks that hold the same stages add up their gradients, a tied table's among
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, ratio
+from parsim.arrays import Array
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import final_gather
 from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import memory_time
-from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.interference import speed_beside
-from parsim.cost.layer.passes import Pass
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.pair_sums import copies_seconds
 from parsim.cost.step.parameters import per_rank
-from parsim.cost.step.stage_times import raced, repeated_pass, stage_pass
-from parsim.cost.step.stages import layer_counts
-from parsim.cost.step.step import StepCosts, deeper_pass, filling, stage_cut
-from parsim.model.layer import Layer
-from parsim.model.operators import Experts, Linear, Split
+from parsim.cost.step.step import StepCosts, filling
 from parsim.plan import PlanTable
 from parsim.plan.schedule_names import SPLIT
 from parsim.schedule import Kind, Schedule
+from parsim.sim.step.backward_in_two import in_two
 from parsim.sim.step.evictions import with_evictions
-from parsim.sim.step.split_backward import is_split, splits_like_torch
+from parsim.sim.step.split_backward import is_split
 
 _OF_STAGES = (
     *("forward", "backward", "exposed_forward", "exposed_backward", "recomputed", "hop"),
@@ -115,7 +108,7 @@ def on_schedule(
     if table.common.actions is None and schedule.name not in SPLIT and looped:
         return costs
     values = {field.name: getattr(costs, field.name) for field in fields(costs)}
-    parts = _in_two(job, table, layers, costs.backward)
+    parts = in_two(job, table, layers, costs.backward)
     values["weight"] = parts.weight
     if schedule.name in SPLIT or is_split(schedule):
         values["backward"] = parts.inner + parts.weight
@@ -157,87 +150,3 @@ def _hops(hop: Array, schedule: Schedule) -> Array:
         if low != high:
             out[stage] = hop[low:high].max(axis=0)
     return out
-
-
-class _InTwo(NamedTuple):
-    """A backward in two: seconds of I and of W of each stage, (S, B).
-
-    `recomputed` and `exposed` are what recomputation and its collectives take more of I than they
-    take of a whole backward.
-    """
-
-    inner: Array
-    weight: Array
-    recomputed: Array
-    exposed: Array
-
-
-def _in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> _InTwo:
-    """A backward in two actions.
-
-    W is the weight gradients of the matrix products and their accumulation. A product's weight
-    gradient has the 2 m n k FLOPs of its forward, so W = forward seconds of the stage's products +
-    seconds of adding to their gradients. I = B - W: recomputation, attention and norms are in I.
-    Each races with the host that launches it, so that the two may be longer than a whole backward,
-    in which one makes up for the other; sharded collectives are shared out in proportion. On stage
-    0 all is W in PyTorch's runtime (`splits_like_torch`): nobody needs the gradient of the model's
-    input.
-
-    Source: arXiv 2401.10241, section 2, splits the backward there; `LayerCoster` prices the parts.
-    Leaves out: that a weight gradient has other tiles than the forward; norms' own gradients; that
-    a whole backward beside ones in two is not launched in two.
-    """
-    weights, once, again = _parts_of_backward(job, table, layers)
-    between = 0.5 * job.software.between_microbatches
-    plain, whole = (raced(job, layers, each) for each in (once, once.plus(again)))
-    plain_inner, inner = (
-        raced(job, layers, each.less(weights)) for each in (once, once.plus(again))
-    )
-    longer = ratio(backward, whole + between)
-    more = longer * ((inner - plain_inner) - (whole - plain))
-    inner, weight = longer * (inner + between), longer * raced(job, layers, weights)
-    if splits_like_torch(job, table):
-        inner[0], weight[0], more[0] = 0.0, backward[0], 0.0
-    collectives = more * again.exposed_share
-    return _InTwo(inner, weight, recomputed=more - collectives, exposed=collectives)
-
-
-def _parts_of_backward(job: Job, table: PlanTable, layers: LayerTable) -> tuple[Pass, Pass, Pass]:
-    """Split each stage's backward: weight gradients, one that repeats nothing, the repeat."""
-    counts = layer_counts(job.model, stage_cut(job, table))
-    rows = len(table)
-    ours = [
-        cost.products.plus(_accumulation(job, table, layer))
-        for cost, layer in zip(layers.kinds, job.model.kinds, strict=True)
-    ]
-    last = layers.behind.products
-    for layer in job.model.behind:
-        last = last.plus(_accumulation(job, table, layer))
-    kinds, nothing = [kind.backward for kind in layers.kinds], Pass.zero(rows)
-    deeper = deeper_pass(job, table, layers)
-    return (
-        stage_pass(ours, counts, nothing, last),
-        stage_pass(kinds, counts, layers.before.backward, layers.behind.backward),
-        repeated_pass(layers, counts, deeper),
-    )
-
-
-def _accumulation(job: Job, table: PlanTable, layer: Layer) -> Pass:
-    """Adding the weight gradients of a layer's products to those of earlier micro-batches.
-
-    A kernel of its own reads 2 and 4 bytes an element and writes 4, or 2 + 2 into 2; fused into
-    the product it costs nothing here.
-    """
-    added = Pass.zero(len(table))
-    if not job.software.fused_gradient_accumulation:
-        moved = 10.0 if table.common.gradient_precision == "fp32" else 6.0
-        for op in layer.operators:
-            if isinstance(op, Linear):
-                split = 1 if op.split is Split.NONE else table.tp
-                each = moved * op.inputs * op.outputs / split
-                copied = moved * op.inputs * copied_outputs(op, table)
-                added.add(memory_time(job.device, each + copied), 1)
-            elif isinstance(op, Experts):
-                parameters = op.expert_parameters / table.expert_ranks
-                added.add(memory_time(job.device, moved * parameters), 2)
-    return added

@@ -111,6 +111,18 @@ def test_bounds_are_tight_where_a_pipeline_is_even() -> None:
     assert float(np.median(slack)) < 0.02
 
 
+@pytest.mark.parametrize("name", ["zb_h1", "zb_h2", "zb_1p", "zb_v", "v_min", "dualpipe_v"])
+def test_bounds_know_the_way_back_of_a_pipeline_that_hardly_fills(name: str) -> None:
+    """A rank's own work is the smaller part of a step of two micro-batches."""
+    job, _ = case("megatron-te-2025", "llama3-8b", 6, 1, True)
+    v = 2 if name in V_SHAPED else 1
+    plan = Plan(pp=2 if v == 2 else 4, microbatch_size=1, num_microbatches=2, schedule=name, v=v)
+    plan = replace(plan, tp=4 // plan.pp)
+    bound = bounds_of(job, PlanTable.of([plan])).step[0]
+    slack = evaluate(job, plan, memory=False).step_time / bound
+    assert 1.0 <= slack < (1.3 if v == 2 else 1.05)
+
+
 def count(number: int) -> Ints:
     return np.array([number])
 

@@ -16,6 +16,8 @@ from parsim.cost.layer.operator_kernels import OperatorKernels
 from parsim.cost.layer.passes import Kernels
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stages import layer_counts
+from parsim.cost.step.step import stage_cut
 from parsim.model.operators import Linear
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.precision import Quantization
@@ -23,8 +25,8 @@ from parsim.schedule import Action, Kind, Schedule, schedule_of
 from parsim.schedule.lowering import lower
 from parsim.sim import simulate
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.sim.step.backward_in_two import parts_of_backward
 from parsim.sim.step.schedule_costs import (
-    _parts_of_backward,
     action_seconds,
     exposed_seconds,
     is_looped,
@@ -274,7 +276,9 @@ def test_w_is_what_the_weight_gradients_cost(job: Job, stack: str, size: int) ->
         coster(other, table).cost(other.model.kinds[0]).backward.kernels[0]
         for coster in (LayerCoster, WithoutWeights)
     )
-    weights, _, _ = _parts_of_backward(other, table, LayerTable.of(other, table))
+    counts = layer_counts(other.model, stage_cut(other, table))
+    priced = LayerTable.of(other, table)
+    weights, _, _ = parts_of_backward(other, table, priced, counts, None)
     head = LayerCoster(other, table).cost(other.model.layers[-1]).backward.kernels[0]
     head -= WithoutWeights(other, table).cost(other.model.layers[-1]).backward.kernels[0]
     exact = 12 * (with_weights - without) + head

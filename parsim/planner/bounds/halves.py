@@ -1,0 +1,44 @@
+"""What backwards in two take on the ranks that stand for a plan's: seconds of I and of W."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from parsim.arrays import Array, Columns
+from parsim.cost.job import Job
+from parsim.cost.step.layer_table import LayerTable
+from parsim.plan import PlanTable
+from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.work import repeated_by_stage
+from parsim.sim.step.backward_in_two import least_in_two
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Halves(Columns):
+    """Seconds of one micro-batch at the least, (Q, C) for Q ranks of C plans.
+
+    `inner` are I of a rank's stages and `ahead_inner` those of the stages before them, `both` I and
+    W of a rank's stages together. `all_inner` (C,) are I of all stages, one after another,
+    `first_inner` and `first_weight` (C,) I and W of stage 0.
+    """
+
+    inner: Array
+    ahead_inner: Array
+    both: Array
+    all_inner: Array
+    first_inner: Array
+    first_weight: Array
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Halves:
+        """Price the ranks of a table with equal numbers of ranks that stand for all."""
+        least, _ = repeated_by_stage(table, layers, parts)
+        inner, weight = least_in_two(job, table, layers, parts.counts, least)
+        return cls(
+            inner=parts.sums(inner),
+            ahead_inner=parts.sums_ahead(inner),
+            both=parts.sums(inner + weight),
+            all_inner=(parts.every * inner).sum(axis=0),
+            first_inner=inner[0],
+            first_weight=weight[0],
+        )

@@ -1,0 +1,130 @@
+"""Seconds of a backward in two actions: gradients of the inputs, and those of the weights behind.
+
+    B  | recomputation | attention | norms | products x 2 |
+    I  | recomputation | attention | norms | products x 1 |     W  | products x 1 |
+
+What a whole backward takes is divided so, for whoever steps through a schedule and for its bound.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from parsim.arrays import Array, ratio
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import memory_time
+from parsim.cost.layer.head_copies import copied_outputs
+from parsim.cost.layer.passes import Pass
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_times import raced, repeated_pass, stage_pass
+from parsim.cost.step.stages import layer_counts
+from parsim.cost.step.step import deeper_pass, stage_cut
+from parsim.model.layer import Layer
+from parsim.model.operators import Experts, Linear, Split
+from parsim.plan import PlanTable
+from parsim.sim.step.split_backward import splits_like_torch
+
+
+class InTwo(NamedTuple):
+    """A backward in two: seconds of I and of W of each stage, (S, B).
+
+    `recomputed` and `exposed` are what recomputation and its collectives take more of I than they
+    take of a whole backward.
+    """
+
+    inner: Array
+    weight: Array
+    recomputed: Array
+    exposed: Array
+
+
+def in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> InTwo:
+    """A backward in two actions.
+
+    W is the weight gradients of the matrix products and their accumulation. A product's weight
+    gradient has the 2 m n k FLOPs of its forward, so W = forward seconds of the stage's products +
+    seconds of adding to their gradients. I = B - W: recomputation, attention and norms are in I.
+    Each races with the host that launches it, so that the two may be longer than a whole backward,
+    in which one makes up for the other; sharded collectives are shared out in proportion. On stage
+    0 all is W in PyTorch's runtime (`splits_like_torch`): nobody needs the gradient of the model's
+    input.
+
+    Source: arXiv 2401.10241, section 2, splits the backward there; `LayerCoster` prices the parts.
+    Leaves out: that a weight gradient has other tiles than the forward; norms' own gradients; that
+    a whole backward beside ones in two is not launched in two.
+    """
+    counts, deeper = layer_counts(job.model, stage_cut(job, table)), deeper_pass(job, table, layers)
+    weights, once, again = parts_of_backward(job, table, layers, counts, deeper)
+    between = 0.5 * job.software.between_microbatches
+    plain, whole = (raced(job, layers, each) for each in (once, once.plus(again)))
+    plain_inner, inner = (
+        raced(job, layers, each.less(weights)) for each in (once, once.plus(again))
+    )
+    longer = ratio(backward, whole + between)
+    more = longer * ((inner - plain_inner) - (whole - plain))
+    inner, weight = longer * (inner + between), longer * raced(job, layers, weights)
+    if splits_like_torch(job, table):
+        inner[0], weight[0], more[0] = 0.0, backward[0], 0.0
+    collectives = more * again.exposed_share
+    return InTwo(inner, weight, recomputed=more - collectives, exposed=collectives)
+
+
+def least_in_two(
+    job: Job, table: PlanTable, layers: LayerTable, counts: Array, deeper: Pass | None
+) -> tuple[Array, Array]:
+    """(I, W) of each stage at the least, (S, B), whatever collectives and copies beside them take.
+
+    Arguments are those of `parts_of_backward`. Together they are never shorter than a backward.
+    """
+    weights, once, again = parts_of_backward(job, table, layers, counts, deeper)
+    between = 0.5 * job.software.between_microbatches
+    inner = raced(job, layers, once.plus(again).less(weights)) + between
+    weight = raced(job, layers, weights)
+    if splits_like_torch(job, table):
+        inner[0], weight[0] = 0.0, raced(job, layers, once.plus(again))[0] + between
+    return inner, weight
+
+
+def parts_of_backward(
+    job: Job, table: PlanTable, layers: LayerTable, counts: Array, deeper: Pass | None
+) -> tuple[Pass, Pass, Pass]:
+    """Split each stage's backward: weight gradients, one that repeats nothing, the repeat.
+
+    `counts` are the stages' layers of each kind, (S, K) or (S, K, B); `deeper` what they repeat
+    more for layers recomputed as a whole.
+    """
+    rows = len(table)
+    ours = [
+        cost.products.plus(_accumulation(job, table, layer))
+        for cost, layer in zip(layers.kinds, job.model.kinds, strict=True)
+    ]
+    last = layers.behind.products
+    for layer in job.model.behind:
+        last = last.plus(_accumulation(job, table, layer))
+    kinds, nothing = [kind.backward for kind in layers.kinds], Pass.zero(rows)
+    return (
+        stage_pass(ours, counts, nothing, last),
+        stage_pass(kinds, counts, layers.before.backward, layers.behind.backward),
+        repeated_pass(layers, counts, deeper),
+    )
+
+
+def _accumulation(job: Job, table: PlanTable, layer: Layer) -> Pass:
+    """Adding the weight gradients of a layer's products to those of earlier micro-batches.
+
+    A kernel of its own reads 2 and 4 bytes an element and writes 4, or 2 + 2 into 2; fused into
+    the product it costs nothing here.
+    """
+    added = Pass.zero(len(table))
+    if not job.software.fused_gradient_accumulation:
+        moved = 10.0 if table.common.gradient_precision == "fp32" else 6.0
+        for op in layer.operators:
+            if isinstance(op, Linear):
+                split = 1 if op.split is Split.NONE else table.tp
+                each = moved * op.inputs * op.outputs / split
+                copied = moved * op.inputs * copied_outputs(op, table)
+                added.add(memory_time(job.device, each + copied), 1)
+            elif isinstance(op, Experts):
+                parameters = op.expert_parameters / table.expert_ranks
+                added.add(memory_time(job.device, moved * parameters), 2)
+    return added
