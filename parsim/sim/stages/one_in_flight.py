@@ -30,15 +30,15 @@ def one_in_flight(job: Job, evaluation: Evaluation, number: int) -> dict[str, fl
     schedule = evaluation.step.schedule(0)
     counts = [max(map(sum, rank)) for rank in inflight_counts(schedule)]
     use = evaluation.memory_of(0).at(number, 0)
-    one = {**use, "activations": use["activations"] / counts[number]}
+    alone = {**use, "activations": use["activations"] / counts[number]}
     if not job.software.eager:
-        return one
+        return alone
     sent = sent_messages(job, evaluation.step.pricing.table)[:, 0]
     before = float(sent[number - 1]) if number else 0.0
     behind = float(sent[number]) if number < len(sent) - 1 else 0.0
-    one["communication"] -= schedule.num_microbatches * (before + behind) - behind
-    one["activations"] += before
-    return one
+    alone["communication"] -= schedule.num_microbatches * (before + behind) - behind
+    alone["activations"] += before
+    return alone
 
 
 def highest_alone(use: Mapping[str, float]) -> Mapping[str, float]:
