@@ -8,9 +8,12 @@
     dp      REDUCE_GRAD   a bucket of gradients, or those of one block      beside B, behind it
     dp      REDUCE_TIED   gradients of two copies of a tied table or model  before GRAD_NORM
     dp      GATHER_PARAM  shares of updated parameters                      inside OPTIMIZER
+    offload OFFLOAD       a micro-batch's activations to a partner          beside F B
+    offload RELOAD        and back                                          beside F B
 
-A span on these streams is one collective, from its real start to its end. `Span.exposed` of it is
-what the compute stream waited for; that of a compute span is the sum over what it waited for.
+A span on these streams is one collective or move, from its real start to its end. `Span.exposed`
+of it is what the compute stream waited for; that of a compute span is the sum over what it waited
+for.
 """
 
 from __future__ import annotations
@@ -49,7 +52,9 @@ def with_communication(
     """
     if not transfers:
         return list(spans)
-    collectives = list(_Rank(spans, expected).named(transfers))
+    rank = _Rank(spans, expected)
+    moves = [transfer for transfer in transfers if transfer.stream == Stream.OFFLOAD]
+    collectives = list(rank.named([each for each in transfers if each not in moves]))
     started = {(span.kind, span.stage) for span in collectives}
     parts = exposed_of(transfers)
     kept = [
@@ -59,7 +64,7 @@ def with_communication(
         for span in spans
         if span.stream != Stream.DP or (span.kind, span.stage) not in started
     ]
-    return kept + collectives
+    return [*kept, *collectives, *map(rank.moved, moves)]
 
 
 class _Rank:
@@ -101,6 +106,10 @@ class _Rank:
             if self._launches:
                 stage = stages[number] if number < len(stages) else self._launched(transfer)
             yield self._span(transfer, SpanKind.REDUCE_GRAD, stage)
+
+    def moved(self, transfer: Transfer) -> Span:
+        """The span of a micro-batch's activations that leave or come back."""
+        return self._span(transfer, transfer.operation, transfer.stage, transfer.microbatch)
 
     def _span(self, transfer: Transfer, kind: str, stage: int = -1, microbatch: int = -1) -> Span:
         # all is waited for before the update, though the thread that ran it may notice late

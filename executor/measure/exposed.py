@@ -19,8 +19,9 @@ Interval = tuple[float, float]
 class Transfer(NamedTuple):
     """One collective or message of this rank, from when it really runs until its end.
 
-    `stream` is `tp`, `ep` or `dp`; `operation` is what was run, such as `all_reduce`. `exposed`
-    are the parts that the compute stream waited for.
+    `stream` is `tp`, `ep`, `dp` or `offload`; `operation` is what was run, such as `all_reduce`.
+    `exposed` are the parts that the compute stream waited for. `stage` and `microbatch` are whose
+    activations it carries, where it knows.
     """
 
     stream: str
@@ -28,6 +29,8 @@ class Transfer(NamedTuple):
     start: float
     end: float
     exposed: tuple[Interval, ...] = ()
+    stage: int = -1
+    microbatch: int = -1
 
     @property
     def waited(self) -> float:

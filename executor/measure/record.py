@@ -108,6 +108,7 @@ def _recorder(trainer: Trainer, device: torch.device, traffic: Traffic) -> SpanR
         rank_place=rank_place(trainer.plan, dist.get_rank()),
         expected=Expected(tied=tied, buckets=buckets),
         first={stage: schedule.microbatches_of(stage).start for stage in stages},
+        partner=None if trainer.runner is None else trainer.runner.partner,
     )
 
 

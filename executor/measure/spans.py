@@ -29,6 +29,7 @@ from executor.measure.communication import Expected, with_communication
 from executor.measure.exposed import Transfer
 from executor.measure.gather import RankPlace, gather_timeline
 from executor.measure.traffic import Traffic
+from executor.pipeline.partner import Moved, Partner
 from executor.torch_internals import pipelining
 from executor.torch_internals.self_test import require_compatible
 from parsim.schedule import Action, Kind
@@ -58,8 +59,9 @@ class SpanRecorder:
 
     `group` holds the ranks whose spans are gathered, `rank_place` says where this one stands among
     them (see `gather_timeline`), `expected` what collectives it will have, `first` from which
-    micro-batch on each stage counts its own (0 where it is not named). `measure` and `add` record
-    what happens outside of the pipeline, such as OPTIMIZER. Each `with` begins anew. While
+    micro-batch on each stage counts its own (0 where it is not named), `partner` who keeps this
+    rank's activations or whose it keeps. `measure` and `add` record what happens outside of the
+    pipeline, such as OPTIMIZER. Each `with` begins anew. While
     recording, torch's own ranges `PP:...` are not written to its profiler.
     """
 
@@ -72,6 +74,7 @@ class SpanRecorder:
         rank_place: RankPlace | None = None,
         expected: Expected | None = None,
         first: Mapping[int, int] | None = None,
+        partner: Partner | None = None,
     ) -> None:
         require_compatible()
         self._group = group
@@ -82,6 +85,7 @@ class SpanRecorder:
         self._rank_place = rank_place or RankPlace(pipeline_rank=self._rank)
         self._expected = expected or Expected()
         self._first = dict(first or {})
+        self._partner = partner
         self.mark: Callable[[], Mark] = self._asked.mark
         self._originals: dict[str, Any] = {}
         self._current: _Record | None = None
@@ -109,6 +113,8 @@ class SpanRecorder:
         self._current = None
         self._asked.synchronize()
         self._transfers = self._traffic.stop()
+        if self._partner is not None:
+            self._transfers += map(_moved, self._partner.moves)
 
     @contextmanager
     def measure(self, kind: str) -> Iterator[None]:
@@ -196,3 +202,10 @@ class SpanRecorder:
         stream = Stream.COMPUTE if kind.is_compute else _STREAMS.get(kind, Stream.DP)
         exposed = end - start if stream == Stream.SEND else 0.0
         yield Span(self._rank, stream, kind.name, start, end, stage, microbatch, exposed)
+
+
+def _moved(move: Moved) -> Transfer:
+    """A micro-batch's activations on their way, as one of the rank's transfers."""
+    kind = SpanKind.OFFLOAD if move.out else SpanKind.RELOAD
+    waited = (move.waited,)
+    return Transfer(Stream.OFFLOAD, kind, move.start, move.end, waited, move.stage, move.microbatch)

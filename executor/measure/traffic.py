@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import get_ident
 from typing import Any, NamedTuple
 
 import torch
@@ -150,9 +151,13 @@ class Traffic:
         return attribute(transfers, gaps(busy, span), extend=False)
 
     def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        waits, clock = self.waits, time.perf_counter
+        waits, clock, here = self.waits, time.perf_counter, get_ident()
 
         def wait(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
+            if (
+                get_ident() != here
+            ):  # a thread beside the step, for which nothing that computes waits
+                return original(*args, **kwargs)
             begin = clock()
             try:
                 return original(*args, **kwargs)

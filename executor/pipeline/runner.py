@@ -81,7 +81,7 @@ class PipelineRunner:
         self._runtime = build_runtime(
             self.schedule, stages, self._edges, loss_fn, group, device, buckets, zero_stage
         )
-        self._partner: Partner | None = None
+        self.partner: Partner | None = None
         if reduced:
             self._runtime.register_custom_function(
                 REDUCE_GRAD, lambda action, _: buckets[action.stage_index].send()
@@ -90,11 +90,11 @@ class PipelineRunner:
     @property
     def kept_for_partner(self) -> int:
         """The most bytes of another rank's activations that lay here at once."""
-        return 0 if self._partner is None else self._partner.most_kept
+        return 0 if self.partner is None else self.partner.most_kept
 
     def share_with(self, partner: Partner) -> None:
         """Keep some activations on a partner, or some of a partner's, as the schedule says."""
-        self._partner = partner
+        self.partner = partner
         self._runtime.share_with(partner)
 
     def step(
@@ -109,7 +109,7 @@ class PipelineRunner:
             InputError: what this rank needs is missing or of the wrong batch size.
             PlanError: a stage returns something else than its edge promises.
         """
-        with nullcontext() if self._partner is None else self._partner.serving():
+        with nullcontext() if self.partner is None else self.partner.serving():
             return self._taken(self._runtime, self._runtime.step, tokens, targets)
 
     def evaluation(self) -> Step:

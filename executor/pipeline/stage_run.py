@@ -25,6 +25,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from executor.pipeline.outbox import Outbox
 from executor.pipeline.runtime import LossFn, TensorSpec
 from executor.pipeline.stage_order import MicroBatches, StageOrder, Update, Weights
 from executor.pipeline.stage_weights import StageWeights
@@ -88,7 +89,7 @@ class StageRank:
         self.count = replicas.counts[self.stage]
         self.weights = StageWeights(module, sums)
         self.outputs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self.sent: list[tuple[dist.Work, torch.Tensor]] = []
+        self.sent = Outbox()
 
     @property
     def last(self) -> bool:
@@ -125,9 +126,7 @@ class StageRank:
                 self._update(mb, count, update)
                 ran.most_versions = max(ran.most_versions, self.weights.count)
                 after(mb, ran.losses.get(mb))
-        for work, _ in self.sent:
-            work.wait()
-        self.sent.clear()
+        self.sent.close()
         ran.weights, ran.gradient = self.weights.newest, self.weights.take_gradient() or None
         return ran
 
@@ -185,8 +184,7 @@ class StageRank:
             peer = dist.get_global_rank(self.group, device)
             work = dist.isend(whole, peer, group=self.group, tag=_tag(mb, kind))
             if work is not None:
-                self.sent.append((work, whole))
-        self.sent = [(work, kept) for work, kept in self.sent if not work.is_completed()]
+                self.sent.keep(work, whole)
 
     def _receive(self, edge: TensorSpec, mb: int, kind: Kind) -> torch.Tensor:
         buffer = torch.empty(edge.shape, dtype=edge.dtype)

@@ -14,6 +14,9 @@ from parsim.validation.ranking import spearman
 
 BASE = "ddp"
 
+TIE = 1e-3
+"""Predictions so near to each other, as a share, say of no plan that it is the faster one."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
@@ -50,6 +53,27 @@ def predicted_step(path: Path) -> float:
     return prediction.step_time
 
 
+def with_ties(seconds: Sequence[float]) -> list[float]:
+    """Seconds, where all that lie within TIE above one are taken for that one.
+
+    Ranks then share their mean place, so that a tie is neither right nor wrong of a pair: where
+    measured steps differ the correlation is below 1, however the tied ones came out.
+    """
+    least = dict[float, float]()
+    start = -1.0
+    for value in sorted(seconds):
+        if start < 0.0 or value > start * (1.0 + TIE):
+            start = value
+        least[value] = start
+    return [least[value] for value in seconds]
+
+
+def _order(rows: Sequence[Row], base: Row) -> float | None:
+    """The rank correlation of predicted steps, ties among them, with measured ones."""
+    predicted = with_ties([row.predicted for row in rows])
+    return spearman(list(zip(predicted, (row.ratio(base) for row in rows), strict=True)))
+
+
 def by_model(rows: Sequence[Row]) -> Mapping[str, list[Row]]:
     """The rows of each model."""
     return {model: [r for r in rows if r.model == model] for model in {r.model: 0 for r in rows}}
@@ -60,7 +84,7 @@ def summary(rows: Sequence[Row], base_name: str = BASE) -> dict[str, Any]:
     base = next(row for row in rows if row.strategy == base_name)
     others = [row for row in rows if row is not base]
     return {
-        "order_spearman": spearman([(row.predicted, row.ratio(base)) for row in rows]),
+        "order_spearman": _order(rows, base),
         "mean_absolute_error_of_ratio": fmean(abs(row.ratio_error(base)) for row in others),
         "mean_absolute_error_of_least": fmean(abs(row.error_of_least) for row in rows),
         "rows": [

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.strategy_suite.cases import RATE
+from executor.strategy_suite.compare import TIE
 from parsim.report.text.tables import percent
 from parsim.report.writing import write_text
 from parsim.units import format_seconds
@@ -128,7 +129,8 @@ def _steps(
         )
     yield ""
     turns = len(figures["rows"][0]["turns_s"])
-    yield f"- order of the {what}: Spearman {order:.2f} (asked for: {WANTED_ORDER})"
+    yield f"- order of the {what}: Spearman {order:.2f} (asked for: {WANTED_ORDER});"
+    yield f"  predictions within {percent(TIE)} of each other share their place"
     yield (
         f"- mean absolute error: {percent(figures['mean_absolute_error_of_ratio'])} of the ratio, "
         f"{percent(figures['mean_absolute_error_of_least'])} of the least step (asked for: "

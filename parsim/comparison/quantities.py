@@ -56,9 +56,10 @@ Groups = Mapping[int, tuple[int, ...]]
 class Quantities:
     """Values by name: of the whole step, of each kind of span, and of each compared rank.
 
-    `kinds` holds mean lengths of what the compute stream does, named such as `F_mean_s`, and of
-    what is sent once for each stage, all its parts together, such as `REDUCE_GRAD_mean_s`;
-    `F_exposed_mean_s` is the exposed part of an action.
+    `kinds` holds mean lengths of what the compute stream does, named such as `F_mean_s`, of copies
+    of activations to another memory and back, and of what is sent once for each stage, all its
+    parts together, such as `REDUCE_GRAD_mean_s`; `F_exposed_mean_s` is the exposed part of an
+    action.
     """
 
     step: Mapping[str, float]
@@ -192,6 +193,8 @@ def _kinds(ranks: Iterable[Sequence[Span]]) -> dict[str, float]:
                 lengths.setdefault(span.kind, []).append(span.duration - hidden)
                 if span.kind in ACTIONS:
                     lengths.setdefault(f"{span.kind}_exposed", []).append(span.exposed)
+            elif span.stream == Stream.OFFLOAD:
+                lengths.setdefault(span.kind, []).append(span.duration)
             elif span.kind in _ONCE:
                 parts.setdefault((span.kind, span.stage), []).append(span)
         for (kind, _), sent in parts.items():

@@ -1,11 +1,12 @@
-"""Orders that are searched for against all named ones, on 200 random pipelines.
+"""Orders that are searched for against all named ones, on 270 random pipelines.
 
     python -m tests.tools.searched_orders reports/orders.md
 
 A pipeline has 2 to 8 ranks, 4 to 32 micro-batches, F, I and W of 0.6 to 1.6, 0.6 to 1.6 and 0.4 to
 1.4 (in every fifth all stages alike), a message of 0, 0.1 or 0.3, and room for pp, pp + 1 or 2 pp
 micro-batches on every rank. Named schedules are those of one stage a rank that fit in there. Seeds
-0 to 199; what is counted does not depend on the machine, seconds are of this one's processor.
+0 to 249, so 200 uneven pipelines, and 20 more of the largest size; what is counted does not depend
+on the machine, seconds are of this one's processor.
 """
 
 from __future__ import annotations
@@ -28,7 +29,11 @@ from parsim.schedule.orders.search import Searched, search_order
 from parsim.sim.recurrence.maxplus import ClassTimes, run
 from parsim.sim.step.compiled_schedule import compile_schedule
 
-CASES = 200
+CASES = 250
+LARGEST, LARGE_CASES = (8, 32), 20
+"""Ranks and micro-batches of the largest pipelines, and how many more of them are drawn."""
+UNEVEN, EQUAL = "uneven stages", "equal stages"
+LARGE = f"uneven stages, {LARGEST[0]} ranks, {LARGEST[1]} micro-batches"
 ROUNDING = 1e-9
 WHOLE = ("1f1b", "eager_1f1b", "gpipe")
 NAMED = (*WHOLE, "zb_h1", "zb_h2", "zb_1p", "zb_2p", "zb_auto")
@@ -39,7 +44,7 @@ class Case:
     """One pipeline with backwards of one kind: the best named schedule and what was found."""
 
     seed: int
-    even: bool
+    group: str
     work: Work
     named: float
     name: str
@@ -60,10 +65,10 @@ class Case:
 def pipeline(seed: int) -> Work:
     """The pipeline of a seed, with backwards in two."""
     rng = random.Random(seed)
-    p, m = rng.randint(2, 8), rng.randint(4, 32)
+    p, m = LARGEST if seed >= CASES else (rng.randint(2, 8), rng.randint(4, 32))
 
     def lengths(least: float) -> tuple[float, ...]:
-        if is_even(seed):
+        if group_of(seed) == EQUAL:
             return (rng.uniform(least, least + 1.0),) * p
         return tuple(rng.uniform(least, least + 1.0) for _ in range(p))
 
@@ -80,9 +85,11 @@ def pipeline(seed: int) -> Work:
     )
 
 
-def is_even(seed: int) -> bool:
-    """Whether all stages of a seed's pipeline are alike."""
-    return seed % 5 == 4
+def group_of(seed: int) -> str:
+    """Which row of the page counts a seed's pipeline."""
+    if seed >= CASES:
+        return LARGE
+    return EQUAL if seed % 5 == 4 else UNEVEN
 
 
 def whole(work: Work) -> Work:
@@ -118,7 +125,7 @@ def judged(seed: int, work: Work, names: Sequence[str]) -> Case:
     name = min(times, key=times.__getitem__)
     return Case(
         seed=seed,
-        even=is_even(seed),
+        group=group_of(seed),
         work=work,
         named=times[name],
         name=name,
@@ -135,15 +142,15 @@ def _fits(schedule: Schedule, work: Work) -> bool:
 def page(halves: Sequence[Case], wholes: Sequence[Case]) -> str:
     """The report."""
     groups = [
-        (f"{stages}, backwards {how}", [case for case in cases if case.even == even])
+        (f"{group}, backwards {how}", [case for case in cases if case.group == group])
         for how, cases in (("in two", halves), ("whole", wholes))
-        for stages, even in (("uneven stages", False), ("equal stages", True))
+        for group in (UNEVEN, EQUAL, LARGE)
     ]
     lines = [
         "# Orders found by machine",
         "",
         "`python -m tests.tools.searched_orders reports/orders.md` wrote this page: the search",
-        "behind `schedule: auto` on 200 random pipelines (2 to 8 ranks, 4 to 32 micro-batches,",
+        "behind `schedule: auto` on 270 random pipelines (2 to 8 ranks, 4 to 32 micro-batches,",
         "room for pp, pp + 1 or 2 pp micro-batches a rank; the tool's head says all), against the",
         "named schedules of one stage a rank that fit. A gap is what an order is longer than the",
         "lower bound, or than the proven optimum; a named one without a gap cannot be beaten.",
@@ -196,8 +203,9 @@ def _open(case: Case) -> str:
 
 def main() -> None:
     """Judge all pipelines and write the page."""
-    halves = [judged(seed, pipeline(seed), NAMED) for seed in range(CASES)]
-    wholes = [judged(seed, whole(pipeline(seed)), WHOLE) for seed in range(CASES)]
+    seeds = range(CASES + LARGE_CASES)
+    halves = [judged(seed, pipeline(seed), NAMED) for seed in seeds]
+    wholes = [judged(seed, whole(pipeline(seed)), WHOLE) for seed in seeds]
     Path(sys.argv[1]).write_text(page(halves, wholes))
 
 

@@ -11,8 +11,9 @@ from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed, composed_kept
 from parsim.cost.layer.head_copies import copied_outputs, rank_values
-from parsim.cost.layer.kept.autocast import autocast_kept, autocast_made
-from parsim.cost.step.stages import over_kinds
+from parsim.cost.layer.kept.autocast import autocast_kept, autocast_made, widened
+from parsim.cost.step.stages import over_kinds, sent_bytes
+from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Elementwise, Experts, Linear, Split
 from parsim.plan import PlanTable
@@ -76,6 +77,11 @@ def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
         for layer in outer:
             rows[stage] += composed(layer, table, software) + autocast_made(layer, table)
     return rows
+
+
+def sent_messages(job: Job, table: PlanTable) -> Array:
+    """Bytes that each stage sends on of a micro-batch, (S, B), in the dtype that it computes in."""
+    return np.asarray(sent_bytes(job.model, table, stage_cut(job, table)) * widened(table))
 
 
 def message_bytes(schedule: Schedule, sent: Array, rank: int) -> Array:

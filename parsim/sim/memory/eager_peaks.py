@@ -31,9 +31,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
-from parsim.cost.layer.kept.autocast import widened
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.stages import layer_counts, sent_bytes
+from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
@@ -50,6 +49,7 @@ from parsim.sim.memory.eager_kept import (
     composed_bytes,
     message_bytes,
     received_bytes,
+    sent_messages,
     waiting_bytes,
 )
 from parsim.sim.memory.moments import moments
@@ -91,8 +91,7 @@ def peak_memory(
 
 def _layers_and_sent(job: Job, table: PlanTable) -> tuple[Array, Array]:
     """Layers of each kind on each stage, (S, K), and bytes that it sends on, (S, B)."""
-    cut = stage_cut(job, table)
-    return layer_counts(job.model, cut), sent_bytes(job.model, table, cut) * widened(table)
+    return layer_counts(job.model, stage_cut(job, table)), sent_messages(job, table)
 
 
 def _highest(

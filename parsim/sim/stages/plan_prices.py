@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,19 +39,29 @@ from parsim.cost.step.step import StepCosts, late_by_stage, stage_cut, straggler
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.stages import Stage
-from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.replicas import StageReplicas
-from parsim.sim.memory.categories import CATEGORIES, MemoryUse
+from parsim.sim.memory.categories import CATEGORIES
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
+from parsim.sim.stages.one_in_flight import highest_alone, one_in_flight, updates_each
 from parsim.sim.stages.prices import StagePrices
 from parsim.strategy.synchronous import GATHER, LATE, NORM
 
-Variant = tuple[int, Recompute, int]
-"""Replicas, what is recomputed, and tensor-parallel ranks of a plan whose stages are alike."""
+
+class Variant(NamedTuple):
+    """A plan whose stages are alike; `microbatches` are 0 for as many as the plan has."""
+
+    replicas: int
+    recompute: Recompute
+    tp: int
+    microbatches: int = 0
 
 
 def alike(
-    plan: Plan, replicas: int = 1, recompute: Recompute | None = None, tp: int | None = None
+    plan: Plan,
+    replicas: int = 1,
+    recompute: Recompute | None = None,
+    tp: int | None = None,
+    microbatches: int = 0,
 ) -> Plan:
     """The plan with as many replicas and tensor-parallel ranks of every stage, as 1F1B."""
     degree = plan.tp if tp is None else tp
@@ -66,6 +77,7 @@ def alike(
         dp_replicate=replicas,
         dp_shard=1,
         recompute=plan.recompute if recompute is None else recompute,
+        num_microbatches=microbatches or plan.num_microbatches,
     )
 
 
@@ -104,17 +116,18 @@ class PlanPrices:
             self._known[key] = evaluate(_with_room(self.job, plan.world_size), plan)
         return self._known[key]
 
-    def shares(self, stage: Stage) -> Iterator[tuple[float, Evaluation]]:
+    def shares(self, stage: Stage, microbatches: int = 0) -> Iterator[tuple[float, Evaluation]]:
         """The plans of equal stages that a stage is part of, each with its share of the layers."""
         again, tp = stage.recompute_layers, stage.tp or self.plan.tp
         if again is None:
-            yield 1.0, self.variant((stage.replicas, self.plan.recompute, tp))
+            key = Variant(stage.replicas, self.plan.recompute, tp, microbatches)
+            yield 1.0, self.variant(key)
             return
         rest = min(self.plan.recompute, Recompute.SELECTIVE)
         share = again / stage.layers if stage.layers else 0.0
         for part, recompute in ((share, Recompute.FULL), (1.0 - share, rest)):
             if part > 0.0:
-                yield part, self.variant((stage.replicas, recompute, tp))
+                yield part, self.variant(Variant(stage.replicas, recompute, tp, microbatches))
 
     def mixed(self, name: str) -> Array:
         """A field of the costs of each stage, (p,)."""
@@ -131,7 +144,7 @@ class PlanPrices:
     @cached_property
     def costs(self) -> StepCosts:
         """The costs of the plan with one replica of each stage."""
-        return self.variant((1, self.plan.recompute, self.plan.stage_tp[0])).step.costs
+        return self.variant(Variant(1, self.plan.recompute, self.plan.stage_tp[0])).step.costs
 
     @property
     def table(self) -> PlanTable:
@@ -141,7 +154,7 @@ class PlanPrices:
     def prices(self) -> StagePrices:
         """Seconds and bytes of each stage."""
         memory = [self.memory(number) for number in range(len(self.stages))]
-        kept = np.array([use["activations"] for use in memory])
+        kept = np.array([self.kept(number) for number in range(len(self.stages))])
         return StagePrices(
             forward=self.mixed("forward"),
             backward=self.mixed("backward"),
@@ -151,19 +164,27 @@ class PlanPrices:
             reduce=self.reductions(),
             weights=np.array([use["parameters"] for use in memory]),
             activations=kept,
-            gradients=np.array([use["gradients"] for use in memory]),
             static=np.array([sum(use.values()) for use in memory]) - kept,
             counts=self.replicas.counts,
             tail=self.tail(),
         )
 
     def memory(self, number: int) -> Mapping[str, float]:
-        """Bytes by category of a stage that has one micro-batch in flight."""
-        parts = list(self.shares(self.stages[number]))
-        uses = [_with_one(evaluation.memory_of(0), evaluation, number) for _, evaluation in parts]
+        """Bytes by category at the highest of a stage that has one micro-batch in flight."""
+        alone = updates_each(self.plan)
+        parts = list(self.shares(self.stages[number], microbatches=int(alone)))
+        with_one = (one_in_flight(self.job, evaluation, number) for _, evaluation in parts)
+        uses = [highest_alone(use) if alone else use for use in with_one]
         kept = sum(share * use["activations"] for (share, _), use in zip(parts, uses, strict=True))
         highest = {name: max(use[name] for use in uses) for name in CATEGORIES}
         return {**highest, "activations": kept}
+
+    def kept(self, number: int) -> float:
+        """Bytes that a stage keeps of a micro-batch from its forward to its backward."""
+        return sum(
+            share * one_in_flight(self.job, evaluation, number)["activations"]
+            for share, evaluation in self.shares(self.stages[number])
+        )
 
     def messages(self, *, ahead: bool = True) -> Array:
         """Seconds of a message behind each stage but the last, or of one back there, (p - 1,)."""
@@ -191,7 +212,7 @@ class PlanPrices:
         """Buckets of a stage's gradients, ready at an even pace during its last backward."""
         replicas, job = self.replicas.counts[stage], self.job
         tp = self.plan.stage_tp[stage]
-        step = self.variant((replicas, self.plan.recompute, tp)).step
+        step = self.variant(Variant(replicas, self.plan.recompute, tp)).step
         counts = layer_counts(job.model, stage_cut(job, step.pricing.table))
         heads = head_sums(job, step.pricing.table, counts)
         copies = float(np.broadcast_to(heads, (len(counts), 1))[stage, 0])
@@ -248,10 +269,3 @@ def _with_room(job: Job, ranks: int) -> Job:
         return job
     larger = replace(system, devices_per_node=ranks)
     return replace(job, cluster=replace(job.cluster, system=larger))
-
-
-def _with_one(memory: MemoryUse, evaluation: Evaluation, number: int) -> dict[str, float]:
-    """Bytes of a stage by category as if one micro-batch were in flight."""
-    counts = [max(map(sum, rank)) for rank in inflight_counts(evaluation.step.schedule(0))]
-    use = memory.at(number, 0)
-    return {**use, "activations": use["activations"] / counts[number]}

@@ -122,13 +122,7 @@ def _memory(run: TaskRun, stage: int) -> Mapping[str, float]:
     older = stashed * float(run.prices.weights[stage])
     rest = float(run.peaks[stage]) - static - older
     use["parameters"] += older
-    if run.versions is None or run.versions.batch > 1:
-        return {**use, "activations": rest}
-    rest += use["gradients"]  # which live from a backward's end to its update alone
-    whole = round(rest / use["activations"]) if use["activations"] else 0
-    in_forwards = abs(rest - whole * use["activations"]) <= 1e-9 * rest
-    gradients = 0.0 if in_forwards else min(use["gradients"], rest)
-    return {**use, "gradients": gradients, "activations": rest - gradients}
+    return {**use, "activations": rest}
 
 
 def _notes(run: TaskRun) -> Iterator[str]:

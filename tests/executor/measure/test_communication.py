@@ -52,6 +52,22 @@ def test_shards_are_gathered_reduced_and_updated() -> None:
     ]
 
 
+def test_a_move_to_a_partner_has_the_name_of_what_moves() -> None:
+    """Beside backward 1 micro-batch 4 leaves; the tied table's sum stays the last collective."""
+    spans = [action("B", 0.0, 3.0, microbatch=1), UPDATE]
+    transfers = [
+        Transfer("tp", "all_reduce", 4.0, 5.0, ((4.0, 5.0),)),
+        Transfer("offload", "OFFLOAD", 0.0, 2.5, ((2.0, 2.5),), 0, 4),
+        Transfer("offload", "RELOAD", 5.0, 6.0, (), 0, 2),
+    ]
+    assert named(spans, transfers, Expected(tied=1)) == [
+        ("offload: 0OFFLOAD4", 0.5),
+        ("dp: REDUCE_TIED", 1.0),
+        ("offload: 0RELOAD2", 0.0),
+    ]
+    assert with_communication(spans, transfers, NOTHING)[0].exposed == 0.5
+
+
 def test_the_last_collective_before_the_update_sums_the_tied_table() -> None:
     spans = [action("B", 0.0, 2.0), UPDATE]
     transfers = [

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 from parsim.cli.app import main
 from parsim.comparison.timelines import compare_timelines
 from parsim.report.timeline.trace import to_trace_events
+from parsim.schedule import build_schedule
 from parsim.timelines.reader import load_timeline
 from parsim.timelines.timeline import Span, Timeline
 from tests.executor.launch import launch
@@ -173,6 +175,28 @@ def test_the_timeline_is_read_drawn_and_compared(
             assert shown[f"exposed_{stream}_s"] == 0.0
     parts = sum(shown[f"exposed_{stream}_s"] for stream in streams)
     assert shown["exposed_communication_s"] == pytest.approx(parts)
+
+
+def test_what_leaves_for_a_partner_and_comes_back_is_recorded(suite: Suite) -> None:
+    """Beside the actions of the schedule, and nothing else, as the prediction draws them."""
+    timeline = recorded(suite(4, "bpipe"))
+    moves = build_schedule("bpipe", pp=4, num_microbatches=6).moves
+    asked = {("OFFLOAD", at.stage, move.evicted) for at, move in moves.items()}
+    asked |= {("RELOAD", at.stage, move.loaded) for at, move in moves.items()}
+    lanes = [span for span in timeline.spans if span.stream == "offload"]
+    names = [(span.kind, span.stage, span.microbatch) for span in lanes]
+    assert sorted(names) == sorted(name for name in asked if name[2] >= 0)
+    assert {span.rank for span in lanes} == {0}
+    actions = [span for span in timeline.on(0, "compute") if span.kind in ("F", "B")]
+    for span in lanes:
+        assert 0.0 < span.exposed <= span.duration
+        beside = [a for a in actions if a.start <= span.start and span.end <= a.end]
+        assert len(beside) == 1
+        assert beside[0].exposed >= span.exposed * (1.0 - 1e-9)
+    shown = {row.quantity: row for row in compare_timelines(timeline, timeline).rows}
+    assert shown["OFFLOAD_mean_s"].measured == pytest.approx(
+        fmean(span.duration for span in lanes if span.kind == "OFFLOAD")
+    )
 
 
 @each_case

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from threading import Thread
 from types import SimpleNamespace
 
 import pytest
@@ -104,6 +105,21 @@ def test_a_ring_is_told_from_messages_between_stages(watch: Watch) -> None:
     traffic._channels = {1: "tp", 2: "dp"}
     (result,) = traffic.stop()
     assert (result.stream, result.start) == ("tp", 2.0)
+
+
+def test_what_a_thread_beside_the_step_waits_for_is_no_wait(
+    watch: Watch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    owner = SimpleNamespace(wait=lambda value: value + 1)
+    monkeypatch.setattr("executor.measure.traffic.WAITS", ((owner, "wait"),))
+    traffic = watch("cpu", "gloo", ["dp"], [])
+    traffic.start()
+    thread = Thread(target=lambda: owner.wait(1))
+    thread.start()
+    thread.join()
+    assert owner.wait(1) == 2
+    traffic.stop()
+    assert len(traffic.waits) == 1
 
 
 def test_a_wait_is_timed_and_put_back(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from executor.strategy_suite import ranks
 from executor.strategy_suite.ages import distance, simulated_ages
 from executor.strategy_suite.cases import AGED, LAYOUTS, STRATEGIES, cases, delays
-from executor.strategy_suite.compare import Row, summary
+from executor.strategy_suite.compare import Row, summary, with_ties
 from executor.strategy_suite.report import schedule_lines, write_report
 from executor.strategy_suite.schedules import schedule_cases
 from executor.suite.cases import before_calibration, scenario_text
@@ -63,6 +63,18 @@ def test_ratios_are_those_of_a_turn() -> None:
     assert figures["mean_absolute_error_of_ratio"] == pytest.approx(0.05)
     assert [row["measured_over_ddp"] for row in figures["rows"]] == [1.0, 2.0, 0.5]
     assert figures["rows"][1]["error_of_least"] == pytest.approx(0.1)
+
+
+def test_predictions_within_a_thousandth_share_their_place() -> None:
+    """However a tie came out, the order is neither 1 nor what chance makes of it."""
+    assert with_ties([2.0, 1.0, 1.0009, 1.0011]) == [2.0, 1.0, 1.0, 1.0011]
+    for measured in ((1.0, 1.5), (1.5, 1.0)):
+        rows = [
+            Row(model="m", strategy="1f1b", predicted=1.0, turns=(measured[0],)),
+            Row(model="m", strategy="zb_h1", predicted=1.0003, turns=(measured[1],)),
+            Row(model="m", strategy="gpipe", predicted=2.0, turns=(3.0,)),
+        ]
+        assert summary(rows, "1f1b")["order_spearman"] == pytest.approx(3**0.5 / 2)
 
 
 def test_every_case_is_a_scenario(tmp_path: Path) -> None:

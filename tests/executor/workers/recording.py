@@ -69,6 +69,7 @@ PLANS = {
         "dp x tp": plan(dp_replicate=2, tp=2, sequence_parallel=True, num_microbatches=2),
         "pp x cp": plan(pp=2, cp=2, num_microbatches=2),
         "cp x tp": plan(cp=2, tp=2, num_microbatches=2),
+        "bpipe": plan(pp=4, num_microbatches=6, schedule="bpipe"),
     },
 }
 

@@ -1,0 +1,59 @@
+"""What was sent stays until it has arrived, and no longer."""
+
+from __future__ import annotations
+
+import weakref
+from threading import Event
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+
+from executor.pipeline.outbox import Outbox
+
+
+class Message:
+    """A message that arrives when it is told to; asked whether it has, it says no, as gloo does."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.arrived, self.error = Event(), error
+
+    def wait(self) -> None:
+        self.arrived.wait(10.0)
+        if self.error is not None:
+            raise self.error
+
+    def is_completed(self) -> bool:
+        return False
+
+
+def sent(outbox: Outbox, message: Message) -> Event:
+    """Keep a tensor until a message has arrived; set when the tensor is gone."""
+    tensor, gone = torch.zeros(4), Event()
+    weakref.finalize(tensor, gone.set)
+    outbox.keep(cast(Any, message), tensor)
+    return gone
+
+
+def test_a_tensor_is_let_go_when_it_has_arrived_and_not_before() -> None:
+    outbox, messages = Outbox(), [Message(), Message()]
+    first, second = (sent(outbox, message) for message in messages)
+    assert not first.wait(0.05)
+    messages[0].arrived.set()
+    assert first.wait(5.0)
+    assert not second.wait(0.05)
+    messages[1].arrived.set()
+    outbox.close()
+    assert second.is_set()
+    outbox.close()  # nothing is left
+
+
+def test_whoever_closes_hears_of_a_message_that_failed() -> None:
+    outbox, message = Outbox(), Message(RuntimeError("connection closed"))
+    sent(outbox, message)
+    message.arrived.set()
+    with pytest.raises(RuntimeError, match="connection closed"):
+        outbox.close()
