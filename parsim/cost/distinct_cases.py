@@ -33,7 +33,8 @@ def distinct(*columns: Num | Ints) -> tuple[list[Array], NDArray[np.intp] | None
 def _index_of_few(columns: Sequence[Array]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Case by case, in the order in which they first occur."""
     number_of: dict[tuple[float, ...], int] = {}
-    first, back = [], []
+    first: list[int] = []
+    back: list[int] = []
     for row, case in enumerate(zip(*(column.tolist() for column in columns), strict=True)):
         number = number_of.setdefault(case, len(first))
         if number == len(first):
