@@ -1,4 +1,4 @@
-"""Every error that parsim raises on purpose, and the exit code that each one ends in.
+"""Every error that parsim raises on purpose, its exit code, and names that are nearly right.
 
 ParsimError                     1   (never raised itself)
 ├── InputError                  2   the user's input is wrong
@@ -112,3 +112,49 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     spelt = {name.casefold(): name for name in known}
     close = difflib.get_close_matches(word.casefold(), list(spelt), n=1, cutoff=0.6)
     return f" (did you mean '{spelt[close[0]]}'?)" if close else ""
+
+
+MOST_LISTED = 12
+"""Names that a message lists in full; of more it lists the nearest."""
+
+NEAREST = 5
+
+
+def matching(word: str, known: Iterable[str]) -> str | None:
+    """The known name that is the word, or else the only one that differs from it by case alone."""
+    names = list(known)
+    if word in names:
+        return word
+    alike = [name for name in names if name.casefold() == word.casefold()]
+    return alike[0] if len(alike) == 1 else None
+
+
+def alternatives(
+    word: str, known: Iterable[str], *, label: str = "allowed", listing: str = ""
+) -> str:
+    """What a message says behind an unknown word: a guess, and the names that there are.
+
+    Args:
+        word: what was written.
+        known: the names.
+        label: what they are, in front of a full list.
+        listing: the command that prints all of them, for those that are too many for a message.
+    """
+    names = list(dict.fromkeys(known))
+    hint = did_you_mean(word, names)
+    if len(names) <= MOST_LISTED:
+        return f"{hint}; {label}: {', '.join(names)}"
+    more = f" (all of them: {listing})" if listing else ""
+    return f"{hint}; nearest of {len(names)}: {', '.join(nearest(word, names))}{more}"
+
+
+def nearest(word: str, known: Iterable[str]) -> list[str]:
+    """The few names most like a word, the likest first: those that it is a part of, then others."""
+    short = word[:LONGEST_VALUE].casefold()
+    matcher = difflib.SequenceMatcher(b=short)
+
+    def likeness(name: str) -> tuple[bool, float]:
+        matcher.set_seq1(name.casefold())
+        return short in name.casefold(), matcher.ratio()
+
+    return sorted(known, key=likeness, reverse=True)[:NEAREST]

@@ -17,8 +17,7 @@ from executor.calibration.calibrate import SHARES, calibrate, choice_for, known_
 from executor.calibration.cases.setting import Setting, setting
 from executor.calibration.outcome import announced
 from executor.devices.machine import probe
-from executor.faults.exit_code import exit_code
-from executor.faults.parent import end_with_parent
+from executor.faults.parent import end_with_parent, exit_code
 from executor.faults.reports import finish
 
 

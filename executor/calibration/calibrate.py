@@ -18,18 +18,17 @@ from executor.calibration.cases.setting import Setting
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.candidates import choice
 from executor.calibration.choice.choose import Choice
-from executor.calibration.choice.known_shapes import shapes_known
 from executor.calibration.choice.link_needs import link_needs
+from executor.calibration.choice.spread import shapes_known
 from executor.calibration.conclude import Measured, conclude
 from executor.calibration.fitting.earlier_file import compatible, read_calibration
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import time_layers
-from executor.calibration.timing.bench import Bench
-from executor.calibration.timing.contention import memory_contention
+from executor.calibration.timing.bench import Bench, TimedKernels, measure
 from executor.calibration.timing.links import interference, link_choice, link_samples
-from executor.calibration.timing.measuring import TimedKernels, measure
+from executor.calibration.timing.rank_spread import memory_contention
 from executor.devices.machine import hardware_name, rank_device
-from executor.devices.process_group import process_group
+from executor.devices.mesh import process_group
 from parsim.cluster.reader import load_catalog
 
 LINK_MEMORY = 0.1

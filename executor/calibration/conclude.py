@@ -24,13 +24,13 @@ from executor.calibration.fitting.curves import curves_of, system_document
 from executor.calibration.fitting.deviations import lines, points, residuals, spreads
 from executor.calibration.gaps import Gap, by_share, unmeasured_kinds
 from executor.calibration.timing.layers import LayerSample
-from executor.calibration.timing.queue import BUSY
+from executor.calibration.timing.passes import BUSY
 from executor.devices.machine import hardware_name
 from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import WAITED, LayerCoster, split_of
-from parsim.cost.step.sharding import sharding_times
+from parsim.cost.step.sharded_stages import sharding_times
 from parsim.plan import PlanTable
 
 SCHEMA_VERSION = 1

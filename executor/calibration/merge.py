@@ -34,10 +34,10 @@ from executor.calibration.fitting.earlier_file import (
     read_calibration,
     where_of,
 )
-from executor.faults.exit_code import exit_code
+from executor.faults.parent import exit_code
 from parsim.cluster.hardware import Device, Measured, System
+from parsim.cluster.measured import WHOLE_LIMIT, WHOLE_SPAN
 from parsim.cluster.reader import load_catalog
-from parsim.cluster.residuals import WHOLE_LIMIT, WHOLE_SPAN
 from parsim.cost.software import software
 from parsim.plan.precision import precision
 

@@ -1,7 +1,7 @@
 """Saves the training state of all ranks and goes on from it, under the same plan or another one.
 
 What is saved says `executor.checkpoint.pieces`, how it lies on disk `executor.checkpoint.tensors`.
-The position in the data is the step (see `executor.training.text`). Under another plan weights,
+The position in the data is the step (see `executor.training.samples`). Under another plan weights,
 states of the optimizer and losses are the same; dropout, whose masks hang on the placement, draws
 others.
 """
@@ -37,22 +37,9 @@ from executor.checkpoint.pieces import (
     set_numbers,
     written_pieces,
 )
-from executor.checkpoint.record import (
-    check_sum,
-    checksum,
-    read_record,
-    same_plan,
-    write_record,
-)
-from executor.checkpoint.tensors import (
-    Key,
-    Pieces,
-    file_of,
-    shared_out,
-    write_pieces,
-    write_table,
-)
-from executor.devices.process_group import gathered
+from executor.checkpoint.record import check_sum, checksum, read_record, same_plan, write_record
+from executor.checkpoint.tensors import Key, Pieces, file_of, shared_out, write_pieces, write_table
+from executor.devices.mesh import gathered
 from executor.faults.reports import HERE, PeerError, writing
 from executor.model.module import seed_dropout
 from executor.training.trainer import Trainer

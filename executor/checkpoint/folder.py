@@ -15,13 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from executor.checkpoint.record import (
-    PLAN,
-    DamagedCheckpoint,
-    check_same,
-    check_sizes,
-    read_record,
-)
+from executor.checkpoint.record import PLAN, DamagedCheckpoint, check_same, check_sizes, read_record
 from parsim.errors import InputError
 
 KEEP = 2

@@ -19,8 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.collectives.groups import VALUE, teams
-from executor.collectives.timing import slowest, timed
+from executor.collectives.timing import VALUE, slowest, teams, timed
 from executor.devices.machine import (
     DeviceReport,
     base_device,
@@ -29,9 +28,8 @@ from executor.devices.machine import (
     probe,
     rank_device,
 )
-from executor.devices.process_group import process_group
-from executor.faults.exit_code import exit_code
-from executor.faults.parent import end_with_parent
+from executor.devices.mesh import process_group
+from executor.faults.parent import end_with_parent, exit_code
 from executor.faults.reports import finish
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError

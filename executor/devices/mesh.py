@@ -1,4 +1,4 @@
-"""Where each rank stands in the device mesh of a plan.
+"""Where each rank stands in the device mesh of a plan, and the groups that it is in.
 
 The names of the mesh are always AXES, outermost first. A plan's rank order changes which ranks
 are neighbours, not the names: the tensor of ranks is permuted.
@@ -6,16 +6,96 @@ are neighbours, not the names: the tensor of ranks is permuted.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import torch
+import torch.distributed as dist
 
 from parsim.errors import PlanError
-from parsim.plan import Plan
-from parsim.plan.record import AXES
+from parsim.plan import AXES, Plan
 
 if TYPE_CHECKING:
     from torch import Tensor
     from torch.distributed import ProcessGroup
     from torch.distributed.device_mesh import DeviceMesh
+
+_BUILT: dict[tuple[Any, ...], Any] = {}
+"""What was built in the world that stands under the key WORLD."""
+_WORLD = ("world",)
+
+
+def mesh_of(device_type: str, ranks: Tensor, names: Sequence[str]) -> DeviceMesh:
+    """The mesh of these ranks, whose dims have these names; every rank asks for it."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    key = ("mesh", device_type, tuple(ranks.shape), tuple(ranks.flatten().tolist()), tuple(names))
+    return _once(key, lambda: DeviceMesh(device_type, ranks, mesh_dim_names=tuple(names)))
+
+
+def subgroup(groups: Sequence[Sequence[int]], purpose: str = "") -> dist.ProcessGroup | None:
+    """The one of these groups of ranks that this rank is in, if any; every rank asks for all.
+
+    What is sent for another `purpose` has groups of its own, and needs no common order with it.
+    """
+    if not groups:
+        return None
+    key = ("subgroups", tuple(tuple(group) for group in groups), purpose)
+    return _once(key, lambda: dist.new_subgroups_by_enumeration([list(g) for g in groups])[0])
+
+
+def ranks_of_heads(mesh: DeviceMesh, heads: int) -> DeviceMesh:
+    """Tensor ranks as (heads, copies): which key-value head each holds; every rank asks for it."""
+    from executor.torch_internals.distributed import root_of, unfolded
+
+    ranks = tuple(mesh.mesh.flatten().tolist())
+    sizes = (heads, len(ranks) // heads)
+    key = ("heads", id(root_of(mesh)), ranks, heads)
+    return _once(key, lambda: unfolded(mesh, sizes, ("heads", "copies")))
+
+
+def _once(key: tuple[Any, ...], build: Callable[[], Any]) -> Any:  # noqa: ANN401
+    """What was built under a key in this world, or is built now.
+
+    Each group costs threads (gloo: six of a mesh's groups a rank) or memory of the GPU (an NCCL
+    communicator's buffers), and none of it is given back before the process leaves its world. A run
+    that verifies builds its plan twice, a suite dozens of times.
+    """
+    if _BUILT.get(_WORLD) is not dist.group.WORLD:
+        _BUILT.clear()
+        _BUILT[_WORLD] = dist.group.WORLD
+    if key not in _BUILT:
+        _BUILT[key] = build()
+    return _BUILT[key]
+
+
+T = TypeVar("T")
+
+
+@contextmanager
+def process_group(
+    backend: str, timeout_seconds: float, device: torch.device | None = None
+) -> Iterator[None]:
+    """Join the group that torchrun describes, and leave it.
+
+    A GPU's rank names its `device`: NCCL then connects at once, a mesh's groups are split off
+    instead of connected anew, and a barrier does not guess where to run.
+    """
+    gpu = device if device is not None and device.type == "cuda" else None
+    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds), device_id=gpu)
+    try:
+        yield
+    finally:
+        dist.destroy_process_group()
+
+
+def gathered(value: T, group: dist.ProcessGroup | None = None) -> list[T]:
+    """What the ranks of a group, or all of them, gave; every one of them must call it."""
+    values: list[Any] = [None] * dist.get_world_size(group)
+    dist.all_gather_object(values, value, group=group)
+    return values
 
 
 def coordinates(plan: Plan, rank: int) -> dict[str, int]:
@@ -51,8 +131,6 @@ def build_mesh(plan: Plan, device_type: str) -> DeviceMesh:
 
     The process group must exist and have the plan's world size.
     """
-    from executor.devices.groups import mesh_of
-
     copies, shards = (1, plan.cp) if plan.zero_stage > 0 else (plan.cp, 1)
     sizes = plan.pp, plan.dp_replicate * copies, plan.dp_shard * shards, plan.tp
     return mesh_of(device_type, ranks_by_place(plan).view(sizes), DIMS)

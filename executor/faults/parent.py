@@ -1,4 +1,4 @@
-"""Lets a process end with the one that started it, even if that one is killed.
+"""How a process of the executor ends: by its exit code, and with the one that started it.
 
     parsim run -> torchrun (executor.faults.torchrun) -> ranks
 
@@ -15,7 +15,9 @@ import signal
 import sys
 import threading
 import time
+from collections.abc import Callable
 
+from parsim.errors import ParsimError
 from parsim.launch.ranks import PARENT
 
 LOOK = 0.5
@@ -53,3 +55,12 @@ def watch(parent: int) -> None:
 
 def _end() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def exit_code(work: Callable[[], int | None]) -> int:
+    """Do a program's work and return its exit code: 0 unless the work or an error says another."""
+    try:
+        return work() or 0
+    except ParsimError as error:
+        sys.stderr.write(f"error: {error}\n")
+        return error.exit_code

@@ -19,8 +19,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from executor.faults.exit_code import exit_code
-from executor.faults.parent import end_with_parent
+from executor.faults.parent import end_with_parent, exit_code
 from executor.first_hour.parts import Part, Parts
 from executor.suite.cases import GPT2, LLAMA, TINY
 from executor.suite.machine import SHARING, Machine, look

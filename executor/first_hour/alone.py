@@ -17,7 +17,7 @@ import torch.distributed as dist
 from executor.devices.machine import probe, rank_device
 from executor.measure.steps import Batch
 from executor.training.build import build_trainer
-from executor.training.text import Corpus, batches
+from executor.training.samples import Corpus, batches
 from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.model.transformer import TransformerSpec

@@ -17,15 +17,8 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
 from executor.model.loss import loss as cross_entropy
-from executor.model.module import (
-    OUTPUT_TABLE,
-    TOKEN_TABLE,
-    TransformerStage,
-    Values,
-    build_model,
-)
-from executor.model.sizes import answers
-from executor.model.stage import Stage
+from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, TransformerStage, Values, build_model
+from executor.model.stage import Stage, answers
 from executor.parallel.context import token_places
 from executor.parallel.gradients.split import whole_tensor
 from executor.parallel.precision import compute_dtype, is_autocast

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from executor.torch_internals.distributed import REDUCE_SCATTER
 from parsim.layout.laid import Boxing
-from parsim.layout.sbp import NdSbp, Sbp
+from parsim.layout.mesh import NdSbp, Sbp
 
 
 @dataclass(frozen=True, slots=True)

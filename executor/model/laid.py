@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn import functional
 
-from executor.devices.groups import subgroup
+from executor.devices.mesh import subgroup
 from executor.model.batch_norm import BatchNorm
 from executor.model.boxing import Axis, Change, Joined, cut, pieces
 from executor.model.graph.stage import GraphStage, key_of, last_read
@@ -28,10 +28,8 @@ from executor.model.loss import loss as cross_entropy
 from executor.model.module import Values, seeded
 from parsim.layout.candidates import inputs_on
 from parsim.layout.laid import Laid
-from parsim.layout.mesh import REPLICAS
-from parsim.layout.sbp import NdSbp
-from parsim.model.graph.losses import loss_nodes
-from parsim.model.graph.record import INPUT, Node
+from parsim.layout.mesh import REPLICAS, NdSbp
+from parsim.model.graph.record import INPUT, Node, loss_nodes
 from parsim.model.graph.texts import CrossEntropy, Dense, MeanLoss
 
 

@@ -16,17 +16,16 @@ from torch import Tensor, nn
 
 from executor.model.attention.rotary import Rotary
 from executor.model.blocks import Block, Embedding, Head
-from executor.model.graph.checks import check_graph
+from executor.model.graph.modules import check_graph
 from executor.model.graph.stage import GraphStage
 from executor.model.mixture.experts import WHOLE, Experts, Mixture, Share
-from executor.model.sizes import layer_count
-from executor.model.stage import Stage
+from executor.model.stage import Stage, layer_count
 from parsim.errors import ModelError, PlanError
 from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec, build_transformer, check_spec
 from parsim.plan import Recompute
-from parsim.plan.rules.executor.models import unbuildable
+from parsim.plan.rules.executor.runnable import unbuildable
 
 INITIAL_STD = 0.02
 """Standard deviation of first weights (GPT-2 and BERT configurations: initializer_range)."""

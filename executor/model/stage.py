@@ -1,10 +1,13 @@
-"""What every stage is to the executor, whatever family its model is of."""
+"""What the executor asks of a model and of its stages, whatever family the model is of."""
 
 from __future__ import annotations
 
 from torch import nn
 
 from executor.model.mixture.experts import Mixture
+from parsim.model.graph.record import Graph, classes
+from parsim.model.graph.texts import Embedding
+from parsim.model.reader import Description
 
 
 class Stage(nn.Module):  # type: ignore[misc]
@@ -27,3 +30,46 @@ class Stage(nn.Module):  # type: ignore[misc]
     def mixtures(self) -> dict[str, Mixture]:
         """The layers' mixtures of experts by their path."""
         return {}
+
+
+def layer_count(spec: Description) -> int:
+    """Layers that stage cuts count."""
+    return len(spec.layers) if isinstance(spec, Graph) else spec.num_layers
+
+
+def has_experts(spec: Description) -> bool:
+    """Whether any layer of a model has experts."""
+    return not isinstance(spec, Graph) and spec.num_experts > 0
+
+
+def answers(spec: Description) -> int:
+    """Words or classes among which a model's loss chooses, padding not among them."""
+    if isinstance(spec, Graph):
+        return max(classes(spec))
+    return spec.vocab_size
+
+
+def reads_text(spec: Description) -> bool:
+    """Whether a model takes token ids, not images."""
+    return not isinstance(spec, Graph) or bool(_tables(spec))
+
+
+def words(spec: Description) -> int:
+    """Tokens that a model which reads text knows, on both of its sides."""
+    if not isinstance(spec, Graph):
+        return spec.vocab_size
+    return min(answers(spec), *(table.num_embeddings for table in _tables(spec)))
+
+
+def text_length(spec: Description) -> int:
+    """Tokens of a sample."""
+    return spec.input_shape[0] if isinstance(spec, Graph) else spec.seq_len
+
+
+def hides_words(spec: Description) -> bool:
+    """Whether a model learns by words that are hidden from it, not by the next word of each."""
+    return not isinstance(spec, Graph) and not spec.causal
+
+
+def _tables(graph: Graph) -> list[Embedding]:
+    return [node.operation for node in graph.nodes if isinstance(node.operation, Embedding)]

@@ -25,12 +25,7 @@ from executor.parallel.experts import ExpertPlace
 from executor.parallel.fully_shard import shard_fully
 from executor.parallel.gradients.buckets import GradientBuckets
 from executor.parallel.gradients.layout import Groups, trainable
-from executor.parallel.precision import (
-    apply_autocast,
-    gradient_dtype,
-    storage_dtype,
-    wire_dtype,
-)
+from executor.parallel.precision import apply_autocast, gradient_dtype, storage_dtype, wire_dtype
 from executor.parallel.refused import check_parallel
 from executor.parallel.replica import DataKind, Replica
 from parsim.plan import Plan

@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.tensor import DTensor, Shard
 
-from executor.devices.groups import mesh_of, subgroup
-from executor.devices.mesh import axis_group, ranks_by_place
+from executor.devices.mesh import axis_group, mesh_of, ranks_by_place, subgroup
 from executor.model.mixture.experts import Mixture, Share
 from executor.model.mixture.grouped import Counts
 from executor.model.stage import Stage

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.devices.groups import subgroup
+from executor.devices.mesh import subgroup
 from executor.parallel.replica import Replica
 from parsim.schedule import Schedule
 

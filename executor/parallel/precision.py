@@ -14,8 +14,7 @@ import torch
 from torch import Tensor
 
 from executor.model.stage import Stage
-from parsim.plan import Plan
-from parsim.plan.precision import precision
+from parsim.plan import Plan, precision
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 """What 16-bit products are computed in."""

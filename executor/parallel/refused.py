@@ -13,13 +13,10 @@ from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
-from parsim.plan import CpCommType, Plan
-from parsim.plan.precision import precision
-from parsim.plan.rules.executor.context import unmergeable
-from parsim.plan.rules.executor.models import wrong_experts
-from parsim.plan.rules.executor.schedules import rounded
-from parsim.plan.rules.executor.training import wrong_training
-from parsim.plan.rules.tensor import KEY_VALUE_HEADS
+from parsim.plan import CpCommType, Plan, precision
+from parsim.plan.rules.degrees import KEY_VALUE_HEADS
+from parsim.plan.rules.executor.runnable import unmergeable, wrong_experts
+from parsim.plan.rules.executor.training import rounded, wrong_training
 from parsim.schedule import Kind, Schedule
 
 

@@ -30,11 +30,11 @@ from torch.distributed.tensor import (
 from torch.distributed.tensor import parallel as tp
 from torch.nn import functional as F
 
-from executor.devices.groups import ranks_of_heads
+from executor.devices.mesh import ranks_of_heads
 from executor.model.attention.latent import LatentAttention
 from executor.model.loss import loss
 from executor.model.module import TransformerStage
-from executor.model.sizes import answers
+from executor.model.stage import answers
 from executor.parallel.columns import SplitColumns
 from executor.parallel.refused import check_splits
 from executor.parallel.replica import LossFn

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from executor.devices.copies import Moment
 from parsim.schedule import Action, Kind, Schedule
-from parsim.schedule.moves import Move
+from parsim.schedule.actions import Move
 
 Finish = Callable[[], None]
 """Waits for messages, and does what is to be done behind them."""

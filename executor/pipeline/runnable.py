@@ -10,7 +10,7 @@ from typing import Literal, get_args
 
 from parsim.errors import PlanError, ScheduleError
 from parsim.plan import Plan
-from parsim.plan.rules.executor.schedules import freed
+from parsim.plan.rules.executor.training import freed
 from parsim.schedule import Kind, Schedule, schedule_of
 from parsim.schedule.check import check_schedule
 from parsim.schedule.lowering import lower

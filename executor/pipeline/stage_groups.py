@@ -1,4 +1,4 @@
-"""Groups of the processes of a pipeline whose stages differ or that never flushes.
+"""What ranks of a pipeline whose stages differ, or that never flushes, agree on: order and groups.
 
 stage 0, 2 replicas of tp 2   | 0 1 | 2 3 |     sharers 0 2 and 1 3, tensor 0 1 and 2 3
 stage 1, 1 replica of tp 2    | 4 5 |           ends of a tied table 0 2 4 and 1 3 5
@@ -6,14 +6,16 @@ stage 1, 1 replica of tp 2    | 4 5 |           ends of a tied table 0 2 4 and 1
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.devices.groups import subgroup
+from executor.devices.mesh import subgroup
 from parsim.schedule.replicas import StageReplicas
+from parsim.schedule.versions import Versions
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,3 +52,36 @@ def _by_part(replicas: StageReplicas, stages: Sequence[int]) -> list[list[int]]:
     devices = [replicas.devices(row) for row in rows]
     fewest = min(map(len, devices))
     return [[each[part] for each in devices] for part in range(fewest)]
+
+
+Weights = list[torch.Tensor]
+Update = Callable[[Weights, Weights], None]
+"""Turns weights into the next ones in place, with a gradient."""
+
+MicroBatches = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
+"""The input and the target of a micro-batch."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageOrder:
+    """What every rank must agree on: replicas, forwards at the start, and when weights change.
+
+    Without `versions` the pipeline flushes.
+    """
+
+    replicas: StageReplicas
+    warmups: tuple[int, ...]
+    versions: Versions | None = None
+
+    @classmethod
+    def of(cls, versions: Versions) -> StageOrder:
+        """The order of a pipeline that never flushes."""
+        return cls(replicas=versions.replicas, warmups=versions.warmups, versions=versions)
+
+    def used(self, stage: int, microbatch: int) -> int:
+        """The version of a micro-batch."""
+        return self.versions.used(stage, microbatch) if self.versions else 0
+
+    def made(self, stage: int, microbatch: int) -> int | None:
+        """The version made behind a micro-batch's backward, if one is."""
+        return self.versions.made(stage, microbatch) if self.versions else None

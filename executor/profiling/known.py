@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parsim.model.convolution import Pair
-from parsim.model.graph import images, joins, pointwise, texts
+from parsim.model.graph import images, pointwise, texts
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.pointwise import FUNCTIONS, Multiply, Pointwise
+from parsim.model.networks import Pair
 
 Arguments = Mapping[str, Any]
 """Arguments of an operation by its schema's names; tensors stand as shapes without the batch."""
@@ -58,14 +58,14 @@ def _mean(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
 
 
 def _flat(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
-    return joins.Flatten() if len(output) == 1 else None
+    return pointwise.Flatten() if len(output) == 1 else None
 
 
 def _times(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
     other = given["other"]
     scales = isinstance(other, tuple) and len(inputs) == 3 and other[1:] == (inputs[0], 1, 1)
     if scales:
-        return joins.Scale()
+        return pointwise.Scale()
     return Multiply() if isinstance(other, tuple) and other[1:] == inputs == output else None
 
 
@@ -88,12 +88,12 @@ def _clipped(given: Arguments, inputs: Shape, output: Shape) -> Operation | None
 
 def _plus(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
     other = given["other"]
-    return joins.Add() if isinstance(other, tuple) and other[1:] == inputs == output else None
+    return pointwise.Add() if isinstance(other, tuple) and other[1:] == inputs == output else None
 
 
 def _joined(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
     axis = 1 if len(output) == 3 else len(output)
-    return joins.Concat() if given["dim"] in (axis, axis - len(output) - 1) else None
+    return pointwise.Concat() if given["dim"] in (axis, axis - len(output) - 1) else None
 
 
 def _upsampled(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:

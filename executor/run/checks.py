@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import sys
 
-from executor.devices.capacity import check_world
-from executor.devices.machine import DeviceReport
-from executor.model.graph.checks import check_cut
+from executor.devices.machine import DeviceReport, check_world
+from executor.model.graph.modules import check_cut
 from executor.model.loss import check_trainable
 from executor.model.module import check_buildable
-from executor.model.sizes import has_experts, layer_count
+from executor.model.stage import has_experts, layer_count
 from executor.parallel.refused import (
     check_context,
     check_experts,

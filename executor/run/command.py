@@ -9,8 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from executor.faults.exit_code import exit_code
-from executor.faults.parent import end_with_parent
+from executor.faults.parent import end_with_parent, exit_code
 from executor.faults.reports import HERE, fatal
 from parsim.launch.options import RunOptions, read_words
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from executor.devices.machine import DeviceReport
 from executor.measure.steps import Spread, Steps, known
-from parsim.comparison.likeness import uncalibrated, unlike
+from parsim.comparison.compared import uncalibrated, unlike
 from parsim.comparison.quantities import quantities_of
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
@@ -39,7 +39,7 @@ def run_document(
 ) -> dict[str, Any]:
     """The document of `parsim run --json`; null where too few steps were left to time.
 
-    `meta` says what the run was, see `executor.run.provenance`.
+    `meta` says what the run was, see `executor.run.start`.
     """
     plan, job = predicted.plan, scenario.job
     steps, timeline, peaks = measured.steps, measured.timeline, measured.peaks
@@ -103,7 +103,7 @@ def head(report: DeviceReport, predicted: Prediction, meta: Mapping[str, Any]) -
 
 
 def hardware_meta(report: DeviceReport, world_size: int) -> dict[str, Any]:
-    """What a measured timeline says of its hardware (`parsim.comparison.likeness`)."""
+    """What a measured timeline says of its hardware (`parsim.comparison.compared`)."""
     here = world_size // report.nodes
     what = "cores" if report.kind == "cpu" else "GPUs"
     shared = f"{here} ranks shared {report.count} {what}" if here > report.count else ""

@@ -12,13 +12,12 @@ import torch.distributed as dist
 from executor.measure.gradients import gather_gradients
 from executor.measure.steps import Batch, known, mean_over_ranks
 from executor.measure.tolerance import judge
-from executor.model.graph.dropout import without_dropout
+from executor.model.graph.modules import without_dropout
 from executor.model.module import Values
-from executor.model.sizes import hides_words, reads_text, text_length
+from executor.model.stage import hides_words, reads_text, text_length
 from executor.parallel.context import rank_part
 from executor.training.build import build_trainer
-from executor.training.images import Images
-from executor.training.text import Corpus, batches
+from executor.training.samples import Corpus, Images, batches
 from executor.weights.published import Published
 from parsim.errors import InputError
 from parsim.launch.options import RunOptions

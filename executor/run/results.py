@@ -1,8 +1,9 @@
-"""What rank 0 writes: the prediction before the run, and all that was measured at its end."""
+"""What rank 0 writes: the prediction before the run, all that was measured, and its summary."""
 
 from __future__ import annotations
 
 import json
+import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -12,11 +13,51 @@ from typing import Any
 
 from executor.faults.reports import writing
 from executor.measure.steps import Spread, Steps
-from executor.run.summary import draw, present
 from parsim.errors import InputError
 from parsim.scenario import Scenario
 from parsim.sim import Prediction, simulate
 from parsim.timelines.timeline import Timeline
+
+WROTE = "PARSIM_WROTE"
+"""Names the file by which a launcher learns that rank 0 was among its ranks, of several nodes."""
+
+
+def draw(
+    scenario: Scenario, document: dict[str, Any], losses: Sequence[float], warmup: int, path: Path
+) -> None:
+    """Draw the losses."""
+    from parsim.report.picture.loss import draw_loss
+
+    draw_loss(
+        losses,
+        warmup=warmup,
+        vocab_rows=_classes(scenario),
+        title=f"{scenario.job.model.name} on {document['device']}",
+        plan=scenario.fixed_plan().label(),
+        path=path,
+    )
+
+
+def present(document: dict[str, Any], out: Path) -> None:
+    """Tell the launcher, or print the summary where there is none.
+
+    `parsim run` prints the summary itself; a script of `parsim run --emit` has nobody else to do
+    so.
+    """
+    from rich.console import Console
+
+    from parsim.report.text.run import run_view
+
+    if path := os.environ.get(WROTE):
+        Path(path).touch()
+    else:
+        Console(width=None if os.isatty(1) else 160).print(run_view(document, str(out)))
+
+
+def _classes(scenario: Scenario) -> int:
+    """Among how many a guess is made, whose loss is the logarithm of that."""
+    loss = scenario.job.model.loss
+    return loss.vocab_size if loss is not None else 1
 
 
 def predict(scenario: Scenario, folder: Path) -> Prediction:

@@ -19,7 +19,7 @@ import torch.distributed as dist
 from executor.checkpoint.checkpoints import Checkpoints
 from executor.checkpoint.record import what_is_trained
 from executor.devices.machine import DeviceReport
-from executor.devices.process_group import gathered
+from executor.devices.mesh import gathered
 from executor.faults.diagnosis import tell_restart
 from executor.faults.reports import HERE, attempt, tell
 from executor.measure.expert_load import Rows, expert_load, watched
@@ -27,16 +27,14 @@ from executor.measure.memory import peak_bytes
 from executor.measure.record import PAIRS, record_steps
 from executor.measure.steps import Batch, Spread, Step, Steps, take_steps
 from executor.run.document import Measured, hardware_meta, run_document
-from executor.run.evaluation import BATCHES, Evaluation
 from executor.run.part import Feed, Part
 from executor.run.results import named, save_results
 from executor.run.start import started
-from executor.run.step_log import StepLog
+from executor.run.step_log import BATCHES, Evaluation, StepLog
 from executor.training.build import build_trainer
-from executor.training.rate import Rate
-from executor.training.text import Corpus
+from executor.training.samples import Corpus
 from executor.training.trainer import Trainer
-from executor.training.update_rule import OptimizerConfig
+from executor.training.update_rule import OptimizerConfig, Rate
 from executor.weights.export import export
 from parsim.launch.options import RunOptions
 from parsim.model.graph.document import graph_document

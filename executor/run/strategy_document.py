@@ -13,7 +13,7 @@ from executor.measure.steps import Spread, known
 from executor.run.document import hardware_meta, head
 from executor.strategies.replays.log import Applied, Ended, Event
 from executor.strategies.replays.replay import ages, ages_of_peers
-from parsim.comparison.likeness import uncalibrated, unlike
+from parsim.comparison.compared import uncalibrated, unlike
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
 from parsim.sim.drawing.timeline import hardware_meta as hardware_of
@@ -127,7 +127,7 @@ def strategy_document(
 ) -> dict[str, Any]:
     """The document of `parsim run --json` for a plan with a strategy.
 
-    `meta` says what the run was, see `executor.run.provenance`.
+    `meta` says what the run was, see `executor.run.start`.
     """
     plan, step = predicted.plan, measured.step_time
     ours, old = hardware_of(scenario.job), measured.ages

@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.groups import subgroup
+from executor.devices.mesh import subgroup
 from executor.strategies.compute import average, gradient_of
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work

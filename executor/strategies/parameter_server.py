@@ -6,8 +6,11 @@ gradients are gathered and added in order of rank, so that the sum is the same i
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from functools import partial
+from itertools import pairwise
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -19,8 +22,54 @@ from executor.strategies.compute import gradient_of, weight
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
-from executor.strategies.shares import Share, pull, shares
-from parsim.plan.strategies import ParameterServer, of_kind
+from parsim.plan.strategies import ParameterServer, Servers, of_kind
+
+
+class Share(NamedTuple):
+    """One server: the rank whose process it is in, and what part of the flat weights it holds."""
+
+    rank: int
+    part: slice
+
+    @property
+    def size(self) -> int:
+        """How many values."""
+        return int(self.part.stop - self.part.start)
+
+
+def shares(strategy: Servers, values: int, workers: int) -> list[Share]:
+    """So many flat weights over the servers: nearly equal parts, spread evenly over the ranks.
+
+    Unless their number is given there is one on each host, or beside each worker (`on: devices`).
+    """
+    count = strategy.servers or (hosts(workers) if strategy.on == "hosts" else workers)
+    ends = [0]
+    for part in torch.empty(values, device="meta").tensor_split(count):
+        ends.append(ends[-1] + part.numel())
+    return [
+        Share(number * workers // count, slice(begin, end))
+        for number, (begin, end) in enumerate(pairwise(ends))
+    ]
+
+
+def hosts(workers: int) -> int:
+    """How many machines so many workers are on, as torchrun counts them."""
+    return max(workers // int(os.environ.get("LOCAL_WORLD_SIZE", str(workers))), 1)
+
+
+def pull(pieces: Sequence[Share], mine: Mapping[int, Tensor], weights: Tensor) -> None:
+    """Write all shares into the weights of every rank, each from its server; every rank calls it.
+
+    Args:
+        pieces: all shares.
+        mine: the weights of the shares that this rank serves, by their index in `pieces`.
+        weights: the vector that the shares are parts of.
+    """
+    for index, share in enumerate(pieces):
+        part = weights[share.part]
+        if index in mine:
+            part.copy_(mine[index])
+        dist.broadcast(part, src=share.rank)
 
 
 def parameter_server(work: Work) -> Trained:

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 
 from executor.model.loss import loss as cross_entropy
 from executor.model.module import Values, build_model
-from executor.model.sizes import answers
-from executor.model.stage import Stage
+from executor.model.stage import Stage, answers
 from executor.training.norm import clip_factor
 from executor.training.update_rule import OptimizerConfig, build_optimizer
 from parsim.model.reader import Description

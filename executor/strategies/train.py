@@ -1,18 +1,27 @@
-"""Trains with a plan's strategy: which function runs which, and what cannot be run here."""
+"""Trains with a plan's strategy: who runs which, what cannot be run, and a first gradient."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
-from executor.strategies.asynchronous_gossip import asynchronous_gossip
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from executor.measure.steps import known
+from executor.measure.tolerance import judge
 from executor.strategies.asynchronous_server import asynchronous_server
-from executor.strategies.gossip import gossip
+from executor.strategies.compute import average, gradient_of, weight
+from executor.strategies.gossip import asynchronous_gossip, gossip
 from executor.strategies.local_steps import diloco, local_sgd
 from executor.strategies.parameter_server import parameter_server
 from executor.strategies.replays.log import Trained, Work
-from executor.strategies.single_process import single_process
-from executor.strategies.together.branch_parallel import branch_parallel
-from executor.strategies.together.layout import layout
+from executor.strategies.single_process import Copies, single_process
+from executor.strategies.together.branch_parallel import Group, branch_parallel
+from executor.strategies.together.layout import Devices, layout
+from executor.strategies.together.rounds import mean_loss
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.strategies import (
@@ -90,3 +99,43 @@ def train(work: Work) -> Trained:
     trained = RUNNERS[work.plan.strategy.name](work)
     trained.weights = trained.weights.clone()  # the replica may be given other weights now
     return trained
+
+
+def verify(work: Work, seed: int) -> dict[str, Any] | None:
+    """Loss and gradient of the first global batch; on rank 0, None elsewhere.
+
+    The model must have no dropout. That weights follow from such gradients as the strategy says is
+    for the tests, and for the replay of an asynchronous run.
+    """
+    plan, replica = work.plan, work.replica
+    loss, named = _gradients(work)
+    if named is None:
+        return None
+    parts = [work.batches(worker, 0) for worker in range(plan.dp)]
+    whole = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+    spec = replica.spec if work.laid is None else work.laid.graph
+    verdict = judge(spec, plan.whole_models, whole, seed, loss, named)
+    numbers = {
+        name: known(value) if isinstance(value, float) else value
+        for name, value in asdict(verdict).items()
+    }
+    return {**numbers, "within": verdict.within}
+
+
+def _gradients(work: Work) -> tuple[float, dict[str, Tensor] | None]:
+    """Mean loss of all workers, and on rank 0 the mean gradient by the names of parameters."""
+    plan, replica = work.plan, work.replica
+    if plan.strategy.sharers > 1:
+        group = Group.of(work) if isinstance(plan.strategy, BranchParallel) else Devices.of(work)
+        loss, gradient = group.gradient(0)
+        return mean_loss(loss), group.named(gradient)
+    if isinstance(plan.strategy, SingleProcess):
+        copies = Copies.of(replica, plan.dp)
+        with copies.threads:
+            loss, mean = copies.gradient(work, 0)
+    else:
+        loss, gradient = gradient_of(work, 0)
+        share = weight(plan, dist.get_rank())
+        mean = average(share * gradient)
+        loss = float(average(torch.tensor([share * loss], dtype=torch.float64)))
+    return loss, None if dist.get_rank() else replica.named(mean)

@@ -10,8 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from executor.faults.exit_code import exit_code
-from executor.strategy_suite.ages import distance, simulated_ages
+from executor.faults.parent import exit_code
 from executor.strategy_suite.cases import (
     AGED,
     DELAYED_WORKERS,
@@ -22,7 +21,14 @@ from executor.strategy_suite.cases import (
     limited_cases,
     limited_text,
 )
-from executor.strategy_suite.compare import Row, by_model, predicted_step, summary
+from executor.strategy_suite.compare import (
+    Row,
+    by_model,
+    distance,
+    predicted_step,
+    simulated_ages,
+    summary,
+)
 from executor.strategy_suite.report import write_report
 from executor.suite.cases import (
     CATALOG,
@@ -40,7 +46,7 @@ from parsim.files import read_json
 from parsim.launch import measuring
 from parsim.launch.nodes import ONE_NODE
 from parsim.launch.ranks import RunError, torchrun
-from parsim.report.picture.curves import draw_curves
+from parsim.report.picture.loss import draw_curves
 from parsim.report.writing import write_text
 
 TIMEOUT = 1500.0

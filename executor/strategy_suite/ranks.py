@@ -18,12 +18,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.devices.process_group import gathered, process_group
+from executor.devices.mesh import gathered, process_group
 from executor.measure.steps import mean_over_ranks
 from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.strategy_document import Measured
-from executor.run.strategy_work import strategy_work
+from executor.run.strategy_run import strategy_work
 from executor.strategies.link import Link
 from executor.strategies.replays.log import Ended, Work
 from executor.strategies.replays.replay import ages

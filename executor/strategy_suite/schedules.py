@@ -17,7 +17,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from executor.faults.exit_code import exit_code
+from executor.faults.parent import exit_code
 from executor.strategy_suite.compare import Row, predicted_step, summary
 from executor.strategy_suite.report import schedule_lines
 from executor.suite.cases import (
@@ -36,7 +36,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
 from parsim.files import read_json
 from parsim.launch import measuring
-from parsim.plan.schedule_names import AUTO, CHUNKED, SCHEDULE_NAMES, V_SHAPED
+from parsim.plan.names import AUTO, CHUNKED, SCHEDULE_NAMES, V_SHAPED
 from parsim.report.writing import write_text
 
 BASE = "1f1b"

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from executor.faults.exit_code import exit_code
+from executor.faults.parent import exit_code
 from executor.suite.budget import WARMUP
 from executor.suite.cases import CPU, CUDA, QUICK, Case, choose
 from executor.suite.machine import Machine, look

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE, nccl_version
-from executor.faults.exit_code import exit_code
+from executor.faults.parent import exit_code
 from parsim.errors import InputError
 from parsim.launch.nodes import Nodes
 from parsim.launch.ranks import settings

@@ -6,6 +6,8 @@ pipeline's runner around all stages of the rank. Without a pipeline the step is 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import torch
 import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
@@ -13,13 +15,13 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.mesh import build_mesh, coordinates, replica_group
 from executor.model.batch_norm import synchronise
 from executor.model.compiled import compile_layers
-from executor.model.graph.checks import check_cut
+from executor.model.graph.modules import check_cut
+from executor.model.graph.stage import recompute_first
 from executor.model.loss import check_trainable
 from executor.model.mixture.experts import WHOLE
 from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
 from executor.model.offload import HostStore, keep_in, keep_on_host
-from executor.model.recomputed import recompute_first
-from executor.model.sizes import has_experts, layer_count
+from executor.model.stage import has_experts, layer_count, reads_text
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.experts import (
@@ -29,21 +31,51 @@ from executor.parallel.experts import (
     expert_place,
 )
 from executor.parallel.held_twice import copies_group, partners_group, tied_group
-from executor.parallel.precision import storage_dtype
+from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.replica import Replica
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
 from executor.pipeline.partner import Partner
 from executor.pipeline.runner import PipelineRunner
-from executor.training.edges import stage_edges
+from executor.pipeline.runtime import TensorSpec
 from executor.training.optimizer import StageOptimizer
 from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.cost.step.stages import plan_cut
-from parsim.model.graph.record import Graph
+from parsim.model.graph.record import INPUT, Graph, classes
 from parsim.model.reader import Description
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.schedule import schedule_of
+
+
+def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
+    """What enters each stage, and what leaves the last one, for one micro-batch."""
+    yield from _of_images(spec, plan) if isinstance(spec, Graph) else _of_text(spec, plan)
+
+
+def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
+    """One tensor crosses each cut (`check_cut`)."""
+    size, end, hidden = plan.microbatch_size, 0, edge_dtype(plan)
+    first = torch.int64 if reads_text(graph) else torch.float32
+    yield TensorSpec((size, *graph.input_shape), first)
+    for count in plan_cut(plan, layer_count(graph))[:-1]:
+        end += count
+        (name,) = graph.crossing()[end - 1] if end else (INPUT,)
+        yield TensorSpec((size, *graph.shapes[name]), hidden)
+    among = classes(graph)
+    yield TensorSpec((size, len(among), max(among)), logits_dtype(plan))
+
+
+def _of_text(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
+    size, tokens = plan.microbatch_size, spec.seq_len // plan.cp
+    local = tokens // plan.tp if plan.sequence_parallel else tokens
+    hidden = edge_dtype(plan)
+    yield TensorSpec((size, tokens), torch.int64)
+    for _ in range(plan.num_stages - 1):
+        yield TensorSpec((size, local, spec.hidden_size), hidden)
+    # each tensor rank's part of the vocabulary: the loss is taken of that
+    yield TensorSpec((size, tokens, spec.vocab_rows // plan.tp), logits_dtype(plan))
 
 
 def build_trainer(

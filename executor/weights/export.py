@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from executor.devices.process_group import gathered
+from executor.devices.mesh import gathered
 from executor.faults.reports import writing
 from executor.model.module import OUTPUT_TABLE
 from executor.model.stage import Stage

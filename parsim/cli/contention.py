@@ -69,7 +69,7 @@ def placed_jobs(
     Raises:
         InputError: nodes without another job, or no list of nodes.
     """
-    from parsim.cluster.node_list import read_nodes
+    from parsim.cluster.placement import read_nodes
     from parsim.scenario.beside import free_nodes
 
     if not beside:

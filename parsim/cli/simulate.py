@@ -66,11 +66,11 @@ def check(
     if as_json:
         print_json(resolved.to_json())
     else:
-        from parsim.report.text.scenario import resolved_text
+        from parsim.report.text.prediction import resolved_text
 
         sys.stdout.write(resolved_text(resolved))
     if write_schedule is not None:
-        from parsim.report.schedule import save_schedule
+        from parsim.report.timeline.files import save_schedule
 
         save_schedule(resolved.fixed_plan(), write_schedule, scenario)
         note(f"schedule written to {write_schedule}")

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
-from parsim.errors import InputError, shown
-from parsim.names import alternatives, matching
+from parsim.errors import InputError, alternatives, matching, shown
 from parsim.units import parse_quantity, whole_number
 
 if TYPE_CHECKING:

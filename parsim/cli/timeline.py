@@ -98,7 +98,7 @@ def timeline(  # noqa: PLR0913  one parameter an option
 
 def _answer(prediction: Prediction, drawn: Timeline, source: Path, output: Path) -> None:
     """Print the box with the plan, its step time and interval, and where the picture is."""
-    from parsim.report.text.answer import answer_view
+    from parsim.report.text.prediction import answer_view
     from parsim.report.text.summary import headline
 
     title = headline(drawn)
@@ -158,7 +158,7 @@ def _compare_runs(files: list[Path], picture: Path | None, as_json: bool) -> Non
 
     comparison = compare_curves(files)
     if picture is not None:
-        from parsim.report.picture.curves import draw_curves
+        from parsim.report.picture.loss import draw_curves
         from parsim.report.picture.saving import check_picture
 
         check_picture(picture)
@@ -167,7 +167,7 @@ def _compare_runs(files: list[Path], picture: Path | None, as_json: bool) -> Non
     if as_json:
         print_json(comparison.to_json())
         return
-    from parsim.report.text.curves import curves_view
+    from parsim.report.text.measured.timelines import curves_view
 
     show(curves_view(comparison))
 

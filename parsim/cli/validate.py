@@ -90,7 +90,7 @@ def _check_validation(
 
 
 def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -> None:
-    from parsim.report.text.measured.kernels import kernels_view
+    from parsim.report.text.measured.benchmarks import kernels_view
     from parsim.validation.kernel.validate import validate_kernels
     from parsim.validation.tables import check_predicted, shipped_tables
 
@@ -106,7 +106,7 @@ def _validate_kernels(tables: list[Path] | None, verbose: bool, as_json: bool) -
 def _validate_collectives(
     tables: list[Path] | None, uncalibrated: bool, rows: bool, as_json: bool
 ) -> None:
-    from parsim.report.text.measured.collectives import collectives_view
+    from parsim.report.text.measured.benchmarks import collectives_view
     from parsim.validation.collective.validate import MODES, validate_collectives
     from parsim.validation.tables import check_predicted, shipped_tables
 

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from parsim.errors import ScenarioError, UnitError, shown
+from parsim.errors import ScenarioError, UnitError, alternatives, shown
 from parsim.files import MOST_YAML, read_text
-from parsim.names import alternatives
 
 _TEXT_TAG = "tag:yaml.org,2002:str"
 _NULL_TAG = "tag:yaml.org,2002:null"

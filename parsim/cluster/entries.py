@@ -13,10 +13,9 @@ from functools import lru_cache
 from typing import get_args
 
 from parsim.cluster.cables import read_cables
-from parsim.cluster.curves import read_curves
 from parsim.cluster.document import Document, Node, is_null, is_text
 from parsim.cluster.evidence import RecordedStep, read_spreads, read_steps, read_unmeasured
-from parsim.cluster.fields import FIELDS, REMOVED
+from parsim.cluster.fields import FIELDS, REMOVED, check_plausible
 from parsim.cluster.hardware import (
     Cable,
     Curve,
@@ -28,10 +27,8 @@ from parsim.cluster.hardware import (
     Tiles,
     Tuner,
 )
-from parsim.cluster.plausible import check_plausible
-from parsim.cluster.residuals import read_residuals
-from parsim.errors import ScenarioError, UnitError, shown
-from parsim.names import alternatives
+from parsim.cluster.measured import read_curves, read_residuals
+from parsim.errors import ScenarioError, UnitError, alternatives, shown
 from parsim.units import count_of, parse_quantity
 
 Said = Mapping[str, float] | Mapping[str, str] | tuple[RecordedStep, ...]

@@ -20,8 +20,7 @@ import numpy as np
 
 from parsim.arrays import Index
 from parsim.cluster.hardware import Cluster, NodeGroup, System
-from parsim.errors import CatalogError, PlanError, shown
-from parsim.names import alternatives
+from parsim.errors import CatalogError, PlanError, alternatives, shown
 
 Order = tuple[str, ...] | None
 

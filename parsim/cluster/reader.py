@@ -18,9 +18,8 @@ from parsim.cluster.document import Document, parse_document, read_document
 from parsim.cluster.entries import Entry, Reading, read_entry
 from parsim.cluster.fields import DEVICE_FIELDS, FIELDS, PRECISIONS, SYSTEM_FIELDS
 from parsim.cluster.hardware import Device, IntraNode, Network, System
-from parsim.errors import CatalogError, shown
-from parsim.names import alternatives, matching
-from parsim.shipped import OnDemand, entry_texts
+from parsim.errors import CatalogError, alternatives, matching, shown
+from parsim.files import OnDemand, entry_texts
 
 _NOUNS = {"devices": "device", "systems": "system"}
 _RECORDS = ((Device, ""), (System, ""), (IntraNode, "intra."), (Network, "network."))

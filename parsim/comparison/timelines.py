@@ -5,8 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from parsim.comparison.compared import PREDICTED_MEASURED, Compared, Names, Pair, TimelineComparison
-from parsim.comparison.likeness import drawn_step, uncalibrated, unlike
+from parsim.comparison.compared import (
+    PREDICTED_MEASURED,
+    Compared,
+    Names,
+    Pair,
+    TimelineComparison,
+    drawn_step,
+    uncalibrated,
+    unlike,
+)
 from parsim.comparison.quantities import Groups, Quantities, quantities_of
 from parsim.errors import InputError
 from parsim.timelines.timeline import Timeline

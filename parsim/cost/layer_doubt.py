@@ -23,7 +23,7 @@ from math import hypot, log, log2, sqrt
 
 from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Device, Measured
-from parsim.cluster.residuals import WHOLE_SPAN
+from parsim.cluster.measured import WHOLE_SPAN
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import CONTEXT, SEQUENCE, SPLIT, WAITED, split_of
 from parsim.cost.layer.passes import LayerCost

@@ -6,10 +6,9 @@ from parsim.cost.job import Job
 from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
 from parsim.plan import Plan, Recompute
-from parsim.plan.divisors import listed
 from parsim.plan.rules.batch import wrong_batch
+from parsim.plan.rules.degrees import listed, tensor_degrees
 from parsim.plan.rules.executor.runnable import uncompilable, unrunnable
-from parsim.plan.rules.tensor import tensor_degrees
 from parsim.plan.rules.violation import violation
 
 

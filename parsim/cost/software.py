@@ -12,11 +12,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parsim.errors import CatalogError, shown
-from parsim.names import alternatives, matching
-from parsim.plan.context import CpCommType
-from parsim.plan.schedule_names import USUAL
-from parsim.shipped import OnDemand, entries_of
+from parsim.errors import CatalogError, alternatives, matching, shown
+from parsim.files import OnDemand, entries_of
+from parsim.plan.names import USUAL, CpCommType
 
 GENERIC = "generic"
 """Name of the software assumed where none is named."""
@@ -62,7 +60,7 @@ class Software:
     recomputation keeps what enters a stage, not a layer.
     `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
     `cp_comm_type` is how context-parallel ranks exchange keys and values where the plan does not
-    say (`plan/context.py`); `context_balanced` that each gets one piece from either end of a
+    say (`plan/names.py`); `context_balanced` that each gets one piece from either end of a
     causal sequence, and `context_keeps_output` that a layer keeps one more tensor of its
     attention's output. `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved`
     from there to backward, per logit. `reserved_share` is
@@ -82,7 +80,7 @@ class Software:
     `gathers_per_layer` and `scatters_per_layer` are how many collectives ZeRO-3 needs for a
     layer's parameters and gradients, and `reuse_distance` how many parameters may be used between
     two uses of a gathered one before it is let go (None: any number;
-    `gathered_again` of `cost/step/parameters.py`).
+    `gathered_again` of `cost/step/stages.py`).
     `staging` is moved per byte that a sharded collective carries, between its flat buffer and the
     tensors, and `piece_cost` host seconds for each rank's piece of it, where these are tensors of
     their own; `channels_last` are the precisions in which images are stored as kernels want them,
@@ -106,7 +104,7 @@ class Software:
     its time comes on top of the device's and nothing runs beside anything else.
     `gradient_copy` says that bf16 gradients of all parameters stand beside the fp32 ones, to which
     they are added when a backward is over, and which ZeRO-1 does not share out
-    (`cost/kernel/gradient_sums.py`). `ddp_buckets` is whose rule cuts gradients into buckets,
+    (`cost/data/buckets.py`). `ddp_buckets` is whose rule cuts gradients into buckets,
     "torch" or "megatron", and `ddp_bucket_parameters` a size that replaces the rule's
     (`cost/data/buckets.py`). `schedules` are the pipeline schedules that the stack has, by parsim's
     names, none where it has no pipelines: a search that names none looks at these. `zero_stages`

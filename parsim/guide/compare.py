@@ -9,8 +9,7 @@ from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.errors import InputError
 from parsim.guide.families import Family, families, one_device, with_batches
-from parsim.guide.reasons import choose, reasons_for
-from parsim.guide.record import FamilyRow, Guide
+from parsim.guide.record import FamilyRow, Guide, choose, reasons_for
 from parsim.plan import Plan, Recompute
 from parsim.scenario import Scenario
 from parsim.sim import Prediction, simulate

@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 
 from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
-from parsim.model.convolution import Convolution
+from parsim.model.networks import Convolution
 from parsim.model.operators import Linear
 from parsim.plan import Plan
 from parsim.plan.rules.strategy import hosts

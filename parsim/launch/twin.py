@@ -21,7 +21,7 @@ from math import gcd
 from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.plan.divisors import divisors
+from parsim.plan.rules.degrees import divisors
 from parsim.scenario import Scenario
 
 MOST_RANKS = 8

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from heapq import heappop, heappush
 from typing import Literal
 
-from parsim.layout.sbp import B, NdSbp, Sbp
+from parsim.layout.mesh import B, NdSbp, Sbp
 
 Collective = Literal["all_gather", "all_reduce", "reduce_scatter", "all_to_all"]
 

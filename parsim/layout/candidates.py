@@ -7,15 +7,13 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
 
-from parsim.errors import ModelError, PlanError, shown
-from parsim.layout.mesh import REPLICAS, Mesh
-from parsim.layout.sbp import NdSbp, local_shape, read_sbp
+from parsim.errors import ModelError, PlanError, alternatives, shown
+from parsim.layout.mesh import REPLICAS, Mesh, NdSbp, local_shape, read_sbp
 from parsim.layout.signatures import Shapes, Signature, listed, local_operation, signatures
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.operations import NAMES
 from parsim.model.graph.record import Graph, Node
 from parsim.model.graph.texts import Dense, SelfAttention
-from parsim.names import alternatives
 
 OnMesh = tuple[Signature, ...]
 """An operation's signature on each axis of a mesh."""

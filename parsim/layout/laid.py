@@ -1,9 +1,19 @@
-"""A graph laid out on a mesh: what each operation has, the changes between, one device's graph.
+"""A graph laid out on a mesh: what each operation has, changes, a device's graph, its sums.
 
     relu5 (S(0)) ──▶ all-gather ──▶ fc6 (B x S(1) -> S(1)) ──▶ all-gather ──▶ fc7 ──▶ ...
 
 The graph of one device has the operations with its parts of their sizes, and each change of layout
 as an operation of its own, so that what it computes, keeps and holds is counted as of any graph.
+
+Buckets of gradients that are summands on some axes, in the order in which backward fills them.
+
+    backward     | fc6 | conv5 | conv4 | conv3 | conv2 | conv1 |
+    axes (rows)        | conv5  conv4  |               | conv3 conv2 conv1 |      full, and the rest
+    axes (rows, cols)                                  | norms |
+
+Gradients that are summed over the same axes share buckets. One is full behind the operation whose
+gradients bring it to its size; the rest goes behind the last operation. The simulator prices these
+buckets and the executor sends them.
 """
 
 from __future__ import annotations
@@ -14,9 +24,8 @@ from functools import cached_property
 
 from parsim.layout.boxing import Step
 from parsim.layout.candidates import OnMesh, inputs_on, joined_tensors, output_on
-from parsim.layout.mesh import REPLICAS, Mesh
+from parsim.layout.mesh import REPLICAS, B, Mesh, NdSbp, S, local_shape, parts_of
 from parsim.layout.parameters import Parameter, laid_parameters
-from parsim.layout.sbp import B, NdSbp, S, local_shape, parts_of
 from parsim.layout.signatures import local_operation
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.record import INPUT, Graph, Node
@@ -140,3 +149,46 @@ def entering(mesh: Mesh) -> NdSbp:
     What a device does not need of them it leaves out, which is free.
     """
     return tuple(S(0) if name == REPLICAS else B for name in mesh.names)
+
+
+Entry = tuple[str, str]
+"""An operation and one of its parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bucket:
+    """Gradients that are summed over `axes` together, of so many `values` on a device.
+
+    `behind` is the operation whose backward fills it; None: it is sent behind the last one.
+    """
+
+    axes: tuple[int, ...]
+    entries: tuple[Entry, ...]
+    values: int
+    behind: str | None
+
+
+def buckets(laid: Laid, size: float, *, beside: bool) -> Iterator[Bucket]:
+    """The buckets of a device's gradients.
+
+    Args:
+        laid: the graph on its mesh.
+        size: values that close a bucket.
+        beside: whether full ones are sent while backward goes on; else all gradients of some axes
+            are one bucket behind it.
+    """
+    entries: dict[tuple[int, ...], list[Entry]] = {}
+    values: dict[tuple[int, ...], int] = {}
+    for node in reversed(laid.graph.nodes):
+        reduced = laid.reduced(node)
+        for parameter, layout in laid.parameters(node):
+            axes = whole_axes(layout, laid.mesh)
+            if axes:
+                entries.setdefault(axes, []).append((node.name, parameter.name))
+        for axes, count in reduced.items():
+            values[axes] = values.get(axes, 0) + count
+            if beside and values[axes] >= size:
+                filled = tuple(entries.pop(axes))
+                yield Bucket(axes=axes, entries=filled, values=values.pop(axes), behind=node.name)
+    for axes, rest in entries.items():
+        yield Bucket(axes=axes, entries=tuple(rest), values=values[axes], behind=None)

@@ -19,15 +19,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from parsim.errors import PlanError, shown
-from parsim.layout.candidates import OnMesh, Options, divided
-from parsim.layout.mesh import REPLICAS, Mesh
-from parsim.layout.sbp import S
+from parsim.errors import PlanError, alternatives, shown
+from parsim.layout.candidates import OnMesh, Options, Stated, divided, stated_options
+from parsim.layout.mesh import REPLICAS, Mesh, S
 from parsim.layout.signatures import Signature
-from parsim.model.graph import images, joins, pointwise, texts
+from parsim.model.graph import images, pointwise, texts
 from parsim.model.graph.operation import IMAGE, TEXT, Operation
 from parsim.model.graph.record import INPUT, Graph, Node
-from parsim.names import alternatives
 
 DIMS = ("batch", "sequence", "channels", "ffn", "model", "heads", "vocab")
 """Names that a layout may use."""
@@ -62,8 +60,8 @@ def _named(
         return (*before[:-1], "heads")
     if isinstance(op, images.Conv2d):
         return ("batch", "channels", "", "")
-    if isinstance(op, joins.Flatten | texts.FirstRow):
-        return ("batch", before[1] if isinstance(op, joins.Flatten) else before[-1])
+    if isinstance(op, pointwise.Flatten | texts.FirstRow):
+        return ("batch", before[1] if isinstance(op, pointwise.Flatten) else before[-1])
     if isinstance(op, texts.Patches):
         return ("batch", "", before[1])
     return _kept(op, before, len(graph.shapes[node.name]))
@@ -75,7 +73,7 @@ def _kept(op: Operation, before: Names, dims: int) -> Names:
         return ("",) * (1 + dims)
     if isinstance(op, texts.Lstm | texts.AdditiveAttention | texts.Measured):
         return ("batch", *("",) * dims)
-    if isinstance(op, joins.Concat):
+    if isinstance(op, pointwise.Concat):
         joined = 1 if dims >= IMAGE else dims
         return tuple("" if dim == joined else name for dim, name in enumerate(before))
     return before
@@ -211,3 +209,16 @@ def _contracted(node: Node, before: Names, here: set[str]) -> str:
     if isinstance(op, texts.MeanLoss):
         return "summands"
     return "whole"
+
+
+def options_of(
+    options: Options, names: Mapping[str, str] | None, stated: Stated | None
+) -> dict[str, tuple[OnMesh, ...]]:
+    """The signatures that every operation may have; a layout by names leaves one of each.
+
+    Raises:
+        PlanError: what is stated cannot be.
+    """
+    if names is not None:
+        return laid_by_names(options, names)
+    return stated_options(options, stated or {})

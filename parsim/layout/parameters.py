@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from math import prod
 
-from parsim.layout.sbp import B, NdSbp, S, Sbp
+from parsim.layout.mesh import B, NdSbp, S, Sbp
 from parsim.layout.signatures import Shapes, Signature
 from parsim.model.graph import images, texts
 from parsim.model.graph.operation import Operation, Setting, Shape

@@ -27,8 +27,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from parsim.layout.sbp import B, P, S, Sbp
-from parsim.model.graph import images, joins, pointwise, texts
+from parsim.layout.mesh import B, P, S, Sbp
+from parsim.model.graph import images, pointwise, texts
 from parsim.model.graph.operation import IMAGE, TEXT, Operation, Shape
 
 Inside = Literal["", "statistics", "softmax"]
@@ -247,10 +247,10 @@ MAKERS: Mapping[type[Operation], Maker] = {
     pointwise.Pointwise: _function,
     pointwise.Multiply: _product,
     pointwise.Dropout: _function,
-    joins.Add: _sum,
-    joins.Scale: _product,
-    joins.Concat: _concat,
-    joins.Flatten: _flatten,
+    pointwise.Add: _sum,
+    pointwise.Scale: _product,
+    pointwise.Concat: _concat,
+    pointwise.Flatten: _flatten,
     texts.Dense: _dense,
     texts.LayerNorm: _layer_norm,
     texts.Gelu: _function,

@@ -14,8 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from parsim.model.convolution import Convolution
-from parsim.model.recurrent import Recurrent
+from parsim.model.networks import Convolution, Recurrent
 from parsim.model.shared_heads import SharedHeads
 
 

@@ -16,9 +16,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from parsim.errors import PlanError, shown
+from parsim.errors import PlanError, alternatives, shown
 from parsim.model.layer import Layer
-from parsim.names import alternatives
 
 FIRST = -1
 """Number that stands for what enters a model, which every device has."""

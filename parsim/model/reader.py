@@ -7,15 +7,14 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parsim.errors import CatalogError, shown
+from parsim.errors import CatalogError, alternatives, matching, shown
+from parsim.files import OnDemand, entries_of
 from parsim.model.config.families import FAMILY_FLAGS
 from parsim.model.graph.build import build_graph
 from parsim.model.graph.catalog import NETWORKS
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.transformer import TransformerSpec, build_transformer
-from parsim.names import alternatives, matching
-from parsim.shipped import OnDemand, entries_of
 
 Description = TransformerSpec | Graph
 """What a model is built from: the sizes of a transformer, or a graph of operations."""

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parsim.model.attention import attention
-from parsim.model.feed_forward import experts, mlp
+from parsim.model.attention import attention, mamba
 from parsim.model.layer import Layer
-from parsim.model.mamba import mamba
 from parsim.model.model import Model
 from parsim.model.operators import Linear, Lookup, Loss, Operator, Split
 from parsim.model.spec import Head, RopeScaling, TransformerSpec, check_spec, with_options
-from parsim.model.transformer_operators import elementwise, norm, product
+from parsim.model.transformer_operators import elementwise, experts, mlp, norm, product
 
 __all__ = (
     "Head",

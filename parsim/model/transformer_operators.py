@@ -1,4 +1,4 @@
-"""Operators with a transformer's sizes: products, norms, residuals, what else is bound by memory.
+"""Operators with a transformer's sizes: single ones, and what stands behind its attention.
 
 Traffic of a memory-bound operator is what an unfused-but-sensible kernel must read and write, in
 values per token and width element; a software profile scales it (parsim/cost/software.py).
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parsim.model.operators import Elementwise, Linear, Region, Split
+from parsim.model.operators import Elementwise, Experts, Linear, Operator, Region, Split
 from parsim.model.spec import TransformerSpec
 
 
@@ -69,3 +69,56 @@ def residual(spec: TransformerSpec, name: str, bias: bool) -> Elementwise:
     mask = 1 if spec.dropout else 0
     launches = (1, 1 + bias + mask)
     return replace(elementwise(spec, name, 3, 3 + bias + 2 * mask, launches=launches), mask=mask)
+
+
+def experts(spec: TransformerSpec) -> tuple[Operator, ...]:
+    """Experts, and beside them the shared one, which is a plain MLP that every token meets."""
+    width = spec.shared_expert_ffn_hidden_size
+    shared = _feed_forward(spec, width) if width else ()
+    return (
+        norm(spec, "mlp_norm"),
+        Experts(
+            tokens=spec.seq_len,
+            count=spec.num_experts,
+            top_k=spec.experts_per_token,
+            groups=spec.expert_groups,
+            top_groups=spec.groups_per_token,
+            width=spec.hidden_size,
+            ffn_hidden_size=spec.expert_ffn_hidden_size,
+            gated=spec.gated_mlp,
+            bias=spec.mlp_bias,
+        ),
+        *shared,
+        residual(spec, "mlp_residual", spec.mlp_bias),
+    )
+
+
+def mlp(spec: TransformerSpec) -> tuple[Operator, ...]:
+    """A plain MLP with its norm and residual."""
+    scaled = norm(spec, "mlp_norm")
+    block: tuple[Operator, ...] = (
+        *_feed_forward(spec, spec.ffn_hidden_size),
+        residual(spec, "mlp_residual", spec.mlp_bias),
+    )
+    return (*block, scaled) if spec.post_norm else (scaled, *block)
+
+
+def _feed_forward(spec: TransformerSpec, f: int) -> tuple[Operator, ...]:
+    h = spec.hidden_size
+    halves = 2 if spec.gated_mlp else 1
+    # GELU: read x, write y; backward reads dy and x, writes dx. SwiGLU reads both halves, writes
+    # one; backward reads dy and both halves, writes both. The input(s) are kept for backward.
+    activation = elementwise(
+        spec,
+        "swiglu" if spec.gated_mlp else "gelu",
+        1 + halves,
+        1 + 2 * halves,
+        width=f,
+        region=Region.TENSOR,
+        saved=halves,
+    )
+    return (
+        product(spec, "fc1", h, halves * f, Split.COLUMN, bias=spec.mlp_bias),
+        activation,
+        product(spec, "fc2", f, h, Split.ROW, bias=spec.mlp_bias),
+    )

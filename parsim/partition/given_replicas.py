@@ -1,17 +1,22 @@
-"""The best cut for stages whose replicas are given: `7-1`, and which layers each should have."""
+"""The best cut for stages whose replicas are given, and parsim's prices that it is made from."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from parsim.arrays import Array, Index
+from parsim.cost.job import Job
+from parsim.cost.step.cuts import single_layers
 from parsim.errors import NoFeasiblePlan
 from parsim.partition.hierarchy import Level, Options, Stage, rate_between
+from parsim.partition.layer_graph import LayerGraph, LayerNode
 from parsim.partition.simulated import Judge, Stages, climb, moved_cuts
 from parsim.partition.states import States
+from parsim.plan import Plan, precision
 
 
 class Share(NamedTuple):
@@ -90,3 +95,38 @@ def _stage(levels: Sequence[Level], shares: Sequence[Share], number: int) -> Arr
 def _copies(width: int, other: int) -> float:
     """Copies of a border that a rank sends there and back between replicas of so many ranks."""
     return float(-(-width // other) + -(-other // width))
+
+
+def priced_graph(job: Job, plan: Plan, sent: float = 1.0) -> LayerGraph:
+    """The chain of a job's layers as a plan prices them; embedding and head count to its ends.
+
+    Bytes of weights are those that a gradient's reduction sends, times `sent`: the share of
+    micro-batches that it comes behind.
+    """
+    single = replace(plan, stages=None, stage_layers=None, pp=1, v=1, schedule="1f1b", actions=None)
+    each, size = single_layers(job, single), 4.0 * sent
+    if plan.reduce_precision != "fp32":
+        size = float(precision(plan.precision).parameter) * sent
+    layers = tuple(
+        LayerNode(
+            name=f"layer{number}",
+            description=job.model.blocks[number].name,
+            seconds=float(each.seconds[number]),
+            activations=float(each.sent[number]),
+            parameters=float(each.parameters[number]) * size,
+        )
+        for number in range(job.model.num_layers)
+    )
+    chain = tuple((number, number + 1) for number in range(len(layers) - 1))
+    return LayerGraph(layers=layers, edges=chain)
+
+
+def levels_of(job: Job) -> tuple[Level, ...]:
+    """Devices of a node at the rate between them, then nodes at a node's rate to the network."""
+    system, nodes = job.system, job.cluster.num_nodes
+    inner = Level(system.devices_per_node, system.intra.bandwidth * system.intra.efficiency)
+    if nodes == 1 or system.network is None:
+        return (inner,)
+    network = system.network
+    rate = network.nics_per_node * network.nic_bandwidth * network.efficiency
+    return (inner, Level(nodes, rate))

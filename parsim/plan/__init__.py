@@ -4,8 +4,7 @@ Degrees, a schedule and switches come in; a checked `Plan`, a `PlanTable` with o
 for many of them, or the reason why a plan is refused (`rules`) leave.
 """
 
-from parsim.plan.activations import Recompute
-from parsim.plan.context import CpCommType
+from parsim.plan.names import CpCommType, Recompute
 from parsim.plan.precision import Precision, precision
 from parsim.plan.record import AXES, RANK_ORDER, Plan
 from parsim.plan.space import PlanSpace

@@ -23,11 +23,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from parsim.errors import PlanError, shown
+from parsim.errors import PlanError, alternatives, shown
 from parsim.layout.mesh import REPLICAS
 from parsim.model.model import Model
 from parsim.model.operators import Linear
-from parsim.names import alternatives
 from parsim.plan.record import RANK_ORDER, Plan
 from parsim.plan.strategies import DDP, Layout
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from parsim.errors import PlanError, shown
-from parsim.names import alternatives
+from parsim.errors import PlanError, alternatives, shown
 
 SUMS = ("fp32", "same")
 """What gradients are summed and reduced in: 32 bits, or the precision of the parameters."""

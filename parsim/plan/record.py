@@ -7,9 +7,7 @@ from operator import mul
 from pathlib import PurePath
 from typing import Any
 
-from parsim.plan.activations import Recompute
-from parsim.plan.context import CpCommType
-from parsim.plan.schedule_names import AUTO, TWO_WAY, WITHOUT_FLUSH
+from parsim.plan.names import AUTO, TWO_WAY, WITHOUT_FLUSH, CpCommType, Recompute
 from parsim.plan.stages import Stage, stage_words
 from parsim.plan.strategies import DDP, Strategy
 
@@ -37,7 +35,7 @@ class Plan:
     the software's, see `cost/data/buckets.py`).
     `scatter_p2p` sends 1/tp of a stage boundary per rank and gathers it inside the node.
 
-    `cp_comm_type` is how context-parallel ranks exchange keys and values (`plan/context.py`).
+    `cp_comm_type` is how context-parallel ranks exchange keys and values (`plan/names.py`).
 
     `ep` shares out the experts of each layer to neighbouring ranks of a pipeline stage and `etp`
     splits each of them: both divide the stage's dp x cp x tp ranks and are no factors of the world.

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from parsim.plan.activations import Recompute
+from parsim.plan.names import Recompute
 from parsim.plan.record import Plan
 from parsim.plan.strategies import Strategy
 

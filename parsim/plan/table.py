@@ -17,10 +17,9 @@ from numpy.typing import NDArray
 
 from parsim.arrays import Flags, Index, Ints
 from parsim.errors import PlanError
-from parsim.plan.activations import Recompute
+from parsim.plan.names import TWO_WAY, Recompute
 from parsim.plan.precision import Precision, precision
 from parsim.plan.record import Plan
-from parsim.plan.schedule_names import TWO_WAY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,11 +8,10 @@ from dataclasses import replace
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.plan import Plan, Recompute
-from parsim.plan.rules.cut import most_layers
+from parsim.plan.rules.stages import most_layers
 from parsim.plan.space import FEWEST, FEWEST_WORD
-from parsim.sim import simulate
+from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sim.prediction import Prediction
 from parsim.units import format_bytes
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan
 from parsim.plan import PlanSpace
-from parsim.plan.schedule_names import AUTO
+from parsim.plan.names import AUTO
 from parsim.planner.equal.best_plans import front_equal, search_equal
 from parsim.planner.question import Question
 from parsim.planner.result import Progress, Ranked, Request, SearchResult, Sighted

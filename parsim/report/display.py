@@ -20,16 +20,12 @@ from parsim.planner.measured import MeasuredPlans
 from parsim.planner.result import SearchResult
 from parsim.report.page.views import view_html
 from parsim.report.text.collectives import sweep_view
-from parsim.report.text.curves import curves_view
 from parsim.report.text.measured.steps import validation_view
-from parsim.report.text.measured.timelines import comparison_view
-from parsim.report.text.planning.choices import choices_view
+from parsim.report.text.measured.timelines import comparison_view, curves_view
 from parsim.report.text.planning.guide import guide_view
-from parsim.report.text.planning.measured import measured_view
-from parsim.report.text.planning.search import search_view
-from parsim.report.text.planning.training_run import training_run_view
-from parsim.report.text.prediction import prediction_view
-from parsim.report.text.scenario import resolved_text
+from parsim.report.text.planning.search import measured_view, search_view
+from parsim.report.text.planning.training_run import choices_view, training_run_view
+from parsim.report.text.prediction import prediction_view, resolved_text
 from parsim.report.text.summary import timeline_view
 from parsim.report.text.tables import console
 from parsim.results import Result

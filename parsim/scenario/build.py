@@ -6,13 +6,12 @@ from parsim.cluster.background import Background, Stream, check_network
 from parsim.cluster.groups import in_groups
 from parsim.cluster.hardware import Cluster
 from parsim.cost.jitter import Jitter
-from parsim.cost.job import Job
-from parsim.cost.optimizer import OPTIMIZERS
+from parsim.cost.job import OPTIMIZERS, Job
 from parsim.cost.software import GENERIC, Software, software
 from parsim.model.graph.record import Graph
 from parsim.model.reader import build_model
 from parsim.plan import Plan
-from parsim.plan.schedule_names import AUTO
+from parsim.plan.names import AUTO
 from parsim.scenario.hardware import build_cluster, catalog_files
 from parsim.scenario.model import build_description
 from parsim.scenario.plan import build_plan, build_space

@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from parsim.errors import ScenarioError, did_you_mean, shown
-from parsim.names import alternatives
+from parsim.errors import ScenarioError, alternatives, did_you_mean, shown
 from parsim.scenario.positions import KeyPath, Tree, kind
 from parsim.scenario.schema.cluster import MixedBlock
 from parsim.scenario.schema.file import BLOCKS, GROUP, GROUP_BLOCKS, MixedScenarioFile, ScenarioFile

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from parsim.cost.software import Software
-from parsim.errors import ModelError
+from parsim.errors import ModelError, matching
 from parsim.model.config.families import FAMILY_FLAGS
 from parsim.model.config.file import read_config
 from parsim.model.graph.catalog import is_network, network, reads_text
@@ -16,7 +16,6 @@ from parsim.model.graph.record import Graph
 from parsim.model.huggingface import notes_from_config, spec_from_config
 from parsim.model.reader import Description, load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, check_spec, with_options
-from parsim.names import matching
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema.model import ModelBlock
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
+from parsim.errors import matching
 from parsim.model.graph.catalog import NETWORKS
 from parsim.model.reader import model_spec
-from parsim.names import matching
 
 SAMPLES_A_DEVICE = 8
 """Sequences or images of a step for each device, where nobody states the batch."""

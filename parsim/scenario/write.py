@@ -11,15 +11,13 @@ from parsim.cluster.background import Background
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
-from parsim.cost.job import Job
-from parsim.cost.optimizer import ADAMW, CLIP
+from parsim.cost.job import ADAMW, CLIP, Job
 from parsim.cost.software import Software
 from parsim.model.graph.catalog import network, reads_text
-from parsim.model.graph.losses import classes
-from parsim.model.graph.record import Graph
+from parsim.model.graph.record import Graph, classes
 from parsim.model.reader import load_model_catalog
 from parsim.plan import Plan
-from parsim.plan.schedule_names import V_SHAPED
+from parsim.plan.names import V_SHAPED
 from parsim.plan.strategies import DDP
 from parsim.scenario.record import Scenario
 from parsim.scenario.written import changed_fields, stated_fields, values_of, written_value

@@ -1,7 +1,7 @@
 """Pipeline schedules as data: a name and sizes, or a user's CSV, come in; a `Schedule` leaves.
 
 It says who computes what in which order, without seconds. `families` has one file a family;
-`build_schedule` picks one by name, `user_schedule` reads a user's own.
+`build_schedule` picks one by name, `parse_user_schedule` reads a user's own.
 `lowering` adds communication, `check` proves a schedule complete, ordered and free of deadlock,
 `inflight` counts activations.
 """
@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from parsim.errors import ScheduleError, shown
-from parsim.names import alternatives
+from parsim.errors import ScheduleError, alternatives, shown
 from parsim.schedule.actions import Action, Kind
+from parsim.schedule.check import parse_user_schedule, schedule_of_shape
 from parsim.schedule.families.bpipe import bpipe
 from parsim.schedule.families.chimera import chimera
 from parsim.schedule.families.dual_pipe import dualpipe, dualpipe_v
@@ -29,7 +29,6 @@ from parsim.schedule.families.zb_auto import zb_1p, zb_2p, zb_auto
 from parsim.schedule.families.zero_bubble import zb_h1, zb_h2
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes
 from parsim.schedule.schedule import Schedule
-from parsim.schedule.user_schedule import parse_user_schedule, schedule_of_shape
 
 if TYPE_CHECKING:
     from parsim.plan import Plan

@@ -13,8 +13,7 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from parsim.errors import ScheduleError
-from parsim.schedule.actions import Action, Kind, require_positive
-from parsim.schedule.moves import Move, guests_of, moves_of
+from parsim.schedule.actions import Action, Kind, Move, guests_of, moves_of, require_positive
 from parsim.schedule.staircase import staircase
 
 if TYPE_CHECKING:

@@ -19,8 +19,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from parsim.errors import ScheduleError, shown
-from parsim.names import alternatives
+from parsim.errors import ScheduleError, alternatives, shown
 from parsim.schedule.replicas import StageReplicas
 
 RULES = {

@@ -19,16 +19,14 @@ from parsim.cost.legal import check_legal
 from parsim.cost.recorded import recorded_notes
 from parsim.cost.software import Software
 from parsim.cost.step.offload import offload_note
-from parsim.plan import Plan
+from parsim.plan import Plan, precision
 from parsim.plan.layout_axes import in_axes
-from parsim.plan.precision import precision
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, plan_spread, unstated
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
 from parsim.sim.drawing.spans import device_span
-from parsim.sim.memory.activation_parts import activation_parts
-from parsim.sim.memory.host import has_room, host_bytes
+from parsim.sim.memory.activation_parts import activation_parts, has_room, host_bytes
 from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval, plan_standings
@@ -99,8 +97,7 @@ def simulate(
 
 
 def _check_strategy_tiers(job: Job, plan: Plan) -> None:
-    from parsim.sim.data_parallel.pace import tier_times
-    from parsim.sim.data_parallel.programs import PROGRAMS
+    from parsim.sim.data_parallel.pace import PROGRAMS, tier_times
 
     workers = Workers.of(evaluate(job, plan.whole_models), plan)
     priced, step = tier_times(PROGRAMS[plan.strategy.name](workers))

@@ -2,7 +2,7 @@
 
 A new axis is one record in `AXES`. Fields of a plan that a table of plans has no column for are
 `Setting`s: a space that lists several values of them holds every plan once for each combination in
-which it is another plan (`planner/space/settings.py`), and all that follows is as for one table.
+which it is another plan (`planner/space/options.py`), and all that follows is as for one table.
 """
 
 from __future__ import annotations
@@ -13,13 +13,11 @@ import numpy as np
 
 from parsim.arrays import Flags
 from parsim.cost.job import Job
-from parsim.plan import CpCommType, Plan, PlanSpace, PlanTable, Recompute
-from parsim.plan.divisors import divisors
-from parsim.plan.record import RANK_ORDER
-from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan import RANK_ORDER, CpCommType, Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan.names import SCHEDULE_NAMES
+from parsim.plan.rules.degrees import divisors
 from parsim.plan.space import FEWEST, Between, chosen
-from parsim.space.axis import Setting, SpaceAxis
-from parsim.space.modules import module_sets
+from parsim.space.axis import Setting, SpaceAxis, module_sets
 
 COMMON_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
 """What most stacks with pipelines have."""

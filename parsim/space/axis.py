@@ -1,4 +1,4 @@
-"""The record of an axis of a space of plans, and of a field that all rows of a table share."""
+"""The record of an axis of a space, of a field that all rows share, and what is read for them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any, Literal
 
 from parsim.arrays import Flags
 from parsim.cost.job import Job
-from parsim.plan import Plan, PlanTable
+from parsim.cost.layer.kept.recomputed_modules import modules_of
+from parsim.errors import InputError, shown
+from parsim.model.model import Model
+from parsim.plan import AXES, Plan, PlanTable
+from parsim.plan.names import RECOMPUTE_MODULES
 
 Kind = Literal[
     "count",
@@ -59,3 +63,44 @@ class SpaceAxis:
     unsaid: str = "every legal one"
     presets: Mapping[str, Values] = field(default_factory=dict)
     setting: Setting | None = None
+
+
+_SHORT = {"dp": ("dp_replicate", "dp_shard")}
+
+
+def read_order(text: str) -> tuple[str, ...]:
+    """Read `pp-dp-cp-tp`, where `dp` is short for dp_replicate-dp_shard.
+
+    Raises:
+        InputError: an axis is missing, named twice or unknown.
+    """
+    parts = [part.strip().lower() for part in text.split("-")]
+    order = tuple(axis for part in parts for axis in _SHORT.get(part, (part,)))
+    if sorted(order) != sorted(AXES):
+        raise InputError(
+            f"rank_order={shown(text)} must name each of {', '.join(AXES)} once, outermost first, "
+            f"e.g. pp-dp-cp-tp (dp is short for dp_replicate-dp_shard)"
+        )
+    return order
+
+
+WHOLE = ("core_attn", "moe")
+"""Modules that are no choice beside the others: one is selective recomputation, the other holds
+shared experts and the activation of routed ones."""
+
+
+def module_sets(model: Model) -> tuple[tuple[str, ...], ...]:
+    """Nothing, each module that the model's layers have, and all cheap ones of them together.
+
+    Cheap are norms, the projections up of latent attention and the activation of experts: what
+    Megatron-Core's documentation names to save memory for little time.
+    """
+    has = {
+        name for layer in model.kinds for op in layer.operators for name in modules_of(layer, op)
+    }
+    if model.experts is not None:
+        has.add("moe_act")
+    single = [name for name in RECOMPUTE_MODULES if name in has and name not in WHOLE]
+    cheap = tuple(name for name in single if name not in ("mlp", "shared_experts"))
+    sets = [(), *((name,) for name in single), cheap]
+    return tuple(dict.fromkeys(sets))

@@ -1,9 +1,10 @@
-"""Axes and their values in words: a plan's label, what a search looks at."""
+"""A space of plans in words: presets, a plan's label, what a search looks at."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from parsim.cost.job import Job
 from parsim.cost.step.cuts import cut_words
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.space import FEWEST, Between
@@ -45,3 +46,18 @@ def value_word(value: object) -> str:
     if value == FEWEST:
         return "the fewest that fit"
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def preset(name: str, job: Job) -> dict[str, Any]:
+    """Values of a space's axes, by name; those that the preset leaves as they are not among them.
+
+    `standard` is every legal value with the stack's schedules. `quick` keeps tensor
+    parallelism inside a node, has micro-batches of 1, 2 and 4, at most 4 virtual stages, no ZeRO-2
+    and no context parallelism. `full` adds shards over a part of the replicas (HSDP), activations
+    of half and of all layers of a stage in the host's memory, as few recomputed layers as each plan
+    needs to fit, the schedules that the stack lacks
+    but parsim knows, unless the stack is the executor, which runs what it runs, and every value
+    of the settings (`axes.py`).
+    """
+    values = {axis.name: axis.presets[name](job) for axis in AXES if name in axis.presets}
+    return {name: value for name, value in values.items() if value is not None}

@@ -5,8 +5,7 @@ same table, picture and CSV.
 """
 
 from parsim.sweeps.case import Case, cases_of_files, cases_over, read_over
-from parsim.sweeps.outcome import Outcome, Outcomes
-from parsim.sweeps.run import run_cases
+from parsim.sweeps.run import Outcome, Outcomes, run_cases
 
 __all__ = [
     "Case",

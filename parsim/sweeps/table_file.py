@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from parsim.errors import InputError
 from parsim.files import read_text
-from parsim.sweeps.extras import extra_module
-from parsim.sweeps.outcome import NUMBERS, Outcome
+from parsim.sweeps.run import NUMBERS, Outcome
+from parsim.sweeps.workers import extra_module
 
 SUFFIXES: Final = (".csv", ".parquet")
 

@@ -10,12 +10,34 @@ import os
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
+from importlib import import_module
 from multiprocessing import get_context
+from types import ModuleType
 from typing import Any, Final, TypeVar
 
-from parsim.errors import InputError, shown
-from parsim.names import alternatives, matching
-from parsim.sweeps.extras import extra_module
+from parsim.errors import InputError, alternatives, matching, shown
+
+
+def extra_module(module: str, extra: str, asked: str) -> ModuleType:
+    """Import a module of an extra.
+
+    Args:
+        module: its dotted name.
+        extra: the extra of parsim that installs it.
+        asked: what the user asked for, e.g. `--backend ray`.
+
+    Raises:
+        InputError: it is not installed; the message has the command that does.
+    """
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as missing:
+        package = (missing.name or module).partition(".")[0]
+        raise InputError(
+            f"{asked} needs {package}, which is not installed; install it with: "
+            f"pip install '.[{extra}]'"
+        ) from None
+
 
 BACKENDS: Final = ("loky", "ray", "dask")
 """Backends of joblib; Ray and Dask also run on the cluster that RAY_ADDRESS or

@@ -4,7 +4,6 @@ Days, device-hours, dollars and kilowatt-hours, each with its interval, with the
 and checkpoints take (`training_run.py`). What is asked for is here.
 """
 
-from parsim.training_run.failures import Failures
-from parsim.training_run.goal import TrainingGoal
+from parsim.training_run.failures import Failures, TrainingGoal
 
 __all__ = ["Failures", "TrainingGoal"]

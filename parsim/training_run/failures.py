@@ -1,4 +1,4 @@
-"""Goodput under failures: how much of a run's time trains, and how often to save.
+"""What a run is to reach, and goodput under failures: how much of its time trains.
 
 A job of N devices is interrupted every M seconds; each time it restarts in R and repeats what it
 did since the last checkpoint. Saving keeps it waiting for C seconds after every t of training:
@@ -15,7 +15,7 @@ that are found late.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import exp, expm1, sqrt
 from typing import Final
 
@@ -156,3 +156,22 @@ def _at_rate(failures: Failures, devices: int, rate: float) -> float:
     if "device_mtbf" in failures.stated:
         return failures.between(devices)
     return _between(1000.0 * NODE * DAY / rate, failures.job_mtbf, devices)
+
+
+PUE: Final = 1.1
+"""Power usage effectiveness of large operators; others have 1.25 (Epoch AI, 2026)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingGoal:
+    """What a run is to reach and what its hours cost.
+
+    `tokens` are those to be trained on; None: nobody asks for a whole run. `usd_per_device_hour` is
+    the price of one device with its host; None: the catalog's list prices. `pue` is what the site
+    draws over what its servers draw.
+    """
+
+    tokens: float | None = None
+    usd_per_device_hour: float | None = None
+    pue: float = PUE
+    failures: Failures = field(default_factory=Failures)

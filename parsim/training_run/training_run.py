@@ -20,8 +20,7 @@ from parsim.cost.job import Job
 from parsim.results import Result
 from parsim.sim.prediction import Prediction
 from parsim.training_run.estimate import Estimate
-from parsim.training_run.failures import Goodput, goodput
-from parsim.training_run.goal import TrainingGoal
+from parsim.training_run.failures import Goodput, TrainingGoal, goodput
 from parsim.training_run.power import SPREAD, cluster_watts, computing_share, device_numbers
 from parsim.units import format_count
 

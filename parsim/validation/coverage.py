@@ -1,4 +1,4 @@
-"""Do prediction intervals hold what they promise? Coverage and width over measured rows.
+"""What is left of many errors, and whether prediction intervals hold what they promise.
 
 An interval that is wide enough to be always right is useless, so its width stands beside: half of
 it over the prediction, in the median, against the median error. Whether intervals hold for a table
@@ -9,10 +9,10 @@ that a report of the shipped tables can cite it without computing all figures a 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from importlib.resources import files
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 Bounds = tuple[float, float]
@@ -113,3 +113,37 @@ def read_left_out(text: str) -> LeftOut:
 def shipped_left_out() -> LeftOut:
     """The coverages of the shipped tables."""
     return read_left_out((files("parsim.validation") / "left_out.json").read_text("utf-8"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """Errors of one table (fractions); None where no row has a measured value."""
+
+    n: int
+    n_skipped: int
+    mean_abs_error: float | None = None
+    median_abs_error: float | None = None
+    p90_abs_error: float | None = None
+    max_abs_error: float | None = None
+    bias: float | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Field names are the JSON contract."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+def summarise(errors: Sequence[float], skipped: int) -> Summary:
+    """Mean, median, 90th percentile (nearest rank) and maximum of |error|, and the mean error."""
+    if not errors:
+        return Summary(n=0, n_skipped=skipped)
+    sizes = sorted(abs(e) for e in errors)
+    rank = -(-9 * len(sizes) // 10)  # ceil(0.9 n)
+    return Summary(
+        n=len(sizes),
+        n_skipped=skipped,
+        mean_abs_error=mean(sizes),
+        median_abs_error=median(sizes),
+        p90_abs_error=sizes[rank - 1],
+        max_abs_error=sizes[-1],
+        bias=mean(errors),
+    )

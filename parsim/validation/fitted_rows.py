@@ -11,9 +11,9 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parsim.validation.run_table import read_table
 from parsim.validation.step.known_models import is_mixture
 from parsim.validation.tables import refuse_blind, shipped_tables
+from parsim.validation.validate import read_table
 from parsim.validation.validated_row import ValidatedRow
 
 RowKey = tuple[str, str, float]

@@ -9,20 +9,40 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from parsim.cost.job import EXPERTS
+from parsim.errors import TableError
 from parsim.results import Result, figure_of
 from parsim.sim.confidence.known_errors import Errors
-from parsim.validation.coverage import Coverage, coverage
+from parsim.validation.coverage import Coverage, Summary, coverage, summarise
 from parsim.validation.predict_row import predict_row
 from parsim.validation.ranking import Choice, Missed, Ranking, missed, rank
-from parsim.validation.run_table import read_table
-from parsim.validation.summary import Summary, summarise
-from parsim.validation.tables import Progress, predict_tables
+from parsim.validation.step.measured_run import REQUIRED as RUNS
+from parsim.validation.tables import Progress, predict_tables, read_rows
 from parsim.validation.validated_row import ValidatedRow
+from parsim.validation.vision.measured_samples import REQUIRED as SAMPLES
 from parsim.validation.vision.measured_samples import is_samples
 from parsim.validation.vision.predict_samples import predict_samples
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+
+def read_table(path: Path) -> list[dict[str, str]]:
+    """Read a CSV of measured runs as text cells.
+
+    Raises:
+        TableError: missing file, not text, empty, no rows, or columns missing.
+    """
+    return read_rows(path, _check_header)
+
+
+def _check_header(path: Path, header: list[str]) -> None:
+    if not header:
+        raise TableError(f"{path}: empty file; expected a header with {', '.join(RUNS)}")
+    required = SAMPLES if is_samples(header) else RUNS
+    missing = [name for name in required if name not in header]
+    if missing:
+        raise TableError(f"{path}: columns missing: {', '.join(missing)}")
+
 
 SCHEMA_VERSION = 1
 

@@ -9,15 +9,13 @@ import numpy as np
 from parsim.cost.jitter import Jitter
 from parsim.cost.step.step import StepCosts
 from parsim.schedule import build_schedule
-from parsim.sim.lateness.pipelines import Pipelines
-from parsim.sim.lateness.ranks import Ranks
+from parsim.sim.lateness.pipelines import Pipelines, Ranks
 from parsim.sim.lateness.study import Study
 from parsim.sim.recurrence.evaluate import pipeline
-from parsim.sim.recurrence.maxplus import ClassTimes
+from parsim.sim.recurrence.maxplus import ClassTimes, step_end
 from parsim.sim.recurrence.maxplus import run as run_plans
-from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.rounds.rounds_end import staleness
 from parsim.sim.rounds.run import run_rounds
-from parsim.sim.rounds.staleness import staleness
 from parsim.sim.step.compiled_schedule import compiled_schedule
 from parsim.sim.step.folding import fold
 from tests.benchmarks.measure import Benchmark, cpu_seconds

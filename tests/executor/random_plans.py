@@ -11,12 +11,11 @@ from itertools import pairwise, product
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.model.transformer import TransformerSpec, build_transformer
-from parsim.plan import Plan, Recompute
-from parsim.plan.divisors import divisors
-from parsim.plan.record import AXES
-from parsim.plan.rules.executor.models import wrong_experts
+from parsim.plan import AXES, Plan, Recompute
+from parsim.plan.names import SCHEDULE_NAMES
+from parsim.plan.rules.degrees import divisors
+from parsim.plan.rules.executor.runnable import wrong_experts
 from parsim.plan.rules.violation import violation
-from parsim.plan.schedule_names import SCHEDULE_NAMES
 from tests.executor.random_schedules import random_schedule
 from tests.executor.workers.specs import SPECS
 

@@ -18,7 +18,7 @@ from executor.devices.machine import base_device, probe  # noqa: E402
 from parsim.cli.app import main  # noqa: E402
 from parsim.cluster.reader import load_catalog  # noqa: E402
 from parsim.cost.collective.group_bandwidth import one_group  # noqa: E402
-from parsim.cost.collective.spread import collective_spread  # noqa: E402
+from parsim.cost.collective.measured_curve import collective_spread  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
 from parsim.timelines.reader import load_timeline  # noqa: E402
 

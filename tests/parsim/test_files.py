@@ -17,7 +17,7 @@ from parsim.model.config.file import read_config
 from parsim.scenario import load_scenario
 from parsim.timelines.reader import load_timeline
 from parsim.validation.kernel.measured_kernel import read_kernel_table
-from parsim.validation.run_table import read_table
+from parsim.validation.validate import read_table
 from tests.commands import SMALL
 
 DEVICE = Path("/dev/zero")

@@ -8,7 +8,7 @@ import pytest
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software
-from parsim.names import alternatives, matching
+from parsim.errors import alternatives, matching
 from parsim.plan import Recompute
 from parsim.scenario import load_scenario
 from tests.commands import ROOT

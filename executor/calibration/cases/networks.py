@@ -14,10 +14,9 @@ from executor.calibration.cases import kinds
 from executor.calibration.cases.workloads import Case
 from parsim.cost.job import Job
 from parsim.cost.kernel.convolutions import Direction, product_sides
-from parsim.model.convolution import Convolution
+from parsim.model.networks import Convolution
 from parsim.model.operators import Elementwise, Linear, Operator
-from parsim.plan import Plan
-from parsim.plan.precision import precision
+from parsim.plan import Plan, precision
 
 DIRECTIONS: Mapping[str, Direction] = {
     kinds.CONV_FORWARD: "forward",

@@ -14,8 +14,7 @@ from parsim.cost.software import Software
 from parsim.model.model import Model
 from parsim.model.operators import Attention, Elementwise, Linear, Loss, Region, Split
 from parsim.model.transformer import TransformerSpec, build_transformer
-from parsim.plan import Plan
-from parsim.plan.precision import precision
+from parsim.plan import Plan, precision
 
 CHAIN = 4
 """Layers of a workload's model: enough that one layer's weights push another's out of a cache."""

@@ -20,8 +20,7 @@ from executor.calibration.cases.workloads import (
 )
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.choose import Choice, choose
-from executor.calibration.choice.known_shapes import rows_known
-from executor.calibration.choice.spread import Candidate
+from executor.calibration.choice.spread import Candidate, rows_known
 from executor.calibration.gaps import NOT_REPRESENTABLE, OUT_OF_MEMORY, TIME_OVER
 from parsim.arrays import Array
 from parsim.cost.software import Software

@@ -24,7 +24,7 @@ from executor.calibration.gaps import NOT_REPRESENTABLE, Gap
 from parsim.cluster.hardware import Cluster, System
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster, split_of
-from parsim.cost.step.sharding import sharding_times
+from parsim.cost.step.sharded_stages import sharding_times
 from parsim.model.layer import Layer
 from parsim.plan import PlanTable
 

@@ -23,8 +23,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.messages import gradient_messages, layer_messages, shard_messages
-from parsim.cost.step.parameters import stage_parameters
-from parsim.cost.step.stages import layer_counts
+from parsim.cost.step.stages import layer_counts, stage_parameters
 from parsim.cost.step.step import stage_cut
 from parsim.plan import PlanTable
 

@@ -15,8 +15,8 @@ from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Kernels, Sample, link_times, seconds_of
 from parsim.arrays import Array
 from parsim.cluster.entries import MOST
+from parsim.cluster.fields import MOST_EFFICIENCY
 from parsim.cluster.hardware import Device, System
-from parsim.cluster.plausible import MOST_EFFICIENCY
 
 CHECKS = frozenset((
     *(kinds.COPY, kinds.ACCUMULATE, *kinds.UPDATES, *kinds.LOSS, *kinds.CONVOLUTIONS),

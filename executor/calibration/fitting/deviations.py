@@ -10,7 +10,7 @@ from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Sample, seconds_of
 from parsim.arrays import Array
 from parsim.cluster.hardware import Measured
-from parsim.cluster.residuals import LIMIT, WHOLE_LIMIT, WHOLE_SPAN
+from parsim.cluster.measured import LIMIT, WHOLE_LIMIT, WHOLE_SPAN
 from parsim.cost.layer.layers import WAITED
 
 FEW_LAYERS = 0.05

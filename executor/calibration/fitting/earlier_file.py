@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from executor.calibration.fitting.constants import DEVICE_CONSTANTS
-from parsim.cluster.curves import COLLECTIVES
 from parsim.cluster.document import read_document
 from parsim.cluster.entries import read_entry
 from parsim.cluster.hardware import Device, System
+from parsim.cluster.measured import COLLECTIVES
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
 

@@ -21,7 +21,7 @@ from statistics import median
 from executor.calibration.choice.layer_tasks import LayerTask
 from executor.calibration.gaps import OUT_OF_MEMORY, TIME_OVER, Gap
 from executor.calibration.timing.layers import LayerSample
-from executor.calibration.timing.queue import BUSY
+from executor.calibration.timing.passes import BUSY
 
 AGAIN = 0.05
 """Deviation from the kernels (ln) above which a layer is timed again: a few per cent."""

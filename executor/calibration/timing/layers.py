@@ -19,8 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, LayerTask
 from executor.calibration.timing.passes import LEAST_ADDED, PassTimer
-from executor.devices.groups import mesh_of
-from executor.devices.mesh import build_mesh
+from executor.devices.mesh import build_mesh, mesh_of
 from executor.model.loss import loss
 from executor.model.module import build_stage
 from executor.model.stage import Stage

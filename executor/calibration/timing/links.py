@@ -23,10 +23,9 @@ from executor.calibration.cases.workloads import Case
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.candidates import AHEAD
 from executor.calibration.choice.choose import Choice, choose
-from executor.calibration.choice.known_shapes import rows_known
-from executor.calibration.choice.spread import Candidate
+from executor.calibration.choice.spread import Candidate, rows_known
 from executor.calibration.timing.bench import Bench
-from executor.collectives.groups import Team, Work, team, work_of
+from executor.collectives.timing import Team, Work, team, work_of
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 

@@ -1,11 +1,13 @@
-"""Times forward and backward of a module: medians over rounds, their scatter, and their waits."""
+"""Times passes of a module: medians over rounds, scatter, waits, and waits for a core."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from math import log, pi, sqrt
+from pathlib import Path
 from statistics import median
 from typing import NamedTuple
 
@@ -13,12 +15,51 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from executor.calibration.timing.queue import BUSY, Queue, probed
 from executor.devices.accelerator import accelerator
 from executor.measure.exposed import exposed_of, overlap
 from executor.measure.traffic import Traffic
 from executor.model.loss import loss
 from executor.parallel.replica import LossFn
+
+SCHEDULER = Path("/proc/thread-self/schedstat")
+"""Linux: nanoseconds on a core, nanoseconds ready and waiting for one, time slices."""
+BUSY = 0.05
+"""Share of the time in the queue from which on a machine is busy with something else."""
+PROBE = 0.03
+"""Seconds that a thread computes to see whether it has a core."""
+
+
+class Queue:
+    """Counts from its making: `share` of the time that this thread waited for a core."""
+
+    def __init__(self) -> None:
+        self._began, self._waited = time.perf_counter(), waited()
+
+    @property
+    def share(self) -> float:
+        """From 0 to 1; 0 where the system does not tell."""
+        lasted = time.perf_counter() - self._began
+        return min(max((waited() - self._waited) / lasted, 0.0), 1.0) if lasted > 0.0 else 0.0
+
+
+def probed() -> float:
+    """Share of a moment for which this thread waits for a core while it does nothing but compute.
+
+    Ranks that exchange something wait for the threads of their own messages too: what others take
+    from them is seen while they do not.
+    """
+    queue, end = Queue(), time.perf_counter() + PROBE
+    while time.perf_counter() < end:
+        pass
+    return queue.share
+
+
+def waited() -> float:
+    """Seconds that this thread has been ready without a core; 0 where the system does not tell."""
+    with suppress(OSError, ValueError, IndexError):
+        return int(SCHEDULER.read_text(encoding="utf-8").split()[1]) * 1e-9
+    return 0.0
+
 
 LEAST_WAITED = 0.01
 """Share: what collectives add is never without any wait."""

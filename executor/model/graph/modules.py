@@ -1,9 +1,11 @@
-"""The torch module of every operation that a graph may have."""
+"""The torch module of every operation that a graph may have, and what a graph must be for them."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import accumulate, pairwise
 from typing import Any
 
 import torch
@@ -12,12 +14,14 @@ from torch.nn import functional
 
 from executor.model.batch_norm import BatchNorm
 from executor.model.boxing import Change
-from executor.model.graph.tokens import Additive, Heads, Table
+from executor.model.graph.tokens import Additive, Heads, Table, crosses
+from parsim.errors import ModelError, PlanError
 from parsim.layout.laid import Boxing
-from parsim.model.graph import images, joins, pointwise, texts
+from parsim.model.graph import images, pointwise, texts
 from parsim.model.graph.operation import Operation, Shape
+from parsim.model.graph.operations import NAMES
 from parsim.model.graph.pointwise import Multiply, Pointwise
-from parsim.model.graph.record import Graph, Node
+from parsim.model.graph.record import INPUT, Graph, Node
 
 Made = Callable[[Any, tuple[Shape, ...]], nn.Module]
 """From an operation and the shapes of its inputs to a module."""
@@ -81,11 +85,11 @@ def _convolution(op: images.Conv2d, inputs: tuple[Shape, ...]) -> nn.Module:
     return nn.Conv2d(*sizes, groups=op.groups, bias=op.bias)
 
 
-def _summed(op: joins.Add, inputs: tuple[Shape, ...]) -> nn.Module:
+def _summed(op: pointwise.Add, inputs: tuple[Shape, ...]) -> nn.Module:
     return Function(lambda first, *rest: sum(rest, first))
 
 
-def _joined(op: joins.Concat, inputs: tuple[Shape, ...]) -> nn.Module:
+def _joined(op: pointwise.Concat, inputs: tuple[Shape, ...]) -> nn.Module:
     dim = 1 if len(inputs[0]) == 3 else -1
     return Function(lambda *parts: torch.cat(parts, dim=dim))
 
@@ -121,10 +125,10 @@ MODULES: Mapping[type[Operation], Made] = {
     images.MaxPool2d: _pool(nn.MaxPool2d),
     images.AvgPool2d: _pool(nn.AvgPool2d),
     images.AdaptiveAvgPool2d: lambda op, ins: nn.AdaptiveAvgPool2d(op.output_size),
-    joins.Add: _summed,
-    joins.Scale: lambda op, ins: Function(lambda x, factors: x * factors),
-    joins.Concat: _joined,
-    joins.Flatten: lambda op, ins: nn.Flatten(1),
+    pointwise.Add: _summed,
+    pointwise.Scale: lambda op, ins: Function(lambda x, factors: x * factors),
+    pointwise.Concat: _joined,
+    pointwise.Flatten: lambda op, ins: nn.Flatten(1),
     images.Crop: lambda op, ins: Function(lambda x: x[:, :, op.rows :, op.columns :]),
     images.Upsample: lambda op, ins: nn.Upsample(scale_factor=op.factor, mode="bilinear"),
     images.Pad: lambda op, ins: nn.ZeroPad2d((0, op.columns, 0, op.rows)),
@@ -149,3 +153,54 @@ def module_of(graph: Graph, node: Node) -> nn.Module:
     """A node's module, by its operation and the shapes of its inputs."""
     inputs = tuple(graph.shapes[name] for name in node.inputs)
     return MODULES[type(node.operation)](node.operation, inputs)
+
+
+def check_graph(graph: Graph) -> None:
+    """Refuse operations that have no module.
+
+    Raises:
+        ModelError: naming the node and its operation.
+    """
+    for node in graph.nodes:
+        if type(node.operation) not in MODULES:
+            kind = NAMES[type(node.operation)]
+            raise ModelError(
+                f"{graph.name}: node '{node.name}' is {kind}, which can be simulated but not run: "
+                f"only its time is known; describe it by its operations"
+            )
+
+
+def check_cut(graph: Graph, cut: tuple[int, ...]) -> None:
+    """Refuse a pipeline cut that several tensors cross, or one between users of a table.
+
+    Raises:
+        PlanError: naming the layer and the tensors, or the nodes.
+    """
+    ends = [0, *accumulate(cut)]
+    apart = crosses(graph, (range(first, end) for first, end in pairwise(ends)))
+    if apart is not None:
+        raise PlanError(
+            f"stage_layers={list(cut)}: nodes '{apart[0]}' and '{apart[1]}' of {graph.name} share "
+            f"a table, but would be in different stages; use pp=1"
+        )
+    end = 0
+    for size in cut[:-1]:
+        end += size
+        names = graph.crossing()[end - 1] if end else (INPUT,)
+        if len(names) != 1:
+            raise PlanError(
+                f"stage_layers={list(cut)}: {len(names)} tensors ({', '.join(names)}) cross the "
+                f"cut behind layer {end - 1} of {graph.name}, but a stage hands on one; cut "
+                f"elsewhere"
+            )
+
+
+def without_dropout(graph: Graph) -> Graph:
+    """This graph, with every dropout letting all through."""
+    nodes = tuple(
+        replace(node, operation=replace(node.operation, p=0.0))
+        if isinstance(node.operation, pointwise.Dropout)
+        else node
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from parsim.model.graph.kept import owners
+from parsim.model.graph.build import owners
 from parsim.model.graph.record import Graph
 from parsim.model.graph.texts import Embedding, SelfAttention
 

@@ -10,7 +10,7 @@ kept. All ranks that share a layer's experts have tokens of their own.
 Source: Shazeer et al. 2017 (arXiv:1701.06538), Mixtral (arXiv:2401.04088): softmax over the chosen
 experts' logits, which is softmax over all, chosen and normalised; or it is left as it is among all.
 Other ways to choose are in `executor.model.mixture.choice`. What keeps the experts evenly busy is
-in `executor.model.mixture.balance`. The parameters and products are those that
+in `executor.model.mixture.choice`. The parameters and products are those that
 `parsim.model.operators.Experts` counts.
 """
 
@@ -27,8 +27,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from executor.model.attention.self_attention import itself
-from executor.model.mixture.balance import Balance
-from executor.model.mixture.choice import Choice
+from executor.model.mixture.choice import Balance, Choice
 from executor.model.mixture.grouped import Counts, activated, grouped, summed
 from parsim.model.transformer import TransformerSpec
 

@@ -11,10 +11,10 @@ from statistics import fmean
 from typing import Any
 
 from executor.devices.machine import DeviceReport
-from executor.devices.process_group import gathered
+from executor.devices.mesh import gathered
 from executor.faults.reports import HERE
-from executor.model.graph.checks import check_cut
-from executor.model.sizes import has_experts, layer_count
+from executor.model.graph.modules import check_cut
+from executor.model.stage import has_experts, layer_count
 from executor.parallel.refused import check_splits
 from executor.run.part import Part
 from executor.run.results import save_results
@@ -26,7 +26,7 @@ from parsim.cost.step.stages import plan_cut
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions
 from parsim.model.graph.record import Graph
-from parsim.plan.schedule_names import WITHOUT_FLUSH
+from parsim.plan.names import WITHOUT_FLUSH
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
 from parsim.sim.stages.plan_prices import alike

@@ -18,29 +18,25 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.devices.process_group import gathered
+from executor.devices.mesh import gathered
 from executor.faults.reports import HERE
 from executor.measure.memory import peak_above
 from executor.measure.steps import Batch, known
 from executor.measure.tolerance import judge
+from executor.model.graph.stage import recompute_first
 from executor.model.loss import loss as cross_entropy
 from executor.model.module import TransformerStage, build_stage
-from executor.model.recomputed import recompute_first
-from executor.model.sizes import answers, layer_count
-from executor.model.stage import Stage
+from executor.model.stage import Stage, answers, layer_count
 from executor.parallel.gradients.layout import trainable
 from executor.parallel.gradients.split import like_parameter, whole_tensor
 from executor.parallel.precision import apply_autocast, gradient_dtype, storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
-from executor.pipeline.replay import replay
-from executor.pipeline.stage_groups import StageGroups
-from executor.pipeline.stage_order import StageOrder
-from executor.pipeline.stage_run import Ran, StageRank
+from executor.pipeline.stage_groups import StageGroups, StageOrder
+from executor.pipeline.stage_run import Ran, StageRank, replay
 from executor.run.part import Part
 from executor.run.run import optimizer_of
-from executor.run.stage_tasks.descent import Descent
-from executor.run.stage_tasks.stage_gradient import StageGradient
-from executor.training.edges import stage_edges
+from executor.run.stage_tasks.stage_gradient import Descent, StageGradient
+from executor.training.build import stage_edges
 from parsim.cost.step.stages import plan_cut
 from parsim.model.graph.record import Graph
 from parsim.model.reader import Description

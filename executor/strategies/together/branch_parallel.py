@@ -16,8 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.groups import subgroup
-from executor.model.paths import PathRunner
+from executor.devices.mesh import subgroup
+from executor.model.graph.stage import PathRunner
 from executor.strategies.compute import average, wait
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Trained, Work

@@ -3,7 +3,7 @@
     backward     | fc6 | conv5 | conv4 | conv3 | conv2 | conv1 |  wait
     all-reduce                         | conv5 conv4   | conv3 .. conv1 |
 
-The buckets are those that the simulator prices (`parsim/layout/summed.py`). They have groups of
+The buckets are those that the simulator prices (`parsim/layout/laid.py`). They have groups of
 ranks of their own, so that ranks which reach an operation's exchange and a full bucket in another
 order do not mix them up.
 """
@@ -19,14 +19,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from executor.devices.groups import subgroup
+from executor.devices.mesh import subgroup
 from executor.model.graph.stage import key_of
 from executor.model.laid import LaidModel, Parts
 from executor.parallel.gradients.split import copy_apart, flattened
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Work
-from parsim.layout.laid import Laid
-from parsim.layout.summed import Bucket, buckets
+from parsim.layout.laid import Bucket, Laid, buckets
 from parsim.plan.record import BUCKET_BYTES
 
 

@@ -161,7 +161,7 @@ def _search(
     else:
         _show(loaded, result, order)
     if runs is not None and not as_json:
-        from parsim.report.text.planning.measured import measured_view
+        from parsim.report.text.planning.search import measured_view
 
         show(measured_view(runs))
     if order is not None and order.warning:
@@ -233,7 +233,7 @@ def _choose(
 ) -> None:
     """The best plans among clusters of several sizes."""
     from parsim.planner.choice import choose
-    from parsim.report.text.planning.choices import choices_view
+    from parsim.report.text.planning.training_run import choices_view
 
     space = loaded.plan_space()
     with progress("searching cluster sizes") as step:

@@ -6,13 +6,12 @@
     lstopo --of xml         hwloc.py        PCIe tree with speeds; no NVLinks
     ASTRA-sim network yml   astra.py        dimensions with bandwidth and latency
 
-`import_topology` tells them apart and returns what catalog.py writes as YAML.
+`import_topology` tells them apart and returns what imported.py writes as YAML.
 """
 
 from __future__ import annotations
 
-from parsim.cluster.importers.catalog import catalog_text
 from parsim.cluster.importers.detect import import_topology
-from parsim.cluster.importers.imported import ImportedSystem
+from parsim.cluster.importers.imported import ImportedSystem, catalog_text
 
 __all__ = ("ImportedSystem", "catalog_text", "import_topology")

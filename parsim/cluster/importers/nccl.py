@@ -23,13 +23,7 @@ from itertools import combinations
 from pathlib import Path
 
 from parsim.cluster.hardware import Cable
-from parsim.cluster.importers.cables import (
-    Joined,
-    hub_or_mesh,
-    own_switches,
-    pcie_cable,
-    switched,
-)
+from parsim.cluster.importers.cables import Joined, hub_or_mesh, own_switches, pcie_cable, switched
 from parsim.cluster.importers.imported import (
     PCIE_BASE,
     Field,

@@ -7,9 +7,8 @@ from dataclasses import replace
 
 from parsim.cluster.groups import Order, node_systems, rank_devices
 from parsim.cluster.hardware import Cable, Cluster, System
-from parsim.cluster.topology.fabrics import fabric_cables
+from parsim.cluster.topology.fabrics import fabric_cables, mixed_fabric
 from parsim.cluster.topology.graph import Graph, make_graph
-from parsim.cluster.topology.mixed_fabric import mixed_fabric
 from parsim.cluster.topology.node_cables import node_cables
 from parsim.errors import CatalogError
 

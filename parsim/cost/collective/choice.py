@@ -13,9 +13,8 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import collective_time, time_at_share
-from parsim.cost.collective.constants import generation
 from parsim.cost.collective.group_bandwidth import GLOO, Groups, inter_bandwidth
-from parsim.cost.collective.kinds import Algorithm, CollectiveKind
+from parsim.cost.collective.kinds import Algorithm, CollectiveKind, generation
 from parsim.cost.collective.modelled import bandwidths
 from parsim.cost.collective.nccl import Call, Protocol, estimates, table
 from parsim.cost.collective.tuner import areas, chosen

@@ -18,12 +18,8 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cluster.hardware import System
-from parsim.cost.collective.constants import CONSTANTS
-from parsim.cost.collective.group_bandwidth import (
-    GLOO,
-    Groups,
-)
-from parsim.cost.collective.kinds import CollectiveKind
+from parsim.cost.collective.group_bandwidth import GLOO, Groups
+from parsim.cost.collective.kinds import CONSTANTS, CollectiveKind
 from parsim.cost.collective.measured_curve import shape
 from parsim.cost.collective.modelled import least_seconds
 from parsim.cost.collective.tuner import chosen, tuned

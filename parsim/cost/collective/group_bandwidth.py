@@ -6,10 +6,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Ints
+from parsim.arrays import Array, Flags, Ints, distinct
 from parsim.cluster.hardware import System
 from parsim.cluster.placement import group_shape
-from parsim.cost.distinct_cases import distinct
 
 GLOO = "gloo"
 """The library of systems whose ranks talk by gloo, without NCCL's latencies."""

@@ -8,9 +8,16 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
-from parsim.cost.collective.constants import CONSTANTS, MIB, Constants, generation
 from parsim.cost.collective.group_bandwidth import GLOO, Groups, gloo_bandwidth, inter_bandwidth
-from parsim.cost.collective.kinds import Algorithm, CollectiveKind, wire_share
+from parsim.cost.collective.kinds import (
+    CONSTANTS,
+    MIB,
+    Algorithm,
+    CollectiveKind,
+    Constants,
+    generation,
+    wire_share,
+)
 
 ONE = np.ones(1)
 RANKS = 8.0

@@ -16,9 +16,8 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cluster.hardware import System
-from parsim.cost.collective.constants import CONSTANTS, Constants
 from parsim.cost.collective.group_bandwidth import Groups
-from parsim.cost.collective.kinds import Algorithm, CollectiveKind
+from parsim.cost.collective.kinds import CONSTANTS, Algorithm, CollectiveKind, Constants
 from parsim.cost.collective.measured_curve import measured
 from parsim.cost.collective.modelled import bandwidths, modelled
 from parsim.cost.collective.nccl import Protocol, table

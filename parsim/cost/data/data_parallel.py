@@ -22,9 +22,8 @@ from parsim.arrays import Array, Flags, ratio
 from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import Groups, Ranks, groups, placed_groups
 from parsim.cost.collective.message import Message
-from parsim.cost.data.buckets import bucket_parameters, mean_bucket, reduced_bytes
+from parsim.cost.data.buckets import bucket_parameters, copies_gradients, mean_bucket, reduced_bytes
 from parsim.cost.job import Job
-from parsim.cost.kernel.gradient_sums import copies_gradients
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.kernel.quantized import gathered_size
 from parsim.plan import PlanTable

@@ -11,11 +11,10 @@ import numpy as np
 from parsim.arrays import Array, Ints, Num
 from parsim.cluster.hardware import Device, System
 from parsim.cost.collective.message import Message
+from parsim.cost.data.buckets import unshared_bytes
 from parsim.cost.data.data_parallel import DataParallel
-from parsim.cost.job import Job
-from parsim.cost.kernel.gradient_sums import unshared_bytes
+from parsim.cost.job import ADAMW, Job
 from parsim.cost.kernel.kernels import memory_time
-from parsim.cost.optimizer import ADAMW
 from parsim.cost.recorded import step_factor
 
 OPTIMIZER, NORM, CLIP = "optimizer", "gradient_norm", "gradient_clip"

@@ -11,13 +11,12 @@ from typing import Literal
 
 import numpy as np
 
-from parsim.arrays import Array, Num
+from parsim.arrays import Array, Num, distinct
 from parsim.cluster.hardware import Device
-from parsim.cost.distinct_cases import distinct
 from parsim.cost.kernel.gemm import CORE, Products, body_time
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.kernel.residuals import measured_factor
-from parsim.model.convolution import Convolution
+from parsim.model.networks import Convolution
 
 Direction = Literal["forward", "data", "weight"]
 
@@ -74,7 +73,7 @@ def on_matrix_units(device: Device, precision: str) -> bool:
 
 
 def product_sides(op: Convolution, direction: Direction, images: Num) -> tuple[Array, Array, Array]:
-    """m, n, k of one group's product (`parsim/model/convolution.py`)."""
+    """m, n, k of one group's product (`parsim/model/networks.py`)."""
     count = np.asarray(images, dtype=np.float64)
     outputs, channels = op.outputs / op.groups, op.channels / op.groups
     window = op.window[0] * op.window[1]

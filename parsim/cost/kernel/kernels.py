@@ -11,12 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from parsim.arrays import Array, Num, ratio
-from parsim.cluster.benchmarks import Scales, benchmark
+from parsim.arrays import Array, Num, distinct, ratio
 from parsim.cluster.hardware import Device, Measured
-from parsim.cost.distinct_cases import distinct
-from parsim.cost.kernel.alignment import aligned_share
-from parsim.cost.kernel.gemm import Products, body_time
+from parsim.cluster.measured import Scales, benchmark
+from parsim.cost.kernel.gemm import Products, aligned_share, body_time
 from parsim.cost.kernel.residuals import measured_factor
 
 Layout = Literal["tn", "nn", "nt"]
@@ -70,7 +68,7 @@ def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everyw
     `parsim/cost/kernel/gemm.py` with bytes = (value (mk + kn) + out_value mn (1 + accumulate))
     batch + extra; times one factor where the result accumulates into fp32. Without residuals it
     never shrinks as m, n, k or batch grow, if the rows of both stay as aligned as they are
-    (`parsim/cost/kernel/alignment.py`).
+    (`parsim/cost/kernel/gemm.py`).
 
     Args:
         device: gives peak, bandwidth, SM count and the `gemm_*` constants.

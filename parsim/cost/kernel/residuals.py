@@ -22,10 +22,9 @@ from itertools import product
 
 import numpy as np
 
-from parsim.arrays import Array, Num
-from parsim.cluster.benchmarks import Scales
+from parsim.arrays import Array, Num, distinct
 from parsim.cluster.hardware import Measured
-from parsim.cost.distinct_cases import distinct
+from parsim.cluster.measured import Scales
 
 Points = tuple[tuple[float, ...], ...]
 

@@ -12,21 +12,19 @@ from dataclasses import replace
 import numpy as np
 
 from parsim.arrays import Array, Num
+from parsim.cost.data.buckets import added_bytes
 from parsim.cost.job import Job
-from parsim.cost.kernel.gradient_sums import added_bytes
 from parsim.cost.kernel.kernels import CONTIGUOUS, Side, memory_excess, memory_time
 from parsim.cost.kernel.quantized import Sides, cast_time, product_time, weight_cast_time
 from parsim.cost.layer.attention import attention_core
-from parsim.cost.layer.convolution import convolution_kernels
 from parsim.cost.layer.eager import moved_values
 from parsim.cost.layer.experts import ExpertCoster
 from parsim.cost.layer.head_copies import rank_outputs, rank_values
 from parsim.cost.layer.interference import crowded_device
+from parsim.cost.layer.networks import convolution_kernels, recurrent_kernels
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart, seconds_of
-from parsim.cost.layer.recurrent import recurrent_kernels
-from parsim.cost.layer.statistics import statistics_exchanges
-from parsim.cost.layer.tensor_exchanges import Borders
-from parsim.model.convolution import Convolution
+from parsim.cost.layer.tensor_exchanges import Borders, statistics_exchanges
+from parsim.model.networks import Convolution, Recurrent
 from parsim.model.operators import (
     Attention,
     Elementwise,
@@ -38,7 +36,6 @@ from parsim.model.operators import (
     Split,
     Timed,
 )
-from parsim.model.recurrent import Recurrent
 from parsim.plan import PlanTable
 from parsim.plan.precision import Quantization
 

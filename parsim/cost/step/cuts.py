@@ -1,4 +1,4 @@
-"""Cuts of a model into stages that balance seconds: embedding and head are counted.
+"""Every layer as a stage of its own, and cuts of a model into stages that balance seconds.
 
 8 layers and a head worth 2.4 of them on 4 stages     even      2 2 2 2   slowest 4.4
 balanced  3 2 2 1   slowest 3.4
@@ -7,15 +7,53 @@ balanced  3 2 2 1   slowest 3.4
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import groupby
 
 import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
-from parsim.cost.step.single_layers import SingleLayers, single_layers
-from parsim.cost.step.stages import even_cut
-from parsim.plan import Plan
+from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
+from parsim.cost.step.stages import even_cut, layer_counts, sent_bytes, stage_parameters
+from parsim.plan import Plan, PlanTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SingleLayers:
+    """Prices of L layers, (L,): what precedes the first counts to it, the head to the last.
+
+    `forward` and `backward` are seconds of a micro-batch, `parameters` those of one rank, `sent`
+    bytes of a micro-batch that go on to the next layer (the last sends none).
+    """
+
+    forward: Array
+    backward: Array
+    parameters: Array
+    sent: Array
+
+    @property
+    def seconds(self) -> Array:
+        """Forward and backward together, (L,)."""
+        return self.forward + self.backward
+
+
+def single_layers(job: Job, plan: Plan) -> SingleLayers:
+    """Price each layer alone, under a plan's degrees, micro-batch, precision and recomputation.
+
+    Leaves out: what a stack does between micro-batches, which a stage has once, not once a layer.
+    """
+    quiet = replace(job, software=replace(job.software, microbatch_overhead=0.0))
+    table = PlanTable.of([plan])
+    cut = (1,) * job.model.num_layers
+    counts, layers = layer_counts(job.model, cut), LayerTable.of(quiet, table)
+    return SingleLayers(
+        forward=forward_times(quiet, layers, counts).time[:, 0],
+        backward=backward_times(quiet, layers, counts).time[:, 0],
+        parameters=np.asarray(stage_parameters(job.model, table, counts))[:, 0],
+        sent=sent_bytes(job.model, table, cut)[:, 0],
+    )
+
 
 Cut = tuple[int, ...]
 """Layers of each stage."""

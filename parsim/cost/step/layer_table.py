@@ -1,22 +1,25 @@
-"""The costs of every kind of layer of a model, for all plans of a table: what stages sum up."""
+"""The costs of every kind of layer of a model, for all plans of a table, and stages' sums of them.
+
+Arrays have shape (S, B), as in `cost/step/stages.py`; device and host race over every pass.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import reduce
 
 import numpy as np
 
-from parsim.arrays import Array, Columns
+from parsim.arrays import Array, Columns, ratio
 from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.composed import composed_kept
-from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, whole_bytes
-from parsim.cost.layer.kept.offloaded_modules import offloaded_bytes
-from parsim.cost.layer.layers import LayerCoster
+from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, offloaded_bytes, whole_bytes
+from parsim.cost.layer.layers import LayerCoster, dropped_bytes, repeated_more
 from parsim.cost.layer.passes import LayerCost, Pass
-from parsim.cost.layer.recomputed_layers import dropped_bytes, repeated_more
 from parsim.cost.order_statistics import expected_maximum
+from parsim.cost.step.stages import over_kinds
 from parsim.model.layer import Layer
 from parsim.plan import PlanTable, Recompute
 
@@ -120,3 +123,110 @@ def slowest_host(job: Job, table: PlanTable) -> Array:
     or once a step; hosts that are slow together.
     """
     return 1.0 + job.software.host_spread * expected_maximum(table.tp)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChunkTimes:
+    """Seconds of one forward or backward per stage, (S, B): whole, exposed, recomputed.
+
+    `exposed` are collectives that nothing hides, repeated ones among them; `recomputed` are kernels
+    that backward repeats, and none of its collectives, so that no second is in both. `pace` is the
+    whole over the device's seconds: more than 1 where the host is slower.
+    """
+
+    time: Array
+    exposed: Array
+    recomputed: Array
+    pace: Array
+
+
+def forward_times(job: Job, layers: LayerTable, counts: Array) -> ChunkTimes:
+    """Forward of one micro-batch on each stage."""
+    kinds = [cost.forward for cost in layers.kinds]
+    ends = layers.before.forward, layers.behind.forward
+    return _chunk(job, layers, stage_pass(kinds, counts, *ends))
+
+
+def backward_times(
+    job: Job, layers: LayerTable, counts: Array, deeper: Pass | None = None
+) -> ChunkTimes:
+    """Backward of one micro-batch on each stage, recomputation included.
+
+    `deeper` is what stages repeat more because they repeat some layers as a whole (None: none).
+
+    What recomputation makes it longer by is divided as the repeated pass is, into its kernels and
+    its exposed collectives; the rest is as if nothing were repeated.
+    """
+    kinds = [cost.backward for cost in layers.kinds]
+    ends = layers.before.backward, layers.behind.backward
+    both = [kind.plus(more) for kind, more in zip(kinds, layers.recomputed, strict=True)]
+    once = _chunk(job, layers, stage_pass(kinds, counts, *ends))
+    total = stage_pass(both, counts, *ends)
+    if deeper is not None:
+        total = total.plus(deeper)
+    whole = _chunk(job, layers, total)
+    repeated = repeated_pass(layers, counts, deeper)
+    longer = np.maximum(whole.time - once.time, 0.0)
+    collectives = longer * repeated.exposed_share
+    return replace(whole, exposed=once.exposed + collectives, recomputed=longer - collectives)
+
+
+def repeated_pass(layers: LayerTable, counts: Array, deeper: Pass | None) -> Pass:
+    """What a backward of each stage repeats, (S, B); `deeper` as `backward_times` takes it."""
+    nothing = Pass.zero(len(layers.slowest_host))
+    repeated = stage_pass(list(layers.recomputed), counts, nothing, nothing)
+    return repeated if deeper is None else repeated.plus(deeper)
+
+
+def whole_layers(layers: LayerTable, again: Array) -> Pass:
+    """What repeating some layers as a whole takes beyond what is repeated of the others, (S, B).
+
+    `again` (S, K, B) are those layers of each kind.
+    """
+    nothing = Pass.zero(len(layers.slowest_host))
+    return stage_pass(list(layers.deeper), again, nothing, nothing)
+
+
+def stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
+    """A pass through each stage, (S, B), of a layer's of each kind and what stands at the ends."""
+
+    def stack(name: str) -> Array:
+        per_kind = np.stack([getattr(part, name) for part in parts])
+        rows = over_kinds(counts, per_kind)
+        rows[0] += getattr(first, name)
+        rows[-1] += getattr(last, name)
+        return rows
+
+    return Pass(kernels=stack("kernels"), exposed=stack("exposed"), launches=stack("launches"))
+
+
+def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
+    time = raced(job, layers, total) + 0.5 * job.software.between_microbatches
+    pace = ratio(time, total.seconds)
+    return ChunkTimes(
+        time=time, exposed=total.exposed * pace, recomputed=np.zeros_like(time), pace=pace
+    )
+
+
+def raced(job: Job, layers: LayerTable, total: Pass) -> Array:
+    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host).
+
+    A host that waits for each kernel before it launches the next takes turns with the device: the
+    sum of both. Source: CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING.
+    """
+    host = host_seconds(job, layers, total)
+    if job.software.blocking_launches:
+        return np.asarray(total.seconds + host)
+    return smooth_max(total.seconds, host, 8.0)
+
+
+def host_seconds(job: Job, layers: LayerTable, total: Pass) -> Array:
+    """Seconds in which the slowest host of a tensor-parallel group launches a pass, (..., B)."""
+    each = job.software.launch_cost * job.device.launch_factor
+    return np.asarray(total.launches * each * layers.slowest_host)
+
+
+def host_share(job: Job, layers: LayerTable) -> Array:
+    """Host seconds of launching a layer's forward over the device's seconds of it, (B,)."""
+    first = layers.kinds[0].forward
+    return np.asarray(host_seconds(job, layers, first) / np.maximum(first.seconds, 1e-30))

@@ -1,4 +1,4 @@
-"""The messages of a stage, one list for whoever needs their bytes: a typical one of each axis.
+"""Messages of a stage: their seconds and bytes to the next one, and a typical one of each axis.
 
     in layers   tp  activations at the borders of split matrices
                 cp  keys and values, or heads of a sequence
@@ -11,14 +11,20 @@ Sizes come from where the closed forms price them (`cost/layer`, `cost/data/data
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from parsim.arrays import Array
+import numpy as np
+
+from parsim.arrays import Array, Flags
+from parsim.cluster.placement import hop_crosses
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import crossing_share, groups, spine_divisor
 from parsim.cost.collective.message import Message
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.layer.context import context_message
 from parsim.cost.layer.experts import routed_copies
+from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.tensor_exchanges import Borders
 from parsim.plan import PlanTable
 
@@ -55,3 +61,89 @@ def gradient_messages(data: DataParallel, bucket: Array) -> Iterator[Message]:
 def _sharded(data: DataParallel) -> bool:
     """Whether several ranks share parameters, gradients or optimizer states."""
     return bool(data.shards[0] > 1)  # 1 without ZeRO
+
+
+def crossing(job: Job, table: PlanTable) -> Flags:
+    """Which hops leave a node, (p, B): rank r to r + 1, and from the last to rank 0."""
+    pp, per_node = int(table.pp[0]), job.system.devices_per_node
+    cases = np.stack([table.stride("pp"), table.world_size], axis=1)
+    distinct, back = np.unique(cases, axis=0, return_inverse=True)
+    rows = [
+        hop_crosses(stride=q, pp=pp, devices_per_node=per_node, world_size=w)
+        for q, w in distinct.tolist()
+    ]
+    crosses = np.array(rows, dtype=bool).reshape(len(distinct), pp - 1).T[:, back.reshape(-1)]
+    return np.concatenate([crosses, crosses.any(axis=0, keepdims=True)])
+
+
+def _spine(job: Job, table: PlanTable) -> Array:
+    """By how much up-links of leaf groups narrow a hop, (B,): all replicas send at once."""
+    system, network = job.system, job.system.network
+    if network is None:
+        return np.ones(len(table))
+    several = table.world_size > network.nodes_per_leaf * system.devices_per_node
+    shared = spine_divisor(system, crossing_share(system, table.stride("pp")))
+    return np.asarray(np.where(several, shared, 1.0))
+
+
+def hop_times(job: Job, table: PlanTable, borders: Sequence[int]) -> Array:
+    """Message time after each stage; scattered, each rank sends 1/tp and the node gathers it."""
+    pp = int(table.pp[0])
+    hop = np.zeros((len(borders), len(table)))
+    if pp == 1:
+        return hop
+    crosses = crossing(job, table)
+    distinct = dict.fromkeys(borders[:-1])  # most stages send as much as the others
+    seconds = {values: message_seconds(job, table, values) for values in distinct}
+    for stage, values in enumerate(borders[:-1]):
+        inside, across = seconds[values]
+        hop[stage] = np.where(crosses[stage % pp], across, inside)
+    return hop
+
+
+def message_seconds(job: Job, table: PlanTable, values: int) -> tuple[Array, Array]:
+    """Seconds of a message of so many values a sample: inside a node, and out of it, (B,) each."""
+    sharing, spine = sharing_ranks(job, table), _spine(job, table)
+    inside, across = (
+        p2p_time(job.system, hop_bytes(table, values), crosses=over, sharing=sharing, spine=spine)
+        for over in (False, True)
+    )
+    return inside, across + _regather(job, table, values)
+
+
+def partner_seconds(job: Job, table: PlanTable, sent: Array) -> Array:
+    """Seconds of messages of so many bytes from each rank r to rank pp - 1 - r, (p, B)."""
+    pp, crosses = len(sent), crossing(job, table)
+    sharing, spine = sharing_ranks(job, table), _spine(job, table)
+    out = np.zeros_like(sent)
+    for rank in range(pp):
+        low, high = sorted((rank, pp - 1 - rank))
+        over = np.asarray(crosses[low:high].any(axis=0))
+        inside, across = (
+            p2p_time(job.system, sent[rank], crosses=far, sharing=sharing, spine=spine)
+            for far in (False, True)
+        )
+        out[rank] = np.where(over, across, inside) if low != high else 0.0
+    return out
+
+
+def sharing_ranks(job: Job, table: PlanTable) -> Array:
+    """How many ranks of a node send to the next stage at the same time, (B,)."""
+    return np.minimum(table.stride("pp"), job.system.devices_per_node).astype(np.float64)
+
+
+def hop_bytes(table: PlanTable, values: int) -> Array:
+    """Bytes that a rank sends to the next stage of so many values a sample, (B,)."""
+    whole = border_bytes(table, values)
+    if not table.common.scatter_p2p:
+        return whole
+    return whole / np.where(table.sequence_parallel, 1, table.tp)
+
+
+def _regather(job: Job, table: PlanTable, values: int) -> Array:
+    """Seconds in which a node's ranks put scattered messages together again, (B,)."""
+    if not table.common.scatter_p2p:
+        return np.zeros(len(table))
+    tp = groups(job.system, size=table.tp, stride=table.stride("tp"), world=table.world_size)
+    again = collective_time(job.system, "all_gather", border_bytes(table, values), tp)
+    return np.where(table.sequence_parallel, 0.0, again)

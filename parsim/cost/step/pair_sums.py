@@ -18,9 +18,8 @@ from parsim.cost.collective.message import Message
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import key_value_heads, shared_parameters
-from parsim.cost.step.hops import crossing, sharing_ranks
-from parsim.cost.step.parameters import tied_parameters
-from parsim.cost.step.stages import over_kinds
+from parsim.cost.step.messages import crossing, sharing_ranks
+from parsim.cost.step.stages import over_kinds, tied_parameters
 from parsim.plan import PlanTable
 
 

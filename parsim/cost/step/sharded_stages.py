@@ -18,11 +18,16 @@ from parsim.cost.data.reduction import num_buckets
 from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.passes import Pass
-from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.parameters import gathered_again, rank_experts, rank_parameters
+from parsim.cost.step.layer_table import ChunkTimes, LayerTable
 from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
-from parsim.cost.step.stage_times import ChunkTimes
-from parsim.cost.step.stages import over_kinds
+from parsim.cost.step.stages import (
+    gathered_again,
+    layer_counts,
+    over_kinds,
+    rank_experts,
+    rank_parameters,
+    stage_parameters,
+)
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -270,3 +275,14 @@ class Sharded:
         time = inline + share * (np.where(wire > 0.0, beside, inline) - inline)
         exposed = chunk.exposed + waited * (time - chunk.time)
         return replace(chunk, time=time, exposed=exposed)
+
+
+def sharding_times(job: Job, table: PlanTable) -> list[float]:
+    """Seconds of the gathers of one forward, and of the gathers and reduce-scatters of a backward.
+
+    Of the table's one plan, as if the model were one stage; nothing of them hidden.
+    """
+    data, counts = DataParallel.of(job, table), layer_counts(job.model, (job.model.num_layers,))
+    parameters = stage_parameters(job.model, table, counts)
+    wire = LayerWire.of(data, counts, parameters)
+    return [float(wire.modelled_forward[0, 0]), float(wire.modelled_backward[0, 0])]

@@ -16,17 +16,23 @@ from parsim.cost.data.reduction import bucketed_reduction, final_gather
 from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
+from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.layer.passes import Pass
-from parsim.cost.layer.recomputed_layers import recomputes_layers
 from parsim.cost.order_statistics import expected_maximum, last_of_node, later_than_of_node
-from parsim.cost.step.hops import hop_times
-from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times, whole_layers
+from parsim.cost.step.messages import hop_times
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
 from parsim.cost.step.pair_sums import head_sums, tied_time
-from parsim.cost.step.parameters import per_rank, stage_experts, stage_parameters
 from parsim.cost.step.sharded_stages import Sharded
-from parsim.cost.step.stage_times import backward_times, forward_times, whole_layers
-from parsim.cost.step.stages import even_cut, first_layers, layer_counts, stage_borders
+from parsim.cost.step.stages import (
+    even_cut,
+    first_layers,
+    layer_counts,
+    per_rank,
+    stage_borders,
+    stage_experts,
+    stage_parameters,
+)
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 

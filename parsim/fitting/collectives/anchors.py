@@ -2,7 +2,7 @@
 
 `data/network/anchors.csv` has one a row: busbw of a collective of whole groups, GB/s as nccl-tests
 prints it. The prediction takes no measured curve of the system, only its catalog entry and the
-constants of `parsim/cost/collective/constants.py` and `parsim/cost/collective/tuner.py`.
+constants of `parsim/cost/collective/kinds.py` and `parsim/cost/collective/tuner.py`.
 `data/network/unpredicted.csv` has those whose links nobody stated, and `data/network/curves.csv`
 whole curves in the schema of `data/collectives` that `make fit-collectives` does not see.
 """

@@ -4,7 +4,7 @@ Minimises the Huber loss of ln(predicted / measured) (each curve weighs as the r
 sizes below 1 MiB count 0.3) plus log-normal priors, by damped Gauss-Newton with numeric
 derivatives. Flagged rows (see the table's column) are left out of every fit.
 
-The constants of `parsim/cost/collective/constants.py` are fitted to all curves, and once more
+The constants of `parsim/cost/collective/kinds.py` are fitted to all curves, and once more
 without each curve, which tells the error on a system that nobody measured. A catalog curve is
 fitted to the points of its group, with the constants' figures as prior; its error is told for every
 second size, fitted to the others. Nothing here runs when parsim predicts.
@@ -18,12 +18,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.collective.constants import Constants, generation
+from parsim.cost.collective.kinds import Constants, generation
 from parsim.cost.collective.modelled import Shape, bandwidths, modelled
 from parsim.fitting.collectives.points import Points
-from parsim.validation.collective.measured_collective import (
-    CALL_OF_TORCH,
-)
+from parsim.validation.collective.measured_collective import CALL_OF_TORCH
 
 Log = Callable[[Array], Array]
 HUBER = 0.05

@@ -14,7 +14,7 @@ from parsim.fitting.constants.effects import ALL, NOTHING, Effect
 from parsim.fitting.constants.families import Family, families
 from parsim.fitting.constants.fit import Rows
 from parsim.fitting.constants.source_cases import SourceCases, load
-from parsim.validation.summary import Summary, summarise
+from parsim.validation.coverage import Summary, summarise
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,10 +7,11 @@ alone, by the same functions and so with the same results as `simulate`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields
 
 import numpy as np
+from numpy.typing import NDArray
 
 from parsim.arrays import Array, Index
 from parsim.cost.job import Job
@@ -19,11 +20,28 @@ from parsim.fitting.constants.effects import NOTHING, Effect
 from parsim.plan import Plan, PlanTable
 from parsim.plan.table import COLUMNS
 from parsim.sim.recurrence.evaluate import pipeline
-from parsim.sim.recurrence.shapes import shapes
-from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compiled_schedule
 from parsim.sim.step.schedule_costs import on_schedule
 from parsim.validation.step.case import Case
+
+
+def shapes(table: PlanTable) -> Iterator[tuple[tuple[str, int, int, int], NDArray[np.int64]]]:
+    """Groups of rows with equal (schedule, pp, num_microbatches, v), in a fixed order.
+
+    Without a pipeline every schedule is the same loop over micro-batches, so pp = 1 rows are
+    evaluated as 1F1B whatever they are called.
+    """
+    ordered = np.argsort(np.argsort(table.schedules))  # places in the alphabet
+    code, names = ordered[table.schedule], sorted(table.schedules)
+    numbers = np.stack([code, table.pp, table.num_microbatches, table.v], axis=1)
+    distinct, back = np.unique(numbers, axis=0, return_inverse=True)
+    order = np.argsort(back.reshape(-1), kind="stable")
+    bounds = np.searchsorted(back.reshape(-1)[order], np.arange(len(distinct) + 1))
+    for i, (name, pp, m, v) in enumerate(distinct):
+        schedule = names[name] if pp > 1 else "1f1b"
+        yield (schedule, int(pp), int(m), int(v)), order[bounds[i] : bounds[i + 1]]
+
 
 _SHARED = tuple(f.name for f in fields(Plan) if f.name not in (*COLUMNS, "schedule"))
 """Fields in which all plans of one table must agree."""

@@ -15,8 +15,7 @@ import numpy as np
 from parsim.fitting.constants.families import Family
 from parsim.fitting.constants.fit import Fitted, Rows, Values, fit, textbook
 from parsim.fitting.constants.source_cases import SourceCases
-from parsim.validation.coverage import Coverage
-from parsim.validation.summary import Summary, summarise
+from parsim.validation.coverage import Coverage, Summary, summarise
 
 Judge = Callable[[SourceCases, list[SourceCases], Values], Coverage]
 """Coverage of intervals that have not seen a source, given the family's sources and the constants

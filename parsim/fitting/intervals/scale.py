@@ -27,7 +27,7 @@ PRIOR = {
 }
 """Log error by a whole step of each part: kernels and 8-bit recipes 3 % (step-level rms of fitted
 stacks; releases of one recipe differ by 4 to 5 %), hosts scatter by 20 %, half of them slower,
-collectives in a node 0.12 to 0.15 (`cost/collective/spread.py`), rows near the memory limit 5
+collectives in a node 0.12 to 0.15 (`collective_spread`), rows near the memory limit 5
 to 20 %
 slow in some of the cases. Fixed before the fit."""
 STRENGTH = 1.0

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cluster.benchmarks import Scales
 from parsim.cluster.hardware import Device
+from parsim.cluster.measured import Scales
 from parsim.cost.kernel.kernels import flash_attention_time, gemm_time, grouped_gemm_time
 from parsim.cost.kernel.residuals import left_out, measured_factor
 from parsim.validation.kernel.measured_kernel import Kernel

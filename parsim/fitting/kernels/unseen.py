@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 
 from parsim.arrays import Array, Flags
-from parsim.cluster.benchmarks import Scales
 from parsim.cluster.hardware import Device
+from parsim.cluster.measured import Scales
 from parsim.cost.kernel.residuals import residual_spread
 from parsim.fitting.kernels.fit import (
     ACCUMULATE,

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.collective.spread import SPREAD, size_class
+from parsim.cost.collective.measured_curve import SPREAD, size_class
 from parsim.fitting.collectives.catalog_curves import catalog_curves
 from parsim.fitting.collectives.fit import GENERATIONS
 from parsim.fitting.collectives.points import LEAST_POINTS, Points, load_points

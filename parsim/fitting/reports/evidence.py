@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 
+from parsim.validation.coverage import summarise
 from parsim.validation.evidence import Evidence, any_of
-from parsim.validation.summary import summarise
 from parsim.validation.tables import refuse_blind
 from parsim.validation.validate import Validation
 from parsim.validation.validated_row import ValidatedRow

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from parsim.fitting.experts.judge import AGREES, VERDICTS, Judged, judge
 from parsim.fitting.reports.network import table
-from parsim.planner.why.parts import differences, step_parts
+from parsim.planner.why.reasons import differences, step_parts
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.units import format_bytes, format_seconds

@@ -23,7 +23,7 @@ from parsim.fitting.constants.source_cases import SourceCases, load
 from parsim.fitting.constants.write import write_values
 from parsim.report.text.tables import percent
 from parsim.report.writing import write_text
-from parsim.validation.summary import Summary, summarise
+from parsim.validation.coverage import Summary, summarise
 
 HEAD = """# Fit of the constants
 

@@ -28,8 +28,8 @@ from parsim.fitting.reports.network_anchors import (
 from parsim.fitting.reports.network_what_if import HEAD as WHAT_IF
 from parsim.fitting.reports.network_what_if import SCENARIO, run, what_ifs
 from parsim.fitting.reports.rail_tree import CASES, capacities, paths
-from parsim.report.blocks import fill_pages
 from parsim.report.text.contention import slower_text
+from parsim.report.writing import fill_pages
 from parsim.sim.links.fair_share import Flows, fair_rates
 from parsim.units import format_seconds
 from parsim.validation.tables import shipped_tables

@@ -28,10 +28,10 @@ from parsim.planner.result import SearchResult
 from parsim.report.accuracy.accuracy import summary_lines
 from parsim.report.accuracy.files import write_accuracy
 from parsim.report.accuracy.intervals import interval_table
-from parsim.report.blocks import fill_pages
 from parsim.report.picture.gantt import draw_timeline
-from parsim.report.text.answer import WIDTH, answer_view
+from parsim.report.text.prediction import WIDTH, answer_view
 from parsim.report.text.summary import headline
+from parsim.report.writing import fill_pages
 from parsim.scenario import load_scenario
 from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.known_errors import read_errors, shipped_errors

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from parsim.errors import InputError, PlanError, shown
+from parsim.errors import InputError, PlanError, alternatives, matching, shown
 from parsim.frameworks.export.accelerate import accelerate_yaml
 from parsim.frameworks.export.bridge import bridge_overrides
 from parsim.frameworks.export.deepspeed import deepspeed_json
 from parsim.frameworks.export.megatron import megatron_arguments
-from parsim.frameworks.export.schedule_csv import schedule_csv
-from parsim.frameworks.export.scripts import sbatch_script, torchrun_script
-from parsim.frameworks.export.torchtitan import torchtitan_python
-from parsim.frameworks.export.torchtitan_toml import torchtitan_toml
-from parsim.names import alternatives, matching
+from parsim.frameworks.export.scripts import sbatch_script, schedule_csv, torchrun_script
+from parsim.frameworks.export.torchtitan import torchtitan_python, torchtitan_toml
 from parsim.plan import Plan
 from parsim.scenario import Scenario
 

@@ -19,8 +19,7 @@ from parsim.frameworks.export.rules import (
     no_placement,
     whole_heads,
 )
-from parsim.plan import CpCommType, Plan, Recompute
-from parsim.plan.record import RANK_ORDER
+from parsim.plan import RANK_ORDER, CpCommType, Plan, Recompute
 from parsim.scenario import Scenario
 
 

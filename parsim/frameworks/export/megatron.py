@@ -20,8 +20,7 @@ from parsim.frameworks.export.rules import (
     transformer_of,
 )
 from parsim.model.transformer import TransformerSpec
-from parsim.plan import Plan, Recompute
-from parsim.plan.record import RANK_ORDER
+from parsim.plan import RANK_ORDER, Plan, Recompute
 from parsim.scenario import Scenario
 
 SCHEDULES = ("1f1b", "interleaved_1f1b")

@@ -1,12 +1,13 @@
-"""Launch scripts of a plan for any training program: torchrun on each node, or one Slurm job."""
+"""A plan for any training program: torchrun on each node, one Slurm job, or a list of actions."""
 
 from __future__ import annotations
 
 from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError
-from parsim.frameworks.export.rules import heading
+from parsim.frameworks.export.rules import check_rules, heading
 from parsim.plan import Plan
 from parsim.scenario import Scenario
+from parsim.schedule import schedule_of
 
 
 def torchrun_script(scenario: Scenario, plan: Plan) -> str:
@@ -67,3 +68,15 @@ def _ranks(cluster: Cluster) -> tuple[int, int]:
     system = cluster.system
     each = system.launched_together
     return cluster.num_nodes * system.devices_per_node // each, each
+
+
+def schedule_csv(scenario: Scenario, plan: Plan) -> str:
+    """One row of actions a pipeline rank.
+
+    Raises:
+        PlanError: the schedule has what PyTorch's lists have no word for.
+    """
+    schedule = schedule_of(plan)
+    moved = f"schedule {schedule.name}; PyTorch has no actions that move activations between ranks"
+    check_rules("csv", plan, [(schedule.limit is not None, moved)])
+    return schedule.to_csv()

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parsim.errors import InputError, shown
+from parsim.errors import InputError, alternatives, shown
 from parsim.frameworks.reading.described_job import DescribedJob
-from parsim.names import alternatives
 
 FLAVOURS = {
     ("llama3", "8B"): "llama3-8b",

@@ -15,8 +15,7 @@ from functools import cache, partial
 from parsim.errors import ModelError
 from parsim.model.graph.families.amoebanet import amoebanet_d
 from parsim.model.graph.families.inception import inception_v3
-from parsim.model.graph.families.multi_task import multi_task
-from parsim.model.graph.families.plain import alexnet, alexnet_towers, vgg16
+from parsim.model.graph.families.plain import alexnet, alexnet_towers, multi_task, vgg16
 from parsim.model.graph.families.residual import RESIDUALS, residual
 from parsim.model.graph.families.transformer import VISIONS, vision
 from parsim.model.graph.families.translation import GNMT_LAYERS, TRANSLATORS, gnmt, translator

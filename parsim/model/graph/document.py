@@ -20,7 +20,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any
 
-from parsim.errors import ModelError, shown
+from parsim.errors import ModelError, alternatives, shown
 from parsim.files import MOST_TEXT, MOST_YAML, read_text
 from parsim.model.graph.operation import Operation
 from parsim.model.graph.operations import NAMES, OPERATIONS
@@ -28,7 +28,6 @@ from parsim.model.graph.pipedream import is_profile, read_profile
 from parsim.model.graph.record import Graph, Node
 from parsim.model.graph.traces.events import is_trace
 from parsim.model.graph.traces.graph import read_trace
-from parsim.names import alternatives
 
 SCHEMA_VERSION = 1
 KIND = "graph"

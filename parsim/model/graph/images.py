@@ -13,16 +13,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from parsim.errors import ModelError
-from parsim.model.convolution import Convolution, Pair
-from parsim.model.graph.operation import (
-    Kept,
-    Operation,
-    Setting,
-    Shape,
-    image_of,
-    moving,
-    through,
-)
+from parsim.model.graph.operation import Kept, Operation, Setting, Shape, image_of, moving, through
+from parsim.model.networks import Convolution, Pair
 from parsim.model.operators import Operator
 
 INDEX = 8

@@ -15,9 +15,18 @@ from parsim.model.graph.images import (
     Pad,
     Upsample,
 )
-from parsim.model.graph.joins import Add, Concat, Flatten, Scale
 from parsim.model.graph.operation import Operation
-from parsim.model.graph.pointwise import Dropout, Multiply, Pointwise, Relu, Sigmoid
+from parsim.model.graph.pointwise import (
+    Add,
+    Concat,
+    Dropout,
+    Flatten,
+    Multiply,
+    Pointwise,
+    Relu,
+    Scale,
+    Sigmoid,
+)
 from parsim.model.graph.texts import (
     AdditiveAttention,
     CrossEntropy,

@@ -7,13 +7,12 @@ x = draw.relu(draw.batch_norm(x, "bn1"), "relu")
 
 from __future__ import annotations
 
-from parsim.model.convolution import Pair
 from parsim.model.graph.images import AvgPool2d, BatchNorm2d, Conv2d, MaxPool2d
-from parsim.model.graph.joins import Add, Concat
 from parsim.model.graph.operation import Operation, Shape
-from parsim.model.graph.pointwise import Relu
+from parsim.model.graph.pointwise import Add, Concat, Relu
 from parsim.model.graph.record import Graph, Node
 from parsim.model.graph.texts import Dense
+from parsim.model.networks import Pair
 
 
 def pair(size: int | Pair) -> Pair:

@@ -8,16 +8,8 @@ from typing import ClassVar
 
 from parsim.errors import ModelError
 from parsim.model.graph.operation import TEXT, Kept, Operation, Setting, Shape, moving
-from parsim.model.operators import (
-    Attention,
-    Linear,
-    Lookup,
-    Loss,
-    Operator,
-    Split,
-    Timed,
-)
-from parsim.model.recurrent import Recurrent
+from parsim.model.networks import Recurrent
+from parsim.model.operators import Attention, Linear, Lookup, Loss, Operator, Split, Timed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

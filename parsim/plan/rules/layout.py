@@ -8,10 +8,10 @@ from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError
 from parsim.layout.candidates import Options
 from parsim.layout.mesh import Mesh
-from parsim.layout.stated import options_of
+from parsim.layout.names import options_of
 from parsim.model.model import Model
-from parsim.plan.activations import Recompute
 from parsim.plan.layout_axes import MOST_AXES, axes_words, in_axes, mesh_mistakes
+from parsim.plan.names import Recompute
 from parsim.plan.record import Plan
 from parsim.plan.strategies import Layout
 

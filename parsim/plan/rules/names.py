@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parsim.cluster.hardware import Cluster
-from parsim.errors import shown
+from parsim.errors import alternatives, shown
 from parsim.model.model import Model
-from parsim.names import alternatives
-from parsim.plan.activations import OFFLOAD_MODULES, RECOMPUTE_MODULES
+from parsim.plan.names import (
+    AUTO,
+    OFFLOAD_MODULES,
+    RECOMPUTE_MODULES,
+    SCHEDULE_NAMES,
+    WITHOUT_FLUSH,
+)
 from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.record import AXES, Plan
-from parsim.plan.schedule_names import AUTO, SCHEDULE_NAMES, WITHOUT_FLUSH
 
 _EVERY_SCHEDULE = (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)
 """Schedules that a plan may name, looked at by searches or not."""

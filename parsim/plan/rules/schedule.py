@@ -6,16 +6,8 @@ import re
 
 from parsim.cluster.hardware import Cluster
 from parsim.model.model import Model
+from parsim.plan.names import AUTO, CHUNKED, SCHEDULE_NAMES, SPLIT, TWO_WAY, V_SHAPED, WITHOUT_FLUSH
 from parsim.plan.record import Plan
-from parsim.plan.schedule_names import (
-    AUTO,
-    CHUNKED,
-    SCHEDULE_NAMES,
-    SPLIT,
-    TWO_WAY,
-    V_SHAPED,
-    WITHOUT_FLUSH,
-)
 
 MOST_SEARCHED = 60_000
 """Actions of the longest schedule that is searched for: some seconds."""

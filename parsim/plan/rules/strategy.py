@@ -9,7 +9,7 @@ from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.model.operators import Operator
 from parsim.model.paths import Branching
-from parsim.plan.activations import Recompute
+from parsim.plan.names import Recompute
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
 from parsim.plan.rules.layout import layout_rules

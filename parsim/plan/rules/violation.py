@@ -13,18 +13,20 @@ from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan.record import Plan
+from parsim.plan.rules.activations import offload_rules, recompute_rules
 from parsim.plan.rules.batch import batch_rules, node_rules
-from parsim.plan.rules.context import context_rules
-from parsim.plan.rules.cut import cut_rules
-from parsim.plan.rules.degrees import degree_rules, sharding_rules, world_rules
-from parsim.plan.rules.experts import expert_rules
+from parsim.plan.rules.degrees import (
+    context_rules,
+    degree_rules,
+    expert_rules,
+    sharding_rules,
+    tensor_rules,
+    world_rules,
+)
 from parsim.plan.rules.names import name_rules, schedule_name_rules
-from parsim.plan.rules.offload import offload_rules
-from parsim.plan.rules.recompute import recompute_rules
 from parsim.plan.rules.schedule import schedule_rules, size_rules
-from parsim.plan.rules.stages import stage_rules
+from parsim.plan.rules.stages import cut_rules, stage_rules
 from parsim.plan.rules.strategy import strategy_rules
-from parsim.plan.rules.tensor import tensor_rules
 
 Rule = Callable[[Plan, Model, Cluster], str | None]
 

@@ -13,7 +13,7 @@ from parsim.arrays import Flags, Index, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
-from parsim.planner.space.settings import layer_settings
+from parsim.planner.space.options import layer_settings
 
 DENSE = 1 << 23
 """Codes up to which a table of all of them is written; above it the codes are sorted."""

@@ -1,4 +1,4 @@
-"""What a micro-batch keeps on the ranks that stand for a plan's: bytes, and those of a moment.
+"""Bytes on the ranks that stand for a plan's: for the whole run, of a micro-batch, for a moment.
 
 Nothing of it depends on how replicas share states or on the schedule, so that it is computed once
 for all plans with equal degrees, micro-batch, recomputation and chunks.
@@ -10,17 +10,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags, Num
+from parsim.arrays import Array, Columns, Flags, Ints, Num
+from parsim.cost.data.buckets import mean_bucket, reduced_bytes
 from parsim.cost.job import Job
-from parsim.cost.layer.kept.autocast import widened
+from parsim.cost.layer.composed import widened
 from parsim.cost.layer.kept.operator_tensors import border_bytes
-from parsim.cost.layer.recomputed_layers import recomputes_layers
+from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes, offloads
+from parsim.cost.step.stages import largest_layer_parameters, stage_experts, stage_parameters
 from parsim.plan import PlanTable, Recompute
-from parsim.planner.bounds.flights import Flights
+from parsim.plan.names import BALANCED
 from parsim.planner.bounds.parts import Parts
 from parsim.planner.bounds.work import borders, offloaded
+from parsim.schedule.inflight import FOLDED, TWO_WAY, WARM, least_in_flight
 from parsim.sim.memory.buffers import (
     embedding_moment,
     head_moment,
@@ -28,8 +31,60 @@ from parsim.sim.memory.buffers import (
     logit_values,
     placeholder_bytes,
 )
-from parsim.sim.memory.eager_kept import composed_bytes
+from parsim.sim.memory.categories import static_bytes
+from parsim.sim.memory.eager_kept import composed_bytes, in_buckets
 from parsim.sim.step.kept_bytes import layers_kept
+
+HOLD_ALL = ("gpipe", "looped_bfs")
+"""Schedules whose ranks run every forward before any gradient."""
+
+CHUNKS = frozenset({"interleaved_1f1b", *FOLDED, *TWO_WAY})
+"""Schedules of several stages a rank whose ranks are known to hold more than one of each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Flights(Columns):
+    """Micro-batches in flight on Q ranks of C plans, (Q, C) each.
+
+    `every` of all that a rank keeps; where `by_chunk` (C,) more is known: `first` and `last` of its
+    first and last chunk, `total` of all of them together.
+    """
+
+    every: Ints
+    first: Ints
+    last: Ints
+    total: Ints
+    by_chunk: Flags
+
+    @classmethod
+    def of(cls, table: PlanTable, early: Ints) -> Flights:
+        """Count them; `early` (Q, C) are the first ranks that hold the same as those counted."""
+        every, nothing = np.ones_like(early), np.zeros_like(early)
+        flights = cls(
+            every=every,
+            first=nothing,
+            last=nothing.copy(),
+            total=nothing.copy(),
+            by_chunk=np.zeros(early.shape[-1], dtype=bool),
+        )
+        if table.common.actions is None:
+            for number, name in enumerate(table.schedules):
+                rows = np.flatnonzero((table.schedule == number) & (table.pp > 1))
+                if len(rows):
+                    flights._count(name, table.take(rows), early.take(rows, axis=-1), rows)
+        return flights
+
+    def _count(self, name: str, table: PlanTable, early: Ints, rows: Ints) -> None:
+        """Note what some plans, all of one schedule, hold."""
+        count = table.num_microbatches
+        if name in CHUNKS:
+            flying = least_in_flight(name, table.pp, table.v, early, count)
+            self.by_chunk[rows] = True
+            self.first[:, rows], self.last[:, rows], self.total[:, rows] = flying
+        elif name in WARM | BALANCED:
+            self.every[:, rows] = least_in_flight(name, table.pp, table.v, early, count).total
+        elif name in HOLD_ALL:
+            self.every[:, rows] = count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,3 +197,55 @@ def _spread(least: Num, most: Num) -> Num:
 def _last_rank(parts: Parts) -> Flags:
     """Which of the ranks hold the last stage, once each, (Q, C)."""
     return np.asarray(parts.on_rank[:, -1] > 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing(Columns):
+    """Bytes of Q ranks of C plans: `fixed` (Q, C) for the whole run beside `gradients` (Q, C).
+
+    Gradients stay, too, where `bucketed` (C,); elsewhere each is freed before the next step.
+    """
+
+    fixed: Array
+    gradients: Array
+    bucketed: Flags
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, parts: Parts) -> Standing:
+        """Count the ranks of a table with equal numbers of ranks that stand for all."""
+        stages = stage_parameters(job.model, table, parts.counts)
+        experts = stage_experts(job.model, table, parts.counts) if job.model.experts else None
+        routed = None if experts is None else parts.sums(experts)
+        fixed, gradients = _static(job, table, parts, parts.sums(stages), routed)
+        bucketed = in_buckets(job, table) | (not job.software.eager)
+        return cls(fixed=fixed, gradients=gradients, bucketed=bucketed)
+
+
+def _static(
+    job: Job, table: PlanTable, parts: Parts, by_rank: Array, routed: Array | None
+) -> tuple[Array, Array]:
+    """(all but gradients, gradients): bytes of each rank, (Q, C), for the whole run.
+
+    With what ZeRO-3 holds gathered and the staging of a bucket; of eager PyTorch, whose moments
+    hold those, without.
+    """
+    parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
+    fixed = parameters + optimizer
+    if job.software.eager:
+        return fixed, gradients
+    bucket = np.minimum(mean_bucket(job, table), by_rank) * reduced_bytes(table)
+    apart = not job.software.fused_gradient_accumulation
+    stages = (table.dp * table.cp > 1) & (table.zero_stage < 3)
+    return fixed + np.where(stages, apart * bucket, 0.0) + _gathered(job, table, parts), gradients
+
+
+def _gathered(job: Job, table: PlanTable, parts: Parts) -> Array:
+    """What ZeRO-3 holds gathered: a layer, embedding and head on their ranks, (Q, C)."""
+    blocks = parts.sums(parts.counts.sum(axis=1)) > 0
+    out = blocks * largest_layer_parameters(job.model, table)
+    for row, outer in ((0, job.model.before), (-1, job.model.behind)):
+        on_rank = parts.on_rank[:, row] > 0
+        for part in outer:
+            shared = part.split_parameters / table.tp + part.repeated_parameters
+            out = out + np.where(on_rank, shared, 0.0)
+    return np.where(table.zero_stage == 3, out * table.precision.gathered, 0.0)

@@ -20,7 +20,7 @@ from parsim.arrays import Array, Columns, Flags, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
-from parsim.plan.schedule_names import FOLDED
+from parsim.plan.names import FOLDED
 from parsim.schedule import build_schedule
 
 

@@ -12,14 +12,10 @@ from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 from parsim.planner.bounds.cases import Cases
-from parsim.planner.bounds.closed_forms import ClosedForms, Seconds
-from parsim.planner.bounds.flights import Flights
+from parsim.planner.bounds.closed_forms import ROUNDING, ClosedForms, Kinds, Runs, Seconds
 from parsim.planner.bounds.halves import Halves
-from parsim.planner.bounds.kept import Kept
-from parsim.planner.bounds.kinds import Kinds, Runs
+from parsim.planner.bounds.kept import Flights, Kept, Standing
 from parsim.planner.bounds.parts import KnownCuts, Parts
-from parsim.planner.bounds.shared import ROUNDING
-from parsim.planner.bounds.standing import Standing
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
 

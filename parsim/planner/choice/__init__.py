@@ -4,9 +4,8 @@ Each node count has its own search; what is chosen among their plans follows fro
 deadline and a budget, and the choices that no other beats in time, memory and cost are marked.
 """
 
-from parsim.planner.choice.choices import Choice, Choices
+from parsim.planner.choice.choices import OBJECTIVES, Choice, Choices, Limits, read_objective
 from parsim.planner.choice.choose import ChoiceRequest, choose, node_counts
-from parsim.planner.choice.objective import OBJECTIVES, Limits, read_objective
 
 __all__ = [
     "OBJECTIVES",

@@ -9,9 +9,16 @@ from math import inf
 from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan
 from parsim.plan import PlanSpace
-from parsim.plan.divisors import divisors
-from parsim.planner.choice.choices import Choice, Choices, front_of
-from parsim.planner.choice.objective import MEASURES, Limits, Objective, check_goal
+from parsim.plan.rules.degrees import divisors
+from parsim.planner.choice.choices import (
+    MEASURES,
+    Choice,
+    Choices,
+    Limits,
+    Objective,
+    check_goal,
+    front_of,
+)
 from parsim.planner.result import Progress, SearchResult
 from parsim.planner.search import search, search_front
 from parsim.training_run import TrainingGoal

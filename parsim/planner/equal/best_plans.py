@@ -16,7 +16,7 @@ from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
 from parsim.planner.result import SearchResult, Shown, shown
 from parsim.planner.space import Enumeration
-from parsim.planner.space.cuts import better_twins
+from parsim.planner.space.enumeration import better_twins
 from parsim.planner.space.left_out import left_out
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from parsim.arrays import Array, Flags, Index
 from parsim.cost.job import Job
 from parsim.cost.step.stages import plan_cut
 from parsim.plan import PlanSpace, PlanTable
-from parsim.plan.schedule_names import AUTO
+from parsim.plan.names import AUTO
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.bounds.cases import layer_cases, price_layers
 from parsim.planner.equal.exact import ExactShape, compiled_of

@@ -13,12 +13,12 @@ from parsim.cost.step.step import StepCosts, step_costs
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
+from parsim.sim.memory.activation_parts import peak_with_host
 from parsim.sim.memory.buffers import logit_values
 from parsim.sim.memory.eager_peaks import peak_memory
-from parsim.sim.memory.host import peak_with_host
 from parsim.sim.orders.auto import ordered
 from parsim.sim.recurrence.evaluate import bubble_fraction, pipeline
-from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_repeated, compiled_schedule
 from parsim.sim.step.priced_step import plan_shape
 from parsim.sim.step.schedule_costs import on_schedule

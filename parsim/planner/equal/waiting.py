@@ -16,7 +16,7 @@ import numpy as np
 
 from parsim.arrays import Array, Index
 from parsim.plan import PlanTable
-from parsim.plan.schedule_names import AUTO
+from parsim.plan.names import AUTO
 from parsim.planner.bounds.cases import Cases
 
 

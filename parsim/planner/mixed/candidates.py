@@ -19,8 +19,8 @@ from parsim.planner.mixed.placements import Speeds, lower_bound, orders, placeme
 from parsim.planner.result import EvaluatedPlan
 from parsim.schedule import build_schedule
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_shares, worst
+from parsim.sim.memory.activation_parts import peak_with_host
 from parsim.sim.memory.eager_peaks import peak_memory
-from parsim.sim.memory.host import peak_with_host
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks

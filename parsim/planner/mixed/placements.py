@@ -21,9 +21,8 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import even_cut, layer_counts, plan_cut
 from parsim.model.model import Model
-from parsim.plan import Plan
-from parsim.plan.record import RANK_ORDER
-from parsim.plan.schedule_names import WHOLE
+from parsim.plan import RANK_ORDER, Plan
+from parsim.plan.names import WHOLE
 from parsim.planner.bounds.parts import stage_ranks
 from parsim.planner.mixed.earliest_ends import earliest_ends
 from parsim.sim.step.class_costs import groups_in

@@ -7,9 +7,9 @@ from dataclasses import replace
 from parsim.cost.job import Job
 from parsim.errors import PlanError
 from parsim.plan import PlanSpace, Recompute
+from parsim.plan.names import AUTO
 from parsim.plan.rules.degrees import ZERO_STAGES
 from parsim.plan.rules.violation import check_plan
-from parsim.plan.schedule_names import AUTO
 from parsim.plan.space import FEWEST, chosen
 from parsim.planner.space.enumeration import Enumeration
 from parsim.planner.space.left_out import lacking

@@ -8,13 +8,42 @@ replicas, and a number of recomputed layers is not all of them where full recomp
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import islice
+
+import numpy as np
 
 from parsim.cost.job import Job
-from parsim.plan import PlanSpace, PlanTable
-from parsim.planner.space.cuts import balanced_twins
+from parsim.cost.legal import illegal
+from parsim.cost.step.cuts import balanced_cuts
+from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.planner.result import EvaluatedPlan
 from parsim.planner.space.listing import Listing
-from parsim.planner.space.settings import combinations, other_plans, ruled, with_setting
+from parsim.planner.space.options import combinations, other_plans, ruled, with_setting
+from parsim.sim.cuts import chooses_cut
+
+
+def balanced_twins(job: Job, table: PlanTable) -> Iterator[PlanTable]:
+    """Balanced cuts of a table's pipelines, a table for each number of stages that has one."""
+    (common,) = table.settings
+    stages = table.pp * table.v
+    several = np.flatnonzero(table.pp > 1)
+    if not len(several) or not chooses_cut(job, table.plan(int(several[0]))):
+        return
+    for number, cut in balanced_cuts(job, common.precision, stages[several].tolist()).items():
+        rows = table.take((table.pp > 1) & (stages == number))
+        plan = replace(rows.plan(0), stage_layers=cut, recompute_layers=0)
+        if illegal(job, plan) is None:
+            yield rows.sharing({"stage_layers": cut})
+
+
+def better_twins(ranked: Iterable[EvaluatedPlan], most: int) -> list[EvaluatedPlan]:
+    """The first plans, of those that differ by their cut alone the first one."""
+    better: dict[Plan, EvaluatedPlan] = {}
+    for each in ranked:
+        better.setdefault(replace(each.plan, stage_layers=None), each)
+    return list(islice(better.values(), most))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

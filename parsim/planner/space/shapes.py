@@ -9,10 +9,9 @@ from math import gcd
 
 from parsim.cost.job import Job
 from parsim.plan import PlanSpace
-from parsim.plan.divisors import divisors
-from parsim.plan.rules.cut import most_stages
-from parsim.plan.rules.tensor import is_splittable, tensor_splits
-from parsim.plan.schedule_names import SPLIT
+from parsim.plan.names import SPLIT
+from parsim.plan.rules.degrees import divisors, is_splittable, tensor_splits
+from parsim.plan.rules.stages import most_stages
 from parsim.plan.space import Between, chosen
 from parsim.schedule import CHUNKED, V_SHAPED
 

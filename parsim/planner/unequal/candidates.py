@@ -27,12 +27,10 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.partition.given_replicas import Share, fastest_by_formula
+from parsim.partition.given_replicas import Share, fastest_by_formula, levels_of
 from parsim.partition.hierarchy import Level
-from parsim.partition.priced import levels_of
-from parsim.plan import Plan
-from parsim.plan.context import CpCommType
-from parsim.plan.divisors import divisors
+from parsim.plan import CpCommType, Plan
+from parsim.plan.rules.degrees import divisors
 from parsim.plan.stages import Stage, least_warmups
 from parsim.planner.unequal.degree import PricedDegree
 from parsim.planner.unequal.divisions import Division, Divisions, divisions

@@ -9,11 +9,15 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
-from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.parameters import stage_parameters
-from parsim.cost.step.stage_times import backward_times, forward_times, host_seconds, stage_pass
-from parsim.cost.step.stages import layer_counts
-from parsim.partition.priced import priced_graph
+from parsim.cost.step.layer_table import (
+    LayerTable,
+    backward_times,
+    forward_times,
+    host_seconds,
+    stage_pass,
+)
+from parsim.cost.step.stages import layer_counts, stage_parameters
+from parsim.partition.given_replicas import priced_graph
 from parsim.partition.states import States, states_of
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.sim.memory.categories import static_bytes

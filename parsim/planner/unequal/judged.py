@@ -9,18 +9,122 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
 from parsim.cost.job import Job
-from parsim.plan import Plan, PlanSpace
+from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.plan.rules.degrees import divisors, tensor_degrees, tensor_rules
+from parsim.plan.space import chosen
 from parsim.planner.result import EvaluatedPlan
 from parsim.planner.unequal.candidates import Family
 from parsim.planner.unequal.divisions import Division
-from parsim.planner.unequal.families import families
-from parsim.planner.unequal.fitting import evaluated_fitting, room_of
+from parsim.sim.confidence.memory_fit import Fit
+from parsim.sim.prediction import Prediction
+from parsim.sim.simulate import simulate
+
+
+def room_of(job: Job, space: PlanSpace) -> float:
+    """Bytes of a device beside its context that a plan of a space may use."""
+    cap = inf if space.memory_cap is None else space.memory_cap
+    return min(job.device.usable_memory, cap)
+
+
+def evaluated_fitting(job: Job, plan: Plan, space: PlanSpace) -> EvaluatedPlan | None:
+    """The plan as it is, else with half, else with all layers of its full stages recomputed.
+
+    None where a space does not allow any of these.
+    """
+    for share in (0.5, 1.0, None):
+        prediction = simulate(job, plan, memory_margin=space.memory_margin)
+        if _allowed(job, prediction, space):
+            return _evaluated(prediction)
+        if share is None or Recompute.FULL not in space.recompute:
+            return None
+        plan = _recomputing(plan, prediction, share, room_of(job, space))
+    return None
+
+
+def _allowed(job: Job, prediction: Prediction, space: PlanSpace) -> bool:
+    """Whether a plan fits the devices and the space's own limits."""
+    busy = space.max_bubble is None or prediction.bubble_fraction <= space.max_bubble
+    capped = max(prediction.peak_allocated) <= room_of(job, space)
+    return prediction.fit == Fit.FITS and capped and busy
+
+
+def _recomputing(plan: Plan, prediction: Prediction, share: float, usable: float) -> Plan:
+    """The plan with a share of the layers of those stages recomputed that are not the emptiest."""
+    room = usable * (1.0 - prediction.margin.share)
+    stages = [
+        replace(stage, recompute_layers=-int(-share * stage.layers // 1)) if peak > room else stage
+        for stage, peak in zip(plan.stages or (), prediction.peak_allocated, strict=True)
+    ]
+    return replace(plan, stages=tuple(stages))
+
+
+def _evaluated(prediction: Prediction) -> EvaluatedPlan:
+    return EvaluatedPlan(
+        plan=prediction.plan,
+        step_time=prediction.step_time,
+        bubble_fraction=prediction.bubble_fraction,
+        peak_allocated=max(prediction.peak_allocated),
+        fit=prediction.fit,
+        margin=prediction.margin.share,
+    )
+
+
+MOST_ALIKE = 4
+"""Pairs of tensor-parallel ranks and micro-batch that are looked at, those of the best plans."""
+
+
+def families(job: Job, space: PlanSpace, plans: Sequence[Plan]) -> Iterator[Family]:
+    """What may stand in place of plans: stages of their degree, and stages of several."""
+    like, room = list(_alike(plans)), room_of(job, space)
+    for plan in like:
+        yield Family.of(job, plan, (plan.tp,), room)
+    first: dict[int, Plan] = {}
+    for plan in like:
+        first.setdefault(plan.microbatch_size, plan)
+    for plan in first.values():
+        degrees = _stage_degrees(job, space, plan)
+        if len(degrees) > 1:
+            yield Family.of(job, plan, degrees, room)
+
+
+def _stage_degrees(job: Job, space: PlanSpace, plan: Plan) -> list[int]:
+    """The tensor-parallel degrees of the space that a stage inside a node may have.
+
+    They need not divide the devices, as one degree of all stages must.
+    """
+    model, cluster = job.model, job.cluster
+    usual = {*divisors(cluster.num_devices), *tensor_degrees(model)}
+    alone = replace(plan, sequence_parallel=False)
+    legal = [
+        tp
+        for tp in sorted(usual)
+        if tp <= job.system.devices_per_node
+        and tensor_rules(replace(alone, tp=tp), model, cluster) is None
+    ]
+    return [tp for tp in legal if tp in chosen(space.tp, legal)]
+
+
+def _alike(plans: Iterable[Plan]) -> Iterator[Plan]:
+    """The first plan of each pair, with nothing recomputed or moved to the host, in their order."""
+    first: dict[tuple[int, int], Plan] = {}
+    for plan in plans:
+        first.setdefault((plan.tp, plan.microbatch_size), plan)
+    for plan in list(first.values())[:MOST_ALIKE]:
+        yield replace(
+            plan,
+            recompute=Recompute.NONE,
+            recompute_modules=(),
+            recompute_layers=0,
+            offload_layers=0,
+            offload_modules=(),
+        )
+
 
 MOST_SIMULATED = 24
 """Plans with unequal stages that are simulated."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from parsim.errors import InputError, shown
-from parsim.names import alternatives, matching
+from parsim.errors import InputError, alternatives, matching, shown
 from parsim.plan import CpCommType, PlanSpace, Recompute
-from parsim.plan.activations import RECOMPUTE_MODULES
-from parsim.plan.schedule_names import AUTO, SCHEDULE_NAMES
+from parsim.plan.names import AUTO, RECOMPUTE_MODULES, SCHEDULE_NAMES
 from parsim.plan.space import FEWEST, FEWEST_WORD
 from parsim.space.axes import AXES, BY_NAME
-from parsim.space.rank_order import read_order
+from parsim.space.axis import read_order
 from parsim.space.words import value_word
 from parsim.units import whole_number
 

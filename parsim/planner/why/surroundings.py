@@ -16,7 +16,7 @@ from parsim.cost.job import Job
 from parsim.errors import ModelError
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, PlanSpace
-from parsim.plan.divisors import divisors
+from parsim.plan.rules.degrees import divisors
 
 SHARE = 0.2
 FACTORS = (1.0 - SHARE, 1.0 + SHARE)

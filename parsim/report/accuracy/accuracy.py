@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 
-from parsim.report.accuracy.choices import choice_lines
 from parsim.report.accuracy.fits import unfit_lines
 from parsim.report.accuracy.groups import (
     cell,
     cell_lines,
     chip_of,
+    choice_lines,
     fit_lines,
     grouped,
     setting_of,
@@ -22,9 +22,8 @@ from parsim.report.accuracy.groups import (
 from parsim.report.accuracy.intervals import interval_lines, unseen_lines
 from parsim.report.text.measured.steps import error_cells
 from parsim.report.text.tables import percent
-from parsim.validation.coverage import LeftOut
+from parsim.validation.coverage import LeftOut, Summary
 from parsim.validation.step.assumptions import explain
-from parsim.validation.summary import Summary
 from parsim.validation.validate import Validation
 from parsim.validation.validated_row import ValidatedRow
 

@@ -14,8 +14,8 @@ from typing import Any
 
 from parsim.report.accuracy.fits import ran_out_line
 from parsim.report.text.tables import percent
+from parsim.validation.coverage import summarise
 from parsim.validation.evidence import ANY, Evidence
-from parsim.validation.summary import summarise
 from parsim.validation.validate import Validation
 
 FIGURES = ("mean_abs_error", "median_abs_error", "p90_abs_error", "max_abs_error")

@@ -8,7 +8,7 @@ Each rank's row, rank 0 on top:
       ▬▬   ▬▬        ▬▬            one thin lane per communication stream
 
 A step whose boxes would be narrower than their numbers is drawn whole in flat rows, and below in
-three magnified windows (`windows.py`). One collection of polygons draws all boxes that look alike:
+three magnified windows (`scales.py`). One collection of polygons draws all boxes that look alike:
 8,192 boxes as single artists would take ten times as long. Text costs about a millisecond each, so
 only boxes that have room for their number get one, and none in a dense picture. Tens of thousands
 of boxes are pixels in an SVG too, between axes and texts that stay lines. Same timeline, same
@@ -46,13 +46,16 @@ from parsim.report.picture.legend import draw_labels, head_of, legend_of, text_i
 from parsim.report.picture.memory_panel import draw_memory
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
 from parsim.report.picture.scales import (
+    GAP_INCHES,
     LANE_NAMES_INCHES,
+    Window,
     mark_end,
     mark_inside,
     name_lanes,
     name_rows,
+    window_inches,
+    windows_of,
 )
-from parsim.report.picture.windows import GAP_INCHES, Window, window_inches, windows_of
 from parsim.timelines.timeline import Span, Timeline
 
 _VECTOR_BOXES: Final = 20_000  # more would make the SVG larger than 4 MB

@@ -1,4 +1,4 @@
-"""The picture of a run's training loss by step: did it learn?
+"""Pictures of training losses: of a run by its step, of several runs by seconds and samples.
 
 loss │- - - - - - - - - -  a model that guesses: ln(vocabulary)
      │░o-o░
@@ -23,6 +23,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from parsim.comparison.curves import CurveComparison
 from parsim.report.picture import colours
 from parsim.report.picture.grid import DPI
 from parsim.report.picture.legend import head_of
@@ -115,3 +116,47 @@ def _legend(steps: int, warmup: int, guess: float) -> dict[str, Any]:
         [], [], color=_GUESS, linewidth=1.0, linestyle=(0, (5, 4))
     )
     return legend
+
+
+_COLOURS: Final = (
+    *("#0072B2", "#D55E00", "#009E73", "#CC79A7"),
+    *("#E69F00", "#56B4E9", "#882255", "#4D4D4D"),
+)
+_LINES: Final = ("-", "--", "-.", ":")
+
+
+def draw_curves(comparison: CurveComparison, path: Path | None = None) -> Figure:
+    """Draw all runs, each with a colour and a dash of its own; save where a path is given.
+
+    loss │╲ ╲                │╲╲
+         │ ╲  ╲__ ddp        │ ╲╲__ ddp
+         │  ╲____ server     │   ╲__ server
+         └──────── seconds   └──────── samples
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(10.0, 3.8), layout="constrained")
+        left, right = figure.subplots(1, 2, sharey=True)
+        for number, curve in enumerate(comparison.curves):
+            look = {
+                "color": _COLOURS[number % len(_COLOURS)],
+                "linestyle": _LINES[number // len(_COLOURS) % len(_LINES)],
+                "linewidth": 1.4,
+            }
+            left.plot(curve.seconds, curve.loss, label=curve.name, **look)
+            right.plot(curve.samples, curve.loss, **look)
+        left.set_xlabel("seconds")
+        right.set_xlabel("samples of all workers")
+        what = "loss of evaluations" if comparison.evaluated else "loss"
+        left.set_ylabel(f"{what} [nats per token]")
+        for axes in (left, right):
+            _plain(axes)
+        figure.legend(loc="outside upper left", ncols=min(len(comparison.curves), 5), frameon=False)
+    save_picture(figure, path)
+    return figure
+
+
+def _plain(axes: Axes) -> None:
+    axes.set_xlim(left=0.0)
+    axes.grid(axis="y", color=colours.IDLE, linewidth=0.6)
+    axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)

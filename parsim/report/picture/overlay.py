@@ -16,8 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from parsim.comparison.compared import Names, Pair, TimelineComparison
-from parsim.comparison.likeness import drawn_step
+from parsim.comparison.compared import Names, Pair, TimelineComparison, drawn_step
 from parsim.comparison.quantities import STEP
 from parsim.report.picture.gantt import draw_timeline
 from parsim.report.picture.grid import readable_unit

@@ -8,9 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.cost.collective.measured_curve import measured
+from parsim.cost.collective.measured_curve import calibrated_groups, measured
 from parsim.cost.collective.modelled import bandwidths
-from parsim.cost.collective.spread import calibrated_groups
 from parsim.report.text.tables import percent, table
 from parsim.sim.benchmark.collective_sweep import Collective, Row, Sweep, benchmarked
 from parsim.sim.benchmark.concurrent import Concurrent, ConcurrentRow

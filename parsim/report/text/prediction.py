@@ -1,17 +1,23 @@
-"""A predicted step as text for people."""
+"""A scenario and the predicted step of its plan as text for people, and the answer in a box."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
+from rich import box
 from rich.console import Group, RenderableType
+from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from parsim.cluster.groups import in_groups
 from parsim.cost.step.cuts import cut_words
+from parsim.model.model import Model
 from parsim.planner.result import Ranked
 from parsim.report.text.strategies import strategy_lines
-from parsim.report.text.tables import bar, between, numbers, pairs, table
+from parsim.report.text.tables import bar, between, numbers, pairs, percent, table
+from parsim.scenario import Scenario
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
 from parsim.units import format_bytes, format_seconds
@@ -158,3 +164,78 @@ def _shares(title: str, parts: Mapping[str, float], form: Callable[[float], str]
         share = value / total
         rows.add_row(name.replace("_", " "), form(value), f"{100 * share:.1f} %", bar(share))
     return rows
+
+
+WIDTH: Final = 96
+"""Columns of the box."""
+_BAR: Final = 24
+"""Characters from one end of the interval's bar to the other."""
+
+
+def answer_view(
+    prediction: Prediction, *, plan_file: str, picture: str, title: str = ""
+) -> RenderableType:
+    """What one asked for, short: `plan_file` is what was read, `picture` what was written.
+
+    ╭─ gpt3-175b on 128 x dgx-a100 ─────────────────────╮
+    │ step time  19.832 s  18.882 s ├───●─────┤ 21.032 s │
+    ╰────────────────────────────────────────────────────╯
+    """
+    rows = pairs([*_figures(prediction), ("plan file", plan_file), ("picture", picture)])
+    rows.show_header = False
+    heading = Text(title) if title else None
+    return Panel(rows, title=heading, title_align="left", box=box.ROUNDED, width=WIDTH)
+
+
+def _figures(prediction: Prediction) -> Iterator[tuple[str, str]]:
+    yield "plan", prediction.plan.label()
+    yield "step time", f"{format_seconds(prediction.step_time)}  {interval_bar(prediction)}"
+    speed = f"{prediction.tokens_per_second:,.0f} {speed_unit(prediction)}"
+    yield "speed", f"{speed}, MFU {percent(prediction.mfu)}, bubble {_bubble(prediction)}"
+    yield "memory", f"peak {format_bytes(max(prediction.peak_allocated))}: {fit_words(prediction)}"
+
+
+def _bubble(prediction: Prediction) -> str:
+    return f"{percent(prediction.bubble_fraction)} of the pipeline phase"
+
+
+def interval_bar(prediction: Prediction) -> str:
+    """The 80 % interval drawn to scale, with the prediction as a dot: `low ├──●───┤ high`."""
+    interval = prediction.interval
+    low, high = format_seconds(interval.low), format_seconds(interval.high)
+    length = interval.high - interval.low
+    share = (prediction.step_time - interval.low) / length if length > 0.0 else 0.5
+    dot = min(max(round(share * _BAR), 0), _BAR)
+    drawn = f"├{'─' * dot}●{'─' * (_BAR - dot)}┤"
+    return f"80 %: {low} {drawn} {high}"
+
+
+def resolved_text(scenario: Scenario) -> str:
+    """What a scenario resolves to, in six lines; with experts in eight."""
+    job, plan = scenario.job, scenario.plan
+    sample = "sequence" if job.model.tokens > 1 else "sample"
+    devices = " + ".join(
+        f"{group.num_nodes * group.system.devices_per_node} x {group.system.device.id}"
+        for group in in_groups(job.cluster).groups
+    )
+    text = (
+        f"{scenario.path or scenario.name}: ok\n"
+        f"  model    {job.model.name}: {job.model.parameters:,} parameters, "
+        f"{job.model.num_layers} layers{_tokens(job.model)}\n"
+        f"  cluster  {job.cluster.words}: {devices}\n"
+        f"  software {job.software.id}: {job.software.description}\n"
+        f"  batch    {scenario.global_batch_size} {sample}s per step\n"
+        f"  plan     {plan.label() if plan else 'none (search it)'}\n"
+    )
+    experts = job.model.experts
+    if experts is None:
+        return text
+    return text + (
+        f"  experts  {experts.top_k} of {experts.count} for each token, which meets "
+        f"{job.model.active_parameters:,} parameters\n"
+        f"  run      no: experts are simulated, the executor does not build them\n"
+    )
+
+
+def _tokens(model: Model) -> str:
+    return f", {model.tokens} tokens" if model.tokens > 1 else ""

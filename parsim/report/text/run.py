@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from parsim.comparison.likeness import error_title
+from parsim.comparison.compared import error_title
 from parsim.report.text.tables import head_lines, percent, table
 from parsim.units import format_bytes, format_seconds
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from parsim.comparison.likeness import drawn_step
+from parsim.comparison.compared import drawn_step
 from parsim.report.text.tables import pairs
 from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes, format_seconds

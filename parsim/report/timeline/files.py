@@ -1,4 +1,4 @@
-"""Timelines as files, in the form that the suffix names."""
+"""Timelines as files, in the form that the suffix names, and schedules."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from parsim.errors import InputError
+from parsim.plan import Plan
 from parsim.report.text.summary import headline
 from parsim.report.writing import check_other, check_writable, write_text, writing
+from parsim.schedule import schedule_of
 from parsim.timelines.timeline import Timeline
 
 SUFFIXES = (".png", ".svg", ".html", ".json")
@@ -72,3 +74,16 @@ def check_own_form(path: Path, source: Path) -> None:
         )
     check_other(path, source)
     check_writable(path)
+
+
+def save_schedule(plan: Plan, path: Path, scenario: Path) -> None:
+    """Write the actions of a plan's schedule as CSV, one line per pipeline rank.
+
+    Raises:
+        InputError: another suffix than .csv, the scenario's own file, or a path that cannot be
+            written.
+    """
+    if path.suffix.lower() != ".csv":
+        raise InputError(f"{path}: unknown form {path.suffix!r} of a schedule; allowed: .csv")
+    check_other(path, scenario)
+    write_text(path, schedule_of(plan).to_csv().replace("\r\n", "\n"))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field
 
 from parsim.cluster.background import Place
+from parsim.cost.job import CLIP
+from parsim.cost.software import DISPATCHERS
 from parsim.scenario.schema.cluster import (
     ClusterBlock,
     GroupBlock,
@@ -22,8 +24,72 @@ from parsim.scenario.schema.plan import (
     StageBlock,
     StrategyBlock,
 )
-from parsim.scenario.schema.training import FailuresBlock, SoftwareBlock, TrainingBlock
-from parsim.scenario.schema.values import UNSET, Block, Count, Duration, Rate, Size, named
+from parsim.scenario.schema.values import (
+    UNSET,
+    Block,
+    Count,
+    Dollars,
+    Duration,
+    Flag,
+    OptimizerName,
+    PositiveSpan,
+    PrecisionName,
+    Rate,
+    Ratio,
+    Size,
+    Span,
+    Text,
+    Tokens,
+    Usage,
+    in_any_case,
+    named,
+)
+
+
+class TrainingBlock(Block):
+    """What every plan shares, and how long one trains at what price (`TrainingGoal`).
+
+    `clip` is the norm that gradients are clipped to, 0 is none.
+    """
+
+    global_batch_size: Count
+    precision: PrecisionName = "bf16"
+    optimizer: OptimizerName = "adamw"
+    clip: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] = CLIP
+    tokens: Tokens = UNSET
+    usd_per_device_hour: Dollars = UNSET
+    pue: Usage = UNSET
+
+
+class SoftwareBlock(Block):
+    """A stack of the catalog, and what of it this job switches (`parsim.cost.software.SWITCHES`).
+
+    `expert_overlap` is the share of moving tokens to experts and back that runs beside compute.
+    """
+
+    name: Text
+    compile: Flag = UNSET
+    tp_overlap: Flag = UNSET
+    cuda_graphs: Flag = UNSET
+    blocking_launches: Flag = UNSET
+    fused_experts: Flag = UNSET
+    expert_dispatcher: Annotated[
+        Literal["alltoall", "deepep", "hybridep"], in_any_case(*DISPATCHERS)
+    ] = UNSET
+    expert_overlap: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)] = UNSET
+    expert_imbalance: Ratio = UNSET
+    quantized_dispatch: Flag = UNSET
+
+
+class FailuresBlock(Block):
+    """What interrupts a run: the fields of `parsim.training_run.Failures`."""
+
+    device_mtbf: PositiveSpan = UNSET
+    job_mtbf: PositiveSpan = UNSET
+    restart_time: Span = UNSET
+    checkpoint_stall: Span = UNSET
+    checkpoint_interval: PositiveSpan = UNSET
+
 
 Spread = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
 Factor = Annotated[float, Field(strict=True, gt=0, le=1000, allow_inf_nan=False)]

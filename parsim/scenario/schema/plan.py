@@ -126,7 +126,7 @@ class PlanBlock(SharedBlock):
 class LimitsBlock(Block):
     """Keys of a search block that are no axis.
 
-    `space` is a preset that the axes' keys narrow (`space/presets.py`).
+    `space` is a preset that the axes' keys narrow (`space/words.py`).
     """
 
     space: PresetName = UNSET

@@ -14,19 +14,17 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 from pydantic_core import PydanticCustomError
 
+from parsim.cluster.fields import MOST_OVERSUBSCRIBED
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
-from parsim.cluster.plausible import MOST_OVERSUBSCRIBED
-from parsim.cost.optimizer import OPTIMIZERS
-from parsim.errors import InputError, UnitError, shown
+from parsim.cost.job import OPTIMIZERS
+from parsim.errors import InputError, UnitError, alternatives, matching, shown
 from parsim.model.spec import Scoring
 from parsim.model.transformer import Head, RopeScaling
-from parsim.names import alternatives, matching
-from parsim.plan.activations import RECOMPUTE_MODULES
+from parsim.plan.names import AUTO, RECOMPUTE_MODULES, SCHEDULE_NAMES, WITHOUT_FLUSH
 from parsim.plan.precision import PRECISIONS, SUMS
-from parsim.plan.schedule_names import AUTO, SCHEDULE_NAMES, WITHOUT_FLUSH
 from parsim.plan.space import Between
 from parsim.scenario.space.axis import fewest_or_numbers, range_or_numbers
-from parsim.space.rank_order import read_order
+from parsim.space.axis import read_order
 from parsim.units import parse_count, parse_quantity
 
 UNSET: Any = None

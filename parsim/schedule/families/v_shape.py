@@ -20,8 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from parsim.schedule.actions import Action, Kind, require_positive
-from parsim.schedule.orders.repeated_block import Offsets, squeezed
-from parsim.schedule.orders.stretch import stretched
+from parsim.schedule.orders.repeated_block import Offsets, squeezed, stretched
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Rows, best_fill
 from parsim.schedule.schedule import Schedule
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parsim.schedule.actions import Action, Kind, require_positive
-from parsim.schedule.orders.stretch import stretched
+from parsim.schedule.orders.repeated_block import stretched
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Filled, best_fill
 from parsim.schedule.schedule import Schedule
 

@@ -15,8 +15,8 @@ from parsim.cost.collective.choice import Choice, choose
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.group_bandwidth import GLOO
 from parsim.cost.collective.kinds import Algorithm, CollectiveKind, wire_share
+from parsim.cost.collective.measured_curve import collective_spread
 from parsim.cost.collective.nccl import Protocol
-from parsim.cost.collective.spread import collective_spread
 from parsim.errors import PlanError
 from parsim.results import Result, figure_of
 from parsim.sim.benchmark.group_layout import GroupLayout

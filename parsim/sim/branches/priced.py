@@ -17,8 +17,7 @@ from parsim.errors import PlanError
 from parsim.model.paths import Branching
 from parsim.plan import Plan, PlanTable
 from parsim.plan.strategies import BranchParallel, of_kind
-from parsim.sim.branches.path_prices import PathPrices
-from parsim.sim.branches.placement import Placement, placed
+from parsim.sim.branches.placement import PathPrices, Placement, placed
 from parsim.sim.program import PricedProgram, peak_bytes
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.shared_model import added_squares, shared_update

@@ -30,15 +30,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import exp, hypot
 
-from parsim.cost.coverage import kernel_spread
-from parsim.cost.exchange_spread import exchange_spread
+from parsim.cost.coverage import exchange_spread, kernel_spread
 from parsim.cost.job import Job
 from parsim.cost.layer_doubt import layer_doubt
 from parsim.cost.recorded import step_errors
 from parsim.cost.software import GENERIC
 from parsim.cost.step.layer_table import LayerTable
-from parsim.plan import Plan
-from parsim.plan.precision import precision
+from parsim.plan import Plan, precision
 from parsim.sim.confidence.known_errors import (
     ANY,
     CALIBRATED,

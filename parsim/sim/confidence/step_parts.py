@@ -24,10 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.cost.job import Job
-from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.stage_times import host_share
-from parsim.plan import Plan
-from parsim.plan.precision import precision
+from parsim.cost.step.layer_table import LayerTable, host_share
+from parsim.plan import Plan, precision
 from parsim.sim.memory.reserved import reserved_bytes
 
 IN_LAYERS = "exposed_communication"

@@ -19,7 +19,7 @@ import numpy as np
 from parsim.cluster.background import Stream
 from parsim.cluster.groups import device_nodes, node_systems, rank_devices
 from parsim.cluster.hardware import Cluster, NodeGroup, System
-from parsim.cluster.node_list import free_devices
+from parsim.cluster.placement import free_devices
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cluster.topology.storage import with_storage
 from parsim.cost.job import Job

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
-from parsim.sim.data_parallel.pace import rounds_of
-from parsim.sim.data_parallel.programs import PROGRAMS
+from parsim.sim.data_parallel.pace import PROGRAMS, rounds_of
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.drawing.timeline import hardware_meta
 from parsim.sim.recurrence.evaluate import Evaluation

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from parsim.plan import PlanTable
-from parsim.plan.precision import precision
+from parsim.plan import PlanTable, precision
 from parsim.plan.strategies import (
     AsynchronousGossip,
     AsynchronousServer,
@@ -18,7 +17,7 @@ from parsim.plan.strategies import (
     SingleProcess,
     of_kind,
 )
-from parsim.sim.data_parallel.families.local_steps import MASTER_BYTES
+from parsim.sim.data_parallel.families.averages import MASTER_BYTES
 from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.buffers import logit_values

@@ -24,8 +24,7 @@ from parsim.cost.legal import check_legal
 from parsim.plan import Plan
 from parsim.plan.strategies import ParameterServer
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.pace import WARM_UP, columns, on_all_ranks, speeds
-from parsim.sim.data_parallel.programs import PROGRAMS
+from parsim.sim.data_parallel.pace import PROGRAMS, WARM_UP, columns, on_all_ranks, speeds
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
 from parsim.sim.lateness.monte_carlo import JitterResult, check_steps, simulate_jitter
 from parsim.sim.lateness.study import SHARE_STEPS, Progress

@@ -1,22 +1,35 @@
-"""How fast a program goes: by the recurrence, or by events where these alone know."""
+"""A strategy's program: who writes and prices it, and how fast it goes, by tier B or by events."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.jitter import Jitter
-from parsim.sim.data_parallel.families.priced import Priced
+from parsim.plan.strategies import (
+    AsynchronousGossip,
+    AsynchronousServer,
+    BranchParallel,
+    DiLoCo,
+    Gossip,
+    Layout,
+    LocalSGD,
+    ParameterServer,
+    SingleProcess,
+)
+from parsim.sim.data_parallel.families.averages import asynchronous_gossip, gossip, local_steps
+from parsim.sim.data_parallel.families.priced import Priced, branch_parallel, layout
+from parsim.sim.data_parallel.families.servers import asynchronous_server, parameter_server
+from parsim.sim.data_parallel.families.single_process import single_process
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.program import PricedProgram, by_recurrence
 from parsim.sim.rounds.figures import Spoke
 from parsim.sim.rounds.linked_run import Carrier, run_on_links
-from parsim.sim.rounds.rounds_end import RoundsEnd
+from parsim.sim.rounds.rounds_end import RoundsEnd, Staleness, staleness
 from parsim.sim.rounds.run import run_rounds
-from parsim.sim.rounds.staleness import Staleness, staleness
 from parsim.strategy import StepProgram
 
 WARM_UP = 0.1
@@ -164,3 +177,17 @@ def _within(ages: Staleness, end: RoundsEnd, begin: float, stop: float) -> Stale
     times = end.versions.time[end.versions.wrote.astype(bool)]
     rows = (times > begin) & (times <= stop)
     return Staleness(age=ages.age[rows], worker=ages.worker[rows], round=ages.round[rows])
+
+
+PROGRAMS: dict[str, Callable[[Workers], Priced]] = {
+    SingleProcess.name: single_process,
+    ParameterServer.name: parameter_server,
+    AsynchronousServer.name: asynchronous_server,
+    Gossip.name: gossip,
+    AsynchronousGossip.name: asynchronous_gossip,
+    LocalSGD.name: local_steps,
+    DiLoCo.name: local_steps,
+    BranchParallel.name: branch_parallel,
+    Layout.name: layout,
+}
+"""By the name of the strategy."""

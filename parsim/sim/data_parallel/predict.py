@@ -14,15 +14,14 @@ from math import exp, hypot, log
 
 import numpy as np
 
-from parsim.cost.collective.spread import SPREAD, size_class
+from parsim.cost.collective.measured_curve import SPREAD, size_class
 from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
 from parsim.sim.confidence.interval import Z80, Interval
 from parsim.sim.confidence.memory_fit import fit_of, worst
 from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.holdings import Holdings, holdings
-from parsim.sim.data_parallel.pace import Pace, pace
-from parsim.sim.data_parallel.programs import PROGRAMS
+from parsim.sim.data_parallel.pace import PROGRAMS, Pace, pace
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.prediction import Prediction

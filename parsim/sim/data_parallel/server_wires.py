@@ -23,12 +23,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.compression import compress_time, sum_bytes, unpack_bytes
 from parsim.cost.data.update import clipped_bytes
-from parsim.cost.server_rates import (
-    device_interface,
-    host_link,
-    host_memory,
-    node_interfaces,
-)
+from parsim.cost.server_rates import device_interface, host_link, host_memory, node_interfaces
 from parsim.plan.precision import precision
 from parsim.plan.strategies import AsynchronousServer, ParameterServer
 from parsim.sim.data_parallel.workers import Workers

@@ -40,8 +40,7 @@ from parsim.sim.contention.link_use import (
 )
 from parsim.sim.data_parallel.drawn import strategy_timeline
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.pace import pace
-from parsim.sim.data_parallel.programs import PROGRAMS
+from parsim.sim.data_parallel.pace import PROGRAMS, pace
 from parsim.sim.data_parallel.traffic import role_of, strategy_traffic
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
 from parsim.sim.events.fabric import Fabric, Watch

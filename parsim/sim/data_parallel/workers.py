@@ -13,8 +13,7 @@ from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.data.update import clipped_bytes, clipping_time, updates_at_once
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
-from parsim.plan import Plan, PlanTable
-from parsim.plan.precision import precision
+from parsim.plan import Plan, PlanTable, precision
 from parsim.plan.strategies import LocalSGD
 from parsim.sim.recurrence.evaluate import Evaluation
 

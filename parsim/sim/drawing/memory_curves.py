@@ -13,8 +13,7 @@ from parsim.schedule import Kind, Schedule
 from parsim.sim.drawing.placed_actions import Placed
 from parsim.sim.memory.categories import STATIC
 from parsim.sim.recurrence.evaluate import Evaluation
-from parsim.sim.step.kept_bytes import stage_kept
-from parsim.sim.step.split_backward import frees_before_weights, kept_for_weights
+from parsim.sim.step.kept_bytes import frees_before_weights, kept_for_weights, stage_kept
 from parsim.timelines.timeline import MemoryCurve
 
 

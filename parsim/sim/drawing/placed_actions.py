@@ -1,8 +1,8 @@
-"""Actions of one class of replicas with their ranks and times."""
+"""Actions of one class of replicas with ranks and times, and the chain that its phase waits for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,3 +67,28 @@ def placed_actions(evaluation: Evaluation, number: int) -> Iterator[Placed]:
                 hop=float(hop[action.stage * KINDS + action.kind]),
                 cause=at_position.get(int(compiled.source[position]) - 1),
             )
+
+
+def critical_path(placed: Sequence[Placed]) -> list[Placed]:
+    """Walk back from the last action: whichever predecessor ends when this one starts."""
+    by_action = {item.action: item for item in placed}
+    before: dict[Action, Placed] = {}
+    last: dict[int, Placed] = {}
+    for item in placed:
+        if item.rank in last:
+            before[item.action] = last[item.rank]
+        last[item.rank] = item
+    current: Placed | None = max(last.values(), key=lambda item: item.free)
+    path: list[Placed] = []
+    while current is not None:
+        path.append(current)
+        source = by_action[current.cause] if current.cause is not None else None
+        current = _later(source, before.get(current.action))
+    return path[::-1]
+
+
+def _later(source: Placed | None, previous: Placed | None) -> Placed | None:
+    """The predecessor that let an action start last."""
+    if source is None or previous is None:
+        return source or previous
+    return source if source.arrival >= previous.free else previous

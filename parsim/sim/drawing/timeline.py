@@ -12,19 +12,12 @@ from typing import NamedTuple
 
 from parsim.cost.job import Job
 from parsim.schedule import Kind
-from parsim.sim.drawing.copy_spans import copy_spans, without_copies
-from parsim.sim.drawing.critical_path import critical_path
-from parsim.sim.drawing.exchange_spans import exchange_spans
+from parsim.sim.drawing.copy_spans import copy_spans, exchange_spans, without_copies
 from parsim.sim.drawing.memory_curves import memory_curves
-from parsim.sim.drawing.placed_actions import Placed, placed_actions
+from parsim.sim.drawing.placed_actions import Placed, critical_path, placed_actions
 from parsim.sim.drawing.task_spans import task_spans
 from parsim.sim.recurrence.evaluate import Evaluation
-from parsim.sim.step.exchanges import (
-    class_copies,
-    class_exchanges,
-    copied_seconds,
-    routed_shares,
-)
+from parsim.sim.step.exchanges import class_copies, class_exchanges, copied_seconds, routed_shares
 from parsim.sim.step.lanes import lane_labels, lanes_in_words
 from parsim.sim.step.priced_step import PricedStep, prices_of
 from parsim.sim.step.schedule_costs import exposed_seconds
@@ -163,7 +156,7 @@ def _flows(step: PricedStep, spans: tuple[Span, ...], index: dict[_Key, int]) ->
 
 
 def hardware_meta(job: Job) -> dict[str, object]:
-    """What a prediction is for, as `parsim.comparison.likeness` reads it."""
+    """What a prediction is for, as `parsim.comparison.compared` reads it."""
     named: dict[str, object] = {"system": job.cluster.words}
     if job.mixed:
         return named

@@ -1,9 +1,9 @@
-"""The links that all steps of a simulation share, the traffic that may run there, and the clock."""
+"""What traffic travels on: links that all steps share, or a wire that only waits."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import simpy
 
@@ -47,3 +47,40 @@ class Fabric:
     def carry(self, job: int, role: Role, size: float) -> simpy.Event:
         """Send so many bytes for each unit of usage; the event comes when they are there."""
         return self.links.send(self.traffic.numbers[job][role], size)
+
+
+class Wire(Protocol):
+    """Carries traffic; on a `shared` one nobody knows beforehand how long it takes."""
+
+    env: simpy.Environment
+    shared: bool
+
+    def send(self, role: Role, seconds: float) -> Process:
+        """Traffic of a role that takes so many seconds where nothing else is under way."""
+        ...
+
+
+class QuietWire:
+    """A wire on which everything takes its price: what the closed forms say."""
+
+    shared = False
+
+    def __init__(self) -> None:
+        self.env = simpy.Environment()
+
+    def send(self, role: Role, seconds: float) -> Process:
+        """Wait for the price."""
+        yield self.env.timeout(seconds)
+
+
+class SharedWire:
+    """The links of a fabric, for the job of that number."""
+
+    shared = True
+
+    def __init__(self, fabric: Fabric, number: int = 0) -> None:
+        self.env, self.fabric, self.number = fabric.env, fabric, number
+
+    def send(self, role: Role, seconds: float) -> Process:
+        """Share the links of the role max-min fairly with all that is under way."""
+        return self.fabric.send(self.number, role, seconds)

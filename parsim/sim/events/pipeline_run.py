@@ -27,9 +27,8 @@ import simpy
 
 from parsim.schedule import Action, Kind
 from parsim.sim.events.class_run import ClassRun, TrafficParts
-from parsim.sim.events.fabric import Process
+from parsim.sim.events.fabric import Process, Wire
 from parsim.sim.events.visits import COMPUTE, Visit, visits
-from parsim.sim.events.wire import Wire
 from parsim.sim.traffic.step_traffic import Role
 from parsim.timelines.kinds import SpanKind, Stream
 from parsim.timelines.timeline import Span

@@ -18,10 +18,9 @@ from parsim.arrays import Index
 from parsim.cluster.background import Stream
 from parsim.cluster.topology import Graph
 from parsim.cluster.topology.storage import stream_links
-from parsim.sim.events.fabric import Fabric, Process
+from parsim.sim.events.fabric import Fabric, Process, SharedWire
 from parsim.sim.events.ready_step import ReadyStep
 from parsim.sim.events.step_run import StepRun
-from parsim.sim.events.wire import SharedWire
 from parsim.sim.traffic.step_traffic import Role, Sent
 from parsim.timelines.timeline import Span
 

@@ -16,14 +16,9 @@ import numpy as np
 import simpy
 
 from parsim.errors import InputError
-from parsim.sim.events.class_run import (
-    RunnableStep,
-    check_shards_apart,
-    runnable,
-)
-from parsim.sim.events.fabric import Process
+from parsim.sim.events.class_run import RunnableStep, check_shards_apart, runnable
+from parsim.sim.events.fabric import Process, QuietWire, Wire
 from parsim.sim.events.pipeline_run import PipelineRun
-from parsim.sim.events.wire import QuietWire, Wire
 from parsim.sim.step.priced_step import PricedStep
 from parsim.sim.traffic.step_traffic import Role
 from parsim.strategy.program import COMPUTE, Meeting, Task, Waits

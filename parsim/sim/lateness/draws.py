@@ -19,7 +19,7 @@ import numpy as np
 from parsim.arrays import Array, Floats, Index
 from parsim.cost.jitter import Jitter
 from parsim.sim.lateness.normal import Pairs, exponentials, largest_of, upper_quantile
-from parsim.sim.lateness.ranks import HICCUPS, NOISE, TIES, Ranks, ReplicaSubset, speeds, stream
+from parsim.sim.lateness.pipelines import HICCUPS, NOISE, TIES, Ranks, ReplicaSubset, speeds, stream
 from parsim.sim.step.compiled_schedule import CompiledSchedule
 
 Seconds = float | Array

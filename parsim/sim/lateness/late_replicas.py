@@ -23,10 +23,8 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.schedule import Kind
 from parsim.sim.lateness.draws import Block, Seconds
-from parsim.sim.lateness.pipelines import Part, Pipelines
-from parsim.sim.lateness.ranks import Ranks
-from parsim.sim.recurrence.maxplus import ClassTimes
-from parsim.sim.recurrence.step_end import last_backwards
+from parsim.sim.lateness.pipelines import Part, Pipelines, Ranks
+from parsim.sim.recurrence.maxplus import ClassTimes, last_backwards
 from parsim.sim.recurrence.walk import PipelineEnds, walk
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
 from parsim.sim.step.priced_step import prices_of

@@ -18,8 +18,7 @@ from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.errors import InputError
 from parsim.plan import Plan
-from parsim.sim.lateness.pipelines import Pipelines, PricedPlan, priced_plan
-from parsim.sim.lateness.ranks import Ranks
+from parsim.sim.lateness.pipelines import Pipelines, PricedPlan, Ranks, priced_plan
 from parsim.sim.lateness.study import Progress, Study
 
 MOST_STEPS = 10**7

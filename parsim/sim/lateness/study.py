@@ -12,8 +12,7 @@ from parsim.arrays import Array, Index
 from parsim.cost.jitter import Jitter
 from parsim.sim.lateness.draws import DIRECT_FROM, Block
 from parsim.sim.lateness.late_replicas import late_steps
-from parsim.sim.lateness.pipelines import Pipelines
-from parsim.sim.lateness.ranks import Ranks, ReplicaSubset
+from parsim.sim.lateness.pipelines import Pipelines, Ranks, ReplicaSubset
 
 Progress = Callable[[int, int], None]
 BLOCK_COLUMNS = 8192

@@ -17,8 +17,7 @@ from parsim.cost.collective.group_bandwidth import Groups, Ranks, placed_groups
 from parsim.cost.collective.kinds import CollectiveKind
 from parsim.layout.boxing import Step, chain, collective_bytes, share
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
-from parsim.layout.mesh import Mesh
-from parsim.layout.sbp import NdSbp, local_shape, parts_of
+from parsim.layout.mesh import Mesh, NdSbp, local_shape, parts_of
 from parsim.model.graph.build import asked_names
 from parsim.model.graph.record import Graph, Node
 

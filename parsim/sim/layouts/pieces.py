@@ -1,22 +1,27 @@
-"""What a device does in a micro-batch under a layout, in order, with its seconds and bytes.
+"""What a device does in a micro-batch under a layout, in order, and what it has of the model.
 
 Operations between two exchanges are one piece of compute; the gradients of parameters that are
-whole on some axes are summed in buckets (`parsim/layout/summed.py`).
+whole on some axes are summed in buckets (`parsim/layout/laid.py`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
 
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.layer.kept.graph_backward import backward_beyond
+from parsim.layout.boxing import share
 from parsim.layout.candidates import OnMesh, inputs_on
-from parsim.layout.laid import Laid
-from parsim.layout.sbp import parts_of
-from parsim.layout.summed import Bucket, buckets
-from parsim.model.graph.record import Node
+from parsim.layout.laid import Bucket, Laid, buckets
+from parsim.layout.mesh import local_shape, parts_of
+from parsim.model.graph.build import operators_of
+from parsim.model.graph.record import Node, loss_nodes
+from parsim.plan import PlanTable
 from parsim.sim.layouts.exchanges import Exchange
 from parsim.sim.layouts.prices import NodePasses, NodePrices
 from parsim.strategy.layout import BACKWARD, EXCHANGE, FORWARD, REDUCE, Part
@@ -145,3 +150,60 @@ def pieces_of(laid: Laid, prices: NodePrices, *, bucket: float, beside: bool) ->
         beside: whether buckets are summed while backward goes on.
     """
     return _Writer(laid=laid, prices=prices, bucket=bucket, beside=beside).write()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shares:
+    """Shares of a whole model with so many `samples`, those of one device by itself."""
+
+    laid: Laid
+    prices: NodePrices
+    samples: int
+
+    @cached_property
+    def parameters(self) -> float:
+        """A device's parameters over all."""
+        local = whole = 0.0
+        for node in self.laid.graph.nodes:
+            for parameter, layout in self.laid.parameters(node):
+                local += parameter.values * share(layout, self.laid.mesh.sizes)
+                whole += parameter.values
+        return local / max(whole, 1.0)
+
+    @property
+    def kept(self) -> float:
+        """What the operations of a device keep, as its graph has them, over the whole model's."""
+        owner, whole = self.laid.owners, operators_of(self.laid.graph).values()
+        local = sum(
+            self.prices.kept(tuple(part), self._samples(owner[name]))
+            for name, part in operators_of(self.laid.local).items()
+        )
+        every = sum(self.prices.kept(tuple(part), self.samples) for part in whole)
+        return local / max(every, 1.0)
+
+    @property
+    def beyond(self) -> float:
+        """Bytes that a device's backward needs at its highest moment beyond what is kept."""
+        job = self.prices.evaluation.step.job
+
+        def table_of(name: str) -> tuple[PlanTable, int]:
+            samples = self._samples(self.laid.owners[name])
+            return self.prices.table(samples), samples
+
+        return backward_beyond(self.laid.local, job.software, table_of)
+
+    def _samples(self, node: str) -> int:
+        return self.prices.samples // self.laid.batch_parts(node)
+
+    @property
+    def logits(self) -> float:
+        """A device's logits over those of its own samples."""
+        pairs = [self._logits(node) for node in loss_nodes(self.laid.graph)]
+        return sum(local for local, _ in pairs) / max(sum(whole for _, whole in pairs), 1)
+
+    def _logits(self, node: Node) -> tuple[int, int]:
+        """Logits of a loss on a device, and of its own samples."""
+        shape, sizes = self.laid.graph.shapes[node.inputs[0]], self.laid.mesh.sizes
+        read = inputs_on(self.laid.signatures[node.name], 0)
+        samples = self.prices.samples // parts_of(read, 0, sizes)
+        return prod(local_shape(shape, read, sizes)) * samples, prod(shape) * self.samples

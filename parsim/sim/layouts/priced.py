@@ -17,28 +17,18 @@ from parsim.errors import PlanError
 from parsim.layout.candidates import Options
 from parsim.layout.laid import Laid
 from parsim.layout.mesh import Mesh
-from parsim.layout.stated import options_of
+from parsim.layout.names import options_of
 from parsim.model.graph.record import Graph
 from parsim.plan import Plan, PlanTable
 from parsim.plan.strategies import DDP, Layout, of_kind
-from parsim.sim.layouts.choose import Chosen, choose
+from parsim.sim.layouts.choose import Chosen, choose, layout_document, layout_notes
 from parsim.sim.layouts.exchanges import Exchange, Exchanges
-from parsim.sim.layouts.pieces import Pieces, pieces_of
+from parsim.sim.layouts.pieces import Pieces, Shares, pieces_of
 from parsim.sim.layouts.prices import NodePrices
-from parsim.sim.layouts.shares import Shares
-from parsim.sim.layouts.words import layout_document, layout_notes
 from parsim.sim.memory.categories import STATIC
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.shared_model import added_squares, shared_update
-from parsim.strategy.layout import (
-    BACKWARD,
-    EXCHANGE,
-    FORWARD,
-    NORM,
-    REDUCE,
-    UPDATE,
-    layout,
-)
+from parsim.strategy.layout import BACKWARD, EXCHANGE, FORWARD, NORM, REDUCE, UPDATE, layout
 from parsim.strategy.program import StepProgram
 
 

@@ -17,11 +17,10 @@ from typing import NamedTuple
 from parsim.cost.layer.kept.graph_backward import kept_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost, Pass
-from parsim.cost.step.stage_times import raced
+from parsim.cost.step.layer_table import raced
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
 from parsim.layout.laid import Laid
-from parsim.layout.mesh import Mesh
-from parsim.layout.sbp import local_shape, parts_of
+from parsim.layout.mesh import Mesh, local_shape, parts_of
 from parsim.layout.signatures import local_operation
 from parsim.model.graph.build import operators_of
 from parsim.model.graph.operation import Setting

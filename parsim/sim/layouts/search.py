@@ -16,7 +16,7 @@ import numpy as np
 
 from parsim.arrays import Array, Index
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
-from parsim.layout.sbp import NdSbp
+from parsim.layout.mesh import NdSbp
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.sim.layouts.exchanges import Exchanges
 from parsim.sim.layouts.prices import NodePrices

@@ -22,17 +22,15 @@ from parsim.arrays import Array, Flags
 from parsim.cost.data.buckets import mean_bucket, reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import rank_outputs, rank_weights
-from parsim.cost.layer.recomputed_layers import recomputes_layers
+from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.parameters import largest_layer_parameters
-from parsim.cost.step.stages import sent_bytes
+from parsim.cost.step.stages import largest_layer_parameters, sent_bytes
 from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
-from parsim.sim.memory.context_moment import gathered_moment
-from parsim.sim.memory.repeated_layers import repeated_beyond
+from parsim.sim.memory.layer_moments import gathered_moment, repeated_beyond
 
 HEAD_TENSORS = 3.0
 """Tensors of tokens x h beside the logits' gradient: the gradient of the head's input before and

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
+from parsim.cost.data.buckets import copies_gradients
 from parsim.cost.job import Job
-from parsim.cost.kernel.gradient_sums import copies_gradients
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import layer_counts
@@ -34,9 +34,13 @@ from parsim.sim.memory.buffers import (
     logit_values,
     placeholder_bytes,
 )
-from parsim.sim.step.kept_bytes import entering_bytes, stage_kept
+from parsim.sim.step.kept_bytes import (
+    entering_bytes,
+    frees_before_weights,
+    kept_for_weights,
+    stage_kept,
+)
 from parsim.sim.step.schedule_costs import on_ranks
-from parsim.sim.step.split_backward import frees_before_weights, kept_for_weights
 
 CATEGORIES = (
     "parameters",

@@ -9,24 +9,26 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
-from parsim.cost.layer.composed import composed
+from parsim.cost.layer.composed import WIDE, autocast_made, casts_weights, composed, widened
 from parsim.cost.layer.head_copies import rank_weights
-from parsim.cost.layer.kept.autocast import WIDE, autocast_made, casts_weights, widened
 from parsim.cost.layer.kept.graph_backward import backward_beyond
 from parsim.cost.layer.kept.operator_tensors import border_bytes
-from parsim.cost.layer.recomputed_layers import recomputes_layers
+from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.software import Software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
-from parsim.cost.step.parameters import largest_layer_parameters
+from parsim.cost.step.stages import largest_layer_parameters
 from parsim.model.graph.record import Graph
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.sim.memory.buffers import embedding_moment, logit_values
-from parsim.sim.memory.column_moment import column_moment, exchanged_bytes
-from parsim.sim.memory.context_moment import gathered_moment
+from parsim.sim.memory.layer_moments import (
+    column_moment,
+    exchanged_bytes,
+    gathered_moment,
+    repeated_beyond,
+)
 from parsim.sim.memory.moments import Moment
-from parsim.sim.memory.repeated_layers import repeated_beyond
 from parsim.sim.memory.sharded_moments import Sharded
 
 

@@ -1,4 +1,4 @@
-"""Bytes that eager PyTorch keeps of a micro-batch on each stage, and receives and sends for it."""
+"""Bytes of eager PyTorch: of a micro-batch on each stage, of its messages, and of gradients."""
 
 from __future__ import annotations
 
@@ -7,11 +7,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Flags
+from parsim.arrays import Array, Flags, Index
+from parsim.cost.data.buckets import bucket_parameters, reduced_bytes
 from parsim.cost.job import Job
-from parsim.cost.layer.composed import composed, composed_kept
+from parsim.cost.layer.composed import (
+    autocast_kept,
+    autocast_made,
+    composed,
+    composed_kept,
+    widened,
+)
 from parsim.cost.layer.head_copies import copied_outputs, rank_values
-from parsim.cost.layer.kept.autocast import autocast_kept, autocast_made, widened
 from parsim.cost.step.stages import over_kinds, sent_bytes
 from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Layer
@@ -65,7 +71,7 @@ def _output_gradients(layer: Layer, table: PlanTable) -> Array:
 def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
     """Kept where eager PyTorch composes what others fuse, one micro-batch on each stage, (S, B).
 
-    See `cost/layer/composed.py`; and of what autocast keeps see `cost/layer/kept/autocast.py`.
+    See `cost/layer/composed.py`; and of what autocast keeps see `parsim/cost/layer/composed.py`.
     """
     software = job.software
     kept = [
@@ -104,3 +110,34 @@ def received_bytes(schedule: Schedule, sent: Array, stages: Sequence[int]) -> Ar
     ranks = schedule.stage_rank
     crosses = [not schedule.is_first(s) and ranks[s - 1] != ranks[s] for s in stages]
     return np.stack([sent[s - 1] * crossing for s, crossing in zip(stages, crosses, strict=True)])
+
+
+def in_buckets(job: Job, table: PlanTable) -> Flags:
+    """Whether gradients lie in flat buffers that stay, (B,).
+
+    Those of replicas (DDP's buckets, or the executor's), of copies of the model, of ZeRO-1, of
+    16-bit parameters, and of experts that other ranks reduce. Source: `executor/parallel/data.py`.
+    """
+    routed = (table.expert_ranks * table.tp > 1) & (job.model.experts is not None)
+    narrow = table.precision.parameter == 2
+    several = table.dp * table.cp * table.copies > 1
+    kept = (table.zero_stage == 1) | narrow | several | routed
+    return np.asarray(kept & (table.zero_stage < 2))
+
+
+def reduce_bytes(job: Job, table: PlanTable, gradients: Array, shards: Index) -> Array:
+    """What gradients of so many bytes need beside them while they are reduced, (B,).
+
+    Under ZeRO-1 a share for each rank, and the library's copies: of the last bucket, or under a
+    pipeline, which sends them all at once, of all. What is sent narrower is a copy of its own.
+    Source: `GradientBuckets._launch` of `executor/parallel/buckets.py`.
+    """
+    kept = 4.0 if table.common.gradient_precision == "fp32" else float(table.precision.parameter)
+    sent = gradients * reduced_bytes(table) / kept
+    narrower = sent if reduced_bytes(table) < kept else np.zeros_like(sent)
+    bucket = bucket_parameters(job.software, table) * reduced_bytes(table)
+    copied = np.where(table.pp > 1, sent, np.minimum(sent, bucket)) * job.software.scatter_copies
+    scattered = np.where(shards > 1, sent / shards + copied, 0.0)
+    extra = narrower + np.where(table.zero_stage == 1, scattered, 0.0)
+    replicas = table.dp * table.cp > 1
+    return np.asarray(np.where(replicas & (table.zero_stage < 2), extra, 0.0))

@@ -36,19 +36,15 @@ from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.categories import (
-    MemoryUse,
-    guest_bytes,
-    memory_use,
-    static_bytes,
-)
+from parsim.sim.memory.categories import MemoryUse, guest_bytes, memory_use, static_bytes
 from parsim.sim.memory.eager_buffers import Buffers
-from parsim.sim.memory.eager_gradients import in_buckets, reduce_bytes
 from parsim.sim.memory.eager_kept import (
     StageBytes,
     composed_bytes,
+    in_buckets,
     message_bytes,
     received_bytes,
+    reduce_bytes,
     sent_messages,
     waiting_bytes,
 )

@@ -44,7 +44,7 @@ from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed_kept
 from parsim.cost.layer.head_copies import copied_parameters
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.parameters import rank_experts, rank_parameters
+from parsim.cost.step.stages import rank_experts, rank_parameters
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear
 from parsim.plan import PlanTable

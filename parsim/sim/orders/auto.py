@@ -21,7 +21,7 @@ from parsim.cost.job import Job
 from parsim.cost.legal import check_legal, illegal
 from parsim.errors import PlanError
 from parsim.plan import Plan
-from parsim.plan.schedule_names import AUTO, SPLIT, TWO_WAY, V_SHAPED
+from parsim.plan.names import AUTO, SPLIT, TWO_WAY, V_SHAPED
 from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.orders.list_order import Work

@@ -20,8 +20,7 @@ from parsim.plan import Plan
 from parsim.schedule import Kind
 from parsim.sim.memory.categories import MemoryUse
 from parsim.sim.memory.eager_peaks import peak_memory
-from parsim.sim.recurrence.maxplus import ClassTimes, Run, run, sender_class
-from parsim.sim.recurrence.step_end import pipeline_ends
+from parsim.sim.recurrence.maxplus import ClassTimes, Run, pipeline_ends, run, sender_class
 from parsim.sim.recurrence.walk import PipelineEnds, StepEnd, by_class, walk
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
 from parsim.sim.step.priced_step import PricedStep, price_step, prices_of

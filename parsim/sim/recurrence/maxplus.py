@@ -1,4 +1,4 @@
-"""Tier B: finish times of a static schedule by the max-plus recurrence, many plans at once.
+"""Tier B: finish times of a schedule by the max-plus recurrence, and the end of the step behind.
 
     start[i]  = max(finish[previous on the rank], arrival[input of i])
     finish[i] = start[i] + duration[i];   arrival[i] = finish[i] + hop[i]
@@ -20,7 +20,9 @@ import numpy as np
 from parsim.arrays import Array, Index
 from parsim.cost.step.step import StepCosts
 from parsim.schedule import Kind, Schedule
+from parsim.sim.recurrence.walk import Join, PipelineEnds, StepEnd, apart, walk
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
+from parsim.sim.step.priced_step import prices_of, program_of
 from parsim.sim.step.schedule_costs import action_seconds
 
 TABLE_ELEMENTS = 4_000_000
@@ -163,3 +165,32 @@ def _in_pairs(compiled: CompiledSchedule, first: Index, second: Index) -> Index:
 def sender_class(compiled: CompiledSchedule) -> Index:
     """Whose hop an action's input took; stage 0's backward, which sends nothing, if it had none."""
     return np.where(compiled.source > 0, compiled.duration_class[compiled.source - 1], int(Kind.B))
+
+
+def step_end(
+    compiled: CompiledSchedule, costs: StepCosts, result: Run, join: Join = apart
+) -> StepEnd:
+    """Finish the step after the pipeline phase; columns are plans, or classes that `join` joins."""
+    program = program_of([compiled.schedule], costs)
+    return walk(program, prices_of(costs), pipeline_ends(compiled, costs, result), join)
+
+
+def pipeline_ends(compiled: CompiledSchedule, costs: StepCosts, result: Run) -> PipelineEnds:
+    """When ranks end their actions and stages complete their gradients."""
+    length, sent = last_backwards(compiled, costs)
+    return PipelineEnds(result.clock, result.last_end - sent, length)
+
+
+def last_backwards(compiled: CompiledSchedule, costs: StepCosts) -> tuple[Array, Array]:
+    """Seconds of the action that completes each stage's gradients, and of its send, (S, B).
+
+    A blocking send is on the compute stream behind a B; a W sends nothing.
+    """
+    by_weight = (compiled.duration_class[compiled.last_backward] % KINDS == Kind.W)[:, None]
+    sent = np.zeros_like(costs.hop)
+    if costs.blocking_p2p:
+        rank = np.array(compiled.schedule.stage_rank)
+        moves = (rank[1:] != rank[:-1])[:, None] & ~by_weight[1:]
+        sent[1:] = np.where(moves, costs.hop[:-1], 0.0)
+    seconds = action_seconds(costs)
+    return np.where(by_weight, seconds[Kind.W], seconds[Kind.B]), sent

@@ -33,15 +33,7 @@ from numpy.typing import NDArray
 
 from parsim.arrays import Array
 from parsim.errors import ScheduleError
-from parsim.strategy.program import (
-    COMPUTE,
-    Meeting,
-    Queue,
-    StepProgram,
-    Task,
-    Waits,
-    round_name,
-)
+from parsim.strategy.program import COMPUTE, Meeting, Queue, StepProgram, Task, Waits, round_name
 
 Join = Callable[[Meeting, Array], Array]
 """Times (ranks, ...) of those that are ready -> times when all that meet are ready."""

@@ -8,8 +8,7 @@ from typing import Any
 from parsim.schedule import Kind
 from parsim.schedule.versions import RULES, Versions
 from parsim.sim.program import by_recurrence, memory_curves, program_timeline
-from parsim.sim.stages.prices import StagePrices
-from parsim.sim.stages.steady import steady_state
+from parsim.sim.stages.prices import StagePrices, steady_state
 from parsim.strategy.stage_tasks import task_name
 from parsim.strategy.weight_versions import without_flush
 from parsim.timelines.timeline import ACTIONS, Timeline

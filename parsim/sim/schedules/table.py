@@ -13,8 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 
-from parsim.errors import InputError, ScheduleError, shown
-from parsim.names import alternatives
+from parsim.errors import InputError, ScheduleError, alternatives, shown
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.messages import senders

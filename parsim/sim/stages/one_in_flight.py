@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from parsim.cost.job import Job
 from parsim.plan import Plan
-from parsim.plan.schedule_names import WITHOUT_FLUSH
+from parsim.plan.names import WITHOUT_FLUSH
 from parsim.schedule.inflight import inflight_counts
 from parsim.sim.memory.eager_kept import sent_messages
 from parsim.sim.recurrence.evaluate import Evaluation

@@ -31,10 +31,9 @@ from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction
 from parsim.cost.job import Job
-from parsim.cost.step.hops import hop_bytes
+from parsim.cost.step.messages import hop_bytes
 from parsim.cost.step.pair_sums import head_sums
-from parsim.cost.step.parameters import tied_parameters
-from parsim.cost.step.stages import layer_counts, stage_borders
+from parsim.cost.step.stages import layer_counts, stage_borders, tied_parameters
 from parsim.cost.step.step import StepCosts, late_by_stage, stage_cut, straggler_growth
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute

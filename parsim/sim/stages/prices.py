@@ -1,14 +1,18 @@
-"""Seconds and bytes of the stages of a pipeline whose actions are tasks."""
+"""Seconds and bytes of the stages of a pipeline whose actions are tasks, and its steady pace."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import lcm
 
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.sim.program import PricedProgram
+from parsim.schedule import Kind
+from parsim.schedule.versions import Versions
+from parsim.sim.program import PricedProgram, by_recurrence
+from parsim.sim.recurrence.walk import StepEnd
 from parsim.strategy import StepProgram
 from parsim.strategy.stage_tasks import (
     ACTIVATIONS,
@@ -16,6 +20,7 @@ from parsim.strategy.stage_tasks import (
     FORWARD,
     MESSAGE,
     MESSAGE_BACK,
+    task_name,
 )
 from parsim.strategy.weight_versions import (
     GRADIENTS,
@@ -24,6 +29,7 @@ from parsim.strategy.weight_versions import (
     STATIC_ALONE,
     UPDATE,
     WEIGHTS,
+    without_flush,
 )
 
 
@@ -84,3 +90,22 @@ class StagePrices:
                 STATIC_ALONE: self.by_rank(self.static - self.gradients),
             },
         )
+
+
+def steady_state(versions: Versions, prices: StagePrices) -> float:
+    """Time between two micro-batches, mean over the batches of an update, seconds.
+
+    Without messages and with enough forwards at the start it is max over stages of
+    (F + B + reduce + update / batch) / replicas.
+    """
+    pp, whole = versions.pp, lcm(versions.batch, *versions.replicas.counts)
+    batches = -(-4 * max(pp, versions.replicas.num_ranks) // whole)  # by then all wait for the last
+    early, late = batches * whole, 2 * batches * whole
+    more = -(-2 * pp // whole) * whole
+    end = by_recurrence(prices.on(without_flush(versions, late + more)))
+    return (_first_stage(end, late) - _first_stage(end, early)) / (late - early)
+
+
+def _first_stage(end: StepEnd, microbatch: int) -> float:
+    """When the first stage ends a micro-batch's backward."""
+    return float(end.times[task_name(0, Kind.B, microbatch)].end[0, 0])

@@ -10,14 +10,13 @@ import numpy as np
 from parsim.arrays import Array, Ints
 from parsim.cost.job import Job
 from parsim.plan import Plan
-from parsim.plan.schedule_names import WITHOUT_FLUSH
+from parsim.plan.names import WITHOUT_FLUSH
 from parsim.plan.stages import warmups
 from parsim.schedule.versions import Versions
 from parsim.sim.program import PricedProgram, by_recurrence, memory_curves, program_timeline
 from parsim.sim.recurrence.walk import StepEnd
 from parsim.sim.stages.plan_prices import PlanPrices
-from parsim.sim.stages.prices import StagePrices
-from parsim.sim.stages.steady import steady_state
+from parsim.sim.stages.prices import StagePrices, steady_state
 from parsim.strategy import StepProgram
 from parsim.strategy.unequal_stages import unequal_stages
 from parsim.strategy.weight_versions import without_flush

@@ -9,9 +9,9 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import TIMED, Kind, Times
+from parsim.sim.step.kept_bytes import splits_like_torch
 from parsim.sim.step.priced_step import price_step
 from parsim.sim.step.schedule_costs import action_seconds
-from parsim.sim.step.split_backward import splits_like_torch
 
 
 def with_action_times(job: Job, plan: Plan) -> Plan:

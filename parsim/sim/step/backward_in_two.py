@@ -15,14 +15,13 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.passes import Pass
-from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.stage_times import raced, repeated_pass, stage_pass
+from parsim.cost.step.layer_table import LayerTable, raced, repeated_pass, stage_pass
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import deeper_pass, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
-from parsim.sim.step.split_backward import splits_like_torch
+from parsim.sim.step.kept_bytes import splits_like_torch
 
 
 class InTwo(NamedTuple):

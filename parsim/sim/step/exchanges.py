@@ -8,14 +8,13 @@ import numpy as np
 
 from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
-from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
 from parsim.cost.step.offload import copy_seconds, moved_bytes
-from parsim.cost.step.stage_times import backward_times, forward_times
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, deeper_pass, repeated_layers, stage_cut
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.schedule import Kind
-from parsim.sim.step.evictions import eviction_seconds
+from parsim.sim.step.kept_bytes import eviction_seconds
 from parsim.sim.step.priced_step import PricedStep
 from parsim.sim.step.schedule_costs import exposed_seconds
 

@@ -19,8 +19,7 @@ import numpy as np
 from parsim.arrays import Flags, Index
 from parsim.cluster.groups import rank_groups, rank_kinds
 from parsim.cluster.hardware import Cluster
-from parsim.plan import Plan
-from parsim.plan.record import AXES
+from parsim.plan import AXES, Plan
 from parsim.sim.step.folding import Communicator, Edge, fold
 
 

@@ -26,14 +26,13 @@ from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.pair_sums import copies_seconds
-from parsim.cost.step.parameters import per_rank
+from parsim.cost.step.stages import per_rank
 from parsim.cost.step.step import StepCosts, filling
 from parsim.plan import PlanTable
-from parsim.plan.schedule_names import SPLIT
+from parsim.plan.names import SPLIT
 from parsim.schedule import Kind, Schedule
 from parsim.sim.step.backward_in_two import in_two
-from parsim.sim.step.evictions import with_evictions
-from parsim.sim.step.split_backward import is_split
+from parsim.sim.step.kept_bytes import is_split, with_evictions
 
 _OF_STAGES = (
     *("forward", "backward", "exposed_forward", "exposed_backward", "recomputed", "hop"),

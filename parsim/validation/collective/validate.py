@@ -14,8 +14,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.collective.choice import choose
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.kinds import Algorithm, CollectiveKind
-from parsim.cost.collective.measured_curve import measured
-from parsim.cost.collective.spread import collective_spread, size_class
+from parsim.cost.collective.measured_curve import collective_spread, measured, size_class
 from parsim.errors import PlanError
 from parsim.sim.confidence.interval import Z80
 from parsim.validation.collective.measured_collective import (
@@ -23,7 +22,7 @@ from parsim.validation.collective.measured_collective import (
     parse_collective,
     read_collectives,
 )
-from parsim.validation.summary import Summary, summarise
+from parsim.validation.coverage import Summary, summarise
 from parsim.validation.tables import Progress, RowSkipped, predict_tables
 
 SCHEMA_VERSION = 1

@@ -5,12 +5,11 @@ from __future__ import annotations
 from parsim.cost.software import Software
 from parsim.errors import shown
 from parsim.plan import RANK_ORDER, Plan, Recompute
+from parsim.plan.names import SCHEDULE_NAMES, SPLIT, V_SHAPED
 from parsim.plan.precision import PRECISIONS
-from parsim.plan.schedule_names import SCHEDULE_NAMES, SPLIT, V_SHAPED
 from parsim.validation.step.assumptions import Assumptions
 from parsim.validation.step.measured_run import MeasuredRun
-from parsim.validation.step.offload_recipes import offload_layers
-from parsim.validation.step.recipes import Recipe
+from parsim.validation.step.recipes import Recipe, offload_layers
 from parsim.validation.tables import RowSkipped
 
 

@@ -13,9 +13,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from parsim.errors import shown
-from parsim.validation.step.blank_sizes import Filled, blank_sizes
-from parsim.validation.step.blank_sizes import cells as filled_cells
-from parsim.validation.step.known_models import known_mixture, unmodelled
+from parsim.validation.step.known_models import Filled, blank_sizes, known_mixture, unmodelled
+from parsim.validation.step.known_models import cells as filled_cells
 from parsim.validation.step.row_cells import Cells, Profile
 from parsim.validation.tables import RowSkipped
 

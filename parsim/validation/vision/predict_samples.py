@@ -11,15 +11,13 @@ from math import lcm
 import numpy as np
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.job import Job
-from parsim.cost.optimizer import OPTIMIZERS
+from parsim.cost.job import OPTIMIZERS, Job
 from parsim.cost.software import software
 from parsim.errors import CatalogError, InputError, ModelError, NoFeasiblePlan, shown
 from parsim.model.graph.catalog import is_network, network
 from parsim.model.graph.record import Graph
 from parsim.model.reader import Description, build_model, model_spec
-from parsim.partition.given_replicas import cut_for
-from parsim.partition.priced import levels_of, priced_graph
+from parsim.partition.given_replicas import cut_for, levels_of, priced_graph
 from parsim.partition.states import states_of
 from parsim.plan import Plan, Recompute
 from parsim.plan.precision import PRECISIONS

@@ -31,10 +31,9 @@ from executor.calibration.conclude import Measured, conclude, layer_times
 from executor.calibration.fitting.catalog_file import catalog_text
 from executor.calibration.fitting.constants import CHECKS, fit_device, fit_system
 from executor.calibration.fitting.deviations import lines, residuals
-from executor.calibration.timing.bench import Bench
+from executor.calibration.timing.bench import Bench, measure
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.links import lost, products_beside
-from executor.calibration.timing.measuring import measure
 from executor.calibration.timing.operators import Operators
 from executor.devices.machine import DeviceReport, base_device
 from executor.training.norm import scale_down, square_sum

@@ -24,9 +24,8 @@ from executor.calibration.cases.workloads import Case
 from executor.calibration.choice.belief import NOISE, Shape, after, covariance, prior
 from executor.calibration.choice.candidates import rounded, shape_of
 from executor.calibration.choice.choose import Choice, choose
-from executor.calibration.choice.known_shapes import as_written, shapes_known
 from executor.calibration.choice.link_needs import link_needs
-from executor.calibration.choice.spread import Candidate
+from executor.calibration.choice.spread import Candidate, as_written, shapes_known
 from executor.calibration.fitting.earlier_file import Calibration
 from executor.calibration.learning import Record, read, replay
 from executor.calibration.outcome import announced, kernel_gaps, link_gaps

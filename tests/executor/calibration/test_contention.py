@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from executor.calibration.timing.contention import growth
-from parsim.cluster.plausible import MOST_CONTENTION
+from executor.calibration.timing.rank_spread import growth
+from parsim.cluster.fields import MOST_CONTENTION
 
 
 @pytest.mark.parametrize(

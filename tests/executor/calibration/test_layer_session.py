@@ -21,8 +21,7 @@ from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasure
 from executor.calibration.timing import passes
 from executor.calibration.timing.layer_session import LayerSession, between, quicker
 from executor.calibration.timing.layers import LayerSample
-from executor.calibration.timing.passes import PassTimer, passes_of
-from executor.calibration.timing.queue import Queue
+from executor.calibration.timing.passes import PassTimer, Queue, passes_of
 from executor.devices.machine import DeviceReport
 from parsim.cluster.reader import load_catalog
 

@@ -21,7 +21,7 @@ from parsim.cluster.reader import load_catalog  # noqa: E402
 from parsim.cost.kernel.convolutions import convolution_time  # noqa: E402
 from parsim.cost.software import software  # noqa: E402
 from parsim.cost.step.plan_kernels import plan_kernels  # noqa: E402
-from parsim.model.convolution import Convolution  # noqa: E402
+from parsim.model.networks import Convolution  # noqa: E402
 from tests.executor.calibration.test_choice import CPU  # noqa: E402
 
 SCENARIO = """

@@ -24,7 +24,7 @@ from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.collective.spread import collective_spread
+from parsim.cost.collective.measured_curve import collective_spread
 from parsim.scenario import load_scenario
 from tests.executor.launch import launch
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import torch
 
 from executor.collectives.__main__ import hardware
-from executor.collectives.groups import Team
-from executor.collectives.timing import summary
+from executor.collectives.timing import Team, summary
 from executor.devices.machine import DeviceReport, most_ranks
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)

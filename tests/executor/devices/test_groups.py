@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from executor.devices.groups import mesh_of, subgroup  # noqa: E402
+from executor.devices.mesh import mesh_of, subgroup  # noqa: E402
 
 
 @contextmanager

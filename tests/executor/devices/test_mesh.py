@@ -9,12 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.devices.capacity import check_world, largest_fitting
-from executor.devices.machine import DeviceReport
+from executor.devices.machine import DeviceReport, check_world, largest_fitting
 from executor.devices.mesh import coordinates, ranks_by_place, replica_index
 from parsim.errors import InputError, PlanError
-from parsim.plan import Plan
-from parsim.plan.record import AXES
+from parsim.plan import AXES, Plan
 
 DEGREE = st.integers(1, 4)
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)

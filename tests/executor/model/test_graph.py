@@ -8,8 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.model.graph.checks import check_cut  # noqa: E402
-from executor.model.graph.dropout import without_dropout  # noqa: E402
+from executor.model.graph.modules import check_cut, without_dropout  # noqa: E402
 from executor.model.graph.tokens import Additive, buckets  # noqa: E402
 from executor.model.loss import loss as cross_entropy  # noqa: E402
 from executor.model.module import build_model, build_stage  # noqa: E402

@@ -9,7 +9,7 @@ import pytest
 from parsim.errors import ModelError, PlanError
 from parsim.model.reader import load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer
-from parsim.plan.rules.executor.models import unbuildable
+from parsim.plan.rules.executor.runnable import unbuildable
 
 torch = pytest.importorskip("torch")
 

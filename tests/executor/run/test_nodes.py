@@ -15,8 +15,7 @@ import pytest
 
 pytest.importorskip("torch")
 
-from executor.devices.capacity import check_world, largest_fitting
-from executor.devices.machine import DeviceReport
+from executor.devices.machine import DeviceReport, check_world, largest_fitting
 from parsim.errors import InputError
 from parsim.plan import Plan
 from tests.commands import process

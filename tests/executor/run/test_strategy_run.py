@@ -13,7 +13,7 @@ pytest.importorskip("torch")
 
 from executor.run.strategy_document import Evaluated, Measured
 from executor.strategies.replays.log import Applied, Ended
-from executor.training.rate import Rate
+from executor.training.update_rule import Rate
 from parsim.cli.app import main
 from tests.commands import ROOT
 from tests.executor.launch import fork_runs

@@ -10,15 +10,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.strategies.asynchronous_gossip import drawn_peers  # noqa: E402
 from executor.strategies.compression import largest  # noqa: E402
+from executor.strategies.gossip import drawn_peers  # noqa: E402
 from executor.strategies.local_steps import Outer  # noqa: E402
 from executor.strategies.replays.log import Applied, Work  # noqa: E402
 from executor.strategies.replays.replay import Replay, ReplayError, replay  # noqa: E402
 from executor.strategies.replica import Batch, FlatOptimizer, Replica  # noqa: E402
 from executor.strategies.train import RUNNERS, check_strategy, train  # noqa: E402
-from executor.training.rate import Rate  # noqa: E402
-from executor.training.update_rule import OptimizerConfig  # noqa: E402
+from executor.training.update_rule import OptimizerConfig, Rate  # noqa: E402
 from parsim.errors import PlanError  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
 from parsim.plan.strategies import (  # noqa: E402

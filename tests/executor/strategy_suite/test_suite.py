@@ -13,14 +13,13 @@ import pytest
 pytest.importorskip("torch")
 
 from executor.strategy_suite import ranks
-from executor.strategy_suite.ages import distance, simulated_ages
 from executor.strategy_suite.cases import AGED, LAYOUTS, STRATEGIES, cases, delays
-from executor.strategy_suite.compare import Row, summary, with_ties
+from executor.strategy_suite.compare import Row, distance, simulated_ages, summary, with_ties
 from executor.strategy_suite.report import schedule_lines, write_report
 from executor.strategy_suite.schedules import schedule_cases
 from executor.suite.cases import before_calibration, scenario_text
 from parsim.errors import ParsimError
-from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan.names import SCHEDULE_NAMES
 from parsim.scenario import load_scenario
 
 

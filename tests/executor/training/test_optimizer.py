@@ -23,8 +23,7 @@ from executor.parallel.precision import storage_dtype  # noqa: E402
 from executor.parallel.replica import Replica  # noqa: E402
 from executor.training.norm import gradient_norm  # noqa: E402
 from executor.training.optimizer import StageOptimizer  # noqa: E402
-from executor.training.rate import Rate  # noqa: E402
-from executor.training.update_rule import OptimizerConfig  # noqa: E402
+from executor.training.update_rule import OptimizerConfig, Rate  # noqa: E402
 from executor.training.updated_values import StatePiece  # noqa: E402
 from tests.executor.workers.parallel import batch  # noqa: E402
 from tests.executor.workers.specs import GPT  # noqa: E402

@@ -15,14 +15,12 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.model.graph.dropout import without_dropout
+from executor.model.graph.modules import without_dropout
 from executor.strategies.replays.log import Work
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
-from executor.strategies.train import train
-from executor.strategies.verify import verify
-from executor.training.images import Images
-from executor.training.rate import Rate
-from executor.training.update_rule import OptimizerConfig
+from executor.strategies.train import train, verify
+from executor.training.samples import Images
+from executor.training.update_rule import OptimizerConfig, Rate
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job

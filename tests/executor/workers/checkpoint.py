@@ -24,12 +24,12 @@ from torch import Tensor
 from executor.checkpoint.checkpoints import Checkpoints
 from executor.checkpoint.folder import whole
 from executor.checkpoint.record import check_sum, read_record, what_is_trained
-from executor.devices.process_group import process_group
+from executor.devices.mesh import process_group
 from executor.faults.reports import PeerError
 from executor.parallel.context import rank_part
 from executor.parallel.gradients.split import local_tensor
 from executor.training.build import build_trainer
-from executor.training.text import Corpus, batches
+from executor.training.samples import Corpus, batches
 from executor.training.trainer import Trainer
 from parsim.errors import InputError
 from parsim.model.reader import model_spec

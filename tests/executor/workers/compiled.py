@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch._dynamo.utils import counters
 
-from executor.devices.process_group import process_group
+from executor.devices.mesh import process_group
 from executor.measure.gradients import gather_gradients, max_relative_error
 from executor.parallel.context import rank_part
 from executor.training.build import build_trainer

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from executor.calibration.cases.rank_groups import RankGroups
 from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.links import link_choice, link_samples
-from executor.devices.process_group import process_group
+from executor.devices.mesh import process_group
 from parsim.cluster.reader import load_catalog
 from tests.executor.launch import results
 

@@ -7,16 +7,16 @@ import sys
 import torch
 import torch.distributed as dist
 
-from executor.devices.process_group import process_group
+from executor.devices.mesh import process_group
 from executor.measure.gradients import gather_gradients, max_relative_error, reference
 from executor.model.batch_norm import synchronise
 from executor.model.loss import loss
 from executor.model.module import build_model
 from executor.parallel.context import rank_part
 from executor.training.build import build_trainer
-from executor.training.images import Images
+from executor.training.samples import Images
 from parsim.model.graph.images import AdaptiveAvgPool2d
-from parsim.model.graph.joins import Flatten
+from parsim.model.graph.pointwise import Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import CrossEntropy

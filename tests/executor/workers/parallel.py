@@ -28,9 +28,8 @@ from executor.parallel.gradients.split import local_tensor, whole_tensor
 from executor.training.build import build_trainer
 from executor.training.norm import clip_gradients, gradient_norm
 from executor.training.optimizer import StageOptimizer
-from executor.training.rate import Rate
 from executor.training.trainer import Trainer
-from executor.training.update_rule import OptimizerConfig
+from executor.training.update_rule import OptimizerConfig, Rate
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import CpCommType, Plan, Recompute
 from tests.executor.workers.specs import SPECS

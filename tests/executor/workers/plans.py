@@ -13,8 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.mesh import coordinates, replica_index
-from executor.devices.process_group import process_group
+from executor.devices.mesh import coordinates, process_group, replica_index
 from executor.measure.gradients import gather_gradients
 from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import judge

@@ -12,12 +12,12 @@ import torch
 import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from executor.devices.process_group import process_group
+from executor.devices.mesh import process_group
 from executor.measure.record import record_steps
 from executor.measure.steps import Batch
 from executor.parallel.context import rank_part
 from executor.training.build import build_trainer
-from executor.training.text import Corpus, batches
+from executor.training.samples import Corpus, batches
 from executor.training.trainer import Trainer
 from parsim.model.reader import model_spec
 from parsim.plan import Plan

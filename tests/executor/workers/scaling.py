@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.process_group import process_group
+from executor.devices.mesh import process_group
 from executor.measure.gradients import gather_gradients
 from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import judge
@@ -21,9 +21,8 @@ from executor.parallel.context import rank_part
 from executor.torch_internals.distributed import stored_tensor
 from executor.training.build import build_trainer
 from executor.training.norm import gradient_values
-from executor.training.rate import Rate
 from executor.training.trainer import Trainer
-from executor.training.update_rule import OptimizerConfig
+from executor.training.update_rule import OptimizerConfig, Rate
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from tests.executor.launch import die_with_parent, results

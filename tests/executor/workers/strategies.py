@@ -15,17 +15,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.process_group import gathered
+from executor.devices.mesh import gathered
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.gossip import mix
 from executor.strategies.local_steps import Outer
+from executor.strategies.parameter_server import shares
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replays.replay import Replay, ages, ages_of_peers, replay, replay_peers
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
-from executor.strategies.shares import shares
 from executor.strategies.train import train
-from executor.training.rate import Rate
-from executor.training.update_rule import OptimizerConfig
+from executor.training.update_rule import OptimizerConfig, Rate
 from parsim.plan import Plan
 from parsim.plan.strategies import (
     AsynchronousGossip,

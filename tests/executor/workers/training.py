@@ -9,12 +9,11 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.devices.mesh import replica_index
-from executor.devices.process_group import process_group
+from executor.devices.mesh import process_group, replica_index
 from executor.measure.gradients import gather_gradients, max_relative_error, reference
 from executor.parallel.context import replica_rows
 from executor.training.build import build_trainer
-from executor.training.text import Corpus, batches
+from executor.training.samples import Corpus, batches
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, Recompute

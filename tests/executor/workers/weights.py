@@ -14,11 +14,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.devices.process_group import process_group
+from executor.devices.mesh import process_group
 from executor.parallel.context import rank_part
 from executor.training.build import build_trainer
-from executor.training.rate import Rate
-from executor.training.update_rule import OptimizerConfig
+from executor.training.update_rule import OptimizerConfig, Rate
 from executor.weights.export import export
 from executor.weights.published import Published
 from executor.weights.safetensors import File

@@ -8,7 +8,7 @@ import pytest
 
 from parsim.cli.app import main
 from parsim.cluster.reader import load_catalog
-from parsim.names import alternatives
+from parsim.errors import alternatives
 from parsim.scenario.schema.plan import PlanBlock
 from parsim.validation.step.measured_run import REQUIRED
 from tests.commands import LLAMA, SMALL, Cli, process, runner, settings, write_rows

@@ -16,8 +16,7 @@ from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.errors import CatalogError
-from parsim.names import alternatives
+from parsim.errors import CatalogError, alternatives
 
 DEVICES = [
     *("v100-sxm-16gb", "v100-sxm-32gb", "a100-sxm-40gb", "a100-sxm-80gb", "a100-pcie-80gb"),

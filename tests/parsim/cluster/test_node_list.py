@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.cluster.node_list import free_devices, read_nodes
+from parsim.cluster.placement import free_devices, read_nodes
 from parsim.errors import InputError
 from parsim.report.text.tables import numbers
 

@@ -9,8 +9,7 @@ import pytest
 
 from parsim.cluster.fields import DEVICE_FIELDS
 from parsim.cluster.reader import Catalog, load_catalog
-from parsim.errors import ScenarioError
-from parsim.names import alternatives
+from parsim.errors import ScenarioError, alternatives
 
 Load = Callable[..., Catalog]
 

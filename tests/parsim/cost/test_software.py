@@ -7,8 +7,7 @@ from dataclasses import fields, replace
 import pytest
 
 from parsim.cost.software import GENERIC, Software, software, software_catalog
-from parsim.errors import CatalogError
-from parsim.names import alternatives
+from parsim.errors import CatalogError, alternatives
 
 STATED = {f.name for f in fields(Software)} - {"id", "description", "reasons"}
 SHARES = ("overlap", "tp_overlap_backward")

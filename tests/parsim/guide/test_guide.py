@@ -10,8 +10,7 @@ import pytest
 from parsim.cli.app import main
 from parsim.guide.compare import guide
 from parsim.guide.families import families, one_device, with_batches
-from parsim.guide.reasons import choose
-from parsim.guide.record import OTHERWISE, FamilyRow, Guide
+from parsim.guide.record import OTHERWISE, FamilyRow, Guide, choose
 from parsim.plan import Plan
 from parsim.report.picture.planning.guide import draw_guide
 from parsim.scenario import load_scenario

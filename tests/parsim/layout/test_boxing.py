@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from parsim.errors import PlanError
 from parsim.layout.boxing import Step, chain, collective_bytes, share
-from parsim.layout.mesh import Mesh
-from parsim.layout.sbp import B, NdSbp, P, S, Sbp, dual, local_shape, read_sbp, words
+from parsim.layout.mesh import B, Mesh, NdSbp, P, S, Sbp, dual, local_shape, read_sbp, words
 
 BYTES = 4_096.0
 Tensor = NDArray[np.float64]

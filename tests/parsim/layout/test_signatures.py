@@ -7,9 +7,8 @@ from itertools import pairwise
 import pytest
 
 from parsim.layout.candidates import Options, inputs_on, output_on
-from parsim.layout.mesh import Mesh
+from parsim.layout.mesh import B, Mesh, P, S
 from parsim.layout.parameters import counted, parameters
-from parsim.layout.sbp import B, P, S
 from parsim.layout.signatures import MAKERS, signatures
 from parsim.model.graph import pointwise
 from parsim.model.graph.catalog import network

@@ -13,8 +13,7 @@ from parsim.plan import Plan, PlanSpace
 from parsim.plan.layout_axes import axes_words, in_axes
 from parsim.plan.strategies import Layout
 from parsim.planner.search import search
-from parsim.scenario import load_scenario
-from parsim.scenario.record import Scenario
+from parsim.scenario import Scenario, load_scenario
 from parsim.sim import simulate
 
 HEAD = """\

@@ -13,8 +13,8 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace
+from parsim.plan.names import SCHEDULE_NAMES
 from parsim.plan.rules.degrees import ZERO_STAGES
-from parsim.plan.schedule_names import SCHEDULE_NAMES
 
 
 def with_memory(job: Job, memory: float) -> Job:

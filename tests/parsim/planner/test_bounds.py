@@ -19,7 +19,7 @@ from parsim.cost.step.layer_table import LayerTable
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan.names import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.planner.bounds import PlanBounds, growth, plan_bounds, shared_bound
 from parsim.planner.space import Enumeration, enumerate_plans

@@ -17,7 +17,7 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
-from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan.names import SCHEDULE_NAMES
 from parsim.plan.space import FEWEST, Between
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.equal.best_shapes import BestShapes

@@ -10,7 +10,7 @@ import pytest
 from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan, PlanError
 from parsim.plan import PlanSpace, Recompute
-from parsim.plan.schedule_names import AUTO
+from parsim.plan.names import AUTO
 from parsim.plan.space import FEWEST, Between
 from parsim.planner.search import search, search_front
 from parsim.planner.space import check_space, enumerate_plans
@@ -18,8 +18,7 @@ from parsim.planner.space.left_out import left_out
 from parsim.planner.twins import fold_twins
 from parsim.planner.why.pins import pin_words, read_pins
 from parsim.sim import simulate
-from parsim.space.presets import preset
-from parsim.space.words import looked_at
+from parsim.space.words import looked_at, preset
 from tests.parsim.planner.conftest import with_memory
 
 SLOW = pytest.mark.slow

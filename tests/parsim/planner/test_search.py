@@ -19,9 +19,8 @@ from parsim.planner.equal.exact import ExactShape
 from parsim.planner.search import Progress
 from parsim.planner.space import enumerate_plans
 from parsim.schedule import build_schedule
-from parsim.sim import simulate
+from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate_step
 from parsim.sim.step.compiled_schedule import compile_repeated, compile_schedule
 from parsim.sim.step.priced_step import price_step

@@ -9,13 +9,7 @@ import pytest
 
 from parsim.errors import InputError
 from parsim.plan import PlanSpace, Recompute
-from parsim.plan.strategies import (
-    DDP,
-    AsynchronousServer,
-    LocalSGD,
-    ParameterServer,
-    SingleProcess,
-)
+from parsim.plan.strategies import DDP, AsynchronousServer, LocalSGD, ParameterServer, SingleProcess
 from parsim.planner.search import search, search_front
 from parsim.scenario import load_scenario
 from parsim.sim import simulate

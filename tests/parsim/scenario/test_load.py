@@ -21,11 +21,10 @@ from parsim.model.huggingface import spec_from_config
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
-from parsim.scenario import Scenario, load_scenario
+from parsim.scenario import Scenario, load_scenario, scenario_text
 from parsim.scenario.schema.cluster import IntraBlock, NetworkBlock
 from parsim.scenario.schema.model import ModelBlock
 from parsim.scenario.schema.plan import PlanBlock, SearchBlock
-from parsim.scenario.write import scenario_text
 from parsim.space.axes import SETTINGS
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -392,7 +391,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
     values |= {"offload_modules": ("core_attn",), "cp_comm_type": CpCommType.ALL_GATHER}
     values |= {"rank_order": tuple(written["rank_order"]), "recompute_modules": ("layernorm",)}
     elsewhere = {"actions", "node_order", "replica_microbatches"}  # from a file; test_mixed.py
-    elsewhere |= {"strategy", "stages"}  # test_strategy.py, test_stages.py
+    elsewhere |= {"strategy", "stages"}  # test_plan.py, test_stages.py
     assert set(values) == {field.name for field in fields(Plan)} - elsewhere
     assert plan_of(tmp_path, plan=written) == Plan(**values)
 

@@ -8,10 +8,9 @@ import pytest
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software_catalog
-from parsim.errors import InputError, PlanError, ScenarioError
+from parsim.errors import InputError, PlanError, ScenarioError, alternatives
 from parsim.model.graph.catalog import NETWORKS
 from parsim.model.reader import load_model_catalog
-from parsim.names import alternatives
 from parsim.scenario import load_scenario
 from parsim.scenario.schema.file import BLOCKS
 

@@ -9,11 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import DeadlockError, ScheduleError
-from parsim.schedule import build_schedule
-from parsim.schedule.actions import Action
+from parsim.schedule import Action, Schedule, build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.lowering import lower
-from parsim.schedule.schedule import Schedule
 
 TWO = "0F0,0F1,0B0,0B1\n1F0,1B0,1F1,1B1\n"
 LOWERED = (

@@ -6,11 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.schedule import build_schedule
-from parsim.schedule.actions import Kind
+from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.inflight import Counts, inflight_counts
 from parsim.schedule.lowering import lower
-from parsim.schedule.schedule import Schedule
 
 
 def every_state(schedule: Schedule, rank: int) -> Iterator[Counts]:

@@ -7,11 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import DeadlockError, ScheduleError
-from parsim.schedule import build_schedule
-from parsim.schedule.actions import Kind
+from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.lowering import lower
-from parsim.schedule.schedule import Schedule
 
 
 def text(schedule: Schedule) -> str:

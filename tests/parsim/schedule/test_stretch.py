@@ -8,8 +8,8 @@ import pytest
 
 from parsim.schedule import build_schedule
 from parsim.schedule.check import check_schedule
-from parsim.schedule.orders import stretch
-from parsim.schedule.orders.stretch import stretched
+from parsim.schedule.orders import repeated_block
+from parsim.schedule.orders.repeated_block import stretched
 from parsim.schedule.orders.weight_fill import Rows
 
 NAMES = {"zb_h1": 1, "zb_h2": 1, "zb_1p": 1, "zb_2p": 1, "zb_auto": 1}
@@ -30,8 +30,8 @@ def test_a_stretched_schedule_is_the_one_built_whole(
     name: str, pp: int, m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = build_schedule(name, pp=pp, num_microbatches=m, v=NAMES[name]).ranks
-    monkeypatch.setattr(stretch, "LONG", 0)
-    monkeypatch.setattr(stretch, "SHORT", 8)
+    monkeypatch.setattr(repeated_block, "LONG", 0)
+    monkeypatch.setattr(repeated_block, "SHORT", 8)
     made: list[int] = []
     assert stretched(rows_of(name, pp, made), pp, m) == whole
     assert max(made) < m
@@ -41,7 +41,7 @@ def test_a_stretched_schedule_is_the_one_built_whole(
 def test_ten_thousand_micro_batches_are_built_from_few(name: str) -> None:
     made: list[int] = []
     rows = stretched(rows_of(name, 2, made), 2, 10_000)
-    assert max(made) <= 2 * stretch.SHORT + 2 * max(stretch.PERIODS)
+    assert max(made) <= 2 * repeated_block.SHORT + 2 * max(repeated_block.PERIODS)
     assert {len(row) for row in rows} == {3 * NAMES[name] * 10_000}
     assert {row[-1].microbatch for row in rows} == {9_999}
 

@@ -12,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.errors import ScheduleError
-from parsim.schedule import build_schedule
+from parsim.schedule import Schedule, build_schedule
 from parsim.schedule.lowering import lower
-from parsim.schedule.schedule import Schedule
 
 pytest.importorskip("torch")
 theirs = pytest.importorskip("torch.distributed.pipelining.schedules")

@@ -25,8 +25,7 @@ from parsim.cost.step.step import StepCosts
 from parsim.errors import InputError
 from parsim.schedule import Kind, Schedule
 from parsim.sim.lateness.late_replicas import messages
-from parsim.sim.recurrence.maxplus import ClassTimes
-from parsim.sim.recurrence.step_end import last_backwards
+from parsim.sim.recurrence.maxplus import ClassTimes, last_backwards
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule, compile_schedule
 from parsim.sim.step.schedule_costs import compute_seconds
 

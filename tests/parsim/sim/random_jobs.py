@@ -17,8 +17,8 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, Recompute
-from parsim.plan.divisors import divisors
-from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan.names import SCHEDULE_NAMES
+from parsim.plan.rules.degrees import divisors
 
 MODELS = ("gpt-1.7b", "llama3-8b", "bert-large", "qwen3-30b-a3b")
 SYSTEMS = ("dgx-a100", "dgx-h100", "dgx-b200", "dgx-2", "rtx-4090-node", "aws-p5")

@@ -17,7 +17,7 @@ from parsim.model.transformer import build_transformer
 from parsim.plan import RANK_ORDER, CpCommType, Plan, PlanTable, Recompute
 from parsim.sim import simulate
 from parsim.sim.contention.contention import simulate_contention
-from parsim.sim.memory.context_moment import gathered_moment
+from parsim.sim.memory.layer_moments import gathered_moment
 from parsim.sim.step.folding import fold
 from tests.parsim.sim.mesh import mesh_links
 

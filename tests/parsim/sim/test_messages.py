@@ -9,8 +9,7 @@ import pytest
 from parsim.cost.job import Job
 from parsim.plan import Plan
 from parsim.schedule import build_schedule
-from parsim.sim import simulate
-from parsim.sim.prediction import Prediction
+from parsim.sim import Prediction, simulate
 
 SHAPE = Plan(pp=4, dp_replicate=4, num_microbatches=8)
 NAMED = {

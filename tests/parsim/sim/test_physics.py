@@ -19,7 +19,7 @@ from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, Recompute
-from parsim.plan.schedule_names import SCHEDULE_NAMES
+from parsim.plan.names import SCHEDULE_NAMES
 from parsim.sim import simulate
 from tests.parsim.sim.conftest import PLANS, gpt_job
 from tests.parsim.sim.random_jobs import faster, on, random_jobs

@@ -12,7 +12,7 @@ from parsim.cost.step.step import StepCosts
 from parsim.errors import InputError
 from parsim.schedule import build_schedule
 from parsim.sim.recurrence.evaluate import pipeline
-from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import compile_repeated, compile_schedule
 from parsim.sim.step.folding import fold
 from parsim.strategy.synchronous import LATE

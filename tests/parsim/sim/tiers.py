@@ -11,8 +11,7 @@ from parsim.schedule import Action, Kind, Schedule
 from parsim.sim.events.class_run import ClassRun, RunnableStep
 from parsim.sim.events.step_run import StepRun, run_quietly
 from parsim.sim.recurrence.evaluate import pipeline
-from parsim.sim.recurrence.maxplus import Run
-from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.recurrence.maxplus import Run, step_end
 from parsim.sim.recurrence.walk import StepEnd
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_schedule
 from parsim.sim.step.priced_step import prices_of, program_of

@@ -14,13 +14,7 @@ import numpy as np
 import pytest
 
 from parsim.errors import ScheduleError
-from parsim.sim.program import (
-    PricedProgram,
-    by_events,
-    by_recurrence,
-    peak_bytes,
-    program_timeline,
-)
+from parsim.sim.program import PricedProgram, by_events, by_recurrence, peak_bytes, program_timeline
 from parsim.strategy import Meeting, StepProgram, Task, Waits
 
 WORKERS, SERVER, STEPS = (0, 1), 2, 2

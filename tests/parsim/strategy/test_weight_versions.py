@@ -9,8 +9,7 @@ from parsim.schedule.versions import Versions
 from parsim.sim.program import by_events, by_recurrence, peak_bytes
 from parsim.sim.schedules.asynchronous import asynchronous_row
 from parsim.sim.schedules.table import schedule_table
-from parsim.sim.stages.prices import StagePrices
-from parsim.sim.stages.steady import steady_state
+from parsim.sim.stages.prices import StagePrices, steady_state
 from parsim.strategy.weight_versions import without_flush
 
 RULES = [("pipedream", 1), ("pipedream_vertical_sync", 1), ("pipedream_2bw", 4)]

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from parsim.validation.run_table import read_table
 from parsim.validation.step.measured_run import OPTIONAL
 from parsim.validation.tables import shipped_tables
+from parsim.validation.validate import read_table
 
 Row = dict[str, str]
 MakeRow = Callable[..., Row]

@@ -19,9 +19,8 @@ from parsim.report.accuracy.blind import blind_lines, first_predicted, unseen_te
 from parsim.validation import fitted_rows
 from parsim.validation.evidence import UNSEEN, cited
 from parsim.validation.fitted_rows import Source, family_sources, source_rows
-from parsim.validation.run_table import read_table
 from parsim.validation.tables import blind_tables, refuse_blind, shipped_tables
-from parsim.validation.validate import validate
+from parsim.validation.validate import read_table, validate
 from tests.parsim.sim.conftest import gpt_job
 
 ROOT = Path(__file__).parents[3]

@@ -11,11 +11,7 @@ import pytest
 
 from parsim.fitting.intervals.figures import JUDGED_ALONE
 from parsim.fitting.reports.evidence import evidence_text, gather_evidence
-from parsim.validation.evidence import (
-    ANY,
-    describe,
-    evidence_for,
-)
+from parsim.validation.evidence import ANY, describe, evidence_for
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow

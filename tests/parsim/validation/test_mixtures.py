@@ -8,12 +8,12 @@ from statistics import mean
 import pytest
 
 from parsim.validation.predict_row import predict_row
-from parsim.validation.run_table import read_table
 from parsim.validation.step.assumptions import software_of_experts
 from parsim.validation.step.case import build_case
 from parsim.validation.step.known_models import known_mixture
 from parsim.validation.step.measured_run import parse_row
 from parsim.validation.tables import shipped_tables
+from parsim.validation.validate import read_table
 from parsim.validation.validated_row import ValidatedRow
 
 BRIDGE, SIMUMAX = "megatron_bridge_performance_public", "simumax_b200_real_vs_sim"

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parsim.validation.coverage import summarise
 from parsim.validation.predict_row import predict_row
-from parsim.validation.summary import summarise
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow

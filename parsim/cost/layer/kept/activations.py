@@ -1,4 +1,4 @@
-"""Bytes that a layer keeps between forward and backward of one micro-batch, per plan.
+"""Bytes that a layer keeps between forward and backward of one micro-batch, here or on the host.
 
 Source: Korthikanti et al. 2022 (arXiv:2205.05198), section 4; for a GPT layer without fused
 attention the sum is s b h (10 + 24/t + 5 a s / (h t)), equal to the paper's equation 2.
@@ -15,9 +15,12 @@ from parsim.cost.layer.kept.operator_tensors import (
     border_bytes,
     every_second_product,
     kept_tensors,
+    product_input_bytes,
 )
+from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD
 from parsim.cost.software import Software
 from parsim.model.layer import Layer
+from parsim.model.operators import Attention, Experts, Operator
 from parsim.plan import PlanTable, Recompute
 
 
@@ -92,3 +95,88 @@ def whole_parts(
 
 def _total(parts: Parts, table: PlanTable) -> Array:
     return np.asarray(sum(parts.values(), start=np.zeros(len(table))))
+
+
+_MODULES = {
+    "attention_norm": "attn_norm",
+    **dict.fromkeys(("qkv", "q_down", "q_up", "kv_down", "kv_up"), "qkv_linear"),
+    "projection": "attn_proj",
+    "mlp_norm": "mlp_norm",
+}
+"""Operators by name, and the module that each is part of."""
+
+
+def offloaded_bytes(layer: Layer, table: PlanTable, **policy: bool) -> Array:
+    """Bytes of one micro-batch that a layer moves to the host, (B,): all of `offloaded_parts`."""
+    parts = offloaded_parts(layer, table, **policy).values()
+    return np.asarray(sum(parts, start=np.zeros(len(table))))
+
+
+def offloaded_parts(layer: Layer, table: PlanTable, **policy: bool) -> Parts:
+    """Bytes that a layer which a plan names moves to the host, by the kinds of `kept_parts`.
+
+        attn_norm        input of the norm before attention
+        qkv_linear       input of the projections to queries, keys and values
+        core_attn        queries, keys, values and log-sum-exps
+        attn_proj        input of the projection behind attention
+        mlp_norm         input of the norm before the MLP
+        mlp              a plain MLP's: inputs of its products and of its activation
+        expert_fc1       rows that experts' first products take in
+        moe_act          rows that the activation between the experts' products takes in
+        fused_group_mlp  both, and what the second products take in
+
+    A plan that names none moves all that its layers keep, as `cpu_offloading_num_layers` does.
+
+    Source: Megatron-Core 0.19, user guide, "Fine-Grained Activation Offloading" (each module moves
+    its input; `offload_modules`), and Megatron-Bridge, "CPU Offloading" (whole layers). `mlp` is
+    parsim's own: Megatron-Core's list has the parts of mixtures alone. Leaves out: that
+    Megatron-Core keeps the last layer's on the device, whose backward comes at once.
+
+    `policy` is what the stack keeps (`kept_policy`). What is computed again is not kept and so not
+    moved.
+    """
+    modules = frozenset(table.common.offload_modules)
+    if not modules:
+        return kept_parts(layer, table, **policy)
+    again = frozenset(table.common.recompute_modules)
+    parts: Parts = {}
+    ring = policy.get("ring_output", True)
+    for op, kind, size in kept_tensors(layer, table, again, ring_output=ring):
+        if isinstance(op, Experts):
+            moved = _of_experts(op, table, modules, again)
+        elif module_of(layer, op) in modules:
+            moved = size
+        else:
+            continue
+        if kind == "attention_scores":
+            moved = np.where(table.recompute == Recompute.SELECTIVE, 0.0, moved)
+        parts[kind] = parts[kind] + moved if kind in parts else moved
+    return parts
+
+
+def module_of(layer: Layer, op: Operator) -> str:
+    """The module that an operator's input is moved with; empty for what only whole layers move."""
+    name = getattr(op, "name", "")
+    if isinstance(op, Attention):
+        return "core_attn"
+    if name in FEED_FORWARD and layer.experts is None:
+        return "mlp"
+    return _MODULES.get(name, "")
+
+
+def _of_experts(
+    op: Experts, table: PlanTable, modules: frozenset[str], again: frozenset[str]
+) -> Array:
+    """Bytes of experts' rows that are moved, (B,): those of `expert_bytes`, by module."""
+    arrived = table.on_rank(op.tokens) / table.sequence_split
+    rows = np.where("moe" in again, 0.0, arrived * op.top_k * table.etp)
+    f, product = op.ffn_hidden_size / table.etp, product_input_bytes(table)
+    whole = "fused_group_mlp" in modules
+    bytes_of_row = np.zeros(len(table))
+    if whole or "expert_fc1" in modules:
+        bytes_of_row = bytes_of_row + product * op.width
+    if whole or "moe_act" in modules:
+        bytes_of_row = bytes_of_row + table.precision.activation * op.halves * f
+    if whole and "moe_act" not in again:
+        bytes_of_row = bytes_of_row + product * f
+    return np.asarray(rows * bytes_of_row)

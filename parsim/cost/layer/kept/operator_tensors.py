@@ -9,8 +9,8 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.layer.head_copies import beyond_share, copied_width
 from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
-from parsim.model.convolution import Convolution
 from parsim.model.layer import Layer
+from parsim.model.networks import Convolution, Recurrent
 from parsim.model.operators import (
     Attention,
     Elementwise,
@@ -21,7 +21,6 @@ from parsim.model.operators import (
     Split,
     Timed,
 )
-from parsim.model.recurrent import Recurrent
 from parsim.plan import CpCommType, PlanTable
 
 Parts = dict[str, Array]

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 
 from parsim.errors import ModelError
 from parsim.model.graph.images import AvgPool2d, Crop, Pad
-from parsim.model.graph.joins import Flatten
-from parsim.model.graph.pointwise import Relu
+from parsim.model.graph.pointwise import Flatten, Relu
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch, pair
 from parsim.model.graph.texts import CrossEntropy

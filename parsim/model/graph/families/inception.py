@@ -12,13 +12,12 @@ added up, which costs a loss of 1,000 values less and trains all the same parame
 
 from __future__ import annotations
 
-from parsim.model.convolution import Pair
 from parsim.model.graph.images import AdaptiveAvgPool2d
-from parsim.model.graph.joins import Flatten
-from parsim.model.graph.pointwise import Dropout
+from parsim.model.graph.pointwise import Dropout, Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch, pair
 from parsim.model.graph.texts import CrossEntropy
+from parsim.model.networks import Pair
 
 Step = tuple[int, int | Pair]
 """Channels and window of a convolution inside a branch, padded to keep the image."""

@@ -1,4 +1,4 @@
-"""AlexNet and VGG: convolutions one after another, then three wide products.
+"""AlexNet and VGG, convolutions one after another, and several tasks on a trunk of such ones.
 
 AlexNet of two towers was made for two devices, which exchange before the third convolution and
 before each wide product:
@@ -14,11 +14,10 @@ and Zisserman 2014 (arXiv:1409.1556). Leaves out: local response normalisation o
 from __future__ import annotations
 
 from parsim.model.graph.images import AdaptiveAvgPool2d
-from parsim.model.graph.joins import Flatten
-from parsim.model.graph.pointwise import Dropout
+from parsim.model.graph.pointwise import Dropout, Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
-from parsim.model.graph.texts import CrossEntropy
+from parsim.model.graph.texts import CrossEntropy, MeanLoss
 
 VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 """Channels of VGG-16's convolutions; 0 is a pooling."""
@@ -109,3 +108,42 @@ def _conv(
     """A convolution with a bias, and its ReLU."""
     x = draw.conv(x, f"conv{number}", channels, kernel, stride=stride, padding=padding, bias=True)
     return draw.relu(x, f"relu{number}")
+
+
+TRUNK, HEAD = 2, 3
+"""Blocks of the trunk, each of which halves the image, and convolutions of a head."""
+
+
+def multi_task(name: str, image_size: int, classes: int, *, first: int, second: int) -> Graph:
+    """A trunk and `first` heads; `second` channels in the trunk's first block.
+
+        image ── trunk ──┬── convolutions ── mean ── classes of task 0 ── loss ──┬── mean
+                         ├── convolutions ── mean ── classes of task 1 ── loss ──┤
+                         └── ...                                                 ┘
+
+    Hard parameter sharing. Task t chooses among classes / 2^t.
+
+    Source: Caruana, Multitask Learning (Machine Learning 28, 1997); the convolutions are VGG's with
+    batch normalisation. Leaves out: weights of the losses, which count alike.
+    """
+    draw, x = Sketch(name, (3, image_size, image_size)), INPUT
+    for block in range(TRUNK):
+        x = _task_conv(draw, x, f"trunk.{block}", second * 2**block)
+        x = draw.max_pool(x, f"trunk.{block}.pool", 2, 2)
+    losses = []
+    for task in range(first):
+        here = x
+        for number in range(HEAD):
+            here = _task_conv(draw, here, f"head{task}.{number}", second * 2**TRUNK)
+        here = draw.node(AdaptiveAvgPool2d(), f"head{task}.mean", here)
+        here = draw.node(Flatten(), f"head{task}.flatten", here)
+        here = draw.dense(here, f"head{task}.classes", max(classes >> task, 2))
+        losses.append(draw.node(CrossEntropy(), f"head{task}.loss", here))
+    if first > 1:
+        draw.node(MeanLoss(), "loss", *losses)
+    return draw.graph()
+
+
+def _task_conv(draw: Sketch, x: str, prefix: str, channels: int) -> str:
+    x = draw.conv(x, f"{prefix}.conv", channels, 3, padding=1)
+    return draw.relu(draw.batch_norm(x, f"{prefix}.norm"), f"{prefix}.relu")

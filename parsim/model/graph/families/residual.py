@@ -14,8 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parsim.model.graph.images import AdaptiveAvgPool2d
-from parsim.model.graph.joins import Flatten, Scale
-from parsim.model.graph.pointwise import Relu, Sigmoid
+from parsim.model.graph.pointwise import Flatten, Relu, Scale, Sigmoid
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import CrossEntropy

@@ -1,4 +1,4 @@
-"""The events of a torch profiler's trace: calls with a start and an end on a thread.
+"""The events of a torch profiler's trace: calls on a thread from start to end, and their seconds.
 
     thread 1   [module Linear_0          ]     [autograd: AddmmBackward0   ]
                  [aten::linear         ]         [AddmmBackward0         ]
@@ -12,7 +12,8 @@ Source: Kineto's Chrome trace (pytorch/kineto, libkineto/src/output_json.cpp), a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeGuard
@@ -135,3 +136,42 @@ def _microseconds(number: int, entry: Mapping[str, object], key: str, least: flo
     ):
         raise ModelError(f"traceEvents[{number}]: {key}={shown(value)} must be microseconds")
     return float(value)
+
+
+SECOND = 1e6
+"""Microseconds."""
+
+_COLLECTIVE = re.compile("nccl|rccl", re.IGNORECASE)
+
+
+class Clock:
+    """Tells the seconds of calls; `on_device` where it reads kernels, `collectives` left out.
+
+    A kernel bears the correlation of its launch, and the launch stands within the operator that
+    made it. Collectives are left out, since a plan decides about them.
+    """
+
+    def __init__(self, events: Iterable[Event]) -> None:
+        """Add up the kernels of each launch."""
+        kernels = [event for event in events if event.category in ON_DEVICE]
+        self.on_device = bool(kernels)
+        self.collectives = 0.0
+        self._of_launch: dict[int, float] = {}
+        for kernel in kernels:
+            correlation = kernel.number("correlation")
+            if _COLLECTIVE.search(kernel.name):
+                self.collectives += kernel.duration / SECOND
+            elif correlation is not None:
+                before = self._of_launch.get(correlation, 0.0)
+                self._of_launch[correlation] = before + kernel.duration
+
+    def seconds(self, calls: Iterable[Call]) -> float:
+        """Seconds of some calls together."""
+        return sum(map(self._microseconds, calls)) / SECOND
+
+    def _microseconds(self, call: Call) -> float:
+        if not self.on_device:
+            return call.top.duration
+        launches = [event for event in call.events if event.category in LAUNCHES]
+        numbers = [event.number("correlation") for event in launches]
+        return sum(self._of_launch.get(number, 0.0) for number in numbers if number is not None)

@@ -15,10 +15,8 @@ from parsim.errors import ModelError
 from parsim.model.graph.operation import Shape
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import Measured
-from parsim.model.graph.traces.clock import Clock
-from parsim.model.graph.traces.events import MODULE, calls, read_events
-from parsim.model.graph.traces.passes import Layer, last_pass
-from parsim.model.graph.traces.shapes import batch_of, parameters_of, sample_of
+from parsim.model.graph.traces.events import MODULE, Clock, calls, read_events
+from parsim.model.graph.traces.passes import Layer, batch_of, last_pass, parameters_of, sample_of
 from parsim.units import format_seconds
 
 LONGEST_NAME = 60

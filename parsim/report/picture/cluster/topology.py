@@ -15,14 +15,7 @@ from matplotlib.path import Path as Curve
 
 from parsim.cluster.hardware import Cluster, LinkClass
 from parsim.cluster.topology import Graph
-from parsim.report.picture.cluster.layout import (
-    BOX,
-    NAMES,
-    GraphLayout,
-    PartBox,
-    kind_of,
-    lay_out,
-)
+from parsim.report.picture.cluster.layout import BOX, NAMES, GraphLayout, PartBox, kind_of, lay_out
 from parsim.report.picture.legend import head_of
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
 from parsim.report.text.topology import cable_rows, summary

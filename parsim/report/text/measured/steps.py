@@ -11,8 +11,8 @@ from rich.text import Text
 
 from parsim.report.text.tables import percent, table
 from parsim.units import format_seconds
+from parsim.validation.coverage import Summary
 from parsim.validation.ranking import Ranking
-from parsim.validation.summary import Summary
 from parsim.validation.validate import Validation
 from parsim.validation.validated_row import ValidatedRow
 

@@ -1,4 +1,4 @@
-"""A comparison of two timelines as text: the step, the kinds of action, the ranks, the verdict."""
+"""Comparisons as text: of two timelines by step, kinds and ranks, and of losses of several runs."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.comparison.compared import PREDICTED_MEASURED, Compared, TimelineComparison
+from parsim.comparison.curves import CurveComparison
 from parsim.report.text.tables import head_lines, table
 
 _SCATTER = (("median", "median"), ("min", "min"), ("mad", "MAD"))
@@ -92,3 +93,25 @@ def _spread(row: Compared, spread: Mapping[str, float]) -> str:
     """Such as `median 1.234 s, min 1.200 s, MAD 0.012 s, n 20`."""
     words = [f"{text} {row.text(spread[name])}" for name, text in _SCATTER if name in spread]
     return ", ".join([*words, *([f"n {spread['n']:.0f}"] if "n" in spread else [])])
+
+
+_COLUMNS = "run | workers | samples/s | last loss | seconds to {:.4f} | samples to it"
+
+
+def curves_view(comparison: CurveComparison) -> RenderableType:
+    """One row a run, and who was first."""
+    rows = table(_COLUMNS.format(comparison.reached), right=range(1, 6))
+    for curve in comparison.curves:
+        seconds, samples = (
+            curve.seconds_to(comparison.reached),
+            curve.samples_to(comparison.reached),
+        )
+        rows.add_row(
+            curve.name,
+            str(curve.workers),
+            f"{curve.rate:,.1f}",
+            f"{curve.loss[-1]:.4f}",
+            "" if seconds is None else f"{seconds:,.2f}",
+            "" if samples is None else f"{samples:,.0f}",
+        )
+    return Group(rows, Text(""), Text(comparison.headline))

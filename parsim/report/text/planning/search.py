@@ -1,4 +1,4 @@
-"""A search's ranked plans as text for people."""
+"""A search's ranked plans as text for people, and the best of them that ran."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.planner.measured import MeasuredPlans
 from parsim.planner.result import Ranked, SearchResult
-from parsim.planner.space.broken_rules import by_rule
-from parsim.planner.space.left_out import ALL_BUT, with_full
+from parsim.planner.space.left_out import ALL_BUT, by_rule, with_full
 from parsim.planner.twins import fold_twins, twin_words
 from parsim.report.text.planning.training_run import amount
 from parsim.report.text.prediction import speed_unit
-from parsim.report.text.tables import between, table
+from parsim.report.text.tables import between, percent, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.space.words import plan_label
 from parsim.units import format_bytes, format_seconds
@@ -197,3 +197,37 @@ def _refusals(result: SearchResult) -> Iterator[str]:
 
 def _plans_word(count: int) -> str:
     return "plan" if count == 1 else "plans"
+
+
+def measured_view(result: MeasuredPlans) -> RenderableType:
+    """One row a plan in predicted order; regret, rank correlation, and how to predict closer."""
+    rows = table("ran | predicted | measured | error", right=range(1, 4))
+    for entry in result.plans:
+        rows.add_row(
+            entry.plan.label(),
+            format_seconds(entry.predicted),
+            format_seconds(entry.measured),
+            percent(entry.error, signed=True),
+        )
+    lines = [result.headline]
+    if result.spearman is not None and len(result.plans) > 1:
+        lines.append(
+            f"rank correlation of predicted and measured times (Spearman): {_rank(result)}"
+        )
+    if result.twin:
+        lines.append(f"a twin of the job ran: {result.twin}; its seconds are its own")
+    lines += [f"not run: {plan}: {why}" for plan, why in result.skipped]
+    lines.append(_calibration(result))
+    return Group(Text(""), rows, *map(Text, lines))
+
+
+def _rank(result: MeasuredPlans) -> str:
+    return "-" if result.spearman is None else f"{result.spearman:.2f}"
+
+
+def _calibration(result: MeasuredPlans) -> str:
+    """How this machine is measured, so that the next prediction is about it."""
+    words = f"parsim calibrate --scenario {result.scenario} --out device.yaml"
+    if result.twin:
+        return f"predict this machine closer: {words}"
+    return f"predict this machine closer: {words}, then search with --device device.yaml"

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from parsim.planner.result import Ranked
 from parsim.planner.why import Reasons, Sensitivity
-from parsim.planner.why.parts import differences
+from parsim.planner.why.reasons import differences
 from parsim.planner.why.sensitivity import bandwidth_words
 from parsim.report.text.planning.search import dominant
 from parsim.report.text.tables import between, table

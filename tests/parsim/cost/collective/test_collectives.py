@@ -14,8 +14,7 @@ from parsim.cost.collective.choice import choose
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import Groups, groups, inter_bandwidth, one_group
 from parsim.cost.collective.kinds import Algorithm, CollectiveKind
-from parsim.cost.collective.measured_curve import shape
-from parsim.cost.collective.spread import collective_spread
+from parsim.cost.collective.measured_curve import collective_spread, shape
 from parsim.errors import PlanError
 
 SYSTEMS = (

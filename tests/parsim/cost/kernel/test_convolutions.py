@@ -9,7 +9,7 @@ import pytest
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.kernel.convolutions import convolution_time, product_sides
-from parsim.model.convolution import Convolution
+from parsim.model.networks import Convolution
 
 STRIDED = Convolution(
     name="conv",

@@ -7,11 +7,11 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.buckets import added_bytes, copies_gradients, unshared_bytes
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import final_reduction
 from parsim.cost.data.update import updated_bytes
 from parsim.cost.job import Job
-from parsim.cost.kernel.gradient_sums import added_bytes, copies_gradients, unshared_bytes
 from parsim.cost.software import software
 from parsim.cost.step.messages import gradient_messages
 from parsim.model.reader import model_spec

@@ -20,8 +20,7 @@ from parsim.cost.layer.experts import expert_groups
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.software import Software, software
-from parsim.cost.step.parameters import stage_experts, stage_parameters
-from parsim.cost.step.stages import layer_counts
+from parsim.cost.step.stages import layer_counts, stage_experts, stage_parameters
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable

@@ -8,7 +8,7 @@ from parsim.cost.layer.composed import composed
 from parsim.cost.layer.kept.graph_backward import backward_beyond
 from parsim.cost.software import Software, software
 from parsim.model.graph.build import build_graph
-from parsim.model.graph.joins import Flatten
+from parsim.model.graph.pointwise import Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import CrossEntropy

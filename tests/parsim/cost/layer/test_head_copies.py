@@ -20,8 +20,8 @@ from parsim.cost.layer.kept.activations import whole_parts
 from parsim.cost.layer.tensor_exchanges import Borders
 from parsim.cost.software import software
 from parsim.cost.step.pair_sums import head_sums
-from parsim.cost.step.parameters import rank_parameters
 from parsim.cost.step.plan_kernels import plan_kernels
+from parsim.cost.step.stages import rank_parameters
 from parsim.model.model import Model
 from parsim.model.operators import Linear
 from parsim.model.reader import model_spec

@@ -7,14 +7,18 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parsim.cost.layer.kept.activations import kept_bytes
-from parsim.cost.layer.kept.offloaded_modules import module_of, offloaded_bytes, offloaded_parts
+from parsim.cost.layer.kept.activations import (
+    kept_bytes,
+    module_of,
+    offloaded_bytes,
+    offloaded_parts,
+)
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable, Recompute
-from parsim.plan.activations import OFFLOAD_MODULES
+from parsim.plan.names import OFFLOAD_MODULES
 
 T, H, F, KV = 1024, 4096, 14336, 1024
 """Tokens, width, width of the MLP, width of keys (and of values) of llama3-8b."""

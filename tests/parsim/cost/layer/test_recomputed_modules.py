@@ -18,7 +18,7 @@ from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable, Recompute
-from parsim.plan.activations import RECOMPUTE_MODULES
+from parsim.plan.names import RECOMPUTE_MODULES
 from parsim.plan.rules.violation import check_plan
 from parsim.sim.utilisation import recomputed_flops
 

@@ -13,7 +13,7 @@ from parsim.model.graph.build import build_graph
 from parsim.model.graph.record import INPUT
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import Lstm
-from parsim.model.recurrent import Recurrent
+from parsim.model.networks import Recurrent
 from parsim.plan import Plan, PlanTable
 
 

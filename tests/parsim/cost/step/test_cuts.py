@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.cost.step.cuts import cut_words, most_balanced
-from parsim.cost.step.single_layers import SingleLayers
+from parsim.cost.step.cuts import SingleLayers, cut_words, most_balanced
 
 SECONDS = st.lists(st.integers(1, 9).map(float), min_size=2, max_size=9)
 

@@ -12,7 +12,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.parameters import gathered_again
+from parsim.cost.step.stages import gathered_again
 from parsim.cost.step.step import StepCosts, step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options

@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 
 from parsim.cost.job import Job
-from parsim.cost.step.layer_table import LayerTable, slowest_host
-from parsim.cost.step.stage_times import forward_times
+from parsim.cost.step.layer_table import LayerTable, forward_times, slowest_host
 from parsim.cost.step.stages import layer_counts
 from parsim.plan import Plan, PlanTable
 from tests.parsim.sim.conftest import gpt_job

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.constants import CONSTANTS
+from parsim.cost.collective.kinds import CONSTANTS
 from parsim.fitting.collectives.fit import START, Fitted, fit_constants, fit_curve
 from parsim.fitting.collectives.points import Points, load_points
 from parsim.fitting.collectives.scores import Scores, score

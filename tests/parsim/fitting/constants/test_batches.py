@@ -21,10 +21,10 @@ from parsim.fitting.constants.effects import (
 )
 from parsim.plan import Plan
 from parsim.sim import simulate
-from parsim.validation.run_table import read_table
 from parsim.validation.step.case import Case, build_case
 from parsim.validation.step.known_models import is_mixture
 from parsim.validation.step.measured_run import parse_row
+from parsim.validation.validate import read_table
 from tests.parsim.validation.conftest import shipped
 
 TABLES = {

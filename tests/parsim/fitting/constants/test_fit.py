@@ -14,10 +14,10 @@ from parsim.fitting.constants.leave_out import leave_out
 from parsim.fitting.constants.source_cases import SourceCases
 from parsim.sim import simulate
 from parsim.validation.fitted_rows import Source
-from parsim.validation.run_table import read_table
 from parsim.validation.step.case import Case, build_case
 from parsim.validation.step.measured_run import parse_row
 from parsim.validation.tables import shipped_tables
+from parsim.validation.validate import read_table
 from tests.parsim.validation.conftest import shipped
 
 HBM = Address.parse("device a100-sxm-80gb memory_efficiency")

@@ -18,7 +18,7 @@ from parsim.fitting.reports.experts import (
 from parsim.plan.space import Between
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.validation.predict_row import predict_row
-from parsim.validation.run_table import read_table
+from parsim.validation.validate import read_table
 
 DGXC = "nvidia_dgxc_benchmarking_public"
 

@@ -14,8 +14,7 @@ from parsim.fitting.constants.families import Family, families
 from parsim.fitting.constants.leave_out import LeftOut
 from parsim.fitting.reports import fit as report
 from parsim.fitting.reports.ablation import ablation_lines, leave_out_lines
-from parsim.validation.coverage import coverage
-from parsim.validation.summary import summarise
+from parsim.validation.coverage import coverage, summarise
 
 
 @pytest.fixture(scope="module")

@@ -20,8 +20,7 @@ from parsim.frameworks.export import TARGETS, export_plan
 from parsim.frameworks.export.megatron import layout
 from parsim.frameworks.reading.torchtitan import torchtitan_job
 from parsim.model.transformer import TransformerSpec, build_transformer
-from parsim.plan import CpCommType, Plan, Recompute
-from parsim.plan.record import RANK_ORDER
+from parsim.plan import RANK_ORDER, CpCommType, Plan, Recompute
 from parsim.scenario import Scenario, load_scenario
 from parsim.schedule import schedule_of
 from tests.commands import GPT3, LLAMA, ROOT

@@ -8,9 +8,8 @@ from __future__ import annotations
 import pytest
 
 from parsim.errors import ModelError
-from parsim.model.graph.build import build_graph
+from parsim.model.graph.build import build_graph, first_kept
 from parsim.model.graph.catalog import NETWORKS, is_network, network
-from parsim.model.graph.kept import first_kept
 from parsim.model.operators import Linear
 
 COUNTED = {

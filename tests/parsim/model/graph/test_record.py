@@ -7,13 +7,11 @@ from pathlib import Path
 import pytest
 
 from parsim.errors import ModelError
-from parsim.model.graph.build import build_graph
+from parsim.model.graph.build import build_graph, first_kept
 from parsim.model.graph.catalog import network
 from parsim.model.graph.document import graph_of, graph_text, read_graph
 from parsim.model.graph.images import Conv2d, MaxPool2d
-from parsim.model.graph.joins import Add
-from parsim.model.graph.kept import first_kept
-from parsim.model.graph.pointwise import Relu
+from parsim.model.graph.pointwise import Add, Relu
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.operators import Elementwise

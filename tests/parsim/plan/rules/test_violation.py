@@ -13,11 +13,10 @@ from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import CpCommType, Plan
-from parsim.plan.divisors import divisors
+from parsim.plan.names import SCHEDULE_NAMES
 from parsim.plan.rules.batch import microbatches_for
-from parsim.plan.rules.tensor import tensor_rules, tensor_splits
+from parsim.plan.rules.degrees import divisors, tensor_rules, tensor_splits
 from parsim.plan.rules.violation import check_plan, violation
-from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.schedule import SCHEDULES
 
 

@@ -11,8 +11,7 @@ from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan
 from parsim.plan import PlanSpace, Recompute
 from parsim.planner.choice import ChoiceRequest, Choices, Limits, choose, node_counts
-from parsim.planner.choice.choices import front_of
-from parsim.planner.choice.objective import MEASURES, read_objective
+from parsim.planner.choice.choices import MEASURES, front_of, read_objective
 from parsim.planner.equal.best_shapes import SLOWEST
 from parsim.planner.search import search, search_front
 from parsim.training_run import TrainingGoal

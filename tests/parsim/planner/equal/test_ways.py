@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from parsim.plan.schedule_names import SCHEDULE_NAMES, SPLIT
+from parsim.plan.names import SCHEDULE_NAMES, SPLIT
 from parsim.planner.equal.ways import longest_ways
 from parsim.schedule import CHUNKED, V_SHAPED, Kind, build_schedule
 from parsim.sim.recurrence.maxplus import ClassTimes, run

@@ -13,8 +13,8 @@ from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.plan.names import SCHEDULE_NAMES
 from parsim.plan.rules.violation import LAYER_RULES, RULES, SHAPE_RULES, violation
-from parsim.plan.schedule_names import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.planner.space import Enumeration, check_space, enumerate_plans
 

@@ -15,9 +15,9 @@ from parsim.errors import NoFeasiblePlan
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import PlanSpace, Recompute
+from parsim.plan.names import SCHEDULE_NAMES, USUAL
 from parsim.plan.rules.degrees import ZERO_STAGES
 from parsim.plan.rules.violation import violation
-from parsim.plan.schedule_names import SCHEDULE_NAMES, USUAL
 from parsim.plan.space import Between
 from parsim.planner import search
 from parsim.planner.space import enumerate_plans

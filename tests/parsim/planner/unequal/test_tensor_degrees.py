@@ -13,7 +13,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.software import software
-from parsim.cost.step.single_layers import single_layers
+from parsim.cost.step.cuts import single_layers
 from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer

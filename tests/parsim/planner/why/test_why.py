@@ -15,8 +15,8 @@ from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.planner.search import search
 from parsim.planner.twins import fold_twins, twin_words
 from parsim.planner.why import read_pins, reasons, sensitivity
-from parsim.planner.why.parts import step_parts
 from parsim.planner.why.pins import pin_words, pinned
+from parsim.planner.why.reasons import step_parts
 from parsim.planner.why.sensitivity import bandwidth_words
 from parsim.planner.why.surroundings import surroundings
 from parsim.scenario import load_scenario

@@ -16,9 +16,8 @@ from parsim.report.accuracy.accuracy import accuracy_report
 from parsim.report.accuracy.files import accuracy_rows, check_report, write_accuracy
 from parsim.report.picture.scatter import draw_scatter
 from parsim.validation.coverage import Coverage, LeftOut, LevelCoverage
-from parsim.validation.run_table import read_table
 from parsim.validation.step.assumptions import explain
-from parsim.validation.validate import Validation
+from parsim.validation.validate import Validation, read_table
 from parsim.validation.validated_row import ValidatedRow
 from tests.parsim.validation.conftest import shipped
 

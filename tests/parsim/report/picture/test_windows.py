@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from parsim.report.picture.gantt import draw_timeline
-from parsim.report.picture.windows import windows_of
+from parsim.report.picture.scales import windows_of
 from parsim.timelines.timeline import Timeline
 
 Pipeline = Callable[..., Timeline]

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from parsim.plan.schedule_names import TWO_WAY as NAMED_TWO_WAY
-from parsim.schedule import TWO_WAY, Kind, Schedule, build_schedule
-from parsim.schedule.actions import Action
+from parsim.plan.names import TWO_WAY as NAMED_TWO_WAY
+from parsim.schedule import TWO_WAY, Action, Kind, Schedule, build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.lowering import lower

@@ -7,24 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.errors import ScheduleError
-from parsim.plan.schedule_names import CHUNKED as NAMED_CHUNKED
-from parsim.plan.schedule_names import SPLIT
-from parsim.plan.schedule_names import V_SHAPED as NAMED_V_SHAPED
+from parsim.plan.names import CHUNKED as NAMED_CHUNKED
+from parsim.plan.names import SPLIT
+from parsim.plan.names import V_SHAPED as NAMED_V_SHAPED
 from parsim.schedule import (
     CHUNKED,
     SCHEDULES,
     TIMED,
     TWO_WAY,
     V_SHAPED,
+    Action,
     ActionTimes,
+    Kind,
+    Schedule,
     Times,
     build_schedule,
 )
-from parsim.schedule.actions import Action, Kind
 from parsim.schedule.check import check_schedule
 from parsim.schedule.inflight import inflight_counts, split_counts
 from parsim.schedule.orders.weight_fill import EQUAL, POLICIES, fill
-from parsim.schedule.schedule import Schedule
 
 SIZES = [(2, 4), (2, 8), (3, 6), (4, 8), (4, 16), (5, 12), (8, 32)]
 UNEQUAL = ActionTimes(forward=4.0, backward_input=3.5, backward_weight=2.0, message=0.25)

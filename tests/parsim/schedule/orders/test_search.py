@@ -14,8 +14,7 @@ from parsim.schedule import Action, Kind, Schedule, build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.orders.list_order import Work, best_order, makespan
-from parsim.schedule.orders.lower_bound import lower_bound
-from parsim.schedule.orders.search import search_order
+from parsim.schedule.orders.search import lower_bound, search_order
 from parsim.schedule.orders.weight_fill import Rows
 
 Lengths = tuple[float, ...]

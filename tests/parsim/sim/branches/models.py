@@ -8,7 +8,7 @@ from functools import partial
 from parsim.model.graph.catalog import network
 from parsim.model.graph.families.inception import block, forked_block
 from parsim.model.graph.images import AdaptiveAvgPool2d
-from parsim.model.graph.joins import Flatten
+from parsim.model.graph.pointwise import Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import CrossEntropy

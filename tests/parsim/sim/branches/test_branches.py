@@ -25,7 +25,7 @@ from parsim.sim import simulate
 from parsim.sim.branches.placement import placed
 from parsim.sim.branches.priced import Branched
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.programs import PROGRAMS
+from parsim.sim.data_parallel.pace import PROGRAMS
 from parsim.sim.data_parallel.shared_links import contention_of
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.program import PricedProgram, by_recurrence

@@ -14,7 +14,7 @@ from parsim.plan import Plan
 from parsim.plan.strategies import DDP, Strategy
 from parsim.sim import Prediction, simulate
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.programs import PROGRAMS
+from parsim.sim.data_parallel.pace import PROGRAMS
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.recurrence.evaluate import evaluate
 

@@ -14,13 +14,12 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, PlanTable
-from parsim.plan.schedule_names import SPLIT, V_SHAPED
+from parsim.plan.names import SPLIT, V_SHAPED
 from parsim.schedule import Kind
 from parsim.sim.contention.contention import simulate_contention
-from parsim.sim.events.fabric import Fabric
+from parsim.sim.events.fabric import Fabric, SharedWire
 from parsim.sim.events.ready_step import ReadyStep, ready_step
 from parsim.sim.events.step_run import StepRun
-from parsim.sim.events.wire import SharedWire
 from parsim.sim.simulate import simulate
 from parsim.sim.step.exchanges import class_exchanges, exchanges
 from parsim.sim.step.schedule_costs import action_seconds, exposed_seconds

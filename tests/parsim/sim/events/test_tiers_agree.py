@@ -12,7 +12,7 @@ from parsim.cost.step.step import StepCosts
 from parsim.schedule import build_schedule
 from parsim.sim.recurrence import maxplus
 from parsim.sim.recurrence.evaluate import pipeline
-from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_repeated, compile_schedule
 from parsim.strategy.synchronous import LATE
 from tests.parsim.sim.cases import random_case, random_costs, side_by_side

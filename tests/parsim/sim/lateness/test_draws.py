@@ -9,7 +9,7 @@ from parsim.arrays import Array
 from parsim.cost.jitter import Jitter
 from parsim.schedule import build_schedule
 from parsim.sim.lateness.draws import Block
-from parsim.sim.lateness.ranks import Ranks, speeds
+from parsim.sim.lateness.pipelines import Ranks, speeds
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_schedule
 
 GRAPH = compile_schedule(build_schedule("1f1b", pp=2, num_microbatches=2))

@@ -13,10 +13,9 @@ from parsim.cost.step.step import StepCosts
 from parsim.schedule import build_schedule
 from parsim.sim.lateness.draws import Block
 from parsim.sim.lateness.late_replicas import late_steps
-from parsim.sim.lateness.pipelines import Pipelines
-from parsim.sim.lateness.ranks import Ranks, speeds
+from parsim.sim.lateness.pipelines import Pipelines, Ranks, speeds
 from parsim.sim.recurrence.evaluate import pipeline
-from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_schedule
 from tests.parsim.sim.cases import make_costs, random_case
 from tests.parsim.sim.late_ranks import RecordedBlock, step_time

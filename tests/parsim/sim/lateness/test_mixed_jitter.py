@@ -14,8 +14,7 @@ from parsim.plan import Plan
 from parsim.sim.lateness.draws import Block
 from parsim.sim.lateness.late_replicas import late_steps
 from parsim.sim.lateness.monte_carlo import ranks_of, simulate_jitter
-from parsim.sim.lateness.pipelines import Pipelines, priced_plan
-from parsim.sim.lateness.ranks import ReplicaSubset, speeds
+from parsim.sim.lateness.pipelines import Pipelines, ReplicaSubset, priced_plan, speeds
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.late_ranks import RecordedBlock, step_time
 from tests.parsim.sim.mixed_clusters import (

@@ -7,8 +7,7 @@ from functools import partial
 
 from parsim.model.graph.catalog import network
 from parsim.model.graph.images import AdaptiveAvgPool2d
-from parsim.model.graph.joins import Flatten
-from parsim.model.graph.pointwise import Dropout
+from parsim.model.graph.pointwise import Dropout, Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
 from parsim.model.graph.texts import (

@@ -16,7 +16,7 @@ from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.software import software
 from parsim.layout.candidates import Options
-from parsim.layout.stated import options_of
+from parsim.layout.names import options_of
 from parsim.model.graph.build import build_graph
 from parsim.model.graph.catalog import network
 from parsim.model.reader import load_model_catalog
@@ -25,7 +25,7 @@ from parsim.plan import Plan, Recompute
 from parsim.plan.strategies import Layout
 from parsim.sim import simulate
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.programs import PROGRAMS
+from parsim.sim.data_parallel.pace import PROGRAMS
 from parsim.sim.data_parallel.shared_links import contention_of
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.layouts.choose import choose

@@ -13,8 +13,7 @@ from parsim.cost.job import Job
 from parsim.cost.layer.kept.activations import kept_parts
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.parameters import stage_parameters
-from parsim.cost.step.stages import layer_counts
+from parsim.cost.step.stages import layer_counts, stage_parameters
 from parsim.cost.step.step import stage_cut
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options

@@ -17,9 +17,8 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.planner.bounds import plan_bounds
-from parsim.sim import simulate
-from parsim.sim.memory.eager_gradients import in_buckets
-from parsim.sim.prediction import Prediction
+from parsim.sim import Prediction, simulate
+from parsim.sim.memory.eager_kept import in_buckets
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.conftest import PLANS, gpt_job
 

@@ -9,8 +9,7 @@ import pytest
 
 from parsim.cost.job import Job
 from parsim.errors import InputError, PlanError
-from parsim.plan import Plan
-from parsim.plan.space import PlanSpace
+from parsim.plan import Plan, PlanSpace
 from parsim.planner import search
 from parsim.scenario import load_scenario
 from parsim.schedule import Kind, schedule_of

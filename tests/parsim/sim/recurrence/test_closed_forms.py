@@ -9,7 +9,7 @@ import pytest
 
 from parsim.cost.step.step import StepCosts
 from parsim.sim.recurrence.evaluate import bubble_fraction, pipeline
-from parsim.sim.recurrence.step_end import step_end
+from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import compiled_schedule
 from parsim.strategy.synchronous import LATE
 from tests.parsim.sim.cases import make_costs

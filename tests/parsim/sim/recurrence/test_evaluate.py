@@ -18,11 +18,7 @@ from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.events.step_run import events_step_time
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.simulate import simulate
-from parsim.sim.step.replica_classes import (
-    DevicesOfRanks,
-    ReplicaClasses,
-    fold_replicas,
-)
+from parsim.sim.step.replica_classes import DevicesOfRanks, ReplicaClasses, fold_replicas
 from tests.parsim.sim.mixed_clusters import (
     BY_REPLICA,
     INSIDE,

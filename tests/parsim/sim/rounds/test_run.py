@@ -7,9 +7,8 @@ import pytest
 
 from parsim.errors import ScheduleError
 from parsim.sim.program import PricedProgram, by_recurrence
-from parsim.sim.rounds.rounds_end import RoundsEnd
+from parsim.sim.rounds.rounds_end import RoundsEnd, staleness
 from parsim.sim.rounds.run import run_rounds
-from parsim.sim.rounds.staleness import staleness
 from parsim.strategy.program import Gate, Queue, StepProgram, Task
 from tests.parsim.sim.rounds.servers import averaged, prices, server
 

@@ -26,12 +26,7 @@ from parsim.schedule.lowering import lower
 from parsim.sim import simulate
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.step.backward_in_two import parts_of_backward
-from parsim.sim.step.schedule_costs import (
-    action_seconds,
-    exposed_seconds,
-    is_looped,
-    on_ranks,
-)
+from parsim.sim.step.schedule_costs import action_seconds, exposed_seconds, is_looped, on_ranks
 from parsim.strategy.synchronous import LATE
 from tests.executor.random_schedules import random_schedule
 from tests.parsim.sim.cases import Case, random_costs

@@ -12,14 +12,14 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.plan.schedule_names import SPLIT, TWO_WAY, V_SHAPED
+from parsim.plan.names import SPLIT, TWO_WAY, V_SHAPED
 from parsim.planner.search import search
 from parsim.schedule import Kind, build_schedule, schedule_of
 from parsim.sim import simulate
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.action_times import action_times, with_action_times
+from parsim.sim.step.kept_bytes import kept_for_weights
 from parsim.sim.step.schedule_costs import SplitCosts, action_seconds
-from parsim.sim.step.split_backward import kept_for_weights
 from tests.parsim.sim.cases import Case, random_costs
 from tests.parsim.sim.planes import run_planes
 from tests.parsim.sim.tiers import both_tiers, finish_events, finish_times

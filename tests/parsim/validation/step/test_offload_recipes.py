@@ -10,7 +10,7 @@ from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.simulate import simulate
 from parsim.validation.step.case import build_case
 from parsim.validation.step.measured_run import parse_row
-from parsim.validation.step.offload_recipes import offload_layers
+from parsim.validation.step.recipes import offload_layers
 
 ROW = {
     "row_id": "1",

@@ -1,0 +1,157 @@
+"""The prices of workers that average weights: with neighbours, drawn peers, or now and then."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.collective.collectives import collective_time, p2p_time
+from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.kernel.kernels import memory_time
+from parsim.cost.server_rates import device_interface, node_interfaces
+from parsim.plan.strategies import AsynchronousGossip, DiLoCo, Gossip, LocalSGD, of_kind
+from parsim.sim.data_parallel.families.priced import Priced, compute_prices
+from parsim.sim.data_parallel.workers import Workers
+from parsim.strategy import STRATEGIES
+from parsim.strategy.gossip import neighbours
+
+
+def node_average(workers: Workers) -> float:
+    """Seconds of an all-reduce among a node's workers, of the slowest node."""
+    seconds = []
+    for node in workers.nodes:
+        system = workers.systems[int(workers.node[node[0]])]
+        where = one_group(system, len(node))
+        size = workers.gradient_bytes
+        seconds.append(float(collective_time(system, "all_reduce", size, where, queued=True)[0]))
+    return max(seconds)
+
+
+def neighbour_exchange(workers: Workers, topology: str) -> Array:
+    """Seconds in which each worker sends its weights to all its neighbours, (n,).
+
+    Weights for neighbours of its node go over the links inside, the others over its interfaces,
+    which the workers of a node share, at once; (P out and P in for each neighbour, full duplex).
+    """
+    count, seconds = workers.count, np.zeros(workers.count)
+    others = [neighbours(rank, count, topology) for rank in range(count)]
+    far = np.array(
+        [sum(workers.node[o] != workers.node[r] for o in others[r]) for r in range(count)]
+    )
+    for rank in range(count):
+        system = workers.systems[int(workers.node[rank])]
+        near = len(others[rank]) - far[rank]
+        inside = near * workers.weight_bytes / (system.intra.bandwidth * system.intra.efficiency)
+        node = far[workers.node == workers.node[rank]].sum()
+        across = max(
+            far[rank] * workers.weight_bytes / device_interface(system),
+            node * workers.weight_bytes / node_interfaces(system),
+        )
+        latency = float(p2p_time(system, 1.0, crosses=bool(far[rank]), sharing=1.0))
+        seconds[rank] = latency + max(inside, across)
+    return seconds
+
+
+def pair_exchange(workers: Workers) -> Array:
+    """Seconds of an average with a drawn peer, (n,): P out and P in at once.
+
+    With several nodes a peer is mostly on another one, and a node's workers share its interfaces.
+    """
+    several = len(workers.systems) > 1
+    seconds = np.zeros(workers.count)
+    for rank, node in enumerate(workers.node.tolist()):
+        system = workers.systems[node]
+        rate = system.intra.bandwidth * system.intra.efficiency
+        if several:
+            rate = min(rate, node_interfaces(system) / float((workers.node == node).sum()))
+        latency = float(p2p_time(system, 1.0, crosses=several, sharing=1.0))
+        seconds[rank] = latency + workers.weight_bytes / rate
+    return seconds
+
+
+def gossip(workers: Workers) -> Priced:
+    """Neighbours of a fixed graph, in every step."""
+    strategy = of_kind(workers.plan.strategy, Gossip)
+    program = STRATEGIES[strategy.name].program(
+        workers.count, workers.passes, strategy.topology, rounds=4
+    )
+    exchange = neighbour_exchange(workers, strategy.topology)
+    prices = {**compute_prices(workers, workers.slowed_beside(exchange)), "exchange": exchange}
+    gate = program.task("exchange").gate
+    peers = len(gate.of[0]) if gate else 0
+    traffic = peers * workers.weight_bytes
+    return Priced(
+        program=program,
+        seconds=prices,
+        sent=traffic,
+        received=traffic,
+        carried={"exchange": workers.weight_bytes},
+    )
+
+
+def asynchronous_gossip(workers: Workers) -> Priced:
+    """A drawn peer, each at its own pace."""
+    strategy = of_kind(workers.plan.strategy, AsynchronousGossip)
+    program = STRATEGIES[strategy.name].program(
+        workers.count, workers.passes, rounds=strategy.updates
+    )
+    average = pair_exchange(workers)
+    answered = 1.0  # as many as a worker asks for, in the mean
+    slowed = workers.slowed_beside((1.0 + answered) * average)
+    prices = {**compute_prices(workers, slowed), "average": average}
+    traffic = 2.0 * workers.weight_bytes
+    return Priced(
+        program=program,
+        seconds=prices,
+        sent=traffic,
+        received=traffic,
+        synchronises=False,
+        carried={"average": workers.weight_bytes},
+    )
+
+
+MASTER_BYTES = 4.0
+"""Bytes of a weight, a change or a momentum of an outer optimizer: fp32."""
+OUTER_TRAFFIC = 6 * MASTER_BYTES
+"""Bytes a parameter that an outer step moves: weights, change and momentum read, momentum, outer
+weights and weights written."""
+
+
+def local_steps(workers: Workers) -> Priced:
+    """Averages of weights every so-many-th step, or steps of an outer optimizer."""
+    strategy = of_kind(workers.plan.strategy, LocalSGD, DiLoCo)
+    outer = isinstance(strategy, DiLoCo)
+    local = strategy if isinstance(strategy, LocalSGD) else None
+    node_every = (local.node_every or 0) if local else 0
+    program = STRATEGIES[strategy.name].program(
+        workers.nodes,
+        workers.passes,
+        every=strategy.every,
+        node_every=node_every,
+        after=local.after if local else 0,
+        rounds=(local.steps or 0) if local else 0,
+        outer=outer,
+    )
+    moved = OUTER_TRAFFIC * workers.parameters
+    exposed = workers.evaluation.barrier - workers.evaluation.pipeline_time
+    prices = {
+        **compute_prices(workers),
+        "reduce": np.array([exposed]),
+        "average": np.array([workers.all_reduce]),
+        "node_average": np.array([node_average(workers) if node_every else 0.0]),
+        "outer": np.atleast_1d(memory_time(workers.job.cluster.devices[0], moved)),
+    }
+    often = sum(number in program.task("average").when for number in range(program.rounds)) + (
+        local.after if local else 0
+    )
+    share = often / program.rounds
+    traffic = share * 2.0 * workers.gradient_bytes * (workers.count - 1) / workers.count
+    size = workers.gradient_bytes
+    exposed_size = size * min(exposed / workers.all_reduce, 1.0) if exposed > 0.0 else size
+    return Priced(
+        program=program,
+        seconds=prices,
+        sent=traffic,
+        received=traffic,
+        carried={"average": size, "node_average": size, "reduce": exposed_size},
+    )

@@ -1,0 +1,38 @@
+"""The answer in a box."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from rich.console import Console
+
+from parsim.report.text.prediction import WIDTH, answer_view, interval_bar
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
+
+ROOT = Path(__file__).parents[4]
+
+
+def test_the_box_has_plan_time_interval_and_picture() -> None:
+    scenario = load_scenario(ROOT / "scenarios" / "llama3-8b-dgx-h100.yaml")
+    prediction = simulate(scenario.job, scenario.fixed_plan())
+    console = Console(width=200, no_color=True)
+    with console.capture() as text:
+        console.print(answer_view(prediction, plan_file="p.yaml", picture="x.png", title="job"))
+    lines = text.get().splitlines()
+    assert {len(line) for line in lines} == {WIDTH}
+    assert lines[0].startswith("╭─ job ─")
+    for word in (prediction.plan.label(), interval_bar(prediction), "p.yaml", "x.png"):
+        assert any(word in line for line in lines), word
+
+
+def test_the_dot_stands_where_the_prediction_is_in_its_interval() -> None:
+    scenario = load_scenario(ROOT / "scenarios" / "llama3-8b-dgx-h100.yaml")
+    prediction = simulate(scenario.job, scenario.fixed_plan())
+    drawn = re.search(r"├(─*)●(─*)┤", interval_bar(prediction))
+    assert drawn is not None
+    before, after = map(len, drawn.groups())
+    interval = prediction.interval
+    share = (prediction.step_time - interval.low) / (interval.high - interval.low)
+    assert abs(before / (before + after) - share) <= 0.5 / (before + after) + 1e-9
