@@ -52,14 +52,14 @@ class Plan:
     plan because the order of its actions follows from them.
 
     `recompute_modules` are parts of a layer that are computed again, as Megatron-Core names them
-    (`cost/layer/recomputed_modules.py`), beside or instead of what `recompute` says.
+    (`cost/layer/kept/recomputed_modules.py`), beside or instead of what `recompute` says.
 
     `recompute_layers` are the layers of each stage, its first ones, that are computed again as a
     whole, whatever `recompute` says of the others: Megatron-Core's `--recompute-method block`.
 
     `offload_layers` are the layers of each stage, its first ones, whose activations stay in the
     host's memory between forward and backward; `offload_modules` are the parts of those layers
-    that do (empty: all that they keep), see `cost/layer/offloaded_modules.py`.
+    that do (empty: all that they keep), see `cost/layer/kept/activations.py`.
 
     `node_order` names the groups of a mixed cluster in the order in which ranks fill their nodes
     (`cluster/groups.py`). `replica_microbatches` are those of each replica where replicas have

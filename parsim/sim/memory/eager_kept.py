@@ -130,7 +130,7 @@ def reduce_bytes(job: Job, table: PlanTable, gradients: Array, shards: Index) ->
 
     Under ZeRO-1 a share for each rank, and the library's copies: of the last bucket, or under a
     pipeline, which sends them all at once, of all. What is sent narrower is a copy of its own.
-    Source: `GradientBuckets._launch` of `executor/parallel/buckets.py`.
+    Source: `GradientBuckets._launch` of `executor/parallel/gradients/buckets.py`.
     """
     kept = 4.0 if table.common.gradient_precision == "fp32" else float(table.precision.parameter)
     sent = gradients * reduced_bytes(table) / kept

@@ -230,6 +230,6 @@ def test_a_rank_keeps_its_share_of_the_tokens(cp: int) -> None:
     job = make_job()
     alone = simulate(job, Plan(dp_replicate=8)).memory["activations"]
     kept = simulate(job, Plan(dp_replicate=8 // cp, cp=cp)).memory["activations"]
-    # one tensor of the size of attention's output more, see cost/layer/activations.py
+    # one tensor of the size of attention's output more, see cost/layer/kept/activations.py
     more = 2 * LENGTH / cp * 4096 * 2
     assert kept == pytest.approx(alone / cp + more)
