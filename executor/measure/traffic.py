@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from threading import get_ident
+from threading import current_thread
 from typing import Any, NamedTuple
 
 import torch
@@ -37,6 +37,7 @@ import torch.distributed as dist
 from executor.devices.accelerator import accelerator
 from executor.measure.exposed import Interval, Transfer, attribute, gaps
 from executor.parallel.ring import CONTEXT_RANGE
+from executor.pipeline.outbox import BESIDE
 from executor.torch_internals import profiler
 from executor.torch_internals.distributed import WAITS
 from parsim.timelines.kinds import Stream
@@ -151,12 +152,10 @@ class Traffic:
         return attribute(transfers, gaps(busy, span), extend=False)
 
     def _timed(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        waits, clock, here = self.waits, time.perf_counter, get_ident()
+        waits, clock = self.waits, time.perf_counter
 
         def wait(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401
-            if (
-                get_ident() != here
-            ):  # a thread beside the step, for which nothing that computes waits
+            if current_thread().name == BESIDE:
                 return original(*args, **kwargs)
             begin = clock()
             try:

@@ -12,6 +12,9 @@ from threading import Thread
 import torch
 import torch.distributed as dist
 
+BESIDE = "beside-the-step"
+"""Name of threads that wait for messages while the step goes on; nothing that computes waits."""
+
 
 class Outbox:
     """Keeps what is sent from `keep` until it has arrived; `close` waits for all of it.
@@ -27,7 +30,7 @@ class Outbox:
     def keep(self, work: dist.Work, tensor: torch.Tensor) -> None:
         """Keep a tensor until its message has arrived."""
         if self._thread is None:
-            self._thread = Thread(target=self._wait, daemon=True)
+            self._thread = Thread(target=self._wait, name=BESIDE, daemon=True)
             self._thread.start()
         self._left.put((work, tensor))
 

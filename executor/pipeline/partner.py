@@ -24,6 +24,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices.copies import Moment
+from executor.pipeline.outbox import BESIDE
 from parsim.schedule import Action, Kind, Schedule
 from parsim.schedule.actions import Move
 
@@ -184,7 +185,7 @@ class _Waiter(Thread):
     """
 
     def __init__(self, works: Sequence[Any], messages: Sequence[Tensor]) -> None:
-        super().__init__(daemon=True)
+        super().__init__(name=BESIDE, daemon=True)
         self._works, self._messages = works, messages
         self._error: BaseException | None = None
         self._end = 0.0
@@ -210,7 +211,7 @@ class _Server(Thread):
     """Takes a partner's activations and gives them back, in the order of the partner's actions."""
 
     def __init__(self, served: Sequence[Move], group: dist.ProcessGroup, other: int) -> None:
-        super().__init__(daemon=True)
+        super().__init__(name=BESIDE, daemon=True)
         self.error: BaseException | None = None
         self._served, self._group, self._other = served, group, other
         self._kept: dict[int, list[Tensor]] = {}

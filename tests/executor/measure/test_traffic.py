@@ -13,6 +13,7 @@ import torch.distributed as dist  # noqa: E402
 
 from executor.measure.traffic import Range, Traffic, collective  # noqa: E402
 from executor.parallel.ring import CONTEXT_RANGE  # noqa: E402
+from executor.pipeline.outbox import BESIDE  # noqa: E402
 from executor.torch_internals import profiler  # noqa: E402
 
 Watch = Callable[..., Traffic]
@@ -107,19 +108,20 @@ def test_a_ring_is_told_from_messages_between_stages(watch: Watch) -> None:
     assert (result.stream, result.start) == ("tp", 2.0)
 
 
+@pytest.mark.parametrize(("name", "waits"), [(BESIDE, 1), ("autograd's", 2)])
 def test_what_a_thread_beside_the_step_waits_for_is_no_wait(
-    watch: Watch, monkeypatch: pytest.MonkeyPatch
+    name: str, waits: int, watch: Watch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = SimpleNamespace(wait=lambda value: value + 1)
     monkeypatch.setattr("executor.measure.traffic.WAITS", ((owner, "wait"),))
     traffic = watch("cpu", "gloo", ["dp"], [])
     traffic.start()
-    thread = Thread(target=lambda: owner.wait(1))
+    thread = Thread(target=lambda: owner.wait(1), name=name)
     thread.start()
     thread.join()
     assert owner.wait(1) == 2
     traffic.stop()
-    assert len(traffic.waits) == 1
+    assert len(traffic.waits) == waits
 
 
 def test_a_wait_is_timed_and_put_back(watch: Watch, monkeypatch: pytest.MonkeyPatch) -> None:
