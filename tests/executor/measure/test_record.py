@@ -170,7 +170,9 @@ def test_the_timeline_is_read_drawn_and_compared(
     streams = ("tp", "dp", "p2p", *(["ep"] if "ep" in name else []))
     for stream in streams:
         if stream in {"p2p" if s.stream == "send" else s.stream for s in timeline.spans}:
-            assert shown[f"exposed_{stream}_s"] > 0.0 or "REDUCE_GRAD" in KINDS[name]
+            # gradients may be there before a rank that the machine holds up comes to wait for them
+            late = stream == "dp" and not KINDS[name].isdisjoint({"REDUCE_GRAD", "REDUCE_TIED"})
+            assert shown[f"exposed_{stream}_s"] > 0.0 or late
         else:
             assert shown[f"exposed_{stream}_s"] == 0.0
     parts = sum(shown[f"exposed_{stream}_s"] for stream in streams)
