@@ -58,7 +58,10 @@ def test_the_shipped_intervals_cover_what_they_say() -> None:
     assert 0.75 <= (overall.covered or 0.0) <= 0.88
     assert (overall.half_width or 1.0) <= 2.5 * (overall.error or 0.0)
     for table in set(cited.tables) - set(JUDGED_ALONE):  # whose runs no interval is made from
-        assert (cited.coverage(table).covered or 1.0) >= 0.6, table
+        within = cited.coverage(table)
+        outside = within.n * (1.0 - (1.0 if within.covered is None else within.covered))
+        # of two runs both lie inside in 64 % of all cases only: one of a small table may not
+        assert outside <= max(0.4 * within.n, 1.0) + 1e-9, table
 
 
 @pytest.mark.slow
