@@ -152,11 +152,14 @@ class GradientBuckets:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _launch(self, bucket: Bucket) -> None:
         bucket.launched = True
-        groups, views = bucket.groups, [view for _, view in bucket.views()]
-        for index in bucket.forgotten:  # no gradient has come
-            views[index].zero_()
-        bucket.forgotten.clear()
+        groups = bucket.groups
+        if bucket.forgotten:  # no gradient has come
+            views = [view for _, view in bucket.views()]
+            for index in bucket.forgotten:
+                views[index].zero_()
+            bucket.forgotten.clear()
         if bucket.partial:
+            views = [view for _, view in bucket.views()]
             sum_partial([(views[index], bucket.partial[index]) for index in sorted(bucket.partial)])
             bucket.partial.clear()
         if groups.divisor > 1:
