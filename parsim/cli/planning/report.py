@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parsim.cli.contention import simulate_shared_links
 from parsim.cli.planning.search import Top
 from parsim.cli.terminal import (
     CalibratedDevice,
@@ -79,6 +81,7 @@ def _answer(loaded: Scenario, top: int, depends: bool) -> Answer:
         scenario_text=scenario_text(loaded, plan),
         run=predicted_run(loaded.job, loaded.goal, prediction),
         sensitivity=_sensitivity(loaded) if depends else None,
+        links=simulate_shared_links(replace(loaded, plan=plan)) if loaded.needs_links else None,
     )
 
 

@@ -12,10 +12,12 @@ from parsim.report.page.cards import STYLE, cards
 from parsim.report.page.document import page
 from parsim.report.page.timeline import timeline_image
 from parsim.report.page.views import view_html
+from parsim.report.text.contention import contention_view
 from parsim.report.text.planning.search import search_view
 from parsim.report.text.planning.training_run import training_run_view
 from parsim.report.text.planning.why import sensitivity_view
 from parsim.report.text.prediction import prediction_view
+from parsim.sim.contention.contention import Contention
 from parsim.sim.prediction import Prediction
 from parsim.training_run.training_run import TrainingRun
 from parsim.units import format_seconds
@@ -34,7 +36,8 @@ class Answer:
 
     `ranked` are the best plans, `stated` says that the scenario has a plan of its own. `evidence`
     says in words which published runs the prediction rests on, `scenario_text` is the file that
-    simulates this very plan again.
+    simulates this very plan again. `links` are the step on shared links, where the scenario has
+    what closed forms leave out.
     """
 
     title: str
@@ -45,6 +48,7 @@ class Answer:
     scenario_text: str
     run: TrainingRun | None = None
     sensitivity: Sensitivity | None = None
+    links: Contention | None = None
 
 
 def answer_page(answer: Answer) -> str:
@@ -85,6 +89,8 @@ def _sections(answer: Answer) -> Iterator[tuple[str, str]]:
         yield "One step", f"<figure>\n{timeline_image(prediction.timeline, memory=True)}\n</figure>"
     view = prediction_view(prediction, evidence=answer.evidence)
     yield "Where the step goes, and the memory", view_html(view)
+    if answer.links is not None:
+        yield "On shared links", view_html(contention_view(answer.links))
     yield "The plans beside it", view_html(search_view(answer.ranked))
     if answer.sensitivity is not None:
         yield "What it depends on", view_html(sensitivity_view(answer.sensitivity))

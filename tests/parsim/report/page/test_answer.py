@@ -75,6 +75,13 @@ def test_the_command_writes_equal_bytes(tmp_path: Path) -> None:
     assert pages[0].read_bytes() == pages[1].read_bytes()
 
 
+def test_what_closed_forms_leave_out_is_simulated_on_shared_links(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    words = ["report", "scenarios/llama2-7b-shared-fabric.yaml", "-o", str(page), "--top", "1"]
+    assert main(words) == 0
+    assert '<h2 id="on-shared-links">' in page.read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
