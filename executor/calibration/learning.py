@@ -31,6 +31,7 @@ from executor.calibration.fitting.constants import fit_device
 from executor.calibration.fitting.deviations import points
 from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.operators import Call
+from executor.devices.machine import use_one_thread
 from parsim.arrays import Array
 from parsim.cluster.hardware import Device
 from parsim.cost.step.plan_kernels import plan_kernels
@@ -169,7 +170,7 @@ class _Clock(Bench):
 
 def record_times(path: Path, scenario: Scenario) -> None:
     """Time every shape on one thread of this machine's CPU and write the file."""
-    torch.set_num_threads(1)
+    use_one_thread()
     record, bench = Record.of({}, scenario), _Clock(torch.device("cpu"), "fp32")
     with path.open("w", encoding="utf-8", newline="") as out:
         writer = csv.writer(out, lineterminator="\n")

