@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,6 +29,7 @@ from executor.strategy_suite.compare import (
     simulated_ages,
     summary,
 )
+from executor.strategy_suite.orders import on_ranks, say
 from executor.strategy_suite.report import write_report
 from executor.suite.cases import (
     CATALOG,
@@ -44,13 +45,8 @@ from parsim.cluster.reader import load_catalog
 from parsim.comparison.curves import compare_curves
 from parsim.files import read_json
 from parsim.launch import measuring
-from parsim.launch.nodes import ONE_NODE
-from parsim.launch.ranks import RunError, torchrun
 from parsim.report.picture.loss import draw_curves
 from parsim.report.writing import write_text
-
-TIMEOUT = 1500.0
-"""Seconds after which ranks are taken to hang."""
 
 
 def main() -> int:
@@ -117,7 +113,7 @@ def _kept(path: Path, make: Any) -> Any:  # noqa: ANN401 - a part of a document
 
 def _aged(out: Path, delay: float) -> dict[str, Any]:
     """Ages of gradients, measured and simulated, with the same delays."""
-    measured = _ranks(out / "ages", DELAYED_WORKERS, {"what": "ages", "delay_s": delay})
+    measured = on_ranks(out / "ages", DELAYED_WORKERS, {"what": "ages", "delay_s": delay})
     ages = {}
     for name, options in AGED.items():
         ours = simulated_ages(delays(delay), options)
@@ -142,7 +138,7 @@ def _platform(out: Path, seconds: float) -> Platform:
                 path = scenario_of(out / "shapes", case)
                 write_text(path, scenario_text(case, before_calibration("cpu")))
                 scenarios.append(path)
-        _say(f"calibrating for {seconds:g} s")
+        say(f"calibrating for {seconds:g} s")
         calibration = measuring.calibrate(file, scenarios=scenarios, seconds=seconds, device="cpu")
         write_text(document, json.dumps(calibration, indent=1) + "\n")
     return calibrated("cpu", read_json(document), load_catalog([file]))
@@ -178,7 +174,7 @@ def _steps(
         "seconds": options.seconds,
         "bytes_per_s": links.rate,
     }
-    turns = _ranks(folder, WORKERS, order)
+    turns = on_ranks(folder, WORKERS, order)
     rows = [
         Row(
             model=case.family,
@@ -189,31 +185,6 @@ def _steps(
         for case in listed
     ]
     return {model: summary(of) for model, of in by_model(rows).items()}
-
-
-def _ranks(folder: Path, count: int, order: Mapping[str, Any]) -> Any:  # noqa: ANN401
-    """Let so many ranks do what an order says; what they measured.
-
-    Raises:
-        RunError: they failed.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(folder / "order.json", json.dumps(order) + "\n")
-    _say(f"{order['what']}: {count} ranks")
-    words = ["executor.strategy_suite.ranks", str(folder)]
-    code = torchrun(
-        ONE_NODE.torchrun_words(count),
-        words,
-        folder / "log.txt",
-        lambda process: process.wait(TIMEOUT),
-    )
-    if code:
-        raise RunError(f"the ranks of {order['what']} failed; see {folder}/log.txt")
-    return read_json(folder / "measured.json")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")
 
 
 if __name__ == "__main__":

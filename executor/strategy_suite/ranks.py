@@ -12,14 +12,16 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from executor.devices.machine import use_one_thread
 from executor.devices.mesh import gathered, process_group
-from executor.measure.steps import mean_over_ranks
+from executor.measure.steps import mean_over_ranks, run_timed, slowest
 from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.strategy_document import Measured
@@ -53,8 +55,9 @@ def main() -> None:
     """Do what the order says and write what came out."""
     folder = Path(sys.argv[1])
     order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
+    use_one_thread()
     with process_group("gloo", 600.0):
-        done = {"ages": _ages, "turns": _turns}[order["what"]](folder, order)
+        done = {"ages": _ages, "turns": _turns, "steps": _steps}[order["what"]](folder, order)
         if dist.get_rank() == 0:
             write_text(folder / "measured.json", json.dumps(done) + "\n")
 
@@ -100,21 +103,48 @@ def _random_batches(spec: TransformerSpec) -> Callable[[int, int], Batch]:
     return batch
 
 
-def _turns(folder: Path, order: Mapping[str, Any]) -> dict[str, Any]:
-    """Seconds of a step in every turn of every case, in the order of the turns."""
-    seconds: dict[str, list[float]] = {name: [] for name in order["cases"]}
+def _turns(folder: Path, order: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Seconds of a step in every turn of every case; each turn trains anew."""
     parts = {name: _part(folder / path) for name, path in order["cases"].items()}
-    until = time.monotonic() + order["seconds"]
     rate = order.get("bytes_per_s") or math.inf
+    return _rotated({name: partial(_turn, part, rate) for name, part in parts.items()}, order)
+
+
+def _steps(folder: Path, order: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Seconds of a step in every turn of every case, all of which stay ready: turns are short."""
+    parts = {name: _part(folder / path) for name, path in order["cases"].items()}
+    return _rotated(
+        {name: _second_step(_trainer(part), part) for name, part in parts.items()}, order
+    )
+
+
+def _rotated(
+    takers: Mapping[str, Callable[[], float]], order: Mapping[str, Any]
+) -> dict[str, list[float]]:
+    """What each case takes in every turn, in the order of the turns, until their time is over."""
+    seconds: dict[str, list[float]] = {name: [] for name in takers}
+    until = time.monotonic() + order["seconds"]
     for turn in range(order["turns"]):
-        for name, part in parts.items():
-            seconds[name].append(_turn(part, rate))
+        for name, take in takers.items():
+            seconds[name].append(take())
             if dist.get_rank() == 0:
                 print(f"turn {turn}, {name}: {seconds[name][-1]:.3f} s", flush=True)  # noqa: T201
         late = mean_over_ranks([float(time.monotonic() > until)], CPU)
         if late and turn >= order["least"] - 1:
             break
     return seconds
+
+
+def _second_step(trainer: Trainer, part: Part) -> Callable[[], float]:
+    """Takes two steps and gives the seconds of the second: the first finds a stranger's caches."""
+    batches = part.batches()
+
+    def take() -> float:
+        trainer.step(*next(batches))
+        lasted, _ = run_timed(partial(trainer.step, *next(batches)), CPU)
+        return slowest(lasted, CPU)
+
+    return take
 
 
 def _part(path: Path) -> Part:
@@ -168,11 +198,7 @@ def _strategy_rounds(part: Part, rate: float) -> list[Ended]:
 
 def _ddp_rounds(part: Part) -> list[Ended]:
     """The trainer's steps, timed as those of a strategy are: nobody waits between them."""
-    config = optimizer_of(part.scenario, part.options)
-    trainer: Trainer = build_trainer(
-        part.scenario.model, part.scenario.fixed_plan(), device=CPU, seed=0, optimizer=config
-    )
-    rank = dist.get_rank()
+    trainer, rank = _trainer(part), dist.get_rank()
     batches = [part.of_rank(rank, number) for number in range(WARMUP + MEASURED)]
     dist.barrier()
     start, rounds = time.perf_counter(), []
@@ -180,6 +206,12 @@ def _ddp_rounds(part: Part) -> list[Ended]:
         losses = trainer.step(*batch)
         rounds.append(Ended(number, time.perf_counter() - start, sum(losses), 0.0))
     return rounds
+
+
+def _trainer(part: Part) -> Trainer:
+    config = optimizer_of(part.scenario, part.options)
+    plan = part.scenario.fixed_plan()
+    return build_trainer(part.scenario.model, plan, device=CPU, seed=0, optimizer=config)
 
 
 if __name__ == "__main__":
