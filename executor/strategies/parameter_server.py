@@ -60,16 +60,22 @@ def hosts(workers: int) -> int:
 def pull(pieces: Sequence[Share], mine: Mapping[int, Tensor], weights: Tensor) -> None:
     """Write all shares into the weights of every rank, each from its server; every rank calls it.
 
+    All shares are on their way at once: servers on several ranks send beside each other.
+
     Args:
         pieces: all shares.
         mine: the weights of the shares that this rank serves, by their index in `pieces`.
         weights: the vector that the shares are parts of.
     """
-    for index, share in enumerate(pieces):
-        part = weights[share.part]
-        if index in mine:
-            part.copy_(mine[index])
-        dist.broadcast(part, src=share.rank)
+    parts = [weights[share.part] for share in pieces]
+    for index, values in mine.items():
+        parts[index].copy_(values)
+    sent = [
+        dist.broadcast(part, src=share.rank, async_op=True)
+        for part, share in zip(parts, pieces, strict=True)
+    ]
+    for broadcast in sent:
+        broadcast.wait()
 
 
 def parameter_server(work: Work) -> Trained:
@@ -90,11 +96,7 @@ def parameter_server(work: Work) -> Trained:
         loss, gradient = gradient_of(work, number)
         if share_of_mean != 1.0:
             gradient *= share_of_mean
-        means = {}
-        for index, share in enumerate(pieces):
-            mean = _pushed(compressor, index, share, gradient[share.part])
-            if mean is not None:
-                means[index] = mean
+        means = _means(compressor, pieces, gradient)
         _waited(work, pieces, pushed=True)
         norm = _norm(means, gradient.device)
         for index, server in served.items():
@@ -118,19 +120,49 @@ def _waited(work: Work, pieces: Sequence[Share], *, pushed: bool) -> None:
         work.link.wait(received=others, sent=served)
 
 
-def _pushed(compressor: Compressor, index: int, share: Share, part: Tensor) -> Tensor | None:
-    """Gather a share's gradients at its server: their mean there, None elsewhere."""
-    strategy, world = compressor.strategy, dist.get_world_size()
-    message = compressor.pack(index, part)
-    if dist.get_rank() != share.rank:
-        dist.gather(message, None, dst=share.rank)
-        return None
-    messages = [empty_message(strategy, share.size, part.device) for _ in range(world)]
-    dist.gather(message, messages, dst=share.rank)
-    total = torch.zeros_like(part)
-    for received in messages:
-        add(strategy, total, received)
-    return total.div_(world)
+def _means(compressor: Compressor, pieces: Sequence[Share], gradient: Tensor) -> dict[int, Tensor]:
+    """Push all shares of a gradient; the means of those that this rank serves, by their index.
+
+    All are on their way before the first sum begins: servers on several ranks add beside each
+    other.
+    """
+    pushes = [
+        _Push.begun(compressor, index, share, gradient[share.part])
+        for index, share in enumerate(pieces)
+    ]
+    means = {}
+    for index, push in enumerate(pushes):
+        push.sent.wait()
+        if push.received:
+            part = gradient[pieces[index].part]
+            means[index] = _mean(compressor.strategy, push.received, part)
+    return means
+
+
+class _Push(NamedTuple):
+    """A share's gradients on their way to its server, where they are `received`, by rank."""
+
+    message: Tensor
+    received: list[Tensor]
+    sent: dist.Work
+
+    @classmethod
+    def begun(cls, compressor: Compressor, index: int, share: Share, part: Tensor) -> _Push:
+        strategy, received = compressor.strategy, []
+        message = compressor.pack(index, part)
+        if dist.get_rank() == share.rank:
+            world = range(dist.get_world_size())
+            received = [empty_message(strategy, share.size, part.device) for _ in world]
+        sent = dist.gather(message, received or None, dst=share.rank, async_op=True)
+        return cls(message, received, sent)
+
+
+def _mean(strategy: Servers, received: Sequence[Tensor], like: Tensor) -> Tensor:
+    """The mean of messages, added in order of rank."""
+    total = torch.zeros_like(like)
+    for message in received:
+        add(strategy, total, message)
+    return total.div_(len(received))
 
 
 def _norm(means: Mapping[int, Tensor], device: torch.device) -> Tensor:

@@ -5,6 +5,7 @@ Argument: the folder with `order.json`. Rank 0 writes `measured.json`.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import os
@@ -113,9 +114,9 @@ def _turns(folder: Path, order: Mapping[str, Any]) -> dict[str, list[float]]:
 def _steps(folder: Path, order: Mapping[str, Any]) -> dict[str, list[float]]:
     """Seconds of a step in every turn of every case, all of which stay ready: turns are short."""
     parts = {name: _part(folder / path) for name, path in order["cases"].items()}
-    return _rotated(
-        {name: _second_step(_trainer(part), part) for name, part in parts.items()}, order
-    )
+    ready = {name: _second_step(_trainer(part), part) for name, part in parts.items()}
+    gc.freeze()  # else each collection looks through all of them, and who makes most objects pays
+    return _rotated(ready, order)
 
 
 def _rotated(

@@ -40,7 +40,7 @@ from parsim.report.writing import write_text
 
 BASE = "1f1b"
 RANKS = 2
-MODEL: Mapping[str, Any] = {**SMALL, "name": "gpt-15m", "num_layers": 8, "seq_len": 128}
+MODEL: Mapping[str, Any] = {**SMALL, "name": "gpt-15m", "num_layers": 8, "seq_len": 256}
 BATCH = 4
 """Micro-batches of one sequence: 8 layers on 2 ranks, of which each may have four chunks.
 

@@ -101,7 +101,7 @@ class ExpertCoster:
     def backward(self) -> Kernels:
         """Kernels of a backward, whose router has two products."""
         return (
-            self.kernel(PassPart.BACKWARD, self._gradients(), self._launches(1)),
+            *self._gradients(),
             replace(self.kernel(PassPart.BACKWARD, self._routing()), runs=2.0),
             self.kernel(PassPart.BACKWARD, self._moved()),
             self.kernel(PassPart.BACKWARD, self.activation(5.0)),
@@ -161,13 +161,19 @@ class ExpertCoster:
         first = self._grouped(device, self.op.halves * f, h)
         return first + self._grouped(device, h, f)
 
-    def _gradients(self) -> Array:
-        """Two products for each of forward's."""
+    def _gradients(self) -> Kernels:
+        """Two products for each of forward's: gradients of the inputs, and of either matrix."""
         h, f = np.asarray(float(self.op.width)), self.width
         halves, device = self.op.halves, self.job.device
         inputs = self._grouped(device, h, halves * f) + self._grouped(device, f, h)
-        weights = self._grouped(device, halves * f, h, weights=True)
-        return inputs + weights + self._grouped(device, h, f, weights=True)
+        weights = [
+            self.kernel(PassPart.BACKWARD, self._grouped(device, n, k, weights=True))
+            for n, k in ((halves * f, h), (h, f))
+        ]
+        return (
+            self.kernel(PassPart.BACKWARD, inputs, self._launches(1)),
+            *(replace(gradient, weights=True) for gradient in weights),
+        )
 
     def _biased(self, moved: float) -> Array:
         """Adding the second product's bias, weighted for each row, or taking its gradients.

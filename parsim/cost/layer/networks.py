@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -35,7 +36,8 @@ def convolution_kernels(job: Job, table: PlanTable, op: Convolution) -> Iterator
     """
     forward = _product(job, table, op, "forward", PassPart.PRODUCT, 1 + op.bias)
     yield (forward,)
-    backward = [_product(job, table, op, "weight", PassPart.BACKWARD, 1 + op.bias)]
+    weight = _product(job, table, op, "weight", PassPart.BACKWARD, 1 + op.bias)
+    backward = [replace(weight, weights=True)]
     if op.input_gradient:
         backward.append(_product(job, table, op, "data", PassPart.BACKWARD, 1))
     yield tuple(backward)
@@ -100,9 +102,10 @@ def recurrent_kernels(job: Job, table: PlanTable, op: Recurrent) -> Iterator[Ker
     inputs, hidden = float(op.inputs), float(op.hidden)
     around = _step(job, table, op, batch, PassPart.PRODUCT)
     yield (_gemm(job, table, (rows, wide, inputs), op, PassPart.PRODUCT), around)
+    weight = _gemm(job, table, (inputs + hidden, wide, rows), op, PassPart.BACKWARD)
     yield (
         _gemm(job, table, (rows, inputs, wide), op, PassPart.BACKWARD),
-        _gemm(job, table, (inputs + hidden, wide, rows), op, PassPart.BACKWARD),
+        replace(weight, weights=True),
         _step(job, table, op, batch, PassPart.BACKWARD),
     )
     moved = rows * op.directions * (op.gates + 2.0) * hidden * table.precision.activation

@@ -152,10 +152,12 @@ class OperatorKernels:
         if self.job.software.fused_gradient_accumulation:
             wide = self.table.common.gradient_precision == "fp32"
             extra = (8.0 if wide else 4.0) * n * k
-            return (self._product(how, (k, n, m), extra, launches, ("m", "n")),)
+            fused = self._product(how, (k, n, m), extra, launches, ("m", "n"))
+            return (replace(fused, weights=True),)
         moved = added_bytes(self.job, self.table) * n * k
         gradient = self._product(how, (k, n, m), launches=launches, contiguous=("m", "n"))
-        return gradient, self._moved(PassPart.BACKWARD, "accumulate", moved, 1, 0)
+        added = self._moved(PassPart.BACKWARD, "accumulate", moved, 1, 0)
+        return replace(gradient, weights=True), replace(added, weights=True)
 
     def _casts(self, how: Quantization | None, sides: Sides) -> Iterator[Kernels]:
         """Quantising the input forward and the output's gradient backward, and gathered weights."""
@@ -210,7 +212,7 @@ class OperatorKernels:
             each = added_bytes(self.job, self.table)
             moved = each * (op.expert_parameters / self.table.expert_ranks)
             added = memory_time(self.job.device, moved, kind="accumulate")
-            yield (experts.kernel(PassPart.BACKWARD, added, 2),)
+            yield (replace(experts.kernel(PassPart.BACKWARD, added, 2), weights=True),)
         for moving in experts.exchanges():
             yield Exchange(part=PassPart.FORWARD, exposed=moving, routed=True)
             yield Exchange(part=PassPart.BACKWARD, exposed=moving)

@@ -35,6 +35,7 @@ class Kernel:
     `shape` are the coordinates of the kind's measured points: m, n, k; executed FLOPs and sequence
     length; bytes. `seconds` (B,) is one run, `runs` how many a pass has, `launches` what the host
     launches for all of them. Products have `crowded` seconds too, those beside a collective.
+    `weights` marks what computes weight gradients, or adds them to those of earlier micro-batches.
     """
 
     kind: str
@@ -44,6 +45,7 @@ class Kernel:
     launches: Num
     runs: Num | None = None
     crowded: Array | None = None
+    weights: bool = False
 
     @property
     def total(self) -> Array:
@@ -153,7 +155,8 @@ class LayerCost(Columns):
     """Forward and backward of one layer and one micro-batch.
 
     `core` is the forward of its attention core alone, `products` that of its matrix products,
-    `crowded` those products beside a collective (`cost/layer/interference.py`), `routed` what
+    `crowded` those products beside a collective (`cost/layer/interference.py`), `weights` that part
+    of backward that nothing behind the layer waits for, `routed` what
     shows of moving tokens to experts and back, `modules` the forward of the parts that the plan
     computes again by name.
     """
@@ -163,6 +166,7 @@ class LayerCost(Columns):
     core: Pass
     products: Pass
     crowded: Pass
+    weights: Pass
     routed: Pass
     modules: Pass
 
@@ -179,6 +183,9 @@ class LayerCost(Columns):
         seconds, launches = seconds_of(part), launches_of(part)
         if part[0].part is PassPart.BACKWARD:
             self.backward.add(seconds, launches)
+            for kernel in part:
+                if kernel.weights:
+                    self.weights.add(kernel.total, kernel.launches)
             return
         self.forward.add(seconds, launches)
         if part[0].part is PassPart.CORE:
@@ -232,9 +239,10 @@ class LayerCost(Columns):
         ahead = {
             part.name: getattr(self, part.name).scaled(forward)
             for part in fields(self)
-            if part.name != "backward"
+            if part.name not in ("backward", "weights")
         }
-        return LayerCost(**ahead, backward=self.backward.scaled(backward))
+        behind, weights = self.backward.scaled(backward), self.weights.scaled(backward)
+        return LayerCost(**ahead, backward=behind, weights=weights)
 
     def recomputed(self, table: PlanTable, half_products: bool) -> Pass:
         """What backward runs again under each plan's recomputation policy.

@@ -15,15 +15,11 @@ import numpy as np
 
 from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import memory_time
-from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.passes import Pass
 from parsim.cost.layer.split_calls import calls_of
 from parsim.cost.step.layer_table import LayerTable, raced, repeated_pass, stage_pass
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import deeper_pass, stage_cut
-from parsim.model.layer import Layer
-from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable
 from parsim.sim.step.kept_bytes import splits_like_torch
 
@@ -44,9 +40,8 @@ class InTwo(NamedTuple):
 def in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> InTwo:
     """A backward in two actions.
 
-    W is the weight gradients of the matrix products and their accumulation. A product's weight
-    gradient has the 2 m n k FLOPs of its forward, so W = forward seconds of the stage's products +
-    seconds of adding to their gradients. I = B - W: recomputation, attention and norms are in I.
+    W is the weight gradients of the matrix products and their accumulation; I = B - W:
+    recomputation, attention and norms are in I.
     Each races with the host that launches it, so that the two may be longer than a whole backward,
     in which one makes up for the other, and the stack's calls for each group of parameters come on
     top (`cost/layer/split_calls.py`); sharded collectives are shared out in proportion. On stage
@@ -54,11 +49,10 @@ def in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> I
     input.
 
     Source: arXiv 2401.10241, section 2, splits the backward there; `LayerCoster` prices the parts.
-    Leaves out: that a weight gradient has other tiles than the forward; norms' own gradients; that
-    a whole backward beside ones in two is not launched in two.
+    Leaves out: that a whole backward beside ones in two is not launched in two.
     """
     counts, deeper = layer_counts(job.model, stage_cut(job, table)), deeper_pass(job, table, layers)
-    weights, once, again = parts_of_backward(job, table, layers, counts, deeper)
+    weights, once, again = parts_of_backward(layers, counts, deeper)
     halves = _Halves.of(job, table, layers, counts, weights)
     between = 0.5 * job.software.between_microbatches
     plain, whole = (raced(job, layers, each) for each in (once, once.plus(again)))
@@ -79,7 +73,7 @@ def least_in_two(
 
     Arguments are those of `parts_of_backward`. Together they are never shorter than a backward.
     """
-    weights, once, again = parts_of_backward(job, table, layers, counts, deeper)
+    weights, once, again = parts_of_backward(layers, counts, deeper)
     halves = _Halves.of(job, table, layers, counts, weights)
     between = 0.5 * job.software.between_microbatches
     inner, weight = halves.inner(once.plus(again)) + between, halves.weight()
@@ -126,45 +120,18 @@ class _Halves:
 
 
 def parts_of_backward(
-    job: Job, table: PlanTable, layers: LayerTable, counts: Array, deeper: Pass | None
+    layers: LayerTable, counts: Array, deeper: Pass | None
 ) -> tuple[Pass, Pass, Pass]:
     """Split each stage's backward: weight gradients, one that repeats nothing, the repeat.
 
     `counts` are the stages' layers of each kind, (S, K) or (S, K, B); `deeper` what they repeat
     more for layers recomputed as a whole.
     """
-    rows = len(table)
-    ours = [
-        cost.products.plus(_accumulation(job, table, layer))
-        for cost, layer in zip(layers.kinds, job.model.kinds, strict=True)
-    ]
-    last = layers.behind.products
-    for layer in job.model.behind:
-        last = last.plus(_accumulation(job, table, layer))
-    kinds, nothing = [kind.backward for kind in layers.kinds], Pass.zero(rows)
+    nothing = Pass.zero(len(layers.slowest_host))
+    weights = [kind.weights for kind in layers.kinds]
+    kinds = [kind.backward for kind in layers.kinds]
     return (
-        stage_pass(ours, counts, nothing, last),
+        stage_pass(weights, counts, nothing, layers.behind.weights),
         stage_pass(kinds, counts, layers.before.backward, layers.behind.backward),
         repeated_pass(layers, counts, deeper),
     )
-
-
-def _accumulation(job: Job, table: PlanTable, layer: Layer) -> Pass:
-    """Adding the weight gradients of a layer's products to those of earlier micro-batches.
-
-    A kernel of its own reads 2 and 4 bytes an element and writes 4, or 2 + 2 into 2; fused into
-    the product it costs nothing here.
-    """
-    added = Pass.zero(len(table))
-    if not job.software.fused_gradient_accumulation:
-        moved = 10.0 if table.common.gradient_precision == "fp32" else 6.0
-        for op in layer.operators:
-            if isinstance(op, Linear):
-                split = 1 if op.split is Split.NONE else table.tp
-                each = moved * op.inputs * op.outputs / split
-                copied = moved * op.inputs * copied_outputs(op, table)
-                added.add(memory_time(job.device, each + copied), 1)
-            elif isinstance(op, Experts):
-                parameters = op.expert_parameters / table.expert_ranks
-                added.add(memory_time(job.device, moved * parameters), 2)
-    return added
