@@ -58,9 +58,9 @@ def test_chunks_that_the_schedule_cannot_have(row: MakeRow, name: str, vpp: str)
 
 
 def test_a_step_without_the_barrier_is_shorter_by_the_late_start(row: MakeRow) -> None:
-    """ZB-2p gains over ZB-1p only so; in 96 layers, where the head's stage does not decide."""
+    """ZB-2p gains over ZB-1p only so; in 104 layers, where the head's stage does not decide."""
     first, two = (
-        predict_row("t", row(**PP8 | {"n_layers": "96"}, schedule=name)).predicted_step
+        predict_row("t", row(**PP8 | {"n_layers": "104"}, schedule=name)).predicted_step
         for name in ("zb_1p", "zb_2p")
     )
     assert first is not None
