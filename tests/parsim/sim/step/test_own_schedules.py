@@ -261,7 +261,7 @@ class NoWeightGradients(OperatorKernels):
 @pytest.mark.parametrize("stack", ["megatron-2021", "megatron-2022", "nemo", "executor-cpu"])
 @pytest.mark.parametrize("size", [1, 4])
 def test_w_is_what_the_weight_gradients_cost(job: Job, stack: str, size: int) -> None:
-    """Those kernels, and nothing else of a layer's backward."""
+    """W costs the weight gradients' own kernels and nothing else of a layer's backward."""
     other = replace(job, software=software(stack))
     plan = with_actions(
         Plan(dp_replicate=8, microbatch_size=size), Schedule.from_csv(HALVES_OF_TWO)
