@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -81,12 +82,17 @@ class Measured:
 
     @property
     def step_time(self) -> float:
-        """Seconds in which all workers together do one global batch."""
+        """Seconds in which all workers together do one global batch.
+
+        From the last worker's end of its warm-up until the first one has done all its rounds; of a
+        round that is partly in between, that part counts.
+        """
         before = [row[self.warmup - 1].seconds if self.warmup else 0.0 for row in self.rounds]
         begin, stop = max(before), min(row[-1].seconds for row in self.rounds)
-        ends = (ended.seconds for row in self.rounds for ended in row)
-        done = sum(begin < end <= stop for end in ends) * (1.0 - self.dropped)
-        return len(self.rounds) * (stop - begin) / done if done and stop > begin else float("nan")
+        if stop <= begin:
+            return float("nan")
+        done = sum(_rounds_within(row, begin, stop) for row in self.rounds) * (1.0 - self.dropped)
+        return len(self.rounds) * (stop - begin) / done if done else float("nan")
 
     def curve(self) -> list[dict[str, float | None]]:
         """Loss of each worker's round against seconds and samples, in order of time."""
@@ -115,6 +121,16 @@ class Measured:
             return float(evaluation.rounds * self.samples)
         ends = (ended.seconds for row in self.rounds for ended in row)
         return self.samples / len(self.rounds) * sum(end <= evaluation.seconds for end in ends)
+
+
+def _rounds_within(row: Sequence[Ended], begin: float, stop: float) -> float:
+    """How many of a worker's rounds lie between two moments, parts of rounds included."""
+    ends = [ended.seconds for ended in row]
+    return sum(
+        max(min(end, stop) - max(start, begin), 0.0) / (end - start)
+        for start, end in pairwise([0.0, *ends])
+        if end > start
+    )
 
 
 def strategy_document(

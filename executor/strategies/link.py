@@ -16,6 +16,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 
+import torch
+import torch.distributed as dist
+
 
 @dataclass(slots=True)
 class Link:
@@ -25,6 +28,11 @@ class Link:
     _free: dict[str, float] = field(default_factory=lambda: {"received": 0.0, "sent": 0.0})
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
+    @property
+    def limited(self) -> bool:
+        """Whether there is a limit."""
+        return math.isfinite(self.rate)
+
     def wait(self, *, received: float = 0.0, sent: float = 0.0, since: float | None = None) -> None:
         """Sleep until the link has carried so many bytes, behind those that were there before.
 
@@ -33,7 +41,7 @@ class Link:
             sent: bytes that went out.
             since: when they began, as `time.perf_counter` says; None: now.
         """
-        if math.isinf(self.rate):
+        if not self.limited:
             return
         begin = time.perf_counter() if since is None else since
         with self._lock:
@@ -50,6 +58,19 @@ class Link:
         """When a direction has carried bytes that come then."""
         self._free[way] = max(self._free[way], begin) + size / self.rate
         return self._free[way]
+
+
+def begun_together(link: Link) -> float:
+    """When all ranks are here, if their links are limited: bytes travel from then on.
+
+    A sender that is late has sent nothing before. The ranks share a machine, and its clock.
+    """
+    now = time.perf_counter()
+    if not link.limited:
+        return now
+    latest = torch.tensor([now], dtype=torch.float64)
+    dist.all_reduce(latest, op=dist.ReduceOp.MAX)
+    return float(latest)
 
 
 def size_of(values: int) -> float:

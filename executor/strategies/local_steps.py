@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 
 import torch
 import torch.distributed as dist
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from executor.devices.mesh import subgroup
 from executor.strategies.compute import average, gradient_of
-from executor.strategies.link import size_of
+from executor.strategies.link import begun_together, size_of
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replica import FlatOptimizer
 from parsim.plan.strategies import DiLoCo, LocalSGD, of_kind
@@ -54,7 +53,7 @@ def diloco(work: Work) -> Trained:
 
 def _average(work: Work, values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """Average over the ranks of a group, once a ring's bytes have passed this rank's link."""
-    begin, count = time.perf_counter(), dist.get_world_size(group)
+    begin, count = begun_together(work.link), dist.get_world_size(group)
     average(values, group)
     passed = 2.0 * (count - 1) / count * size_of(len(values))
     work.link.wait(received=passed, sent=passed, since=begin)
@@ -66,17 +65,19 @@ class Outer:
 
     def __init__(self, weights: Tensor, strategy: DiLoCo) -> None:
         self._weights = torch.nn.Parameter(weights.clone())
+        self._weights.grad = torch.empty_like(weights)
         momentum = strategy.outer_momentum
         self._optimizer = torch.optim.SGD(
             [self._weights],
             lr=strategy.outer_lr,
             momentum=momentum,
             nesterov=momentum > 0.0,
+            fused=True,
         )
 
     def step(self, mean: Tensor) -> Tensor:
         """The weights that all workers go on from, until the next step."""
-        self._weights.grad = self._weights.detach() - mean
+        torch.sub(self._weights.detach(), mean, out=self._weights.grad)
         self._optimizer.step()
         return self._weights.detach()
 

@@ -79,6 +79,9 @@ LIMITED: Mapping[str, Any] = {
 WARMUP, MEASURED = 2, 4
 """Rounds of a turn; averages are every second round, so that a turn has as many as there should be.
 """
+MEASURED_ASYNCHRONOUS = 12
+"""The same where nobody waits for others: until the faster worker is done the slower has to do
+enough rounds."""
 
 
 def cases() -> list[Case]:

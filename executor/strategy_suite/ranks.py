@@ -32,7 +32,14 @@ from executor.strategies.replays.log import Ended, Work
 from executor.strategies.replays.replay import ages
 from executor.strategies.replica import Batch, Replica
 from executor.strategies.train import train
-from executor.strategy_suite.cases import AGED, DELAYED_ROUNDS, MEASURED, WARMUP, delays
+from executor.strategy_suite.cases import (
+    AGED,
+    DELAYED_ROUNDS,
+    MEASURED,
+    MEASURED_ASYNCHRONOUS,
+    WARMUP,
+    delays,
+)
 from executor.suite.cases import TINY
 from executor.training.build import build_trainer
 from executor.training.trainer import Trainer
@@ -42,7 +49,7 @@ from parsim.launch.options import RunOptions
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, with_options
 from parsim.plan import Plan
-from parsim.plan.strategies import AsynchronousServer
+from parsim.plan.strategies import AsynchronousGossip, AsynchronousServer
 from parsim.report.writing import write_text
 from parsim.scenario import load_scenario
 
@@ -149,9 +156,10 @@ def _second_step(trainer: Trainer, part: Part) -> Callable[[], float]:
 
 
 def _part(path: Path) -> Part:
-    return Part(
-        load_scenario(path), RunOptions(out=path.parent, warmup=WARMUP, steps=MEASURED), CPU
-    )
+    scenario = load_scenario(path)
+    alone = isinstance(scenario.fixed_plan().strategy, AsynchronousServer | AsynchronousGossip)
+    steps = MEASURED_ASYNCHRONOUS if alone else MEASURED
+    return Part(scenario, RunOptions(out=path.parent, warmup=WARMUP, steps=steps), CPU)
 
 
 def _turn(part: Part, rate: float) -> float:
@@ -200,7 +208,8 @@ def _strategy_rounds(part: Part, rate: float) -> list[Ended]:
 def _ddp_rounds(part: Part) -> list[Ended]:
     """The trainer's steps, timed as those of a strategy are: nobody waits between them."""
     trainer, rank = _trainer(part), dist.get_rank()
-    batches = [part.of_rank(rank, number) for number in range(WARMUP + MEASURED)]
+    rounds_of_turn = part.options.warmup + part.options.steps
+    batches = [part.of_rank(rank, number) for number in range(rounds_of_turn)]
     dist.barrier()
     start, rounds = time.perf_counter(), []
     for number, batch in enumerate(batches):

@@ -12,9 +12,9 @@ from torch import Tensor
 from executor.strategies.backup_workers import mean_in_order
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.compute import norm_of
-from executor.strategies.parameter_server import Share, shares
 from executor.strategies.replays.log import Applied, Batches, Event
 from executor.strategies.replica import FlatOptimizer, Replica, clip
+from executor.strategies.server_messages import Share, shares
 from executor.training.update_rule import OptimizerConfig
 from parsim.errors import ParsimError
 from parsim.plan import Plan

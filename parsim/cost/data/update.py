@@ -56,15 +56,30 @@ def updates_at_once(system: System, ranks: Ints) -> Array:
 def updated_bytes(data: DataParallel, parameters: Array, experts: Array | None = None) -> Array:
     """Bytes that the optimizer moves on a rank, which updates its share of the parameters.
 
-    A stack's bytes are those with AdamW, another update moves so much less. Copied gradients
-    that ZeRO-1 does not share out are read and written whole beside.
+    Copied gradients that ZeRO-1 does not share out are read and written whole beside.
     """
     job, table = data.job, data.table
-    saved = ADAMW.moved - job.optimizer.moved
     share = updated_parameters(data, parameters, experts)
     whole = np.where(table.zero_stage == 1, unshared_bytes(job, table), 0.0)
-    each = max(job.software.optimizer_bytes - saved, 0.0)
-    return np.asarray(each * share + whole * (parameters - share))
+    return np.asarray(_bytes_of_each(job) * share + whole * (parameters - share))
+
+
+def share_update_time(job: Job, system: System, parameters: float, slowdown: float) -> float:
+    """Seconds in which a device of the system updates so many parameters, that nobody else does.
+
+    `slowdown` is by how much others beside it hold it up (`updates_at_once`).
+    """
+    moved = _bytes_of_each(job) * parameters
+    alone = float(memory_time(system.device, moved, kind=OPTIMIZER))
+    return alone * slowdown + job.software.optimizer_fixed
+
+
+def _bytes_of_each(job: Job) -> float:
+    """Bytes that an update moves for each parameter.
+
+    A stack's bytes are those with AdamW, another update moves so much less.
+    """
+    return max(job.software.optimizer_bytes - (ADAMW.moved - job.optimizer.moved), 0.0)
 
 
 def norm_time(data: DataParallel, parameters: Array, experts: Array | None = None) -> Array:

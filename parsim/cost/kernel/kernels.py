@@ -34,6 +34,8 @@ FLASH_HALF_LENGTH = 300.0
 """Sequence length at which a flash kernel reaches half its rate (fit to MPT and NeMo rows)."""
 WIDE_HEAD = 128.0
 """Heads wider than this take the `attention_*_wide` factor."""
+ACCUMULATE = "accumulate"
+"""Kind of a pass that adds one long vector to another."""
 
 
 def smooth_max(a: Num, b: Num, power: float) -> Array:

@@ -14,7 +14,7 @@ import numpy as np
 from parsim.arrays import Array, Num
 from parsim.cost.data.buckets import added_bytes
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import CONTIGUOUS, Side, memory_excess, memory_time
+from parsim.cost.kernel.kernels import ACCUMULATE, CONTIGUOUS, Side, memory_excess, memory_time
 from parsim.cost.kernel.quantized import Sides, cast_time, product_time, weight_cast_time
 from parsim.cost.layer.attention import attention_core
 from parsim.cost.layer.eager import moved_values
@@ -156,7 +156,7 @@ class OperatorKernels:
             return (replace(fused, weights=True),)
         moved = added_bytes(self.job, self.table) * n * k
         gradient = self._product(how, (k, n, m), launches=launches, contiguous=("m", "n"))
-        added = self._moved(PassPart.BACKWARD, "accumulate", moved, 1, 0)
+        added = self._moved(PassPart.BACKWARD, ACCUMULATE, moved, 1, 0)
         return replace(gradient, weights=True), replace(added, weights=True)
 
     def _casts(self, how: Quantization | None, sides: Sides) -> Iterator[Kernels]:
@@ -211,7 +211,7 @@ class OperatorKernels:
         if not self.job.software.fused_gradient_accumulation:
             each = added_bytes(self.job, self.table)
             moved = each * (op.expert_parameters / self.table.expert_ranks)
-            added = memory_time(self.job.device, moved, kind="accumulate")
+            added = memory_time(self.job.device, moved, kind=ACCUMULATE)
             yield (replace(experts.kernel(PassPart.BACKWARD, added, 2), weights=True),)
         for moving in experts.exchanges():
             yield Exchange(part=PassPart.FORWARD, exposed=moving, routed=True)
@@ -253,7 +253,7 @@ class OperatorKernels:
         yield (self._moved(PassPart.FORWARD, "lookup_forward", ahead, tables),)
         yield (self._moved(PassPart.BACKWARD, "lookup_backward", behind, tables, 2 * tables),)
         dense = op.vocab_size * op.width / self.table.tp * software.lookup_gradient
-        yield (self._moved(PassPart.BACKWARD, "accumulate", dense, 0),)
+        yield (self._moved(PassPart.BACKWARD, ACCUMULATE, dense, 0),)
         reduced, spread = self.borders.exchange(tokens, op.width)
         yield Exchange(part=PassPart.FORWARD, exposed=reduced)
         yield Exchange(part=PassPart.BACKWARD, exposed=spread)

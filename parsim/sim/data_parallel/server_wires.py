@@ -22,7 +22,13 @@ from parsim.arrays import Array, Index
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.compression import compress_time, sum_bytes, unpack_bytes
-from parsim.cost.data.update import clipped_bytes
+from parsim.cost.data.update import (
+    clipped_bytes,
+    clipping_time,
+    share_update_time,
+    updates_at_once,
+)
+from parsim.cost.kernel.kernels import ACCUMULATE, memory_time
 from parsim.cost.server_rates import device_interface, host_link, host_memory, node_interfaces
 from parsim.plan.precision import precision
 from parsim.plan.strategies import AsynchronousServer, ParameterServer
@@ -30,8 +36,10 @@ from parsim.sim.data_parallel.workers import Workers
 from parsim.strategy.program import Queue
 
 MASTER_BYTES, GRADIENT_BYTES = 4.0, 4.0
-"""An update in one pass reads a gradient, reads and writes the fp32 weights and Adam's two moments,
-and writes 16-bit weights where these are sent."""
+"""A host's update in one pass reads a gradient, reads and writes the fp32 weights and Adam's two
+moments, and writes 16-bit weights where these are sent."""
+DIVIDED = 2 * GRADIENT_BYTES
+"""Bytes that a sum is divided with by the number of its gradients."""
 ServerStrategy = ParameterServer | AsynchronousServer
 
 
@@ -57,16 +65,16 @@ class ServerWires:
 
 def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> ServerWires:
     """Lay out servers and price what their messages pass; `sums` gradients before an update."""
-    layout = _Layout(workers, strategy)
+    layout = _Layout(workers, strategy, at_once=sums)
     whole, width = workers.gradient_bytes / layout.servers, workers.gradient_width
     push = workers.gradient_bytes * strategy.compression / layout.servers
     pull = workers.weight_bytes / layout.servers
     added = sum_bytes(strategy, whole, width) if sums else 0.0
-    unpacked = 0.0 if sums else unpack_bytes(strategy, whole, width)
+    changed = DIVIDED / width * whole if sums else unpack_bytes(strategy, whole, width)
     copied = pull if sums else 0.0  # one by one, a reply is copied when its update is applied
     there = tuple(layout.queues("push", push, out="out", into="in", memory=added))
     back = tuple(layout.queues("pull", pull, out="in", into="out", memory=copied))
-    update = layout.update(pull - copied + unpacked, clips=sums)
+    update = layout.update(pull - copied + changed, clips=sums)
     layout.seconds["server_optimizer"] = update
     layout.priced("compress", layout.compress)
     applied = tuple(
@@ -88,10 +96,11 @@ def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> S
 
 @dataclass(slots=True)
 class _Layout:
-    """Where servers are, and the seconds that are known so far."""
+    """Where servers are, whether they work `at_once`, and the seconds that are known so far."""
 
     workers: Workers
     strategy: ServerStrategy
+    at_once: bool
     seconds: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -165,7 +174,7 @@ class _Layout:
             yield Queue(rows=rows, price=name, link=True)
         if memory:
             rows = (f"server {number} memory",)
-            seconds = memory / self._memory(number)
+            seconds = self._moving(number, memory)
             yield Queue(rows=rows, price=self.priced(f"{verb} memory {number}", seconds))
 
     def _alone(self, shard: float, remote: Array) -> Array:
@@ -182,12 +191,24 @@ class _Layout:
             seconds.append(latency + max(inside, far * shard / device_interface(system)))
         return np.array(seconds)
 
-    def _memory(self, number: int) -> float:
-        """Bytes/s of the memory that a server is in, shared by the servers of a host."""
+    def _moving(self, number: int, moved: float) -> float:
+        """Seconds in which the memory that a server is in moves so many bytes.
+
+        The servers of a host share it.
+        """
         system = self.system(int(self.node[number]))
-        if not self.on_hosts:
-            return system.device.memory_bandwidth * system.device.memory_efficiency
-        return host_memory(system) / float((self.node == self.node[number]).sum())
+        if self.on_hosts:
+            return moved * float((self.node == self.node[number]).sum()) / host_memory(system)
+        alone = float(memory_time(system.device, moved, 0, ACCUMULATE))
+        return alone * self._slowdown(number)
+
+    def _slowdown(self, number: int) -> float:
+        """By how much servers on other devices of the node hold one up that works with them."""
+        if not self.at_once:
+            return 1.0
+        here = np.unique(self.rank[self.node == self.node[number]])
+        system = self.system(int(self.node[number]))
+        return float(updates_at_once(system, np.array(len(here))))
 
     @property
     def compress(self) -> Array:
@@ -204,10 +225,27 @@ class _Layout:
 
         With `clips` it takes the norm of the mean gradient and clips it first.
         """
-        formats = precision(self.workers.plan.precision)
-        each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + self.workers.job.optimizer.states)
+        update = self._on_host if self.on_hosts else self._on_device
+        return np.array([
+            update(number, clips=clips) + self._moving(number, copied)
+            for number in range(self.servers)
+        ])  # fmt: skip
+
+    def _on_host(self, number: int, *, clips: bool) -> float:
+        """Seconds of a host's update in one pass over a shard."""
+        job, formats = self.workers.job, precision(self.workers.plan.precision)
+        each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + job.optimizer.states)
         each += formats.parameter if formats.master else 0.0
-        each += clipped_bytes(self.workers.job, formats.compute) if clips else 0.0
-        moved = self.workers.parameters / self.servers * each + copied
-        rates = np.array([self._memory(number) for number in range(self.servers)])
-        return np.asarray(moved / rates + self.workers.job.software.optimizer_fixed)
+        each += clipped_bytes(job, formats.compute) if clips else 0.0
+        moved = self.workers.parameters / self.servers * each
+        return self._moving(number, moved) + job.software.optimizer_fixed
+
+    def _on_device(self, number: int, *, clips: bool) -> float:
+        """Seconds of a shard's update on a device, as that of a worker's own weights there."""
+        job, system = self.workers.job, self.system(int(self.node[number]))
+        shard, slowdown = self.workers.parameters / self.servers, self._slowdown(number)
+        seconds = share_update_time(job, system, shard, slowdown)
+        if not clips:
+            return seconds
+        compute = precision(self.workers.plan.precision).compute
+        return seconds + float(clipping_time(job, system, shard, compute, slowdown))

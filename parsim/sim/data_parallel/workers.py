@@ -12,6 +12,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.data.update import clipped_bytes, clipping_time, updates_at_once
 from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import ACCUMULATE, memory_time
 from parsim.cost.layer.interference import speed_beside
 from parsim.plan import Plan, PlanTable, precision
 from parsim.plan.strategies import LocalSGD
@@ -159,6 +160,16 @@ class Workers:
         systems = [self.systems[node] for node in self.node.tolist()]
         rows = zip(systems, ranks, strict=True)
         return np.array([float(updates_at_once(system, each)) for system, each in rows])
+
+    def passes_over(self, values: float, width: float) -> Array:
+        """Seconds in which each worker moves `width` bytes for each of so many values, (n,).
+
+        All do at once, as where they sum or divide averages: ranks that share a memory lose to each
+        other.
+        """
+        devices = [self.systems[node].device for node in self.node.tolist()]
+        alone = [float(memory_time(device, width * values, 0, ACCUMULATE)) for device in devices]
+        return np.asarray(np.array(alone) * self.at_once)
 
     @property
     def parameters(self) -> float:

@@ -19,10 +19,10 @@ from executor.devices.mesh import gathered
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.gossip import mix
 from executor.strategies.local_steps import Outer
-from executor.strategies.parameter_server import shares
 from executor.strategies.replays.log import Trained, Work
 from executor.strategies.replays.replay import Replay, ages, ages_of_peers, replay, replay_peers
 from executor.strategies.replica import Batch, FlatOptimizer, Replica
+from executor.strategies.server_messages import shares
 from executor.strategies.train import train
 from executor.training.update_rule import OptimizerConfig, Rate
 from parsim.plan import Plan

@@ -7,13 +7,21 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.server_rates import device_interface, node_interfaces
 from parsim.plan.strategies import AsynchronousGossip, DiLoCo, Gossip, LocalSGD, of_kind
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
 from parsim.sim.data_parallel.workers import Workers
 from parsim.strategy import STRATEGIES
 from parsim.strategy.gossip import neighbours
+
+MASTER_BYTES = 4.0
+"""Bytes of a weight that is averaged, of a change or of a momentum of an outer optimizer: fp32."""
+SUMMED, DIVIDED, COPIED = 3 * MASTER_BYTES, 2 * MASTER_BYTES, 2 * MASTER_BYTES
+"""Bytes a parameter of a pass that adds another's weights, that divides a sum, that copies."""
+OUTER_TRAFFIC = 8 * MASTER_BYTES + COPIED
+"""Bytes a parameter that an outer step moves: the change (outer weights and mean read, change
+written), the step (weights, change and momentum read, weights and momentum written), the weights
+that workers go on from."""
 
 
 def node_average(workers: Workers) -> float:
@@ -79,6 +87,8 @@ def gossip(workers: Workers) -> Priced:
     prices = {**compute_prices(workers, workers.slowed_beside(exchange)), "exchange": exchange}
     gate = program.task("exchange").gate
     peers = len(gate.of[0]) if gate else 0
+    mixed = peers * SUMMED + DIVIDED
+    prices["optimizer"] = prices["optimizer"] + workers.passes_over(workers.parameters, mixed)
     traffic = peers * workers.weight_bytes
     return Priced(
         program=program,
@@ -95,10 +105,12 @@ def asynchronous_gossip(workers: Workers) -> Priced:
     program = STRATEGIES[strategy.name].program(
         workers.count, workers.passes, rounds=strategy.updates
     )
-    average = pair_exchange(workers)
+    weights = workers.parameters
+    average = pair_exchange(workers) + workers.passes_over(weights, SUMMED + DIVIDED)
     answered = 1.0  # as many as a worker asks for, in the mean
     slowed = workers.slowed_beside((1.0 + answered) * average)
     prices = {**compute_prices(workers, slowed), "average": average}
+    prices["optimizer"] = prices["optimizer"] + workers.passes_over(weights, COPIED)
     traffic = 2.0 * workers.weight_bytes
     return Priced(
         program=program,
@@ -108,13 +120,6 @@ def asynchronous_gossip(workers: Workers) -> Priced:
         synchronises=False,
         carried={"average": workers.weight_bytes},
     )
-
-
-MASTER_BYTES = 4.0
-"""Bytes of a weight, a change or a momentum of an outer optimizer: fp32."""
-OUTER_TRAFFIC = 6 * MASTER_BYTES
-"""Bytes a parameter that an outer step moves: weights, change and momentum read, momentum, outer
-weights and weights written."""
 
 
 def local_steps(workers: Workers) -> Priced:
@@ -132,14 +137,14 @@ def local_steps(workers: Workers) -> Priced:
         rounds=(local.steps or 0) if local else 0,
         outer=outer,
     )
-    moved = OUTER_TRAFFIC * workers.parameters
+    divided = workers.passes_over(workers.parameters, DIVIDED).max()
     exposed = workers.evaluation.barrier - workers.evaluation.pipeline_time
     prices = {
         **compute_prices(workers),
         "reduce": np.array([exposed]),
-        "average": np.array([workers.all_reduce]),
-        "node_average": np.array([node_average(workers) if node_every else 0.0]),
-        "outer": np.atleast_1d(memory_time(workers.job.cluster.devices[0], moved)),
+        "average": np.array([workers.all_reduce + divided]),
+        "node_average": np.array([node_average(workers) + divided if node_every else 0.0]),
+        "outer": workers.passes_over(workers.parameters, OUTER_TRAFFIC),
     }
     often = sum(number in program.task("average").when for number in range(program.rounds)) + (
         local.after if local else 0
