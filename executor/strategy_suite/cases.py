@@ -80,8 +80,8 @@ WARMUP, MEASURED = 2, 4
 """Rounds of a turn; averages are every second round, so that a turn has as many as there should be.
 """
 MEASURED_ASYNCHRONOUS = 12
-"""The same where nobody waits for others: until the faster worker is done the slower has to do
-enough rounds."""
+"""Measured rounds of a turn where nobody waits for others: a rate counts until the faster worker is
+done, and the slower one needs enough rounds by then."""
 
 
 def cases() -> list[Case]:

@@ -5,7 +5,7 @@ Gossip with neighbours (D-PSGD), in step:
     worker i   | F | B |  UPDATE        x_i <- mean of x_{i-1}, x_i, x_{i+1}; then x_i -= lr g
                | EXCHANGE |             with the weights of the round's start, beside compute
 
-    step = max(F + B, 2 P / b) + update
+    step = max(F + B, 2 P / b) + mean + update
 
 Asynchronous gossip (AD-PSGD), without a barrier: meanwhile each round's average is with one peer
 that is drawn, which is busy with one average at a time.

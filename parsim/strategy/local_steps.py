@@ -4,7 +4,9 @@
     worker 1   | F | B | UPDATE |  F  | B | UPDATE | ... | F | B | UPDATE |
                                                                         | AVERAGE | OUTER |
 
-    step = F + B + update + all_reduce(P) / n        2 P (w - 1) / (w n) bytes a step of w workers
+    step = F + B + update + (all_reduce(P) + division) / n
+
+With w workers each sends 2 P (w - 1) / (w n) bytes a step.
 
 Averages inside the node may be more frequent than those of all nodes (hierarchical), and training
 may begin with steps whose gradients are averaged (post-local). DiLoCo takes the average of the
