@@ -25,7 +25,8 @@ from executor.calibration.fitting.earlier_file import compatible, read_calibrati
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import time_layers
 from executor.calibration.timing.bench import Bench, TimedKernels, measure
-from executor.calibration.timing.links import interference, link_choice, link_samples
+from executor.calibration.timing.interference import interference, message_interference
+from executor.calibration.timing.links import link_choice, link_samples
 from executor.calibration.timing.rank_spread import memory_contention
 from executor.devices.machine import hardware_name, rank_device
 from executor.devices.mesh import process_group
@@ -143,10 +144,11 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
 
 
 class TimedLinks(NamedTuple):
-    """Samples, what compute beside a collective loses, and what updates beside each other do."""
+    """Samples, what compute loses beside a collective or messages, updates beside each other."""
 
     samples: list[Sample]
     interference: float | None = None
+    message_interference: float | None = None
     memory_contention: float = 0.0
 
 
@@ -157,7 +159,9 @@ def _links(chosen: Setting, bench: Bench, wired: Choice, laps: Laps) -> TimedLin
     samples = list(link_samples(bench, wired, laps.limit("links")))
     if chosen.groups.oversubscribed:
         return TimedLinks(samples)
-    return TimedLinks(samples, interference(bench), memory_contention(bench))
+    return TimedLinks(
+        samples, interference(bench), message_interference(bench), memory_contention(bench)
+    )
 
 
 def _kernels(chosen: Setting, bench: Bench, picked: Choice, laps: Laps) -> TimedKernels | None:
@@ -189,6 +193,7 @@ def _measured(chosen: Setting, kernels: TimedKernels | None, links: TimedLinks) 
         kernels=kernels.samples,
         links=links.samples,
         interference=links.interference,
+        message_interference=links.message_interference,
         memory_contention=links.memory_contention,
         reference=kernels.moments,
         notes=_notes(chosen),

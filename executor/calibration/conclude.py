@@ -55,6 +55,7 @@ class Measured:
     repeated: int = 0
     queued: float = 0.0
     interference: float | None = None
+    message_interference: float | None = None
     rank_spread: float = 0.0
     memory_contention: float = 0.0
 
@@ -156,6 +157,7 @@ def _system(
         device=device,
         curves=curves_of(fitted, measured.links, f"{source}{shared}"),
         interference=fitted.interference if lost is None else lost,
+        message_interference=measured.message_interference,
         rank_spread=measured.rank_spread,
         memory_contention=measured.memory_contention,
     )

@@ -40,8 +40,8 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines.append(f"      bandwidth: {_sourced(_bandwidth(system.intra.bandwidth), source)}")
     lines += [f"  {line}" for line in _figures(system.intra, ("efficiency", "latency"), source)]
     lines += _figures(system, ("call_overhead", "call_overhead_per_rank"), source)
-    if system.interference is not None:
-        lines += _figures(system, ("interference",), source)
+    lost = ("interference", "message_interference")
+    lines += _figures(system, [name for name in lost if getattr(system, name) is not None], source)
     written = [name for name in ("rank_spread", "memory_contention") if getattr(system, name)]
     lines += _figures(system, written, source)
     lines += _curve_lines(system.curves)

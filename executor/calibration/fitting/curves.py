@@ -84,6 +84,7 @@ def system_document(system: System, samples: Sequence[Sample]) -> dict[str, Any]
         "intra.bandwidth_bytes_per_s": system.intra.bandwidth,
         **with_units(system_constants(system)),
         "interference": system.interference,
+        "message_interference": system.message_interference,
         "rank_spread": system.rank_spread,
         "memory_contention": system.memory_contention,
         "curves": [_curve_document(curve, samples) for curve in system.curves],

@@ -39,9 +39,6 @@ REPEATS = 20
 ARRAYS = 3.0
 """Arrays of a size that a collective holds at once: input, output, and the library's own."""
 LATE = 1.3
-BESIDE = {"cpu": (512, 16 * MIB), "cuda": (4096, 256 * MIB)}
-"""Edge of the products and bytes of the all-reduce that run beside each other."""
-MOST_PRODUCTS = 200
 EVENLY = 0.2
 """Share of the weight of collectives that is the same for all, whatever the plans send."""
 FIXED = 0.005
@@ -142,40 +139,3 @@ def _round_trip(data: Tensor) -> None:
     else:
         dist.recv(data, 0)
         dist.send(data, 0)
-
-
-def interference(bench: Bench) -> float:
-    """Share of an all-reduce's time that products beside it lose, 0 to 1, on the slower rank.
-
-    (T - max(C, G)) / min(C, G) of compute alone C, the collective alone G, and both together T;
-    of as many products as take about as long as the collective, so that neither hides the loss.
-    Products large enough for all multiprocessors: a GPU runs small ones on those that NCCL leaves.
-    Leaves out what memory-bound kernels lose beside a collective.
-    """
-    edge, size = BESIDE[bench.device.type]
-    a = bench.operators.normal(edge, edge)
-    data = torch.zeros(size // 4, device=bench.device)
-    once = bench.slowest(lambda: torch.mm(a, a), ROUNDS)
-    wire = bench.slowest(lambda: dist.all_reduce(data), ROUNDS)
-    count = products_beside(wire, once)
-
-    def compute() -> None:
-        for _ in range(count):
-            torch.mm(a, a)
-
-    def both() -> None:
-        work = dist.all_reduce(data, async_op=True)
-        compute()
-        work.wait()
-
-    return lost(bench.slowest(compute, ROUNDS), wire, bench.slowest(both, ROUNDS))
-
-
-def products_beside(wire: float, once: float) -> int:
-    """How many products of `once` seconds are about as long as a collective."""
-    return min(max(round(wire / once), 1), MOST_PRODUCTS)
-
-
-def lost(alone: float, wire: float, together: float) -> float:
-    """The share above, from the three times."""
-    return min(max((together - max(alone, wire)) / min(alone, wire), 0.0), 1.0)

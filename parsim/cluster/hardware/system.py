@@ -121,7 +121,8 @@ class System:
     `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
     measured, is the share of a collective's time that compute beside it loses: 0 where copy engines
     do the work, 1 where the core that computes also moves the bytes; without it the loss follows
-    from the channels (`cost/layer/interference.py`).
+    from the channels (`cost/layer/interference.py`). `message_interference` is the same beside
+    messages that a rank sends and receives; None: that of collectives.
     `memory_contention` is by what share an
     update is longer where all devices of a node make one at once and share its memory, as cores do;
     0 where each has memory of its own.
@@ -143,6 +144,7 @@ class System:
     devices_per_host: int = 0
     channels: int = 0
     interference: float | None = None
+    message_interference: float | None = None
     rank_spread: float = 0.0
     memory_contention: float = 0.0
     library: Library = "nccl-2.23"

@@ -29,7 +29,13 @@ from parsim.cost.data.update import (
     updates_at_once,
 )
 from parsim.cost.kernel.kernels import ACCUMULATE, memory_time
-from parsim.cost.server_rates import device_interface, host_link, host_memory, node_interfaces
+from parsim.cost.server_rates import (
+    device_interface,
+    host_link,
+    host_memory,
+    near_seconds,
+    node_interfaces,
+)
 from parsim.plan.precision import precision
 from parsim.plan.strategies import AsynchronousServer, ParameterServer
 from parsim.sim.data_parallel.workers import Workers
@@ -164,13 +170,12 @@ class _Layout:
         """What all messages of one server pass there: its link inside the node, its memory."""
         system, rank = self.system(int(self.node[number])), int(self.rank[number])
         if not self.on_hosts or system.intra.fabric == "shared-memory":
-            rate = system.intra.bandwidth * system.intra.efficiency
             near = [
                 node == self.node[number] and worker != rank
                 for worker, node in enumerate(self.workers.node)
             ]
             rows = tuple(f"server {number} {into}" if shares_node else "" for shares_node in near)
-            name = self.priced(f"{verb} near {number}", shard / rate)
+            name = self.priced(f"{verb} near {number}", near_seconds(system, shard, 0.0))
             yield Queue(rows=rows, price=name, link=True)
         if memory:
             rows = (f"server {number} memory",)
@@ -187,9 +192,14 @@ class _Layout:
             if self.on_hosts:
                 inside = (near + far) * shard / host_link(system)
             else:
-                inside = near * shard / (system.intra.bandwidth * system.intra.efficiency)
+                inside = near_seconds(system, near * shard, self._back(worker) * shard)
             seconds.append(latency + max(inside, far * shard / device_interface(system)))
         return np.array(seconds)
+
+    def _back(self, worker: int) -> int:
+        """How many shards pass a worker's links the other way at the same time: to its servers."""
+        beside = int((self.workers.node == self.workers.node[worker]).sum()) - 1
+        return beside * int((self.rank == worker).sum()) if self.at_once else 0
 
     def _moving(self, number: int, moved: float) -> float:
         """Seconds in which the memory that a server is in moves so many bytes.

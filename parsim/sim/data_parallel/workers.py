@@ -109,14 +109,17 @@ class Workers:
         """How many times as long workers compute beside an exchange of so many seconds, (n,).
 
         min(1 / v, 1 + (1 - v) E / C): compute of C seconds makes v seconds of progress in each of
-        the exchange's E (`cost/layer/interference.py`, or `interference` as it was measured).
+        the exchange's E (`cost/layer/interference.py`, or the measured `message_interference`).
         """
         layers = self.evaluation.step.pricing.layers(0).kinds
         busbw = self.weight_bytes / np.maximum(exchange, 1e-30)
         left = np.empty_like(busbw)
         for node in np.unique(self.node):
-            here = self.node == node
-            left[here] = speed_beside(self.systems[node], busbw[here], layers)
+            here, system = self.node == node, self.systems[node]
+            if system.message_interference is None:
+                left[here] = speed_beside(system, busbw[here], layers)
+            else:
+                left[here] = 1.0 - system.message_interference
         lost = (1.0 - left) * exchange / np.maximum(self.compute, 1e-30)
         return np.asarray(np.minimum(1.0 / np.maximum(left, 1e-30), 1.0 + lost))
 

@@ -32,8 +32,8 @@ from executor.calibration.fitting.catalog_file import catalog_text
 from executor.calibration.fitting.constants import CHECKS, fit_device, fit_system
 from executor.calibration.fitting.deviations import lines, residuals
 from executor.calibration.timing.bench import Bench, measure
+from executor.calibration.timing.interference import lost, products_beside
 from executor.calibration.timing.layers import LayerSample
-from executor.calibration.timing.links import lost, products_beside
 from executor.calibration.timing.operators import Operators
 from executor.devices.machine import DeviceReport, base_device
 from executor.training.norm import scale_down, square_sum
@@ -232,13 +232,14 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
         reference=(1.0,),
         notes=(),
         interference=0.8,
+        message_interference=0.3,
         rank_spread=0.04,
         memory_contention=0.6,
     )
     (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
     assert (system.interference, system.rank_spread) == (0.8, 0.04)
-    assert system.memory_contention == 0.6
+    assert (system.memory_contention, system.message_interference) == (0.6, 0.3)
     for sample in samples:
         modelled = KERNELS.time(system.device, sample.kind, sample.shape)
         assert modelled == pytest.approx(sample.seconds, rel=1e-4)

@@ -7,7 +7,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.server_rates import device_interface, node_interfaces
+from parsim.cost.server_rates import device_interface, near_seconds, node_interfaces
 from parsim.plan.strategies import AsynchronousGossip, DiLoCo, Gossip, LocalSGD, of_kind
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
 from parsim.sim.data_parallel.workers import Workers
@@ -48,8 +48,8 @@ def neighbour_exchange(workers: Workers, topology: str) -> Array:
     )
     for rank in range(count):
         system = workers.systems[int(workers.node[rank])]
-        near = len(others[rank]) - far[rank]
-        inside = near * workers.weight_bytes / (system.intra.bandwidth * system.intra.efficiency)
+        near = (len(others[rank]) - far[rank]) * workers.weight_bytes
+        inside = near_seconds(system, near, near)
         node = far[workers.node == workers.node[rank]].sum()
         across = max(
             far[rank] * workers.weight_bytes / device_interface(system),
@@ -69,11 +69,12 @@ def pair_exchange(workers: Workers) -> Array:
     seconds = np.zeros(workers.count)
     for rank, node in enumerate(workers.node.tolist()):
         system = workers.systems[node]
-        rate = system.intra.bandwidth * system.intra.efficiency
+        lasted = near_seconds(system, workers.weight_bytes, workers.weight_bytes)
         if several:
-            rate = min(rate, node_interfaces(system) / float((workers.node == node).sum()))
+            shared = node_interfaces(system) / float((workers.node == node).sum())
+            lasted = max(lasted, workers.weight_bytes / shared)
         latency = float(p2p_time(system, 1.0, crosses=several, sharing=1.0))
-        seconds[rank] = latency + workers.weight_bytes / rate
+        seconds[rank] = latency + lasted
     return seconds
 
 

@@ -1,0 +1,83 @@
+"""What products lose beside exchanges on the same device: a collective, or messages both ways."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+import torch.distributed as dist
+
+from executor.calibration.timing.bench import Bench
+
+Wait = Callable[[], object]
+ROUNDS = 5
+MIB = 1 << 20
+BESIDE = {"cpu": (512, 16 * MIB), "cuda": (4096, 256 * MIB)}
+"""Edge of the products and bytes of the exchange that run beside each other."""
+MOST_PRODUCTS = 200
+
+
+def interference(bench: Bench) -> float:
+    """Share of an all-reduce's time that products beside it lose, 0 to 1, on the slower rank."""
+    data = torch.zeros(BESIDE[bench.device.type][1] // 4, device=bench.device)
+
+    def begin() -> Wait:
+        wait: Wait = dist.all_reduce(data, async_op=True).wait
+        return wait
+
+    return _lost_beside(bench, begin)
+
+
+def message_interference(bench: Bench) -> float:
+    """Share of the time of messages, to the next rank and from the one before, that is lost so."""
+    count = BESIDE[bench.device.type][1] // 4
+    sent, received = (torch.zeros(count, device=bench.device) for _ in range(2))
+    rank, world = dist.get_rank(), dist.get_world_size()
+
+    def begin() -> Wait:
+        messages = dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, sent, (rank + 1) % world),
+            dist.P2POp(dist.irecv, received, (rank - 1) % world),
+        ])  # fmt: skip
+        return lambda: [message.wait() for message in messages]
+
+    return _lost_beside(bench, begin)
+
+
+def _lost_beside(bench: Bench, begin: Callable[[], Wait]) -> float:
+    """(T - max(C, G)) / min(C, G) of compute alone C, an exchange alone G, and both together T.
+
+    Of as many products as take about as long as the exchange, so that neither hides the loss;
+    products large enough for all multiprocessors: a GPU runs small ones on those that NCCL leaves.
+    Leaves out what memory-bound kernels lose beside an exchange.
+
+    Args:
+        bench: the ranks and their clock.
+        begin: starts the exchange and gives what waits for it.
+    """
+    edge, _ = BESIDE[bench.device.type]
+    a = bench.operators.normal(edge, edge)
+    once = bench.slowest(lambda: torch.mm(a, a), ROUNDS)
+    wire = bench.slowest(lambda: begin()(), ROUNDS)
+    count = products_beside(wire, once)
+
+    def compute() -> None:
+        for _ in range(count):
+            torch.mm(a, a)
+
+    def both() -> None:
+        wait = begin()
+        compute()
+        wait()
+
+    return lost(bench.slowest(compute, ROUNDS), wire, bench.slowest(both, ROUNDS))
+
+
+def products_beside(wire: float, once: float) -> int:
+    """How many products of `once` seconds are about as long as a collective."""
+    return min(max(round(wire / once), 1), MOST_PRODUCTS)
+
+
+def lost(alone: float, wire: float, together: float) -> float:
+    """The share above, from the three times."""
+    return min(max((together - max(alone, wire)) / min(alone, wire), 0.0), 1.0)
