@@ -25,7 +25,11 @@ from executor.calibration.fitting.earlier_file import compatible, read_calibrati
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import time_layers
 from executor.calibration.timing.bench import Bench, TimedKernels, measure
-from executor.calibration.timing.interference import interference, message_interference
+from executor.calibration.timing.interference import (
+    interference,
+    message_interference,
+    two_way_loss,
+)
 from executor.calibration.timing.links import link_choice, link_samples
 from executor.calibration.timing.rank_spread import memory_contention
 from executor.devices.machine import hardware_name, rank_device
@@ -144,12 +148,13 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
 
 
 class TimedLinks(NamedTuple):
-    """Samples, what compute loses beside a collective or messages, updates beside each other."""
+    """Samples, and what is lost beside each other: compute and exchanges, updates, messages."""
 
     samples: list[Sample]
     interference: float | None = None
     message_interference: float | None = None
     memory_contention: float = 0.0
+    two_way_loss: float = 0.0
 
 
 def _links(chosen: Setting, bench: Bench, wired: Choice, laps: Laps) -> TimedLinks:
@@ -160,7 +165,11 @@ def _links(chosen: Setting, bench: Bench, wired: Choice, laps: Laps) -> TimedLin
     if chosen.groups.oversubscribed:
         return TimedLinks(samples)
     return TimedLinks(
-        samples, interference(bench), message_interference(bench), memory_contention(bench)
+        samples,
+        interference(bench),
+        message_interference(bench),
+        memory_contention(bench),
+        two_way_loss(bench),
     )
 
 
@@ -195,6 +204,7 @@ def _measured(chosen: Setting, kernels: TimedKernels | None, links: TimedLinks) 
         interference=links.interference,
         message_interference=links.message_interference,
         memory_contention=links.memory_contention,
+        two_way_loss=links.two_way_loss,
         reference=kernels.moments,
         notes=_notes(chosen),
     )

@@ -58,6 +58,7 @@ class Measured:
     message_interference: float | None = None
     rank_spread: float = 0.0
     memory_contention: float = 0.0
+    two_way_loss: float = 0.0
 
     @property
     def drift(self) -> float:
@@ -160,6 +161,7 @@ def _system(
         message_interference=measured.message_interference,
         rank_spread=measured.rank_spread,
         memory_contention=measured.memory_contention,
+        two_way_loss=measured.two_way_loss,
     )
 
 

@@ -203,6 +203,7 @@ def _merged_system(
         message_interference=systems[-1].message_interference,
         rank_spread=systems[-1].rank_spread,
         memory_contention=systems[-1].memory_contention,
+        two_way_loss=systems[-1].two_way_loss,
     )
     system = replace(system, curves=curves_of(system, samples, _listed(old, new)))
     modelled = link_times(system, samples).tolist()

@@ -4,8 +4,8 @@
     sent             | 30 MB |                            the other way does not wait
 
 Ranks of one machine share its memory, where exchanges take hardly longer than noise. With a limit
-they take what a network of that rate takes: the real exchange runs, and who waits for its bytes
-sleeps until the link has carried them (a token bucket of no depth). The simulator has the same link
+they take what a network of that rate takes: the real exchange runs meanwhile, and who waits for its
+bytes sleeps until the link has carried them (a token bucket of no depth). The simulator has the same link
 as the rate inside the node.
 """
 

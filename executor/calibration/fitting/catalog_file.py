@@ -42,7 +42,11 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines += _figures(system, ("call_overhead", "call_overhead_per_rank"), source)
     lost = ("interference", "message_interference")
     lines += _figures(system, [name for name in lost if getattr(system, name) is not None], source)
-    written = [name for name in ("rank_spread", "memory_contention") if getattr(system, name)]
+    written = [
+        name
+        for name in ("rank_spread", "memory_contention", "two_way_loss")
+        if getattr(system, name)
+    ]
     lines += _figures(system, written, source)
     lines += _curve_lines(system.curves)
     lines += [*_residual_lines(system.residuals), "    calibrated: true"]

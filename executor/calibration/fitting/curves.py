@@ -87,6 +87,7 @@ def system_document(system: System, samples: Sequence[Sample]) -> dict[str, Any]
         "message_interference": system.message_interference,
         "rank_spread": system.rank_spread,
         "memory_contention": system.memory_contention,
+        "two_way_loss": system.two_way_loss,
         "curves": [_curve_document(curve, samples) for curve in system.curves],
     }
 

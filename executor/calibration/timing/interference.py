@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import torch
 import torch.distributed as dist
@@ -30,18 +30,35 @@ def interference(bench: Bench) -> float:
 
 def message_interference(bench: Bench) -> float:
     """Share of the time of messages, to the next rank and from the one before, that is lost so."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    return _lost_beside(bench, _messages(bench, to=(rank + 1) % world, source=(rank - 1) % world))
+
+
+def two_way_loss(bench: Bench) -> float:
+    """By what share messages between two ranks take longer while as many go the other way."""
+    there, both = {0: (1, None), 1: (None, 0)}, {0: (1, 1), 1: (0, 0)}
+
+    def lasted(ways: Mapping[int, tuple[int | None, int | None]]) -> float:
+        to, source = ways.get(dist.get_rank(), (None, None))
+        begin = _messages(bench, to=to, source=source)
+        return bench.slowest(lambda: begin()(), ROUNDS)
+
+    return min(max(lasted(both) / lasted(there) - 1.0, 0.0), 1.0)
+
+
+def _messages(bench: Bench, *, to: int | None, source: int | None) -> Callable[[], Wait]:
+    """What starts a message to a rank and one from another; None: no such message."""
     count = BESIDE[bench.device.type][1] // 4
     sent, received = (torch.zeros(count, device=bench.device) for _ in range(2))
-    rank, world = dist.get_rank(), dist.get_world_size()
 
     def begin() -> Wait:
-        messages = dist.batch_isend_irecv([
-            dist.P2POp(dist.isend, sent, (rank + 1) % world),
-            dist.P2POp(dist.irecv, received, (rank - 1) % world),
-        ])  # fmt: skip
+        sends = [] if to is None else [dist.P2POp(dist.isend, sent, to)]
+        receipts = [] if source is None else [dist.P2POp(dist.irecv, received, source)]
+        asked = [*sends, *receipts]
+        messages = dist.batch_isend_irecv(asked) if asked else []
         return lambda: [message.wait() for message in messages]
 
-    return _lost_beside(bench, begin)
+    return begin
 
 
 def _lost_beside(bench: Bench, begin: Callable[[], Wait]) -> float:

@@ -235,11 +235,13 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
         message_interference=0.3,
         rank_spread=0.04,
         memory_contention=0.6,
+        two_way_loss=0.9,
     )
     (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
     assert (system.interference, system.rank_spread) == (0.8, 0.04)
     assert (system.memory_contention, system.message_interference) == (0.6, 0.3)
+    assert system.two_way_loss == 0.9
     for sample in samples:
         modelled = KERNELS.time(system.device, sample.kind, sample.shape)
         assert modelled == pytest.approx(sample.seconds, rel=1e-4)
