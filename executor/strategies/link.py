@@ -5,8 +5,8 @@
 
 Ranks of one machine share its memory, where exchanges take hardly longer than noise. With a limit
 they take what a network of that rate takes: the real exchange runs meanwhile, and who waits for its
-bytes sleeps until the link has carried them (a token bucket of no depth). The simulator has the same link
-as the rate inside the node.
+bytes sleeps until the link has carried them (a token bucket of no depth). The simulator has the
+same link as the rate inside the node.
 """
 
 from __future__ import annotations

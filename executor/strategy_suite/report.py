@@ -86,8 +86,8 @@ def _limited() -> Iterator[str]:
     yield "On one machine exchanges take hardly longer than what else it does, and strategies"
     yield "differ by less than turns do. Here whoever waits for bytes sleeps until a link of"
     yield f"{RATE / 1e6:g} MB/s, each way, has carried them (executor/strategies/link.py), while"
-    yield "the real exchange runs: so the order is that of a network. The simulator has that rate inside"
-    yield "the node. `ddp` reduces all gradients behind the backward, predicted as run."
+    yield "the real exchange runs: so the order is that of a network. The simulator has that rate"
+    yield "inside the node. `ddp` reduces all gradients behind the backward, predicted as run."
     yield ""
 
 

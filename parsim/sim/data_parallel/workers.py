@@ -111,6 +111,12 @@ class Workers:
         min(1 / v, 1 + (1 - v) E / C): compute of C seconds makes v seconds of progress in each of
         the exchange's E (`cost/layer/interference.py`, or the measured `message_interference`).
         """
+        left = self.speed_beside_messages(exchange)
+        lost = (1.0 - left) * exchange / np.maximum(self.compute, 1e-30)
+        return np.asarray(np.minimum(1.0 / np.maximum(left, 1e-30), 1.0 + lost))
+
+    def speed_beside_messages(self, exchange: Array) -> Array:
+        """Share of its speed that each worker keeps while the weights go out in so long, (n,)."""
         layers = self.evaluation.step.pricing.layers(0).kinds
         busbw = self.weight_bytes / np.maximum(exchange, 1e-30)
         left = np.empty_like(busbw)
@@ -120,8 +126,7 @@ class Workers:
                 left[here] = speed_beside(system, busbw[here], layers)
             else:
                 left[here] = 1.0 - system.message_interference
-        lost = (1.0 - left) * exchange / np.maximum(self.compute, 1e-30)
-        return np.asarray(np.minimum(1.0 / np.maximum(left, 1e-30), 1.0 + lost))
+        return left
 
     @property
     def optimizer(self) -> Array:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parsim.arrays import Array
 from parsim.plan.strategies import AsynchronousServer, ParameterServer, Servers, of_kind
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
+from parsim.sim.data_parallel.families.server_work import slowed_by_servers
 from parsim.sim.data_parallel.server_wires import ServerWires, server_wires
 from parsim.sim.data_parallel.workers import Workers
 from parsim.strategy import STRATEGIES, StepProgram
@@ -45,19 +47,29 @@ def asynchronous_server(workers: Workers) -> Priced:
         staleness=strategy.staleness,
         compresses=strategy.compression < 1.0,
     )
-    return replace(_served(workers, strategy, wires, program, clips=True), synchronises=False)
+    slowed = slowed_by_servers(workers, wires)
+    return replace(
+        _served(workers, strategy, wires, program, slowed=slowed, clips=True), synchronises=False
+    )
 
 
 def _served(
-    workers: Workers, strategy: Servers, wires: ServerWires, program: StepProgram, *, clips: bool
+    workers: Workers,
+    strategy: Servers,
+    wires: ServerWires,
+    program: StepProgram,
+    *,
+    slowed: Array | float = 1.0,
+    clips: bool,
 ) -> Priced:
     """A program with its prices, each worker's gradient going to the servers and weights back.
 
-    Workers clip where a server sees one gradient at a time; else servers clip the mean.
+    Workers compute `slowed` times as long, and clip where a server sees one gradient at a time;
+    else servers clip the mean.
     """
     return Priced(
         program=program,
-        seconds={**compute_prices(workers, clips=clips), **wires.seconds},
+        seconds={**compute_prices(workers, slowed, clips=clips), **wires.seconds},
         sent=workers.gradient_bytes * strategy.compression,
         received=workers.weight_bytes,
         wires=wires,

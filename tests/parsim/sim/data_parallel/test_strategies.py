@@ -144,6 +144,41 @@ def test_gossip_hides_its_exchange_behind_compute() -> None:
     assert float(end.step_time[0]) == pytest.approx(max(exchange, compute) + update, rel=1e-9)
 
 
+@pytest.mark.parametrize("servers", [4, 8])
+def test_a_server_on_a_device_updates_its_share_as_a_worker_would(servers: int) -> None:
+    """A DDP update's seconds over the servers, with the pass that divides the sum beside it."""
+    strategy = ParameterServer(servers=servers, on="devices")
+    update = float(priced(strategy, nodes=1).seconds["server_optimizer"].max())
+    alone = workers(strategy, nodes=1)
+    fixed, divided = alone.job.software.optimizer_fixed, alone.passes_over(alone.parameters, 8.0)
+    share = (float(alone.optimizer.max()) - fixed + float(divided.max())) / servers
+    assert update == pytest.approx(share + fixed, rel=1e-3)
+
+
+@pytest.mark.parametrize("servers", [1, 4, 8])
+def test_servers_on_devices_hold_up_the_workers_there(servers: int) -> None:
+    """Those of eight workers that have one compute longer, by less than twice; hosts hold nobody."""
+    strategy = AsynchronousServer(servers=servers, on="devices")
+    alone = workers(strategy, nodes=1).forward
+    slowed = priced(strategy, nodes=1).seconds["forward"] / alone
+    ranks = np.arange(servers) * 8 // servers
+    assert (slowed[ranks] > 1.0).all()
+    assert (slowed < 2.0).all()
+    assert (np.delete(slowed, ranks) == 1.0).all()
+    beside = priced(AsynchronousServer(servers=servers), nodes=1).seconds["forward"]
+    assert (beside == alone).all()
+
+
+def test_averages_cost_the_passes_that_sum_and_divide_them() -> None:
+    """Gossip adds and divides behind its compute, DiLoCo steps beside its average."""
+    update = float(priced(LocalSGD(every=2)).seconds["optimizer"].max())
+    values, ring = workers(Gossip(topology="ring")), priced(Gossip(topology="ring"))
+    mixed = float(values.passes_over(values.parameters, 2 * 12.0 + 8.0).max())
+    assert float(ring.seconds["optimizer"].max()) == pytest.approx(update + mixed)
+    outer = float(priced(DiLoCo(every=2)).seconds["outer"].max())
+    assert outer == pytest.approx(float(values.passes_over(values.parameters, 40.0).max()))
+
+
 def test_data_parallel_is_slower_than_ddp_and_fills_device_0() -> None:
     ddp, single = predicted(nodes=1), predicted(SingleProcess(), nodes=1)
     assert single.step_time > ddp.step_time
