@@ -3,11 +3,12 @@
     worker 0   | F        B ~~~ | push, pull | F  ...
     server 0             | UPDATE |             of worker 1's gradient, on worker 0's device
 
-Of every other worker's gradient the update takes the device whole, and its messages take what
-messages take of compute beside them. What comes while the worker itself waits takes nothing: of a
-compute of C seconds in rounds of R the share C / R is taken,
+Of every other worker's gradient the update takes the device whole (not the host, whose fixed cost
+holds up no kernels), and its messages take what messages take of compute beside them. What comes
+while the worker itself waits takes nothing: of a compute of C seconds in rounds of R the share C / R
+is taken,
 
-    R = max(C + own exchange, n (update + messages of one server))
+    R = max(C + exchange, n (update + messages of one server))
 
 where the right side is a server that all n workers keep busy.
 
@@ -35,10 +36,10 @@ def slowed_by_servers(workers: Workers, wires: ServerWires) -> Array:
     near = len(updates) - int(np.bincount(wires.rank, minlength=workers.count).min())
     each = messages / max(near, 1)
     kept = workers.speed_beside_messages(np.full(workers.count, messages))
-    taken = np.zeros(workers.count)
-    for update, rank in zip(updates.tolist(), wires.rank.tolist(), strict=True):
+    taken, on_device = np.zeros(workers.count), updates - workers.job.software.optimizer_fixed
+    for update, rank in zip(on_device.tolist(), wires.rank.tolist(), strict=True):
         taken[rank] += (workers.count - 1) * (update + (1.0 - kept[rank]) * each)
-    own = messages + float(updates.max())
+    exchange = messages + float(updates.max())
     served = workers.count * (float(updates.max()) + each)
-    rounds = np.maximum(workers.compute + own, served)
+    rounds = np.maximum(workers.compute + exchange, served)
     return np.asarray(1.0 + taken / rounds)

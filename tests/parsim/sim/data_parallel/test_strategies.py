@@ -157,7 +157,7 @@ def test_a_server_on_a_device_updates_its_share_as_a_worker_would(servers: int) 
 
 @pytest.mark.parametrize("servers", [1, 4, 8])
 def test_servers_on_devices_hold_up_the_workers_there(servers: int) -> None:
-    """Those of eight workers that have one compute longer, by less than twice; hosts hold nobody."""
+    """Workers that have one compute longer, by less than twice; servers on hosts hold nobody."""
     strategy = AsynchronousServer(servers=servers, on="devices")
     alone = workers(strategy, nodes=1).forward
     slowed = priced(strategy, nodes=1).seconds["forward"] / alone
