@@ -5,8 +5,8 @@
 
 Of every other worker's gradient the update takes the device whole (not the host, whose fixed cost
 holds up no kernels), and its messages take what messages take of compute beside them. What comes
-while the worker itself waits takes nothing: of a compute of C seconds in rounds of R the share C / R
-is taken,
+while the worker itself waits takes nothing: of a compute of C seconds in rounds of R the share
+C / R is taken,
 
     R = max(C + exchange, n (update + messages of one server))
 
