@@ -11,6 +11,7 @@ from executor.calibration.timing.bench import Bench
 
 Wait = Callable[[], object]
 ROUNDS = 5
+"""Times that each is measured; the slowest rank counts."""
 MIB = 1 << 20
 BESIDE = {"cpu": (512, 16 * MIB), "cuda": (4096, 256 * MIB)}
 """Edge of the products and bytes of the exchange that run beside each other."""

@@ -34,7 +34,6 @@ SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 10
 """Bytes of the whole array: 4 or 5 sizes fit the constants, the others their residuals."""
 KINDS = (kinds.ALL_REDUCE, kinds.ALL_GATHER, kinds.REDUCE_SCATTER)
 """Collectives of every group; no plan broadcasts, and groups of experts exchange tokens too."""
-ROUNDS = 5
 REPEATS = 20
 ARRAYS = 3.0
 """Arrays of a size that a collective holds at once: input, output, and the library's own."""
