@@ -22,30 +22,17 @@ from parsim.arrays import Array, Index
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.compression import compress_time, sum_bytes, unpack_bytes
-from parsim.cost.data.update import (
-    clipped_bytes,
-    clipping_time,
-    share_update_time,
-    updates_at_once,
-)
-from parsim.cost.kernel.kernels import ACCUMULATE, memory_time
 from parsim.cost.server_rates import (
     device_interface,
     host_link,
-    host_memory,
     near_seconds,
     node_interfaces,
 )
-from parsim.plan.precision import precision
 from parsim.plan.strategies import AsynchronousServer, ParameterServer
+from parsim.sim.data_parallel.server_memory import DIVIDED, ServerMemory
 from parsim.sim.data_parallel.workers import Workers
 from parsim.strategy.program import Queue
 
-MASTER_BYTES, GRADIENT_BYTES = 4.0, 4.0
-"""A host's update in one pass reads a gradient, reads and writes the fp32 weights and Adam's two
-moments, and writes 16-bit weights where these are sent."""
-DIVIDED = 2 * GRADIENT_BYTES
-"""Bytes that a sum is divided with by the number of its gradients."""
 ServerStrategy = ParameterServer | AsynchronousServer
 
 
@@ -80,7 +67,7 @@ def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> S
     copied = pull if sums else 0.0  # one by one, a reply is copied when its update is applied
     there = tuple(layout.queues("push", push, out="out", into="in", memory=added))
     back = tuple(layout.queues("pull", pull, out="in", into="out", memory=copied))
-    update = layout.update(pull - copied + changed, clips=sums)
+    update = layout.memory.update(pull - copied + changed, clips=sums)
     layout.seconds["server_optimizer"] = update
     layout.priced("compress", layout.compress)
     applied = tuple(
@@ -127,6 +114,13 @@ class _Layout:
         if self.on_hosts:
             return np.full(self.servers, -1)
         return np.asarray(numbers * self.workers.count // self.servers)
+
+    @property
+    def memory(self) -> ServerMemory:
+        """What servers add, copy and update in."""
+        return ServerMemory(
+            workers=self.workers, node=self.node, rank=self.rank, at_once=self.at_once
+        )
 
     @property
     def node(self) -> Index:
@@ -179,7 +173,7 @@ class _Layout:
             yield Queue(rows=rows, price=name, link=True)
         if memory:
             rows = (f"server {number} memory",)
-            seconds = self._moving(number, memory)
+            seconds = self.memory.moving(number, memory)
             yield Queue(rows=rows, price=self.priced(f"{verb} memory {number}", seconds))
 
     def _alone(self, shard: float, remote: Array) -> Array:
@@ -201,25 +195,6 @@ class _Layout:
         beside = int((self.workers.node == self.workers.node[worker]).sum()) - 1
         return beside * int((self.rank == worker).sum()) if self.at_once else 0
 
-    def _moving(self, number: int, moved: float) -> float:
-        """Seconds in which the memory that a server is in moves so many bytes.
-
-        The servers of a host share it.
-        """
-        system = self.system(int(self.node[number]))
-        if self.on_hosts:
-            return moved * float((self.node == self.node[number]).sum()) / host_memory(system)
-        alone = float(memory_time(system.device, moved, 0, ACCUMULATE))
-        return alone * self._slowdown(number)
-
-    def _slowdown(self, number: int) -> float:
-        """By how much servers on other devices of the node hold one up that works with them."""
-        if not self.at_once:
-            return 1.0
-        here = np.unique(self.rank[self.node == self.node[number]])
-        system = self.system(int(self.node[number]))
-        return float(updates_at_once(system, np.array(len(here))))
-
     @property
     def compress(self) -> Array:
         """Seconds in which each worker packs its gradient, (n,)."""
@@ -229,33 +204,3 @@ class _Layout:
         return np.array([
             float(compress_time(device, self.strategy, values, width)) for device in devices
         ])  # fmt: skip
-
-    def update(self, copied: float, *, clips: bool) -> Array:
-        """Seconds in which each server updates its shard, and moves so many bytes more, (k,).
-
-        With `clips` it takes the norm of the mean gradient and clips it first.
-        """
-        update = self._on_host if self.on_hosts else self._on_device
-        return np.array([
-            update(number, clips=clips) + self._moving(number, copied)
-            for number in range(self.servers)
-        ])  # fmt: skip
-
-    def _on_host(self, number: int, *, clips: bool) -> float:
-        """Seconds of a host's update in one pass over a shard."""
-        job, formats = self.workers.job, precision(self.workers.plan.precision)
-        each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + job.optimizer.states)
-        each += formats.parameter if formats.master else 0.0
-        each += clipped_bytes(job, formats.compute) if clips else 0.0
-        moved = self.workers.parameters / self.servers * each
-        return self._moving(number, moved) + job.software.optimizer_fixed
-
-    def _on_device(self, number: int, *, clips: bool) -> float:
-        """Seconds of a shard's update on a device, as that of a worker's own weights there."""
-        job, system = self.workers.job, self.system(int(self.node[number]))
-        shard, slowdown = self.workers.parameters / self.servers, self._slowdown(number)
-        seconds = share_update_time(job, system, shard, slowdown)
-        if not clips:
-            return seconds
-        compute = precision(self.workers.plan.precision).compute
-        return seconds + float(clipping_time(job, system, shard, compute, slowdown))
