@@ -17,9 +17,8 @@ from parsim.plan.strategies import (
     SingleProcess,
     of_kind,
 )
-from parsim.sim.data_parallel.families.averages import MASTER_BYTES
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.workers import Workers
+from parsim.sim.data_parallel.workers import MASTER_BYTES, Workers
 from parsim.sim.memory.buffers import logit_values
 
 Categories = dict[str, float]

@@ -17,13 +17,7 @@ from parsim.cost.data.update import (
 from parsim.cost.kernel.kernels import ACCUMULATE, memory_time
 from parsim.cost.server_rates import host_memory
 from parsim.plan.precision import precision
-from parsim.sim.data_parallel.workers import Workers
-
-MASTER_BYTES, GRADIENT_BYTES = 4.0, 4.0
-"""A host's update in one pass reads a gradient, reads and writes the fp32 weights and Adam's two
-moments, and writes 16-bit weights where these are sent."""
-DIVIDED = 2 * GRADIENT_BYTES
-"""Bytes that a sum is divided with by the number of its gradients."""
+from parsim.sim.data_parallel.workers import MASTER_BYTES, Workers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +72,13 @@ class ServerMemory:
         ])  # fmt: skip
 
     def _on_host(self, number: int, *, clips: bool) -> float:
-        """Seconds of a host's update in one pass over a shard."""
+        """Seconds of a host's update in one pass over a shard.
+
+        It reads a gradient, reads and writes the fp32 weights and Adam's two moments, and writes
+        16-bit weights where these are sent.
+        """
         job, formats = self.workers.job, precision(self.workers.plan.precision)
-        each = GRADIENT_BYTES + 2.0 * (MASTER_BYTES + job.optimizer.states)
+        each = MASTER_BYTES + 2.0 * (MASTER_BYTES + job.optimizer.states)
         each += formats.parameter if formats.master else 0.0
         each += clipped_bytes(job, formats.compute) if clips else 0.0
         moved = self.workers.parameters / len(self.node) * each

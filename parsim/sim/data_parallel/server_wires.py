@@ -29,8 +29,8 @@ from parsim.cost.server_rates import (
     node_interfaces,
 )
 from parsim.plan.strategies import AsynchronousServer, ParameterServer
-from parsim.sim.data_parallel.server_memory import DIVIDED, ServerMemory
-from parsim.sim.data_parallel.workers import Workers
+from parsim.sim.data_parallel.server_memory import ServerMemory
+from parsim.sim.data_parallel.workers import DIVIDED, Workers
 from parsim.strategy.program import Queue
 
 ServerStrategy = ParameterServer | AsynchronousServer

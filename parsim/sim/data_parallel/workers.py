@@ -18,6 +18,10 @@ from parsim.plan import Plan, PlanTable, precision
 from parsim.plan.strategies import LocalSGD
 from parsim.sim.recurrence.evaluate import Evaluation
 
+MASTER_BYTES = 4.0
+"""Bytes of a weight, a gradient's sum or an optimizer's state that is averaged or updated: fp32."""
+DIVIDED = 2 * MASTER_BYTES
+"""Bytes a value of a pass that divides a sum by how many there are."""
 MOST_PASSES = 16
 """Micro-batches that are simulated one by one; more are one forward and one backward."""
 

@@ -10,14 +10,12 @@ from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.server_rates import device_interface, near_seconds, node_interfaces
 from parsim.plan.strategies import AsynchronousGossip, DiLoCo, Gossip, LocalSGD, of_kind
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
-from parsim.sim.data_parallel.workers import Workers
+from parsim.sim.data_parallel.workers import DIVIDED, MASTER_BYTES, Workers
 from parsim.strategy import STRATEGIES
 from parsim.strategy.gossip import neighbours
 
-MASTER_BYTES = 4.0
-"""Bytes of a weight that is averaged, of a change or of a momentum of an outer optimizer: fp32."""
-SUMMED, DIVIDED, COPIED = 3 * MASTER_BYTES, 2 * MASTER_BYTES, 2 * MASTER_BYTES
-"""Bytes a parameter of a pass that adds another's weights, that divides a sum, that copies."""
+SUMMED, COPIED = 3 * MASTER_BYTES, 2 * MASTER_BYTES
+"""Bytes a parameter of a pass that adds another's weights, and of one that copies."""
 OUTER_TRAFFIC = 8 * MASTER_BYTES + COPIED
 """Bytes a parameter that an outer step moves: the change (outer weights and mean read, change
 written), the step (weights, change and momentum read, weights and momentum written), the weights
