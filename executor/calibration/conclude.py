@@ -29,7 +29,7 @@ from executor.devices.machine import hardware_name
 from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.job import Job
-from parsim.cost.layer.layers import WAITED, LayerCoster, split_of
+from parsim.cost.layer.layers import WAITED, LayerCoster, measured_kind
 from parsim.cost.step.sharded_stages import sharding_times
 from parsim.plan import PlanTable
 
@@ -178,7 +178,7 @@ def layer_samples(
         layer = layers[i // 2]
         direction, lasted = (("forward", layer.forward), ("backward", layer.backward))[i % 2]
         lasted *= whole if layer.part.endswith(WAITED) else 1.0
-        kind = f"{split_of(layer.workload.plan)}{layer.part}_{direction}"
+        kind = f"{measured_kind(layer.workload.plan, layer.part)}_{direction}"
         samples.append(Sample(kind=kind, shape={"seconds": seconds}, seconds=lasted))
     return samples
 

@@ -73,7 +73,7 @@ def time_layers(
 
 
 def _too_few(task: LayerTask) -> Gap:
-    need = task.workload.plan.tp * task.workload.plan.cp
+    need = task.workload.plan.world_size
     why = f"not representable: needs {need} ranks with a device each"
     return Gap(
         kind=task.kind, words=task.words, reason=why, share=task.share, wanted=task.asked_for

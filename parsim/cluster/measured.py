@@ -30,7 +30,10 @@ WHOLE_LIMIT = 100.0
 """The limit for whole layers and sharding: what is fixed was 42 times a short one's model."""
 WHOLE_SPAN = 8.0
 """How far beyond the measured layers, as a factor of time, a line of whole layers is written."""
-_WHOLE = ("block", "expert_block", "embedding", "head", "split_", "sequence_", "sharded")
+_WHOLE = (
+    *("block", "expert_block", "embedding", "head", "sharded"),
+    *("split_", "sequence_", "context_", "dispatched_"),
+)
 
 _SHARED = {
     **dict.fromkeys(("gemm", "conv_forward", "conv_data", "conv_weight"), 3),

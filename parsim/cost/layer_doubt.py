@@ -25,7 +25,14 @@ from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Device, Measured
 from parsim.cluster.measured import WHOLE_SPAN
 from parsim.cost.job import Job
-from parsim.cost.layer.layers import CONTEXT, SEQUENCE, SPLIT, WAITED, split_of
+from parsim.cost.layer.layers import (
+    CONTEXT,
+    DISPATCHED,
+    SEQUENCE,
+    SPLIT,
+    WAITED,
+    measured_kind,
+)
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan
@@ -38,6 +45,9 @@ SPLIT_ALONE = 0.75
 CONTEXT_ALONE = 0.53
 """Doubt of a layer whose ranks share sequences, not timed so: steps of ten runs on two cores were
 predicted 30 % short in the median, ln(1 / 0.7) / 0.6745 (docs/executor.md)."""
+DISPATCHED_ALONE = 0.45
+"""Doubt of a layer whose ranks share experts, not timed so: steps of two runs on two cores were
+predicted 21 and 32 % short, ln(1 / 0.74) / 0.6745."""
 SHARDED = "sharded"
 DIRECTIONS = ("forward", "backward")
 NEVER = "no calibration times such layers"
@@ -79,19 +89,15 @@ class LayerDoubt:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a step: its name, share of the step, and seconds of one layer by direction.
-
-    `block` says that it is layers of the chain, not the embedding or the head.
-    """
+    """A part of a step: its name, share of the step, and seconds of one layer by direction."""
 
     name: str
     share: float
     seconds: tuple[float, float]
-    block: bool = False
 
     def kind(self, plan: Plan) -> str:
         """What its measured times are called, without the direction."""
-        return self.name if self.name == SHARDED else split_of(plan, block=self.block) + self.name
+        return self.name if self.name == SHARDED else measured_kind(plan, self.name)
 
 
 def layer_doubt(
@@ -152,11 +158,11 @@ def _parts(job: Job, layers: LayerTable, of_step: float) -> Iterator[_Part]:
     ends = ((model.before, layers.before), (model.behind, layers.behind))
     outer = [(layer[0].name, 1.0, cost) for layer, cost in ends if layer]
     total = sum(number * sum(_seconds(cost)) for _, number, cost in (*costs, *outer))
-    for part, (name, number, cost) in enumerate((*costs, *outer)):
+    for name, number, cost in (*costs, *outer):
         seconds = _seconds(cost)
         if total > 0.0 and sum(seconds) > 0.0:
             share = of_step * number * sum(seconds) / total
-            yield _Part(name, share, seconds, block=part < len(costs))
+            yield _Part(name, share, seconds)
 
 
 def _seconds(cost: LayerCost) -> tuple[float, float]:
@@ -208,6 +214,10 @@ def _untimed(job: Job, kind: str, name: str) -> float:
 
 def _between_ranks(kind: str) -> float:
     """Doubt of what ranks on processors exchange inside a layer that was not timed between them."""
-    whole = kind.removeprefix(CONTEXT)
-    split = SPLIT_ALONE if whole.startswith((SPLIT, SEQUENCE)) else 0.0
-    return hypot(split, CONTEXT_ALONE if whole != kind else 0.0)
+    there = kind.removeprefix(DISPATCHED)
+    split = there.removeprefix(CONTEXT)
+    return hypot(
+        DISPATCHED_ALONE if there != kind else 0.0,
+        CONTEXT_ALONE if split != there else 0.0,
+        SPLIT_ALONE if split.startswith((SPLIT, SEQUENCE)) else 0.0,
+    )

@@ -23,6 +23,9 @@ __all__ = (
     "with_options",
 )
 
+BLOCK, EXPERT_BLOCK = "block", "expert_block"
+"""Names of the chain's usual layers; those of all its kinds end with the first."""
+
 
 def build_transformer(spec: TransformerSpec) -> Model:
     """Turn a spec into a Model whose parameter count is exact."""
@@ -45,7 +48,7 @@ def _blocks(spec: TransformerSpec) -> tuple[Layer, ...]:
     for number in range(spec.num_layers):
         sparse, near = kind = spec.has_experts(number), spec.has_window(number)
         if kind not in known:
-            name = "expert_block" if sparse else "block"
+            name = EXPERT_BLOCK if sparse else BLOCK
             behind = experts(spec) if sparse else mlp(spec)
             known[kind] = _block(spec, name, *attention(spec, near=near), *behind)
         blocks.append(known[kind])
@@ -86,7 +89,7 @@ def _part(spec: TransformerSpec, part: str) -> Layer:
     if part == "*":
         return _block(spec, "attention_block", *attention(spec, near=False))
     if part == "E":
-        return _block(spec, "expert_block", *experts(spec))
+        return _block(spec, EXPERT_BLOCK, *experts(spec))
     return _block(spec, "mlp_block", *mlp(spec))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from math import lcm
 
 from executor.calibration.cases.networks import network_cases
 from executor.calibration.cases.workloads import CHAIN, Case, Workload, kernel_cases
@@ -77,21 +78,22 @@ def whole_layers(targets: Sequence[Target], device: Device) -> tuple[Workload, .
     workloads: dict[tuple[object, ...], Workload] = {}
     for workload in (workload for target in targets for workload in _timed(target)):
         plan = workload.plan
-        size = workload.spec, plan.tp, plan.sequence_parallel, plan.microbatch_size, plan.cp
-        if (*size, plan.cp_comm_type) not in workloads:
+        degrees = plan.tp, plan.sequence_parallel, plan.cp, plan.ep, plan.etp
+        size = workload.spec, degrees, plan.microbatch_size, plan.cp_comm_type
+        if size not in workloads:
             chains = [_trimmed(workload, count) for count in range(CHAIN, 0, -1)]
             fitting = (x for x in chains if _held(x) <= MEMORY_SHARE * device.memory)
-            workloads[*size, plan.cp_comm_type] = next(fitting, chains[-1])
+            workloads[size] = next(fitting, chains[-1])
     return tuple(workloads.values())
 
 
 def _timed(target: Target) -> Iterator[Workload]:
-    """A target's layers on one rank's tokens; where ranks share sequences, also on all of them."""
+    """A target's layers on one rank's tokens, with all experts; and as ranks share either."""
     if target.workload is None:
         return
     spec, plan = target.workload.spec, target.workload.plan
-    yield Workload(spec=spec, plan=replace(plan, cp=1))
-    if plan.cp > 1:
+    yield Workload(spec=spec, plan=replace(plan, cp=1, ep=1, etp=1))
+    if plan.cp > 1 or (spec.num_experts and plan.ep * plan.etp > 1):
         yield Workload(spec=replace(spec, seq_len=plan.cp * spec.seq_len), plan=plan)
 
 
@@ -101,26 +103,31 @@ def _held(workload: Workload) -> float:
 
 
 def _space(scenario: Scenario) -> Iterator[Plan]:
-    """One plan for every tensor and context split and micro-batch: their kernels differ."""
+    """One plan for every tensor, context and expert split and micro-batch: their kernels differ."""
     table = enumerate_plans(scenario.job, scenario.plan_space()).table
     if table is None:
         return
-    keys = zip(table.tp, table.microbatch_size, table.sequence_parallel, table.cp, strict=True)
-    rows: dict[tuple[int, int, bool, int], int] = {}
-    for row, (tp, size, sequence, cp) in enumerate(keys):
-        rows.setdefault((int(tp), int(size), bool(sequence), int(cp)), row)
+    degrees = table.tp, table.cp, table.ep, table.etp, table.microbatch_size
+    keys = zip(*degrees, table.sequence_parallel, strict=True)
+    rows: dict[tuple[int, ...], int] = {}
+    for row, key in enumerate(keys):
+        rows.setdefault(tuple(map(int, key)), row)
     for row in rows.values():
         yield table.plan(row)
 
 
 def _trimmed(workload: Workload, count: int) -> Workload:
-    """A chain of so many layers under the tensor and context split and micro-batch alone."""
+    """A chain of so many layers on the fewest ranks that make up its splits."""
     spec, plan = workload.spec, workload.plan
+    ranks = lcm(plan.tp * plan.cp, plan.ep * plan.etp)
     alone = Plan(
         tp=plan.tp,
         sequence_parallel=plan.sequence_parallel,
         cp=plan.cp,
         cp_comm_type=plan.cp_comm_type,
+        dp_replicate=ranks // (plan.tp * plan.cp),
+        ep=plan.ep,
+        etp=plan.etp,
         precision=plan.precision,
         microbatch_size=plan.microbatch_size,
     )

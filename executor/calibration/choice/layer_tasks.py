@@ -23,7 +23,7 @@ from executor.calibration.cases.workloads import Workload
 from executor.calibration.gaps import NOT_REPRESENTABLE, Gap
 from parsim.cluster.hardware import Cluster, System
 from parsim.cost.job import Job
-from parsim.cost.layer.layers import LayerCoster, split_of
+from parsim.cost.layer.layers import LayerCoster, measured_kind
 from parsim.cost.step.sharded_stages import sharding_times
 from parsim.model.layer import Layer
 from parsim.plan import PlanTable
@@ -55,17 +55,26 @@ class LayerTask:
     @property
     def kind(self) -> str:
         """What its residuals are called, without the direction."""
-        if self.part == SHARDED:
-            return SHARDED
-        name = self.workload.model.kinds[0].name if self.part == BLOCK else self.part
-        return f"{split_of(self.workload.plan)}{name}"
+        layer = self.layer
+        return layer if layer == SHARDED else measured_kind(self.workload.plan, layer)
+
+    @property
+    def layer(self) -> str:
+        """The name of the layer that is timed; SHARDED stands for all."""
+        return self.workload.model.kinds[0].name if self.part == BLOCK else self.part
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether ranks wait for each other in it."""
+        return self.part == SHARDED or self.kind != self.layer
 
     @property
     def words(self) -> str:
         """The task for people: what, and of which size."""
         spec, plan = self.workload.spec, self.workload.plan
         size = f"width {spec.hidden_size}, {plan.microbatch_size} x {spec.seq_len} tokens"
-        degrees = [f", {axis} {n}" for axis, n in (("tp", plan.tp), ("cp", plan.cp)) if n > 1]
+        axes = ("tp", plan.tp), ("cp", plan.cp), ("ep", plan.ep)
+        degrees = [f", {axis} {n}" for axis, n in axes if n > 1]
         return f"{self.kind} of {size}{''.join(degrees)}"
 
 
@@ -90,14 +99,15 @@ def layer_tasks(setting: Setting, system: System) -> tuple[LayerTask, ...]:
 def parts_of(workload: Workload, *, sharded: bool) -> Iterable[str]:
     """Parts of a workload; none of mixed chains' blocks, whose layers would not be told apart.
 
-    Of ranks that share sequences the blocks alone: the rest is as without.
+    Of ranks that share sequences or experts the blocks alone: the rest is as without.
     """
     if len({layer.name for layer in workload.model.blocks}) == 1:
         yield BLOCK
-    if workload.plan.cp > 1:
+    plan = workload.plan
+    if plan.cp * plan.ep * plan.etp > 1:
         return
     yield from (EMBEDDING, HEAD)
-    if sharded and workload.plan.tp == 1:
+    if sharded and plan.tp == 1:
         yield SHARDED
 
 
@@ -109,10 +119,10 @@ def untold_blocks(setting: Setting) -> list[Gap]:
         if len(names) == 1:
             continue
         why = f"{NOT_REPRESENTABLE}: chains of {' and '.join(names)} are not told apart"
-        for kind in (split_of(workload.plan) + name for name in names):
+        kinds = {measured_kind(workload.plan, name) for name in names}
+        for kind in sorted(kinds & shares.keys()):
             words = f"{kind} of width {workload.spec.hidden_size}"
-            gap = Gap(kind=kind, words=words, reason=why, share=shares.get(kind, 0.0))
-            gaps.setdefault(kind, gap)
+            gaps.setdefault(kind, Gap(kind=kind, words=words, reason=why, share=shares[kind]))
     return list(gaps.values())
 
 
@@ -145,10 +155,10 @@ def _part_seconds(target: Target) -> Mapping[str, float]:
     job, plan = target.job, target.plan
     table = PlanTable.of([plan])
     coster, seconds = LayerCoster(job, table), dict[str, float]()
-    for block, layers in ((False, job.model.ends), (True, job.model.blocks)):
+    for layers in (job.model.ends, job.model.blocks):
         each = {name: _both(coster, layer) for name, layer in _by_name(layers).items()}
         for layer in layers:
-            kind = split_of(plan, block=block) + layer.name
+            kind = measured_kind(plan, layer.name)
             seconds[kind] = seconds.get(kind, 0.0) + each[layer.name]
     if plan.zero_stage == 3 and plan.dp_shard > 1:
         seconds[SHARDED] = sum(sharding_times(job, table))

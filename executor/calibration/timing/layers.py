@@ -21,14 +21,16 @@ from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, L
 from executor.calibration.timing.passes import LEAST_ADDED, PassTimer
 from executor.devices.mesh import build_mesh, mesh_of
 from executor.model.loss import loss
+from executor.model.mixture.experts import WHOLE
 from executor.model.module import build_stage
 from executor.model.stage import Stage
 from executor.parallel.context import apply_context_parallel
 from executor.parallel.data import apply_data_parallel
+from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
 from executor.parallel.precision import storage_dtype
 from executor.parallel.replica import LossFn
 from executor.parallel.tensor import apply_tensor_parallel
-from parsim.cost.layer.layers import WAITED, split_of
+from parsim.cost.layer.layers import WAITED
 from parsim.plan import Plan
 
 MOST_SCATTER = 1.0
@@ -75,8 +77,8 @@ class LayerBench:
         return self._timer.queued
 
     def runs(self, workload: Workload) -> bool:
-        """Whether the ranks make up groups of the workload's split."""
-        together = workload.plan.cp * workload.plan.tp
+        """Whether the ranks make up groups of the workload's splits."""
+        together = workload.plan.world_size
         return together == 1 or (self.together and self.world % together == 0)
 
     def _mesh(self, plan: Plan, axis: str) -> DeviceMesh:
@@ -89,7 +91,7 @@ class LayerBench:
         workload = task.workload
         bundle = self._bundle(workload)
         if task.part == BLOCK:
-            return self._block(workload, bundle, seconds)
+            return self._block(task, bundle, seconds)
         if task.part == SHARDED:
             return self._sharded(workload, bundle, seconds)
         part = bundle.stage.embedding if task.part == EMBEDDING else bundle.stage.head
@@ -98,9 +100,8 @@ class LayerBench:
         inputs, targets = (
             (bundle.tokens, None) if task.part == EMBEDDING else (bundle.hidden, bundle.tokens)
         )
-        split = workload.plan.tp > 1
         times = self._timer.times(
-            part, inputs, targets, seconds, self._loss(workload), exchanges=split
+            part, inputs, targets, seconds, self._loss(workload), exchanges=task.exchanges
         )
         return [LayerSample(workload, task.part, *times)]
 
@@ -128,15 +129,14 @@ class LayerBench:
         plan = workload.plan
         return loss if plan.tp == 1 else partial(loss, group=self._mesh(plan, "tp").get_group())
 
-    def _block(self, workload: Workload, bundle: Bundle, seconds: float) -> list[LayerSample]:
-        """One of a chain of equal layers, and what split ones wait for their collectives."""
-        chain, name = nn.Sequential(*bundle.stage.layers.values()), workload.model.kinds[0].name
-        split = bool(split_of(workload.plan))
-        times = self._timer.times(chain, bundle.hidden, None, seconds, exchanges=split)
-        samples = [LayerSample(workload, name, *times.divided(len(chain)))]
-        if split:
+    def _block(self, task: LayerTask, bundle: Bundle, seconds: float) -> list[LayerSample]:
+        """One of a chain of equal layers, and what ranks that exchange something in it wait."""
+        chain, workload = nn.Sequential(*bundle.stage.layers.values()), task.workload
+        times = self._timer.times(chain, bundle.hidden, None, seconds, exchanges=task.exchanges)
+        samples = [LayerSample(workload, task.layer, *times.divided(len(chain)))]
+        if task.exchanges:
             waited = self._timer.waits(chain, bundle.hidden, None, (0.0, 0.0))
-            samples.append(LayerSample(workload, f"{name}{WAITED}", *waited))
+            samples.append(LayerSample(workload, f"{task.layer}{WAITED}", *waited))
         return samples
 
     def _sharded(self, workload: Workload, bundle: Bundle, seconds: float) -> list[LayerSample]:
@@ -166,7 +166,16 @@ class LayerBench:
             LayerSample(alike, f"{SHARDED}{WAITED}", *waited),
         ]
 
+    def _experts(self, workload: Workload) -> ExpertPlace | None:
+        """Where this rank stands among all: those that share experts, and copies of these."""
+        plan, spec = workload.plan, workload.spec
+        if plan.ep * plan.etp == 1:
+            return None
+        full = replace(plan, dp_replicate=self.world // (plan.tp * plan.cp))
+        return expert_place(full, spec, self.device.type)
+
     def _stage(self, workload: Workload) -> Stage:
+        experts = self._experts(workload)
         stage = build_stage(
             workload.spec,
             first_layer=0,
@@ -176,6 +185,7 @@ class LayerBench:
             device=self.device,
             dtype=storage_dtype(workload.plan),
             recompute=workload.plan.recompute,
+            share=WHOLE if experts is None else experts.share,
         )
         plan = workload.plan
         if plan.cp > 1:
@@ -183,4 +193,5 @@ class LayerBench:
         if plan.tp > 1:
             split = plan.sequence_parallel
             apply_tensor_parallel(stage, self._mesh(plan, "tp"), sequence_parallel=split)
+        apply_expert_parallel(stage, experts)
         return stage

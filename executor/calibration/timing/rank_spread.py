@@ -15,12 +15,11 @@ import torch.distributed as dist
 
 from executor.calibration.cases import kinds
 from executor.calibration.cases.workloads import update_case
-from executor.calibration.choice.layer_tasks import SHARDED, LayerTask
+from executor.calibration.choice.layer_tasks import LayerTask
 from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.passes import BUSY
 from parsim.cluster.fields import MOST_CONTENTION
-from parsim.cost.layer.layers import split_of
 
 LEAST_TASKS = 3
 """Fewer say nothing of how often ranks differ."""
@@ -42,7 +41,7 @@ class RankSpread:
         Left out are tasks in which ranks wait for each other, and those in which one waited for a
         core for more than the share BUSY (`queued` is this rank's): other processes did that.
         """
-        if self._working < 2 or task.part == SHARDED or split_of(task.workload.plan):
+        if self._working < 2 or task.exchanges:
             return
         if not samples:  # a part that no rank has
             return

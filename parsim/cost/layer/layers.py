@@ -26,22 +26,29 @@ from parsim.cost.recorded import step_factor
 from parsim.cost.software import Software
 from parsim.model.layer import Layer
 from parsim.model.operators import Operator
+from parsim.model.transformer import BLOCK, EXPERT_BLOCK
 from parsim.plan import Plan, PlanTable
 
-SPLIT, SEQUENCE, CONTEXT = "split_", "sequence_", "context_"
-"""What the kinds of measured layers of tensor-parallel plans begin with; before it, where context
-ranks share their sequences, the last."""
+SPLIT, SEQUENCE = "split_", "sequence_"
+"""What the kinds of measured layers of tensor-parallel plans begin with."""
+CONTEXT, DISPATCHED = "context_", "dispatched_"
+"""What stands before it, where context ranks share a block's sequences; and before that, where
+ranks share its experts, to which tokens are dispatched."""
 WAITED = "_waited"
 """What stands behind a part whose points say how much of what is modelled as exposed it waits."""
 
 
-def split_of(plan: Plan, *, block: bool = True) -> str:
-    """What the kind of a measured layer of a plan begins with.
+def measured_kind(plan: Plan, layer: str) -> str:
+    """What the times of a plan's layer of this name are called, without the direction.
 
-    Context ranks exchange something in blocks, not in the embedding and the head.
+    Context ranks exchange something in blocks, not in the embedding and the head; ranks that share
+    experts in blocks that have some.
     """
+    block = layer.removesuffix(WAITED)
     split = "" if plan.tp == 1 else SEQUENCE if plan.sequence_parallel else SPLIT
-    return CONTEXT + split if block and plan.cp > 1 else split
+    shared = CONTEXT if plan.cp > 1 and block.endswith(BLOCK) else ""
+    spread = DISPATCHED if plan.ep * plan.etp > 1 and block == EXPERT_BLOCK else ""
+    return f"{spread}{shared}{split}{layer}"
 
 
 class LayerCoster:
@@ -132,7 +139,7 @@ class LayerCoster:
         return cost.scaled(forward, np.asarray(step_factor(device, self.table, "backward")))
 
     def _whole(self, kind: str, seconds: Array) -> Array:
-        """A layer's factor: of whole layers, of split ones, of those that share sequences."""
+        """A layer's factor: of whole layers, of split ones, of those that share something."""
         residuals = self.job.device.residuals
         factor = np.asarray(measured_factor(residuals, kind, seconds))
         for prefix, rows in self._splits():
@@ -152,12 +159,18 @@ class LayerCoster:
 
     def _splits(self) -> Iterator[tuple[str, Flags]]:
         """What kinds begin with, the nearest to a plan last, and whose plans' they are."""
-        shared = self.table.cp > 1
-        split = (SPLIT, self.table.tp > 1), (SEQUENCE, self.table.sequence_parallel)
+        table = self.table
+        shared, spread = table.cp > 1, table.ep * table.etp > 1
+        split = (SPLIT, table.tp > 1), (SEQUENCE, table.sequence_parallel)
         yield from split
-        yield CONTEXT, shared & (self.table.tp == 1)
-        for prefix, rows in split:
-            yield CONTEXT + prefix, shared & rows
+        sharing = (
+            (CONTEXT, shared),
+            (DISPATCHED, spread & ~shared),
+            (DISPATCHED + CONTEXT, spread & shared),
+        )
+        for before, rows in sharing:
+            yield before, rows & (table.tp == 1)
+            yield from ((before + prefix, rows & tensor) for prefix, tensor in split)
 
 
 def recomputes_layers(table: PlanTable) -> bool:

@@ -73,6 +73,22 @@ def test_layers_that_share_sequences_are_timed_so(tmp_path: Path) -> None:
     assert any("cp 2" in task.words for task in asked_for)
 
 
+def test_layers_that_share_experts_are_timed_so(tmp_path: Path) -> None:
+    """Blocks with their exchanges, on as few ranks as hold all experts; the rest on one rank."""
+    path = tmp_path / "mixture.yaml"
+    path.write_text((SCENARIOS / "mixture-small-cpu.yaml").read_text())
+    tasks = layer_tasks(setting(CPU, [path]), load_catalog().system("cpu"))
+    asked_for = {task.kind: task for task in tasks if task.asked_for}
+    needed = {kind for kind, task in asked_for.items() if task.share > 0.0}
+    assert needed == {"dispatched_expert_block", "embedding", "head"}
+    shared = asked_for["dispatched_expert_block"]
+    assert (shared.workload.plan.ep, shared.workload.plan.world_size) == (2, 2)
+    assert shared.exchanges
+    assert "ep 2" in shared.words
+    assert not asked_for["expert_block"].exchanges
+    assert asked_for["expert_block"].share == 0.0
+
+
 def test_sharding_of_a_gated_model_is_timed_where_it_is_asked_for(tmp_path: Path) -> None:
     model = (
         "family: llama, name: tiny, num_layers: 2, hidden_size: 64, num_attention_heads: 4, "
