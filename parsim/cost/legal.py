@@ -6,6 +6,7 @@ from parsim.cost.job import Job
 from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
 from parsim.plan import Plan, Recompute
+from parsim.plan.names import REGION_MODULES
 from parsim.plan.rules.batch import wrong_batch
 from parsim.plan.rules.degrees import listed, tensor_degrees
 from parsim.plan.rules.executor.runnable import uncompilable, unrunnable
@@ -21,6 +22,8 @@ def illegal(job: Job, plan: Plan) -> str | None:
         message = unheld_heads(job, plan)
     if message is None and plan.recompute_layers:
         message = whole_stages(job, plan)
+    if message is None:
+        message = region_modules(job, plan)
     if message is None and plan.offload_layers:
         message = _offload(job, plan)
     return unrun(job, plan) if message is None else message
@@ -59,6 +62,17 @@ def whole_stages(job: Job, plan: Plan) -> str | None:
     return (
         f"recompute_layers={plan.recompute_layers}: {job.software.id} recomputes whole stages; use "
         f"recompute=none or full"
+    )
+
+
+def region_modules(job: Job, plan: Plan) -> str | None:
+    """Why a stack without regions of a compiler repeats no part that only these repeat; or None."""
+    named = [name for name in plan.recompute_modules if name in REGION_MODULES]
+    if not named or job.software.recompute_region:
+        return None
+    return (
+        f"recompute_modules={'+'.join(named)}: {job.software.id} checkpoints each module by itself "
+        f"and keeps what enters the next one; only compilers repeat it (software: maxtext)"
     )
 
 

@@ -54,11 +54,13 @@ class Software:
     the start of a device id (or "default") to how fast the stack's fused attention runs beside
     the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
     own, which refuses more (`plan/rules/executor/`). `selective` says what selective
-    recomputation repeats: "attention" or "half-products", and `keeps_output` whether the latter
-    keeps a layer's output that nothing needs (eager PyTorch). `recomputes_last` says that the
-    last of several micro-batches is recomputed like the others, `checkpoints_stages` that full
-    recomputation keeps what enters a stage, not a layer.
-    `quantized_gather` says that sharded parameters of 8-bit products are gathered in 8 bit.
+    recomputation repeats: "attention" or "half-products", `recompute_region` that what a plan
+    names to be repeated is one region of a compiler (`kept/recomputed_modules.py`), and
+    `keeps_output` whether half-products keep a layer's output that nothing needs (eager PyTorch).
+    `recomputes_last` says that the last of several micro-batches is recomputed like the others,
+    `checkpoints_stages` that full recomputation keeps what enters a stage, not a layer.
+    `fused_casts` says that a compiler folds casts to 8 bit into what makes their values,
+    `quantized_gather` that sharded parameters of 8-bit products are gathered in 8 bit.
     `cp_comm_type` is how context-parallel ranks exchange keys and values where the plan does not
     say (`plan/names.py`); `context_balanced` that each gets one piece from either end of a
     causal sequence, and `context_keeps_output` that a layer keeps one more tensor of its
@@ -135,10 +137,12 @@ class Software:
     executor: bool
     fused_attention: bool
     selective: str
+    recompute_region: bool
     keeps_output: bool
     recomputes_last: bool
     checkpoints_stages: bool
     fused_gradient_accumulation: bool
+    fused_casts: bool
     quantized_gather: bool
     cp_comm_type: CpCommType
     context_balanced: bool

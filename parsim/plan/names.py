@@ -83,8 +83,12 @@ RECOMPUTE_MODULES = (
     "shared_experts",
     "moe_act",
     "moe",
+    "attn_proj",
 )
 """Parts of a layer that a plan can name to be computed again."""
+
+REGION_MODULES = ("attn_proj",)
+"""Modules that only a compiler repeats, as a part of one region (`Software.recompute_region`)."""
 
 OFFLOAD_MODULES = (
     "attn_norm",

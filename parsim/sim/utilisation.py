@@ -29,7 +29,8 @@ def recomputed_flops(job: Job, plan: Plan) -> float:
     whole, others = _by_repeat(job, plan)
     full = float(sum(layer.forward_flops(batch) for layer in whole))
     if plan.recompute is not Recompute.FULL and plan.recompute_modules:
-        parts = (replace(layer, parts=repeated(layer, plan.recompute_modules)) for layer in others)
+        names, region = plan.recompute_modules, job.software.recompute_region
+        parts = (replace(each, parts=repeated(each, names, region=region)) for each in others)
         return full + float(sum(part.forward_flops(batch) for part in parts))
     if plan.recompute is Recompute.SELECTIVE:
         cores = (op for layer in others for op in layer.operators)

@@ -12,7 +12,7 @@ from parsim.cost.layer.kept.recomputed_modules import modules_of
 from parsim.errors import InputError, shown
 from parsim.model.model import Model
 from parsim.plan import AXES, Plan, PlanTable
-from parsim.plan.names import RECOMPUTE_MODULES
+from parsim.plan.names import RECOMPUTE_MODULES, REGION_MODULES
 
 Kind = Literal[
     "count",
@@ -84,9 +84,9 @@ def read_order(text: str) -> tuple[str, ...]:
     return order
 
 
-WHOLE = ("core_attn", "moe")
-"""Modules that are no choice beside the others: one is selective recomputation, the other holds
-shared experts and the activation of routed ones."""
+WHOLE = ("core_attn", "moe", *REGION_MODULES)
+"""Modules that are no choice beside the others: one is selective recomputation, one holds shared
+experts and the activation of routed ones, and some only a compiler's region repeats."""
 
 
 def module_sets(model: Model) -> tuple[tuple[str, ...], ...]:

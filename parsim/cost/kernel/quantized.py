@@ -78,17 +78,24 @@ def operands(
     return replace(device, peak_flops=peaks), how.peak, how.operand
 
 
-def cast_time(device: Device, how: Quantization | None, values: Array) -> tuple[Array, int]:
+READ = 2.0
+"""Bytes of a 16-bit value that a cast reads, where it is a kernel of its own."""
+
+
+def cast_time(job: Job, how: Quantization | None, values: Array) -> tuple[Array, int]:
     """Seconds and launches of quantising activations or gradients.
 
-    `moved` bytes a value over the memory's rate, one launch.
+    `moved` bytes a value over the memory's rate, one launch; what is left of them without reading
+    the value where the stack folds a cast into the norm or activation before it.
 
-    Source: what each recipe's kernels read and write, beside the recipes in `plan/precision.py`.
-    Leaves out: casts that a stack folds into the norm or activation before them.
+    Source: what each recipe's kernels read and write, beside the recipes in `plan/precision.py`;
+    which stacks fuse them, in `software.yaml`.
+    Leaves out: that attention's output, which no compiler makes, is read all the same.
     """
     if how is None:
         return np.zeros_like(values), 0
-    return memory_time(device, how.moved * values), 1
+    moved = how.moved - (READ if job.software.fused_casts else 0.0)
+    return memory_time(job.device, moved * values), 1
 
 
 def weight_cast_time(job: Job, how: Quantization | None, table: PlanTable, values: Array) -> Array:

@@ -232,7 +232,7 @@ class ExpertCoster:
             return np.zeros(len(self.table))
         wide = self.op.halves * self.width if twice > 1.0 else self.width
         values = self.rows * (self.op.width + wide) * self._excess
-        return cast_time(self.job.device, self.how, values)[0]
+        return cast_time(self.job, self.how, values)[0]
 
     def exchanges(self) -> tuple[Array, Array]:
         """Seconds of one dispatch and of one combine, whatever hides them (`LayerCost.hidden`).

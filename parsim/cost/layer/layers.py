@@ -87,7 +87,8 @@ class LayerCoster:
         Their backward is among it; nobody repeats that.
         """
         names = self.table.common.recompute_modules
-        yield from self.kernels(layer, repeated(layer, names))
+        region = self.job.software.recompute_region
+        yield from self.kernels(layer, repeated(layer, names, region=region))
         if "moe_act" in names and layer.experts is not None:
             how = quantization_of(layer, self.table.precision)
             yield self.operators.expert_activation(layer.experts, how)

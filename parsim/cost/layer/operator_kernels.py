@@ -166,7 +166,7 @@ class OperatorKernels:
         m, n, k = sides
         weight = weight_cast_time(self.job, how, self.table, n * k)
         for part, values in ((PassPart.FORWARD, m * k), (PassPart.BACKWARD, m * n)):
-            casts = cast_time(self.job.device, how, values)
+            casts = cast_time(self.job, how, values)
             for size, (seconds, launches) in ((values, casts), (n * k, (weight, 0))):
                 cast = Kernel(
                     kind="cast", part=part, shape=(size,), seconds=seconds, launches=launches

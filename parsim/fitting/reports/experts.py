@@ -167,11 +167,12 @@ PLANS_HEAD = (
 BEHIND = """Seconds that the expert's plan is predicted to spend more (+) or less (-) than the
 search's, by part of the step, the largest first."""
 BEHIND_HEAD = ("job", "devices", "nodes", "expert's plan", "search's best", "expert's plan spends")
-LARGE = """Plans that ran although the predicted peak is above the device's memory. MaxText's tables
-do not state which tensors its rematerialisation policy keeps or moves to the host. The Llama 3 70B
-recipes for GB200 and GB300 without tensor parallelism keep activations of 20 to 40 layers on the
-host (`cpu_offloading_num_layers` in Megatron-Bridge's perf_recipes/llama/gb200/llama3.py and
-gb300/llama3.py, commit 067f987df), and so do their plans here (`offload40`)."""
+LARGE = """Plans that ran although the predicted peak is above the device's memory. MaxText's launch
+scripts say which tensors its rematerialisation policy keeps; how many copies of the logits XLA
+keeps is not known. The Llama 3 70B recipes for GB200 and GB300 without tensor parallelism keep
+activations of 20 to 40 layers on the host (`cpu_offloading_num_layers` in Megatron-Bridge's
+perf_recipes/llama/gb200/llama3.py and gb300/llama3.py, commit 067f987df), and so do their plans
+here (`offload40`)."""
 LARGE_HEAD = ("job", "devices", "nodes", "expert's plan", "peak", "usable", "most of it")
 
 

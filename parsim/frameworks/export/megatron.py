@@ -21,6 +21,7 @@ from parsim.frameworks.export.rules import (
 )
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import RANK_ORDER, Plan, Recompute
+from parsim.plan.names import REGION_MODULES
 from parsim.scenario import Scenario
 
 SCHEDULES = ("1f1b", "interleaved_1f1b")
@@ -86,6 +87,11 @@ def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
     yield (
         plan.overlap_param_gather and not plan.overlap_grad_reduce and plan.zero_stage > 0,
         "overlap_param_gather needs overlap_grad_reduce",
+    )
+    unknown = [name for name in plan.recompute_modules if name in REGION_MODULES]
+    yield (
+        bool(unknown),
+        f"recompute_modules={'+'.join(unknown)}; its --recompute-modules has no such module",
     )
     yield from _offload_rules(spec, plan)
 

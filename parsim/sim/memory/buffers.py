@@ -62,7 +62,8 @@ def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     gathered = gathered_moment(job, table)
     top = around + np.maximum(np.maximum(products, _experts_moment(job, table)), gathered)
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
-    again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
+    region = job.software.recompute_region and bool(table.common.recompute_modules)
+    again = np.where((table.recompute == Recompute.NONE) & (not region), 0.0, whole - kept)
     alone = (table.recompute == Recompute.SELECTIVE) & (job.software.selective == "attention")
     highest = np.where(alone, np.maximum(top, around + again), top + again)
     if recomputes_layers(table):

@@ -14,7 +14,7 @@ import csv
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 from parsim.validation.step.assumptions import release_number
 from parsim.validation.step.known_models import known_mixture, known_model
@@ -101,36 +101,53 @@ def _listed(cell: str) -> tuple[str, ...]:
     return tuple(cell.split("+")) if cell else ()
 
 
-def offload_layers(run: MeasuredRun) -> int:
-    """Layers of a run that keep their activations on the host: as stated, else its recipe's.
+class DenseRecipe(NamedTuple):
+    """What a recipe of a dense model repeats in backward, and layers that it keeps on the host."""
 
-    `data/recipes/offload/STACK.csv` has a line for each model, device and precision, and for each
+    recompute: tuple[str, ...] = ()
+    offload_layers: int = 0
+
+
+def dense_recipe(run: MeasuredRun) -> DenseRecipe:
+    """What a run's recipe sets; nothing where none is known.
+
+    `data/recipes/dense/STACK.csv` has a line for each model, device and precision, and for each
     release from which on it holds. They are of plans whose parameters are sharded by FSDP: others
     of the same model have a pipeline instead, and nothing on the host.
 
-    Source: `cpu_offloading_num_layers` of the recipe files at the tags that data/README.md names.
+    Source: `cpu_offloading_num_layers` of the recipe files, and `remat_policy` and its tensors of
+    the launch scripts, at the tags that data/README.md names.
     Leaves out: command-line overrides of a recipe, which nothing prints.
     """
-    if run.offload_layers is not None:
-        return run.offload_layers
     spec, release = known_model(run.model), release_number(run.release)
     if spec is None or not release or run.fsdp_size <= 1:
-        return 0
+        return DenseRecipe()
     fitting = [
-        (release_number(line["since"]), int(line["offload_layers"]))
+        (release_number(line["since"]), line)
         for line in _lines(run.stack)
         if line["model"] == spec.name
         and line["precision"] == run.precision
         and run.gpu_type.startswith(line["device"])
     ]
-    return max((fit for fit in fitting if fit[0] <= release), default=((), 0))[1]
+    since = [fit for fit in fitting if fit[0] <= release]
+    if not since:
+        return DenseRecipe()
+    _, line = max(since, key=lambda fit: fit[0])
+    return DenseRecipe(_listed(line["recompute"]), int(line["offload_layers"]))
+
+
+def offload_layers(run: MeasuredRun) -> int:
+    """Layers of a run that keep their activations on the host: as stated, else its recipe's."""
+    if run.offload_layers is not None:
+        return run.offload_layers
+    return dense_recipe(run).offload_layers
 
 
 @cache
 def _lines(stack: str) -> tuple[dict[str, str], ...]:
-    """All known lines of a stack."""
+    """All known lines of a stack's dense models."""
     name = stack.replace("-", "_")
-    file = files("parsim.validation") / "data" / "recipes" / "offload" / f"{name}.csv"
+    file = files("parsim.validation") / "data" / "recipes" / "dense" / f"{name}.csv"
     if not file.is_file():
         return ()
     return tuple(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))

@@ -30,6 +30,7 @@ def kept_policy(software: Software) -> dict[str, bool]:
         "half_products": software.selective == "half-products",
         "keeps_output": software.keeps_output,
         "ring_output": software.context_keeps_output,
+        "region": software.recompute_region,
     }
 
 
@@ -45,6 +46,7 @@ def kept_parts(
     half_products: bool = False,
     keeps_output: bool = False,
     ring_output: bool = True,
+    region: bool = False,
 ) -> Parts:
     """Bytes a layer keeps under each plan's recomputation policy, by kind.
 
@@ -54,7 +56,7 @@ def kept_parts(
     it, while operator-level checkpointing of eager PyTorch caches it all the same.
     """
     again = frozenset(table.common.recompute_modules)
-    whole = whole_parts(layer, table, again, ring_output=ring_output)
+    whole = whole_parts(layer, table, again, ring_output=ring_output, region=region)
     entering = border_bytes(table, layer.inputs)
     chosen = {name: part for name, part in whole.items() if name != "attention_scores"}
     if half_products:
@@ -81,6 +83,7 @@ def whole_parts(
     again: frozenset[str] = frozenset(),
     *,
     ring_output: bool = True,
+    region: bool = False,
 ) -> Parts:
     """Bytes a layer keeps when nothing is recomputed but the modules `again`, by kind.
 
@@ -88,7 +91,8 @@ def whole_parts(
     operator what its formula names, attention Q, K, V and its scores.
     """
     out: Parts = {}
-    for _, name, size in kept_tensors(layer, table, again, ring_output=ring_output):
+    kept = kept_tensors(layer, table, again, ring_output=ring_output, region=region)
+    for _, name, size in kept:
         out[name] = out[name] + size if name in out else size
     return out
 
@@ -140,8 +144,8 @@ def offloaded_parts(layer: Layer, table: PlanTable, **policy: bool) -> Parts:
         return kept_parts(layer, table, **policy)
     again = frozenset(table.common.recompute_modules)
     parts: Parts = {}
-    ring = policy.get("ring_output", True)
-    for op, kind, size in kept_tensors(layer, table, again, ring_output=ring):
+    ring, region = policy.get("ring_output", True), policy.get("region", False)
+    for op, kind, size in kept_tensors(layer, table, again, ring_output=ring, region=region):
         if isinstance(op, Experts):
             moved = _of_experts(op, table, modules, again)
         elif module_of(layer, op) in modules:

@@ -45,8 +45,12 @@ def kept_tensors(
     again: frozenset[str] = frozenset(),
     *,
     ring_output: bool = True,
+    region: bool = False,
 ) -> Iterator[tuple[Operator, str, Array]]:
-    """What each operator of a layer keeps: the operator, the kind, bytes (B,)."""
+    """What each operator of a layer keeps: the operator, the kind, bytes (B,).
+
+    `region` says that what is computed `again` is one region, inside which nothing is kept.
+    """
     yield from _plain_tensors(layer, table)
     value = table.precision.activation
     product = value if layer.outer else product_input_bytes(table)
@@ -54,11 +58,13 @@ def kept_tensors(
         tokens = table.on_rank(op.tokens)
         gone = modules_of(layer, op) & again if again else again
         if isinstance(op, Linear):
-            repeated = again and _input_is_made_again(layer, op, again)
+            repeated = again and _input_is_made_again(layer, op, again, region=region)
             if not repeated and op.keeps_input and position not in layer.shared_inputs:
                 yield op, name, _input(op, table, tokens) * product
         elif isinstance(op, Elementwise):
             if gone and op.name in FEED_FORWARD:
+                continue
+            if region and op.name == "mlp_norm" and "attn_proj" in again:
                 continue
             split = table.tp if op.region is Region.TENSOR else table.sequence_split
             copied = tokens * copied_width(op.shared, table) * op.saved * value
@@ -69,15 +75,21 @@ def kept_tensors(
             yield op, name, size
         else:
             if not (again and "mla_up_proj" in again and has_latent_attention(layer)):
-                yield op, name, _heads(op, table, tokens, product, ring_output=ring_output)
+                kept = value if region and gone else product
+                yield op, name, _heads(op, table, tokens, kept, ring_output=ring_output)
             if not gone:
                 yield op, "attention_scores", _scores(op, table)
 
 
-def _input_is_made_again(layer: Layer, op: Linear, again: frozenset[str]) -> bool:
-    """Whether a norm or an activation that is computed again makes a product's input."""
+def _input_is_made_again(layer: Layer, op: Linear, again: frozenset[str], *, region: bool) -> bool:
+    """Whether a norm or an activation that is computed again makes a product's input.
+
+    In a region also attention.
+    """
     if op.name == "fc2":
         return bool(modules_of(layer, op) & again)
+    if op.name == "projection" and region and "core_attn" in again:
+        return True
     position = layer.operators.index(op)
     ahead = layer.operators[position - 1] if position else op
     return "layernorm" in modules_of(layer, ahead) & again

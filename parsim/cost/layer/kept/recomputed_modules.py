@@ -7,11 +7,17 @@
     shared_experts   the MLP that every token of a mixture meets        all but its input
     moe_act          activation between the experts' products           the second product's input
     moe              router, exchange, experts and shared experts       all but their input
+    attn_proj        projection behind attention                        what the next norm takes in
 
-The right column is what then is not kept.
+The right column is what then is not kept. Where a compiler makes one region of all that a plan
+names (`Software.recompute_region`), what one part of it makes for another is not kept either, and
+a last product whose output backward does not read is not computed again.
 
-Source: Megatron-Core, `TransformerConfig.recompute_modules` and the modules that read it.
-Leaves out: that a part inside another one is kept while the outer one is computed again.
+Source: Megatron-Core, `TransformerConfig.recompute_modules` and the modules that read it; for a
+region `jax.checkpoint` under `save_only_these_names`, which keeps a layer's input and the outputs
+of the products that it names (MaxText, `layers/decoders.py`).
+Leaves out: that a part inside another one is kept while the outer one is computed again; in a
+region, that experts' last product is not computed again.
 """
 
 from __future__ import annotations
@@ -28,9 +34,17 @@ LATENT = ("q_up", "kv_up", "rope")
 """Operators between latent values and heads."""
 
 
-def repeated(layer: Layer, names: tuple[str, ...]) -> tuple[Operator, ...]:
-    """Operators of a layer that are computed again; `moe_act` is a part of one, not among them."""
-    return tuple(op for op in layer.operators if names and modules_of(layer, op) & set(names))
+UNREAD = ("fc2",)
+"""Operators whose output no backward reads: it is added to what goes round the MLP."""
+
+
+def repeated(layer: Layer, names: tuple[str, ...], *, region: bool = False) -> tuple[Operator, ...]:
+    """Operators of a layer that are computed again; `moe_act` is a part of one, not among them.
+
+    `region` says that a compiler repeats them as one.
+    """
+    again = (op for op in layer.operators if names and modules_of(layer, op) & set(names))
+    return tuple(op for op in again if not (region and getattr(op, "name", "") in UNREAD))
 
 
 def modules_of(layer: Layer, op: Operator) -> frozenset[str]:
@@ -50,6 +64,8 @@ def _modules(layer: Layer, op: Operator) -> Iterator[str]:
         yield "layernorm"
     if op.name in LATENT and has_latent_attention(layer):
         yield "mla_up_proj"
+    if op.name == "projection":
+        yield "attn_proj"
     if op.name in FEED_FORWARD:
         yield from ("shared_experts", "moe") if mixture else ("mlp",)
 

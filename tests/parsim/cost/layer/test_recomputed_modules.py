@@ -10,19 +10,20 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.layer.kept.activations import kept_bytes
+from parsim.cost.layer.kept.activations import kept_bytes, kept_policy
 from parsim.cost.layer.kept.recomputed_modules import launched, repeated
 from parsim.cost.layer.layers import LayerCoster
+from parsim.cost.legal import illegal
 from parsim.cost.software import software
 from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable, Recompute
-from parsim.plan.names import RECOMPUTE_MODULES
+from parsim.plan.names import RECOMPUTE_MODULES, REGION_MODULES
 from parsim.plan.rules.violation import check_plan
 from parsim.sim.utilisation import recomputed_flops
 
-MIXTURES = RECOMPUTE_MODULES[:3] + RECOMPUTE_MODULES[4:]
+MIXTURES = tuple(name for name in RECOMPUTE_MODULES if name not in ("mlp", *REGION_MODULES))
 """Modules of a layer with experts and latent attention."""
 
 
@@ -98,6 +99,40 @@ def test_flops_of_modules() -> None:
 def test_an_unknown_module_is_told() -> None:
     with pytest.raises(PlanError, match=r"recompute_modules='moe_akt' is unknown.*moe_act"):
         check_plan(plan("moe_akt"), job().model, job().cluster)
+
+
+def in_region(*names: str, precision: str = "bf16") -> tuple[list[str], float]:
+    """Operators that MaxText repeats of a Llama layer, and bytes kept per token and width."""
+    spec = model_spec("llama2-70b")
+    layer = build_transformer(spec).blocks[0]
+    plans = [Plan(dp_shard=8, zero_stage=3, recompute_modules=names, precision=precision)]
+    policy = kept_policy(software("maxtext"))
+    kept = float(kept_bytes(layer, PlanTable.of(plans), **policy)[0])
+    again = repeated(layer, names, region=policy["region"])
+    ops = [getattr(op, "name", type(op).__name__) for op in again]
+    return ops, kept / (spec.seq_len * spec.hidden_size)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_a_compiler_s_region_keeps_the_named_products_alone(precision: str) -> None:
+    """MaxText's save_dot_except_mlp: the input, q, k and v (an eighth each), the projection."""
+    names = "layernorm", "core_attn", "mlp"
+    ops, kept = in_region(*names, precision=precision)
+    assert ops == ["attention_norm", "Attention", "mlp_norm", "fc1", "swiglu"]  # nobody reads fc2's
+    assert kept == pytest.approx(2.0 * (1.0 + 1.25 + 1.0))
+    ops, kept = in_region(*names, "attn_proj", precision=precision)  # save_qkv_proj
+    assert "projection" in ops
+    assert kept == pytest.approx(2.0 * (1.0 + 1.25))
+
+
+def test_only_a_compiler_repeats_the_projection_alone() -> None:
+    cluster = Cluster(system=load_catalog().system("dgx-h100"), num_nodes=1)
+    model = build_transformer(model_spec("llama2-7b"))
+    some = Plan(dp_shard=8, zero_stage=3, recompute_modules=("attn_proj",))
+    told = illegal(Job(model=model, cluster=cluster, software=software("megatron-lm")), some)
+    assert told is not None
+    assert "recompute_modules=attn_proj: megatron-lm checkpoints each module by itself" in told
+    assert illegal(Job(model=model, cluster=cluster, software=software("maxtext")), some) is None
 
 
 def test_what_graphs_leave_to_the_host() -> None:

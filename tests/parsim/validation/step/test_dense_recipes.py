@@ -1,4 +1,4 @@
-"""Layers on the host that recipes set and tables do not print."""
+"""What recipes of dense models set and tables do not print: layers on the host, recomputation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.simulate import simulate
 from parsim.validation.step.case import build_case
 from parsim.validation.step.measured_run import parse_row
-from parsim.validation.step.recipes import offload_layers
+from parsim.validation.step.recipes import dense_recipe, offload_layers
 
 ROW = {
     "row_id": "1",
@@ -63,3 +63,43 @@ def test_a_run_that_did_not_fit_without_is_no_slower_with_its_layers_on_the_host
     assert without.fit is Fit.TOO_LARGE
     assert with_host.fit is not Fit.TOO_LARGE
     assert with_host.step_time == without.step_time
+
+
+MAXTEXT = {
+    "stack": "maxtext",
+    "stack_release": "25.02",
+    "system": "dgx-h100",
+    "gpu_type": "h100-sxm-80gb",
+    "gpus_per_node": "8",
+    "n_gpus": "128",
+    "model": "Llama 3 70B",
+    "precision": "bf16",
+    "dp": "128",
+    "fsdp_size": "128",
+    "n_micro_batches": "1",
+}
+
+
+@pytest.mark.parametrize(
+    ("cells", "modules"),
+    [
+        ({}, ("layernorm", "core_attn", "attn_proj", "mlp")),  # save_qkv_proj
+        ({"stack_release": "24.11.1"}, ()),
+        ({"model": "Llama 2 70B", "stack_release": "24.11.1"}, ("layernorm", "core_attn", "mlp")),
+        ({"gpu_type": "h200"}, ()),
+    ],
+)
+def test_what_a_launch_script_s_policy_repeats(
+    cells: dict[str, str], modules: tuple[str, ...]
+) -> None:
+    assert dense_recipe(parse_row({**ROW, **MAXTEXT, **cells})).recompute == modules
+
+
+def test_a_row_s_own_word_counts_more_than_the_recipe() -> None:
+    row = {**ROW, **MAXTEXT}
+    case = build_case(parse_row(row))
+    assert case.plan.recompute_modules
+    assert any("backward repeats layernorm" in note for note in case.notes)
+    stated = build_case(parse_row({**row, "recompute": "full"}))
+    assert stated.plan.recompute_modules == ()
+    assert not any("backward repeats" in note for note in stated.notes)
