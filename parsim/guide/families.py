@@ -7,9 +7,11 @@
     async server     the same without a barrier
     local SGD        weights averaged every 8th step
     ZeRO / FSDP      parameters, gradients and states shared out to all devices
-    tensor           layers split over the devices of a node, data parallelism across nodes
+    tensor           layers split over the devices of a node, or as many as their heads allow,
+                     data parallelism beside it
     pipeline         layers in stages over the devices of a node, 1F1B, data parallelism beside it
-    hybrid           tensor inside the node, a pipeline over two nodes or halves, data parallelism
+    hybrid           tensor inside the node where layers can be split, a pipeline over two nodes or
+                     halves, data parallelism
     branches         of models whose branches are worth it: two devices a model, data parallelism
     layout           of short models with most parameters in products: the cheapest split of each
 
@@ -27,6 +29,7 @@ from parsim.cost.job import Job
 from parsim.model.networks import Convolution
 from parsim.model.operators import Linear
 from parsim.plan import Plan
+from parsim.plan.rules.degrees import tensor_degrees
 from parsim.plan.rules.strategy import hosts
 from parsim.plan.strategies import (
     DDP,
@@ -129,11 +132,19 @@ def _inside(job: Job) -> int:
     return min(system.devices_per_node for system in job.cluster.systems)
 
 
+def _split(job: Job, devices: int) -> int:
+    """The most of so many devices of a node that the model's layers can be split over."""
+    allowed = (tp for tp in tensor_degrees(job.model) if tp <= devices and devices % tp == 0)
+    return max(allowed, default=1)
+
+
 def _tensor(job: Job, common: Plan) -> Plan | str:
-    degree = _inside(job)
-    if degree == 1:
+    inside = _inside(job)
+    if inside == 1:
         return "nodes have one device"
-    return _beside(job, replace(common, tp=degree))
+    degree = _split(job, inside)
+    # the rules say why a model cannot be split
+    return _beside(job, replace(common, tp=degree if degree > 1 else inside))
 
 
 def _pipeline(job: Job, common: Plan) -> Plan | str:
@@ -147,7 +158,7 @@ def _hybrid(job: Job, common: Plan) -> Plan | str:
     devices, degree = job.cluster.num_devices, _inside(job)
     if devices < 4:
         return f"there are {devices} devices"
-    degree = degree if devices > degree else degree // 2
+    degree = _split(job, degree if devices > degree else degree // 2)
     return _beside(job, replace(common, tp=degree, pp=2))
 
 

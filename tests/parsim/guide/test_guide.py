@@ -41,7 +41,9 @@ def test_there_is_a_row_for_each_family(resnet: Guide) -> None:
         "local SGD",
     ]
     assert "matrices" in row(resnet, "tensor").reason
-    assert "matrices" in row(resnet, "hybrid").reason
+    hybrid = row(resnet, "hybrid").prediction  # stages and replicas: no product can be split
+    assert hybrid is not None
+    assert (hybrid.plan.tp, hybrid.plan.pp, hybrid.plan.dp) == (1, 2, 4)
 
 
 def test_a_row_is_the_prediction_of_its_plan(resnet: Guide) -> None:
@@ -137,4 +139,4 @@ def test_the_picture_names_families_without_a_bar(resnet: Guide, tmp_path: Path)
     assert figure.get_suptitle().startswith("recommended for resnet50-dgx-1v: ")
     notes = figure.get_supxlabel()
     assert OTHERWISE in notes
-    assert "no plan of tensor, hybrid" in notes
+    assert "no plan of tensor (the table says why)" in notes
