@@ -57,7 +57,12 @@ def _exchanges(job: Job) -> tuple[CpCommType, ...]:
 
 def _modules(job: Job) -> tuple[tuple[str, ...], ...]:
     """Sets of parts to compute again; the executor has none of them."""
-    return ((),) if job.software.executor else module_sets(job.model)
+    return ((),) if job.software.executor else module_sets(job)
+
+
+def _regions(job: Job) -> tuple[tuple[str, ...], ...] | None:
+    """What a compiler's region may repeat; not said where modules are checkpointed one by one."""
+    return module_sets(job) if job.software.recompute_region else None
 
 
 def _fewest(job: Job) -> tuple[int, ...] | None:
@@ -182,7 +187,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         name="recompute_modules",
         what="parts of layers that are computed again where recompute is none",
         kind="modules",
-        presets={"full": _modules},
+        presets={"standard": _regions, "full": _modules},
         setting=Setting(
             every=_modules,
             differs=_kept,

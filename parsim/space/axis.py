@@ -10,7 +10,6 @@ from parsim.arrays import Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.recomputed_modules import modules_of
 from parsim.errors import InputError, shown
-from parsim.model.model import Model
 from parsim.plan import AXES, Plan, PlanTable
 from parsim.plan.names import RECOMPUTE_MODULES, REGION_MODULES
 
@@ -89,15 +88,24 @@ WHOLE = ("core_attn", "moe", *REGION_MODULES)
 experts and the activation of routed ones, and some only a compiler's region repeats."""
 
 
-def module_sets(model: Model) -> tuple[tuple[str, ...], ...]:
+REGIONS = (("core_attn", "layernorm", "mlp"), ("core_attn", "layernorm", "mlp", "attn_proj"))
+"""What a compiler's region repeats that keeps the products of attention, all or but the last one:
+MaxText's policies `save_dot_except_mlp` and `save_qkv_proj`."""
+
+
+def module_sets(job: Job) -> tuple[tuple[str, ...], ...]:
     """Nothing, each module that the model's layers have, and all cheap ones of them together.
 
     Cheap are norms, the projections up of latent attention and the activation of experts: what
-    Megatron-Core's documentation names to save memory for little time.
+    Megatron-Core's documentation names to save memory for little time. Of a stack that repeats a
+    compiler's region: nothing, and its usual regions.
     """
+    model = job.model
     has = {
         name for layer in model.kinds for op in layer.operators for name in modules_of(layer, op)
     }
+    if job.software.recompute_region:
+        return ((), *(region for region in REGIONS if has.issuperset(region)))
     if model.experts is not None:
         has.add("moe_act")
     single = [name for name in RECOMPUTE_MODULES if name in has and name not in WHOLE]

@@ -51,7 +51,8 @@ def value_word(value: object) -> str:
 def preset(name: str, job: Job) -> dict[str, Any]:
     """Values of a space's axes, by name; those that the preset leaves as they are not among them.
 
-    `standard` is every legal value with the stack's schedules. `quick` keeps tensor
+    `standard` is every legal value with the stack's schedules, and with the modules that its
+    compiler repeats as one region, where it does. `quick` keeps tensor
     parallelism inside a node, has micro-batches of 1, 2 and 4, at most 4 virtual stages, no ZeRO-2
     and no context parallelism. `full` adds shards over a part of the replicas (HSDP), activations
     of half and of all layers of a stage in the host's memory, as few recomputed layers as each plan

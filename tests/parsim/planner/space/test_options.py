@@ -7,7 +7,10 @@ from dataclasses import replace
 
 import pytest
 
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
@@ -157,3 +160,29 @@ def test_the_full_preset_holds_the_settings(job: Job) -> None:
     assert not standard
     for name in SETTINGS.keys() & full.keys():
         assert getattr(Plan(), name) in full[name]
+
+
+def test_a_compiler_s_regions_are_looked_at_without_being_asked_for(job: Job) -> None:
+    """Under MaxText the policies that keep attention's products; elsewhere modules are asked for."""
+    regions = (
+        (),
+        ("core_attn", "layernorm", "mlp"),
+        ("core_attn", "layernorm", "mlp", "attn_proj"),
+    )
+    compiled = replace(job, software=software("maxtext"))
+    for name in ("standard", "full"):
+        assert preset(name, compiled)["recompute_modules"] == regions
+    assert "recompute_modules" not in preset("standard", job)
+    assert not any("attn_proj" in names for names in preset("full", job)["recompute_modules"])
+
+
+def test_the_search_finds_the_policy_that_a_vendor_tuned() -> None:
+    """Llama 3 70B on 128 H100s: between keeping everything, too large, and full recomputation."""
+    cluster = Cluster(system=load_catalog().system("dgx-h100"), num_nodes=16)
+    model = build_transformer(model_spec("llama3-70b"))
+    job = Job(model=model, cluster=cluster, software=software("maxtext"), global_batch_size=256)
+    narrow = PlanSpace(global_batch_size=256, tp=(1,), pp=(1,), cp=(1,))
+    best, *others = search(job, narrow.with_axes(preset("standard", job))).plans
+    assert best.plan.recompute_modules
+    full = [entry.step_time for entry in others if entry.plan.recompute is Recompute.FULL]
+    assert min(full) > 1.05 * best.step_time
