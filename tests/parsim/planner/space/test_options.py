@@ -163,7 +163,7 @@ def test_the_full_preset_holds_the_settings(job: Job) -> None:
 
 
 def test_a_compiler_s_regions_are_looked_at_without_being_asked_for(job: Job) -> None:
-    """Under MaxText the policies that keep attention's products; elsewhere modules are asked for."""
+    """Under MaxText the policies that keep attention's products; elsewhere who asks has modules."""
     regions = (
         (),
         ("core_attn", "layernorm", "mlp"),
