@@ -44,7 +44,8 @@ class Software:
     `traffic` scales the bytes of memory-bound kernels (1: each value moved once). `compile` says
     that torch.compile fuses them in each layer, without which they move `eager_traffic` times as
     much (0: the stack has no such switch), `eager_values` what kinds of operators move forward and
-    backward whose kernels are counted one by one (`cost/layer/eager.py`),
+    backward whose kernels are counted one by one (`cost/layer/eager.py`), and `eager_kept` what
+    they keep beside fused ones,
     `scores_traffic` those of softmax and dropout over unfused attention's scores, to which
     `scores_beside` adds bytes of forward and of backward per 16-bit score. `launch_cost`
     is host seconds per kernel launch, `host_spread` the relative standard deviation of it
@@ -127,6 +128,7 @@ class Software:
     compile: bool
     eager_traffic: float
     eager_values: Mapping[str, tuple[float, float]]
+    eager_kept: Mapping[str, float]
     scores_traffic: float
     scores_beside: tuple[float, float]
     launch_cost: float

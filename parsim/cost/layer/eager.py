@@ -13,6 +13,10 @@ values of the activations' size for each value of the operator, forward and back
 
 Where an operator is not counted so, its own passes count `Software.traffic` times.
 
+What backward needs of them lives until then (`Software.eager_kept`, in values beside those of a
+fused kernel): of that norm the fp32 input and the normalised value instead of the input (2 more),
+of SwiGLU SiLU's result (1), of GPT-2's GELU tanh's result and both factors of its last product (3).
+
 Source: transformers, models/llama/modeling_llama.py (LlamaRMSNorm, LlamaMLP,
 apply_rotary_pos_emb; v4.31) and activations.py (NewGELUActivation); PyTorch's derivatives.yaml for
 what autograd runs behind each.
@@ -30,7 +34,7 @@ DROPPED = 2.0
 
 def moved_values(stack: Software, op: Elementwise, value: float) -> tuple[float, float]:
     """Bytes moved for each value of an operator, forward and backward, `value` bytes each."""
-    counted = stack.eager_values.get(_eager_kind(op))
+    counted = stack.eager_values.get(eager_kind(op))
     if counted is None:
         ahead, behind = (count * value + op.mask for count in (op.forward, op.backward))
         return ahead * stack.traffic, behind * stack.traffic
@@ -38,7 +42,7 @@ def moved_values(stack: Software, op: Elementwise, value: float) -> tuple[float,
     return forward * value + op.mask, backward * value + op.mask
 
 
-def _eager_kind(op: Elementwise) -> str:
+def eager_kind(op: Elementwise) -> str:
     """The operator's kind; norms with a weight alone are RMS norms, with a bias layer norms."""
     if op.kind != "norm":
         return op.kind

@@ -5,7 +5,7 @@ Arrays have shape (S, B), as in `cost/step/stages.py`; device and host race over
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 
@@ -16,6 +16,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.layer.composed import composed_kept
 from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, offloaded_bytes, whole_bytes
+from parsim.cost.layer.kept.operator_tensors import KeptPolicy
 from parsim.cost.layer.layers import LayerCoster, dropped_bytes, repeated_more
 from parsim.cost.layer.passes import LayerCost, Pass
 from parsim.cost.order_statistics import expected_maximum
@@ -54,10 +55,11 @@ class LayerTable(Columns):
         coster, model = LayerCoster(job, table), job.model
         costs = tuple(coster.cost(layer) for layer in model.kinds)
         policy = kept_policy(job.software)
-        half, ring = policy["half_products"], policy["ring_output"]
         share = repeated_share(job, table)
-        recomputed = tuple(cost.recomputed(table, half).scaled(share) for cost in costs)
-        kept = tuple(kept_bytes(layer, table, **policy) for layer in model.kinds)
+        recomputed = tuple(
+            cost.recomputed(table, policy.half_products).scaled(share) for cost in costs
+        )
+        kept = tuple(kept_bytes(layer, table, policy) for layer in model.kinds)
         return cls(
             kinds=costs,
             recomputed=recomputed,
@@ -70,7 +72,7 @@ class LayerTable(Columns):
                 dropped_bytes(job.software, layer, each, table)
                 for layer, each in zip(model.kinds, kept, strict=True)
             ),
-            whole=tuple(whole_bytes(layer, table, ring_output=ring) for layer in model.kinds),
+            whole=tuple(whole_bytes(layer, table, policy) for layer in model.kinds),
             moved=tuple(_moved(job, layer, table, policy) for layer in model.kinds),
             before=_together(coster, model.before),
             behind=_together(coster, model.behind),
@@ -80,11 +82,11 @@ class LayerTable(Columns):
         )
 
 
-def _moved(job: Job, layer: Layer, table: PlanTable, policy: Mapping[str, bool]) -> Array:
+def _moved(job: Job, layer: Layer, table: PlanTable, policy: KeptPolicy) -> Array:
     """Bytes that a layer moves to the host; none of stages that keep only what enters them."""
     if not (table.offload_layers > 0).any():
         return np.zeros(len(table))
-    moved = offloaded_bytes(layer, table, **policy)
+    moved = offloaded_bytes(layer, table, policy)
     if job.software.eager and not table.common.offload_modules:
         moved = moved + composed_kept(layer, table, job.software)
     gone = job.software.checkpoints_stages & (table.recompute == Recompute.FULL)

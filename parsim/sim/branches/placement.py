@@ -77,7 +77,7 @@ class PathPrices:
             for cost in costs
         ]
         ahead, back = np.array(seconds).reshape(-1, 2).T
-        kept = np.array([float(kept_bytes(path.layer, table, **policy)[0]) for path in paths])
+        kept = np.array([float(kept_bytes(path.layer, table, policy)[0]) for path in paths])
         leaves = np.array([float(border_bytes(table, path.leaves)[0]) for path in paths])
         wide = devices > job.system.devices_per_node
         return cls(

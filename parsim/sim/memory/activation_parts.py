@@ -53,7 +53,7 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable) -> dict[str, Array]:
     model, software = job.model, job.software
     counts = layer_counts(model, stage_cut(job, table))
     policy = kept_policy(software)
-    kinds = [kept_parts(layer, table, **policy) for layer in model.kinds]
+    kinds = [kept_parts(layer, table, policy) for layer in model.kinds]
     kept = {name: counts @ np.stack([kind[name] for kind in kinds]) for name in KINDS}
     zero = np.zeros((len(counts), len(table)))
     kept |= {"embedding": zero.copy(), "head": zero.copy(), "composed": zero}
@@ -70,7 +70,7 @@ def _with_inputs_alone(job: Job, table: PlanTable, kept: dict[str, Array]) -> di
     if again is None:
         return kept
     model, policy = job.model, kept_policy(job.software)
-    kinds = [kept_parts(layer, table, **policy) for layer in model.kinds]
+    kinds = [kept_parts(layer, table, policy) for layer in model.kinds]
     left = dict(kept)
     for name in KINDS:
         left[name] = kept[name] - over_kinds(again, np.stack([kind[name] for kind in kinds]))
@@ -88,7 +88,7 @@ def _on_device(job: Job, table: PlanTable, kept: dict[str, Array]) -> dict[str, 
         return kept
     model, policy = job.model, kept_policy(job.software)
     counts = offload_counts(model, table, stage_cut(job, table))
-    moved = [offloaded_parts(layer, table, **policy) for layer in model.kinds]
+    moved = [offloaded_parts(layer, table, policy) for layer in model.kinds]
     zero = np.zeros(len(table))
     left = dict(kept)
     for name in KINDS:

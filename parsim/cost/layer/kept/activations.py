@@ -10,7 +10,9 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.layer.kept.operator_tensors import (
+    FUSED,
     KINDS,
+    KeptPolicy,
     Parts,
     border_bytes,
     every_second_product,
@@ -24,30 +26,23 @@ from parsim.model.operators import Attention, Experts, Operator
 from parsim.plan import PlanTable, Recompute
 
 
-def kept_policy(software: Software) -> dict[str, bool]:
+def kept_policy(software: Software) -> KeptPolicy:
     """What a software stack keeps, as `kept_parts` takes it."""
-    return {
-        "half_products": software.selective == "half-products",
-        "keeps_output": software.keeps_output,
-        "ring_output": software.context_keeps_output,
-        "region": software.recompute_region,
-    }
+    return KeptPolicy(
+        half_products=software.selective == "half-products",
+        keeps_output=software.keeps_output,
+        ring_output=software.context_keeps_output,
+        region=software.recompute_region,
+        eager=software.eager_kept,
+    )
 
 
-def kept_bytes(layer: Layer, table: PlanTable, **policy: bool) -> Array:
+def kept_bytes(layer: Layer, table: PlanTable, policy: KeptPolicy = FUSED) -> Array:
     """Bytes a layer keeps under each plan's recomputation policy, (B,): all of `kept_parts`."""
-    return _total(kept_parts(layer, table, **policy), table)
+    return _total(kept_parts(layer, table, policy), table)
 
 
-def kept_parts(
-    layer: Layer,
-    table: PlanTable,
-    *,
-    half_products: bool = False,
-    keeps_output: bool = False,
-    ring_output: bool = True,
-    region: bool = False,
-) -> Parts:
+def kept_parts(layer: Layer, table: PlanTable, policy: KeptPolicy = FUSED) -> Parts:
     """Bytes a layer keeps under each plan's recomputation policy, by kind.
 
     Full recomputation keeps the layer's input only; selective drops the attention scores, or
@@ -56,11 +51,11 @@ def kept_parts(
     it, while operator-level checkpointing of eager PyTorch caches it all the same.
     """
     again = frozenset(table.common.recompute_modules)
-    whole = whole_parts(layer, table, again, ring_output=ring_output, region=region)
+    whole = whole_parts(layer, table, again, policy)
     entering = border_bytes(table, layer.inputs)
     chosen = {name: part for name, part in whole.items() if name != "attention_scores"}
-    if half_products:
-        chosen = every_second_product(layer, table, keeps_output=keeps_output)
+    if policy.half_products:
+        chosen = every_second_product(layer, table, keeps_output=policy.keeps_output)
         chosen["layer_inputs"] = entering
     selective = table.recompute == Recompute.SELECTIVE
     full = table.recompute == Recompute.FULL
@@ -72,18 +67,16 @@ def kept_parts(
     return out
 
 
-def whole_bytes(layer: Layer, table: PlanTable, *, ring_output: bool = True) -> Array:
+def whole_bytes(layer: Layer, table: PlanTable, policy: KeptPolicy = FUSED) -> Array:
     """Bytes a layer keeps when nothing is recomputed, (B,)."""
-    return _total(whole_parts(layer, table, ring_output=ring_output), table)
+    return _total(whole_parts(layer, table, policy=policy), table)
 
 
 def whole_parts(
     layer: Layer,
     table: PlanTable,
     again: frozenset[str] = frozenset(),
-    *,
-    ring_output: bool = True,
-    region: bool = False,
+    policy: KeptPolicy = FUSED,
 ) -> Parts:
     """Bytes a layer keeps when nothing is recomputed but the modules `again`, by kind.
 
@@ -91,8 +84,7 @@ def whole_parts(
     operator what its formula names, attention Q, K, V and its scores.
     """
     out: Parts = {}
-    kept = kept_tensors(layer, table, again, ring_output=ring_output, region=region)
-    for _, name, size in kept:
+    for _, name, size in kept_tensors(layer, table, again, policy):
         out[name] = out[name] + size if name in out else size
     return out
 
@@ -110,13 +102,13 @@ _MODULES = {
 """Operators by name, and the module that each is part of."""
 
 
-def offloaded_bytes(layer: Layer, table: PlanTable, **policy: bool) -> Array:
+def offloaded_bytes(layer: Layer, table: PlanTable, policy: KeptPolicy = FUSED) -> Array:
     """Bytes of one micro-batch that a layer moves to the host, (B,): all of `offloaded_parts`."""
-    parts = offloaded_parts(layer, table, **policy).values()
+    parts = offloaded_parts(layer, table, policy).values()
     return np.asarray(sum(parts, start=np.zeros(len(table))))
 
 
-def offloaded_parts(layer: Layer, table: PlanTable, **policy: bool) -> Parts:
+def offloaded_parts(layer: Layer, table: PlanTable, policy: KeptPolicy = FUSED) -> Parts:
     """Bytes that a layer which a plan names moves to the host, by the kinds of `kept_parts`.
 
         attn_norm        input of the norm before attention
@@ -141,11 +133,10 @@ def offloaded_parts(layer: Layer, table: PlanTable, **policy: bool) -> Parts:
     """
     modules = frozenset(table.common.offload_modules)
     if not modules:
-        return kept_parts(layer, table, **policy)
+        return kept_parts(layer, table, policy)
     again = frozenset(table.common.recompute_modules)
     parts: Parts = {}
-    ring, region = policy.get("ring_output", True), policy.get("region", False)
-    for op, kind, size in kept_tensors(layer, table, again, ring_output=ring, region=region):
+    for op, kind, size in kept_tensors(layer, table, again, policy):
         if isinstance(op, Experts):
             moved = _of_experts(op, table, modules, again)
         elif module_of(layer, op) in modules:

@@ -68,7 +68,7 @@ def kept_bytes(operators: tuple[Operator, ...], table: PlanTable, software: Soft
     if not operators:
         return 0.0
     layer = Layer(name="part", parts=operators, inputs=1, outputs=1)
-    size = whole_bytes(layer, table, ring_output=kept_policy(software)["ring_output"])
+    size = whole_bytes(layer, table, kept_policy(software))
     return float(size[0])
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import NamedTuple
 
 import numpy as np
 
 from parsim.arrays import Array, Flags
+from parsim.cost.layer.eager import eager_kind
 from parsim.cost.layer.head_copies import beyond_share, copied_width
 from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
 from parsim.model.layer import Layer
@@ -39,18 +42,33 @@ KINDS = (
 """Kinds of what a layer keeps; `layer_inputs` are those that recomputation starts from."""
 
 
+class KeptPolicy(NamedTuple):
+    """What a software stack keeps of a layer.
+
+    Selective recomputation is of `half_products`, whose last output only `keeps_output` keeps.
+    `ring_output` keeps one more output of attention with context parallelism. What modules are
+    computed again are one `region`, inside which nothing is kept. `eager` are values that an
+    operator keeps beside what a fused one does, for each of its own, by its kind.
+    """
+
+    half_products: bool = False
+    keeps_output: bool = False
+    ring_output: bool = True
+    region: bool = False
+    eager: Mapping[str, float] = MappingProxyType({})
+
+
+FUSED = KeptPolicy()
+"""What is taken of a stack of which nothing else is known."""
+
+
 def kept_tensors(
     layer: Layer,
     table: PlanTable,
     again: frozenset[str] = frozenset(),
-    *,
-    ring_output: bool = True,
-    region: bool = False,
+    policy: KeptPolicy = FUSED,
 ) -> Iterator[tuple[Operator, str, Array]]:
-    """What each operator of a layer keeps: the operator, the kind, bytes (B,).
-
-    `region` says that what is computed `again` is one region, inside which nothing is kept.
-    """
+    """What each operator of a layer keeps: the operator, the kind, bytes (B,)."""
     yield from _plain_tensors(layer, table)
     value = table.precision.activation
     product = value if layer.outer else product_input_bytes(table)
@@ -58,25 +76,27 @@ def kept_tensors(
         tokens = table.on_rank(op.tokens)
         gone = modules_of(layer, op) & again if again else again
         if isinstance(op, Linear):
-            repeated = again and _input_is_made_again(layer, op, again, region=region)
+            repeated = again and _input_is_made_again(layer, op, again, region=policy.region)
             if not repeated and op.keeps_input and position not in layer.shared_inputs:
                 yield op, name, _input(op, table, tokens) * product
         elif isinstance(op, Elementwise):
             if gone and op.name in FEED_FORWARD:
                 continue
-            if region and op.name == "mlp_norm" and "attn_proj" in again:
+            if policy.region and op.name == "mlp_norm" and "attn_proj" in again:
                 continue
             split = table.tp if op.region is Region.TENSOR else table.sequence_split
-            copied = tokens * copied_width(op.shared, table) * op.saved * value
-            yield op, name, np.asarray(tokens * op.width * op.saved * value / split + copied)
+            saved = op.saved + policy.eager.get(eager_kind(op), 0.0)
+            copied = tokens * copied_width(op.shared, table) * saved * value
+            yield op, name, np.asarray(tokens * op.width * saved * value / split + copied)
             yield op, "dropout_masks", np.asarray(tokens * op.width * op.mask / split)
         elif isinstance(op, Experts):
             size = expert_bytes(op, table, tokens, product) - _spared(op, table, tokens, again)
             yield op, name, size
         else:
             if not (again and "mla_up_proj" in again and has_latent_attention(layer)):
-                kept = value if region and gone else product
-                yield op, name, _heads(op, table, tokens, kept, ring_output=ring_output)
+                kept = value if policy.region and gone else product
+                ring = policy.ring_output
+                yield op, name, _heads(op, table, tokens, kept, ring_output=ring)
             if not gone:
                 yield op, "attention_scores", _scores(op, table)
 

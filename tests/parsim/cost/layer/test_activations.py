@@ -10,7 +10,15 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from parsim.cost.layer.kept.activations import kept_bytes, kept_parts, whole_bytes, whole_parts
+from parsim.cost.layer.kept.activations import (
+    kept_bytes,
+    kept_parts,
+    kept_policy,
+    whole_bytes,
+    whole_parts,
+)
+from parsim.cost.layer.kept.operator_tensors import KeptPolicy
+from parsim.cost.software import software
 from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
@@ -152,8 +160,8 @@ def test_parts_are_the_whole(name: str, recompute: Recompute) -> None:
     layer = build_transformer(spec).blocks[0]
     table = PlanTable.of([Plan(tp=4, sequence_parallel=True, recompute=recompute)])
     for half in (False, True):
-        parts = kept_parts(layer, table, half_products=half)
-        whole = kept_bytes(layer, table, half_products=half)
+        parts = kept_parts(layer, table, KeptPolicy(half_products=half))
+        whole = kept_bytes(layer, table, KeptPolicy(half_products=half))
         assert sum(float(part[0]) for part in parts.values()) == float(whole[0])
 
 
@@ -190,3 +198,21 @@ def test_context_parallelism_keeps_the_attention_s_output_twice() -> None:
     layer = build_transformer(spec).blocks[0]
     whole, ring = (whole_bytes(layer, PlanTable.of([Plan(cp=cp)]))[0] for cp in (1, 4))
     assert ring == whole / 4 + 2 * spec.seq_len / 4 * 4096
+
+
+def test_plain_pytorch_keeps_what_each_of_its_kernels_reads() -> None:
+    """Llama-2 7B of transformers, bytes a token and width, tensor by tensor.
+
+    Norms: 4 (fp32 input) + 2 (normalised), twice; products' inputs: 2 + 2 + 2 beside the last one;
+    queries, keys, values: 6; gate, up, SiLU's result and the last product's input: 2 f each.
+    """
+    layer = build_transformer(model_spec("llama2-7b")).blocks[0]
+    table, values = PlanTable.of([Plan(zero_stage=2, dp_shard=8)]), 4096 * 4096
+    kept = {
+        name: kept_bytes(layer, table, kept_policy(software(name)))[0] / values
+        for name in ("deepspeed-zero3", "deepspeed-huggingface")
+    }
+    wide = 11008 / 4096
+    sums = 4.0 * 32 / 4096  # log-sum-exps of attention
+    assert kept["deepspeed-huggingface"] == pytest.approx(12 + 6 + 6 + 8 * wide + sums)
+    assert kept["deepspeed-zero3"] == pytest.approx(4 + 6 + 6 + 6 * wide + sums)

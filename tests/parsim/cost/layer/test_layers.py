@@ -98,7 +98,7 @@ def test_each_layer_frees_what_it_keeps_beyond_its_input() -> None:
     """Rank 0 of four holds four micro-batches; a layer's input is s b h values of two bytes."""
     plan = replace(PIPELINE, tp=1, dp_replicate=2)
     model, table = job().model, PlanTable.of([plan])
-    whole = float(kept_bytes(model.kinds[0], table, **kept_policy(job().software))[0])
+    whole = float(kept_bytes(model.kinds[0], table, kept_policy(job().software))[0])
     none, first, both = (
         simulate(job(), replace(plan, recompute_layers=n)).memory_by_rank for n in (0, 1, 2)
     )

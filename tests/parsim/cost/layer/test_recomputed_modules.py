@@ -107,8 +107,8 @@ def in_region(*names: str, precision: str = "bf16") -> tuple[list[str], float]:
     layer = build_transformer(spec).blocks[0]
     plans = [Plan(dp_shard=8, zero_stage=3, recompute_modules=names, precision=precision)]
     policy = kept_policy(software("maxtext"))
-    kept = float(kept_bytes(layer, PlanTable.of(plans), **policy)[0])
-    again = repeated(layer, names, region=policy["region"])
+    kept = float(kept_bytes(layer, PlanTable.of(plans), policy)[0])
+    again = repeated(layer, names, region=policy.region)
     ops = [getattr(op, "name", type(op).__name__) for op in again]
     return ops, kept / (spec.seq_len * spec.hidden_size)
 

@@ -11,6 +11,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.activations import kept_parts
+from parsim.cost.layer.kept.operator_tensors import KeptPolicy
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import layer_counts, stage_parameters
@@ -170,7 +171,7 @@ def test_operator_level_checkpointing_keeps_every_second_product() -> None:
     table = PlanTable.of([Plan(recompute=Recompute.SELECTIVE)])
     h, kv, f, tokens = 4096, 1024, 14336, 8192
     for keeps_output in (False, True):
-        actual = kept_parts(layer, table, half_products=True, keeps_output=keeps_output)
+        actual = kept_parts(layer, table, KeptPolicy(half_products=True, keeps_output=keeps_output))
         sizes = {name: float(size[0]) for name, size in actual.items() if size[0]}
         assert sizes == {
             "layer_inputs": 2 * tokens * h,
