@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from math import isinf
 
 import numpy as np
 import simpy
@@ -34,19 +35,20 @@ class _Sending:
     done: simpy.Event
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Shared:
-    """Rates by kind, and what the links do meanwhile."""
+    """Rates by kind, what the links do meanwhile, and seconds that are not yet accounted for."""
 
     rates: dict[int, float]
     loads: Array
     busy: Index
     full: Index
     limiting: Index
+    lasted: float = 0.0
 
 
 class SharedLinks:
-    """Links and their account, (L,): `load` is bytes so far, the others are seconds.
+    """Links and, once settled, their account, (L,): `load` is bytes, the others are seconds.
 
     `busy` are those in which a link carried anything, `saturated` those from `FULL` of its rate on,
     `limiting` those at all of it, where it holds back what would be faster without it.
@@ -103,6 +105,18 @@ class SharedLinks:
     def settle(self) -> None:
         """Account for all that was carried until now."""
         self._advance()
+        for shared in self._known.values():
+            if shared.lasted > 0.0:
+                self._account(shared, shared.lasted)
+            shared.lasted = 0.0
+
+    def _account(self, shared: _Shared, seconds: float) -> None:
+        self.busy[shared.busy] += seconds
+        self.saturated[shared.full] += seconds
+        self.limiting[shared.limiting] += seconds
+        self.load += shared.loads * seconds
+        self.class_busy[np.unique(self._groups[shared.busy])] += seconds
+        self.class_saturated[np.unique(self._groups[shared.full])] += seconds
 
     def _ask(self) -> None:
         """Share anew when all that happens at this moment has happened."""
@@ -112,7 +126,7 @@ class SharedLinks:
             moment.callbacks.append(lambda _: self._solve())
 
     def _advance(self) -> None:
-        """Account for the time since the last change."""
+        """Let the time since the last change pass."""
         passed = self.env.now - self._last
         if passed <= 0.0:
             return
@@ -120,12 +134,7 @@ class SharedLinks:
         shared = self._shared
         for sending in self._sending:
             sending.left -= shared.rates.get(sending.kind, 0.0) * passed
-        self.busy[shared.busy] += passed
-        self.saturated[shared.full] += passed
-        self.limiting[shared.limiting] += passed
-        self.load += shared.loads * passed
-        self.class_busy[np.unique(self._groups[shared.busy])] += passed
-        self.class_saturated[np.unique(self._groups[shared.full])] += passed
+        shared.lasted += passed
 
     def _solve(self) -> None:
         """Find the rates of what is under way now, and wait for the next end."""
@@ -141,7 +150,7 @@ class SharedLinks:
         rates = self._shared.rates
         needed = [max(sending.left, 0.0) / rates[sending.kind] for sending in self._sending]
         least = min(needed)
-        if np.isinf(least):  # what is under way has no end
+        if isinf(least):  # what is under way has no end
             return
         due = [
             sending
