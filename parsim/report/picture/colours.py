@@ -38,7 +38,7 @@ LOOKS: Final = {
     SpanKind.W: Look("W  backward for weights", "#CC79A7"),
     SpanKind.OPTIMIZER: Look("optimizer", "#E69F00"),
     SpanKind.GRAD_NORM: Look("gradient norm", "#8C8C8C"),
-    SpanKind.STRAGGLER: Look("allowance for late ranks", "#CDCDCD", "...."),
+    SpanKind.STRAGGLER: Look("straggler allowance", "#CDCDCD", "...."),
     SpanKind.SEND_F: TRANSFER,
     SpanKind.RECV_F: TRANSFER,
     SpanKind.SEND_B: TRANSFER,
