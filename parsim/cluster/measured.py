@@ -30,9 +30,14 @@ WHOLE_LIMIT = 100.0
 """The limit for whole layers and sharding: what is fixed was 42 times a short one's model."""
 WHOLE_SPAN = 8.0
 """How far beyond the measured layers, as a factor of time, a line of whole layers is written."""
+SPLIT, SEQUENCE = "split_", "sequence_"
+"""What the kinds of measured layers of tensor-parallel plans begin with."""
+CONTEXT, DISPATCHED = "context_", "dispatched_"
+"""What stands before it, where context ranks share a block's sequences; and before that, where
+ranks share its experts, to which tokens are dispatched."""
 _WHOLE = (
     *("block", "expert_block", "embedding", "head", "sharded"),
-    *("split_", "sequence_", "context_", "dispatched_"),
+    *(SPLIT, SEQUENCE, CONTEXT, DISPATCHED),
 )
 
 _SHARED = {

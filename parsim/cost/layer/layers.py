@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from parsim.arrays import Array, Flags
+from parsim.cluster.measured import CONTEXT, DISPATCHED, SEQUENCE, SPLIT
 from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import quantization_of
 from parsim.cost.kernel.residuals import measured_factor
@@ -29,11 +30,6 @@ from parsim.model.operators import Operator
 from parsim.model.transformer import BLOCK, EXPERT_BLOCK
 from parsim.plan import Plan, PlanTable
 
-SPLIT, SEQUENCE = "split_", "sequence_"
-"""What the kinds of measured layers of tensor-parallel plans begin with."""
-CONTEXT, DISPATCHED = "context_", "dispatched_"
-"""What stands before it, where context ranks share a block's sequences; and before that, where
-ranks share its experts, to which tokens are dispatched."""
 WAITED = "_waited"
 """What stands behind a part whose points say how much of what is modelled as exposed it waits."""
 

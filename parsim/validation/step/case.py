@@ -21,7 +21,7 @@ from parsim.validation.step.case_plan import case_plan
 from parsim.validation.step.known_models import known_mixture, known_model
 from parsim.validation.step.measured_run import MeasuredRun
 from parsim.validation.step.model_family import BERT_NOTE, MIXTURE, model_family
-from parsim.validation.step.recipes import Recipe, dense_recipe, offload_layers, recipe_of
+from parsim.validation.step.recipes import Recipe, offload_layers, recipe_of, repeated_modules
 from parsim.validation.tables import RowSkipped
 
 
@@ -159,7 +159,7 @@ def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:
         yield BERT_NOTE
     if run.offload_layers is None and offload_layers(run):
         yield f"activations of {offload_layers(run)} layers are on the host, as in the recipe"
-    if not run.n_experts and not run.recompute and (again := dense_recipe(run).recompute):
+    if again := repeated_modules(run):
         yield f"backward repeats {', '.join(again)}, as in the recipe"
     if run.n_experts and run.tp > 1 and run.etp is None:
         yield f"etp is not stated: experts are whole (etp=1) although tp={run.tp}"

@@ -9,7 +9,7 @@ from parsim.plan.names import SCHEDULE_NAMES, SPLIT, V_SHAPED
 from parsim.plan.precision import PRECISIONS
 from parsim.validation.step.assumptions import Assumptions
 from parsim.validation.step.measured_run import MeasuredRun
-from parsim.validation.step.recipes import Recipe, dense_recipe, offload_layers
+from parsim.validation.step.recipes import Recipe, offload_layers, repeated_modules
 from parsim.validation.tables import RowSkipped
 
 
@@ -19,7 +19,7 @@ def case_plan(
     """The plan, with the stack's habits and the recipe's modules where the row is silent."""
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
-    again = _modules(run, recipe)
+    again = repeated_modules(run, recipe)
     overlap, same = run.overlap, run.precision == "bf16" and zero == 3
     sums = run.gradient_precision
     data = stack.overlap_grad_reduce if overlap is None else bool({"dp", "fsdp"} & overlap)
@@ -51,13 +51,6 @@ def case_plan(
         stage_layers=run.stage_layers,
         offload_layers=offload_layers(run),
     )
-
-
-def _modules(run: MeasuredRun, recipe: Recipe | None) -> tuple[str, ...]:
-    """Modules that a run repeats by its recipe, where the row does not say what it repeats."""
-    if run.recompute:
-        return ()
-    return recipe.recompute if recipe else dense_recipe(run).recompute
 
 
 def _zero_stage(run: MeasuredRun, assumed: Assumptions) -> int:

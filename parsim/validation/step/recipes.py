@@ -77,11 +77,17 @@ def recipe_of(run: MeasuredRun) -> Recipe | None:
 @cache
 def recipes(stack: str) -> tuple[Recipe, ...]:
     """All known recipes of a stack."""
+    return tuple(map(_read, _lines(stack)))
+
+
+@cache
+def _lines(stack: str, *folders: str) -> tuple[dict[str, str], ...]:
+    """The lines of a stack's file in a folder of the recipes; none where it has no file."""
     name = stack.replace("-", "_")
-    file = files("parsim.validation") / "data" / "recipes" / f"{name}.csv"
+    file = files("parsim.validation").joinpath("data", "recipes", *folders, f"{name}.csv")
     if not file.is_file():
         return ()
-    return tuple(map(_read, csv.DictReader(file.read_text(encoding="utf-8").splitlines())))
+    return tuple(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
 
 
 def _read(row: dict[str, str]) -> Recipe:
@@ -123,17 +129,24 @@ def dense_recipe(run: MeasuredRun) -> DenseRecipe:
     if spec is None or not release or run.fsdp_size <= 1:
         return DenseRecipe()
     fitting = [
-        (release_number(line["since"]), line)
-        for line in _lines(run.stack)
+        line
+        for line in _lines(run.stack, "dense")
         if line["model"] == spec.name
         and line["precision"] == run.precision
         and run.gpu_type.startswith(line["device"])
+        and release_number(line["since"]) <= release
     ]
-    since = [fit for fit in fitting if fit[0] <= release]
-    if not since:
+    if not fitting:
         return DenseRecipe()
-    _, line = max(since, key=lambda fit: fit[0])
+    line = max(fitting, key=lambda line: release_number(line["since"]))
     return DenseRecipe(_listed(line["recompute"]), int(line["offload_layers"]))
+
+
+def repeated_modules(run: MeasuredRun, recipe: Recipe | None = None) -> tuple[str, ...]:
+    """Modules that a run repeats by its recipe, where the row does not say what it repeats."""
+    if run.recompute:
+        return ()
+    return recipe.recompute if recipe else dense_recipe(run).recompute
 
 
 def offload_layers(run: MeasuredRun) -> int:
@@ -141,13 +154,3 @@ def offload_layers(run: MeasuredRun) -> int:
     if run.offload_layers is not None:
         return run.offload_layers
     return dense_recipe(run).offload_layers
-
-
-@cache
-def _lines(stack: str) -> tuple[dict[str, str], ...]:
-    """All known lines of a stack's dense models."""
-    name = stack.replace("-", "_")
-    file = files("parsim.validation") / "data" / "recipes" / "dense" / f"{name}.csv"
-    if not file.is_file():
-        return ()
-    return tuple(csv.DictReader(file.read_text(encoding="utf-8").splitlines()))
