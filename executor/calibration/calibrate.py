@@ -31,6 +31,7 @@ from executor.calibration.timing.interference import (
     two_way_loss,
 )
 from executor.calibration.timing.links import link_choice, link_samples
+from executor.calibration.timing.pace import Pace
 from executor.calibration.timing.rank_spread import memory_contention
 from executor.devices.machine import hardware_name, rank_device
 from executor.devices.mesh import process_group
@@ -117,17 +118,21 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
     device, laps = rank_device(chosen.report), Laps(seconds)
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds), device):
         bench = Bench(device, chosen.kernels.precision)
+        pace = Pace(bench)
+        pace.now()
         laps.end()
         wired = links_for(chosen, seconds, known)
         links = _links(chosen, bench, wired, laps)
         laps.end()
         picked = choice_for(chosen, seconds, known)
+        pace.now()
         kernels = _kernels(chosen, bench, picked, laps)
+        pace.now()
         dist.barrier()
         laps.end()
         measured = _measured(chosen, kernels, links)
         limit, until = laps.limit("layers"), laps.until("layers")
-        session, rank_spread = time_layers(chosen, device, limit, until, measured)
+        session, rank_spread = time_layers(chosen, pace, limit, until, measured)
         laps.end()
         if kernels is None or measured is None or dist.get_rank() != 0:
             return

@@ -223,9 +223,10 @@ def _device_document(device: Device, base: str, measured: Measured) -> dict[str,
         )
     if measured.queued > BUSY:
         notes.append(
-            f"other processes use this machine: there was no core for up to "
-            f"{100 * measured.queued:.0f} % of a layer's time; the least round counts there, and "
-            f"layers that wait for other ranks suffer most; calibrate again when it is quiet"
+            f"others use this machine's cores: they took up to {100 * measured.queued:.0f} % of a "
+            f"layer's time; the least round counts there, or what it would take on a core of its "
+            f"own, and layers that wait for other ranks suffer most; calibrate again when it is "
+            f"quiet"
         )
     if not measured.links:
         notes.append("links were not measured: this machine has one device that ranks cannot share")

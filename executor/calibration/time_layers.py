@@ -16,6 +16,7 @@ from executor.calibration.conclude import Measured, constants_of, deviations
 from executor.calibration.gaps import Gap, is_out_of_memory
 from executor.calibration.timing.layer_session import LayerSession
 from executor.calibration.timing.layers import LayerBench, LayerSample
+from executor.calibration.timing.pace import Pace
 from executor.calibration.timing.rank_spread import RankSpread
 from parsim.cluster.reader import load_catalog
 
@@ -28,19 +29,20 @@ class WholeLayers(NamedTuple):
 
 
 def time_layers(
-    chosen: Setting, device: torch.device, seconds: float, until: float, measured: Measured | None
+    chosen: Setting, pace: Pace, seconds: float, until: float, measured: Measured | None
 ) -> WholeLayers:
     """Run a session; to be called on all ranks.
 
     Args:
         chosen: what is calibrated.
-        device: this rank's.
+        pace: of this rank's device.
         seconds: for all layers.
         until: when the last one may begin by this process's clock, if the seconds are over.
         measured: kernels and links, on rank 0.
     """
-    shared = chosen.groups.oversubscribed
-    layers = LayerBench(device, alone=shared, idle=dist.get_rank() >= chosen.groups.devices)
+    device, shared = pace.device, chosen.groups.oversubscribed
+    idle = dist.get_rank() >= chosen.groups.devices
+    layers = LayerBench(device, pace, alone=shared, idle=idle)
     tasks = layer_tasks(chosen, chosen.base or load_catalog().system("cpu"))
     runnable = [task for task in tasks if layers.runs(task.workload)]
     spread, now = RankSpread(device, devices=chosen.groups.devices), time.perf_counter()

@@ -18,6 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, LayerTask
+from executor.calibration.timing.pace import Pace
 from executor.calibration.timing.passes import LEAST_ADDED, PassTimer
 from executor.devices.mesh import build_mesh, mesh_of
 from executor.model.loss import loss
@@ -63,17 +64,19 @@ class Bundle(NamedTuple):
 class LayerBench:
     """Builds a workload's stage on every rank and times its parts."""
 
-    def __init__(self, device: torch.device, *, alone: bool = False, idle: bool = False) -> None:
+    def __init__(
+        self, device: torch.device, pace: Pace, *, alone: bool = False, idle: bool = False
+    ) -> None:
         """Args: `alone` leaves out what several ranks do together, `idle` what this rank does."""
         self.device = device
         self.world = dist.get_world_size()
         self.together = self.world > 1 and not alone
         self._made: tuple[Workload, Bundle] | None = None
-        self._timer = PassTimer(device, idle=idle)
+        self._timer = PassTimer(device, pace, idle=idle)
 
     @property
     def queued(self) -> list[float]:
-        """The shares of each timing in which other processes waited for a core."""
+        """The shares of each timing in which others had this rank's core, or took its speed."""
         return self._timer.queued
 
     def runs(self, workload: Workload) -> bool:

@@ -15,6 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from executor.calibration.timing.pace import Pace, at_pace, doubt, lost, slowest
 from executor.devices.accelerator import accelerator
 from executor.measure.exposed import exposed_of, overlap
 from executor.measure.traffic import Traffic
@@ -81,15 +82,19 @@ class Passes(NamedTuple):
         """The seconds of one of several layers."""
         return self._replace(forward=self.forward / count, backward=self.backward / count)
 
+    def doubted(self, least: float) -> Passes:
+        """The same seconds, with a scatter of at least so much."""
+        return self._replace(scatter=(max(self.scatter[0], least), max(self.scatter[1], least)))
+
 
 class PassTimer:
     """Times passes on a device; a rank that is `idle` takes part in agreeing on the rounds alone.
 
-    `queued` are the shares of each timing in which other processes waited for a core.
+    `queued` are the shares of each timing in which others had this rank's core, or took its speed.
     """
 
-    def __init__(self, device: torch.device, *, idle: bool) -> None:
-        self._device, self._idle = device, idle
+    def __init__(self, device: torch.device, pace: Pace, *, idle: bool) -> None:
+        self._device, self._pace, self._idle = device, pace, idle
         self.queued: list[float] = []
 
     def times(
@@ -107,7 +112,8 @@ class PassTimer:
         Where other processes use the machine too, the least round, as for kernels: one that is
         late makes all ranks late that exchange something with it. Of a part that `exchanges`
         something with other ranks, messages take cores as well, in a step as here: whether others
-        use the machine is then seen just before and behind.
+        use the machine is then seen just before and behind. Rounds on a core that is slow for
+        reasons outside of this machine count as at its quickest pace.
         """
         once = partial(self._once, part, inputs, targets, criterion)
         rounds = [] if self._idle else [once() for _ in range(WARM_UP)]
@@ -117,9 +123,14 @@ class PassTimer:
             return Passes(0.0, 0.0)
         count = min(max(int(seconds / float(lasted)), LEAST_ROUNDS), MOST_ROUNDS)
         before, queue = probed() if exchanges else 0.0, Queue()
-        rounds = [once() for _ in range(count)]
-        self.queued.append(max(before, probed()) if exchanges else queue.share)
-        return passes_of(rounds, busy=self.queued[-1] > BUSY)
+        timed = [(once(), self._pace.now()) for _ in range(count)]
+        queued = max(before, probed()) if exchanges else queue.share
+        paces = [pace for _, pace in timed]
+        if exchanges:
+            paces = slowest(paces, self._device)
+        self.queued.append(max(queued, lost(paces)))
+        passes = passes_of(at_pace([seconds for seconds, _ in timed], paces), busy=queued > BUSY)
+        return passes.doubted(doubt(paces))
 
     def waits(
         self, part: nn.Module, inputs: Tensor, targets: Tensor | None, alone: tuple[float, float]

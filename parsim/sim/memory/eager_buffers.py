@@ -25,6 +25,7 @@ from parsim.sim.memory.buffers import embedding_moment, logit_values
 from parsim.sim.memory.layer_moments import (
     column_moment,
     exchanged_bytes,
+    experts_moment,
     gathered_moment,
     repeated_beyond,
 )
@@ -140,8 +141,11 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     gradients = gradients * table.precision.activation
     # a cast weight's gradient is cast back
     gradients = gradients + casts_weights(table) * WIDE * inputs * outputs / table.tp
-    highest = np.maximum(gradients, gathered_moment(job, table))
-    return np.asarray(again + np.maximum(highest, column_moment(job, table)) + around)
+    highest = np.maximum(gradients, experts_moment(job, table))
+    highest = np.maximum(
+        np.maximum(highest, gathered_moment(job, table)), column_moment(job, table)
+    )
+    return np.asarray(again + highest + around)
 
 
 def _walked(job: Job, table: PlanTable) -> Graph | None:

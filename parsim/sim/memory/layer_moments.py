@@ -19,7 +19,17 @@ One sequence to a micro-batch is in order as it comes, without the second copies
 projection and an MLP's first product are highest so, the latter where the MLP's activations, gone
 by then, are fewer.
 
-Source: `executor/parallel/columns.py`; allocations recorded operator by operator (torch 2.13, CPU).
+Bytes at the backward of a layer's experts, R rows of width h and E experts of width f on the rank,
+one of three moments:
+
+    second product   R (h + f), E f h       its output's and input's gradients, its weights'
+    activation       R f (2 halves)         its output's gradient and that times the rows' weights,
+                                            its input's, and a product, less what was the second
+                                            product's input
+    first product    R h, E f h halves      its input's and weights' gradients; its output's takes
+                                            the place of that output, and the second's input is gone
+
+Source: `executor/parallel/columns.py`, `executor/model/mixture/grouped.py`; allocations recorded operator by operator (torch 2.13, CPU).
 """
 
 from __future__ import annotations
@@ -28,7 +38,7 @@ import numpy as np
 
 from parsim.arrays import Array, Ints
 from parsim.cost.job import Job
-from parsim.cost.layer.composed import composed, composed_kept
+from parsim.cost.layer.composed import WIDE, casts_weights, composed, composed_kept
 from parsim.cost.layer.context import comm_type, keys_and_values
 from parsim.cost.layer.head_copies import rank_outputs
 from parsim.cost.layer.kept.activations import whole_parts
@@ -74,6 +84,25 @@ def exchanged_bytes(job: Job, table: PlanTable, values: int) -> Array:
     copies = 2.0 + job.software.scatter_copies + 2.0 * (table.microbatch_size > 1)
     whole = table.on_rank(values) * table.precision.activation
     return np.where(table.sequence_split > 1, copies * whole, 0.0)
+
+
+def experts_moment(job: Job, table: PlanTable) -> Array:
+    """Bytes above what a layer keeps when its experts go back, (B,); 0 of models without experts.
+
+    A cast weight's gradient stands beside the one that it is cast back to.
+    """
+    op = job.model.experts
+    if op is None:
+        return np.zeros(len(table))
+    arrived = table.on_rank(op.tokens) / table.sequence_split * op.top_k * table.etp
+    rows = arrived * job.software.expert_imbalance * table.precision.activation
+    h, f = op.width, op.ffn_hidden_size / table.etp
+    matrix = f * h * op.count / table.ep
+    matrix = matrix * (table.precision.activation + casts_weights(table) * WIDE)
+    second = rows * (h + f) + matrix
+    activation = rows * 2.0 * op.halves * f
+    first = rows * (h - f) + op.halves * matrix
+    return np.asarray(np.maximum(np.maximum(second, activation), first))
 
 
 def column_moment(job: Job, table: PlanTable) -> Array:

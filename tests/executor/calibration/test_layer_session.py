@@ -19,8 +19,10 @@ from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered, untold_blocks
 from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasured_kinds
 from executor.calibration.timing import passes
+from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.layer_session import LayerSession, between, quicker
 from executor.calibration.timing.layers import LayerSample
+from executor.calibration.timing.pace import Pace
 from executor.calibration.timing.passes import PassTimer, Queue, passes_of
 from executor.devices.machine import DeviceReport
 from parsim.cluster.reader import load_catalog
@@ -233,11 +235,14 @@ def test_messages_of_ranks_are_no_other_processes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(passes, "probed", lambda: 0.0)
     monkeypatch.setattr(Queue, "share", property(lambda _: 0.5))
     monkeypatch.setattr(dist, "broadcast", lambda *_: None)
-    timer = PassTimer(torch.device("cpu"), idle=False)
+    monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
+    device = torch.device("cpu")
+    timer = PassTimer(device, Pace(Bench(device, "fp32")), idle=False)
     inputs = torch.randn(4, 4)
     timer.times(torch.nn.Linear(4, 4), inputs, None, 0.0)
     timer.times(torch.nn.Linear(4, 4), inputs, None, 0.0, exchanges=True)
-    assert timer.queued == [0.5, 0.0]
+    alone, together = timer.queued
+    assert alone >= 0.5 > together  # a core may be slow while this runs
 
 
 def test_errors_that_say_that_memory_is_out() -> None:

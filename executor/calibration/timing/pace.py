@@ -1,0 +1,80 @@
+"""How much slower a core is than at its quickest: what neighbours take that no counter tells.
+
+A virtual machine's core is often one of two threads of a real one. Whoever has the other thread
+takes up to half of its speed, for seconds or minutes, and to this machine that looks like nothing:
+it waits for no core and none is stolen. A small product tells. Timed beside each round of a pass,
+it says what that round would have taken at the quickest pace seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import log
+from statistics import median
+
+import torch
+
+from executor.calibration.cases import kinds
+from executor.calibration.cases.workloads import Case
+from executor.calibration.timing.bench import Bench
+
+EDGE = 256
+"""Edge of the square product: half a millisecond of a core, in its caches."""
+TRIES = 5
+"""Products at a time, of which the quickest counts: an interruption is not a slow core."""
+SLOWED = 1.15
+"""Pace from which on it is a slow core: on a quiet machine it is 1.02 to 1.08."""
+DOUBT = 0.5
+"""Share of the correction (ln) that stays in doubt: a pass is no product, and moves more bytes."""
+
+
+class Pace:
+    """The product of one rank, and its quickest time so far."""
+
+    def __init__(self, bench: Bench) -> None:
+        self._bench = bench
+        edges = dict.fromkeys("mnk", EDGE)
+        told = bench.device.type == "cpu"
+        self._product = bench.operators.build(Case(kinds.GEMM, edges))() if told else None
+        self._quickest = float("inf")
+
+    @property
+    def device(self) -> torch.device:
+        """The rank's device."""
+        return self._bench.device
+
+    def now(self) -> float:
+        """Times that the core is slower now than at its quickest, at least 1; of GPUs always 1."""
+        if self._product is None:
+            return 1.0
+        seconds = min(self._bench.elapsed(self._product, 1) for _ in range(TRIES))
+        self._quickest = min(self._quickest, seconds)
+        return seconds / self._quickest
+
+
+def at_pace(
+    rounds: Sequence[tuple[float, float]], paces: Sequence[float]
+) -> list[tuple[float, float]]:
+    """What rounds would have taken on a core that is not slow."""
+    return [
+        (ahead / pace, back / pace) if pace > SLOWED else (ahead, back)
+        for (ahead, back), pace in zip(rounds, paces, strict=True)
+    ]
+
+
+def lost(paces: Sequence[float]) -> float:
+    """Share of a core's speed that was taken from it in the middle round; 0 if it is not slow."""
+    middle = median(paces)
+    return 1.0 - 1.0 / middle if middle > SLOWED else 0.0
+
+
+def doubt(paces: Sequence[float]) -> float:
+    """Standard deviation (ln) of what `at_pace` makes of rounds."""
+    return -DOUBT * log(1.0 - lost(paces))
+
+
+def slowest(paces: Sequence[float], device: torch.device) -> list[float]:
+    """The paces of the slowest rank, round by round; to be called on all ranks."""
+    together = torch.tensor(paces, dtype=torch.float64, device=device)
+    torch.distributed.all_reduce(together, op=torch.distributed.ReduceOp.MAX)
+    return [float(pace) for pace in together]
