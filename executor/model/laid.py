@@ -29,7 +29,8 @@ from executor.model.module import Values, seeded
 from parsim.layout.candidates import inputs_on
 from parsim.layout.laid import Laid
 from parsim.layout.mesh import REPLICAS, NdSbp
-from parsim.model.graph.record import INPUT, Node, loss_nodes
+from parsim.model.graph.losses import loss_nodes
+from parsim.model.graph.record import INPUT, Node
 from parsim.model.graph.texts import CrossEntropy, Dense, MeanLoss
 
 

@@ -20,7 +20,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from parsim.errors import ModelError
-from parsim.model.graph.record import Graph, trains
+from parsim.model.graph.losses import trains
+from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 
 IGNORED = -100

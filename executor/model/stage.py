@@ -5,7 +5,8 @@ from __future__ import annotations
 from torch import nn
 
 from executor.model.mixture.experts import Mixture
-from parsim.model.graph.record import Graph, classes
+from parsim.model.graph.losses import classes
+from parsim.model.graph.record import Graph
 from parsim.model.graph.texts import Embedding
 from parsim.model.reader import Description
 

@@ -42,7 +42,8 @@ from executor.training.optimizer import StageOptimizer
 from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.cost.step.stages import plan_cut
-from parsim.model.graph.record import INPUT, Graph, classes
+from parsim.model.graph.losses import classes
+from parsim.model.graph.record import INPUT, Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan

@@ -23,7 +23,8 @@ from executor.model.stage import text_length, words
 from parsim.arrays import Index
 from parsim.errors import InputError
 from parsim.files import MOST_CORPUS, read_text
-from parsim.model.graph.record import Graph, classes
+from parsim.model.graph.losses import classes
+from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 
 BYTES = 256

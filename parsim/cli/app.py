@@ -54,6 +54,8 @@ def main(arguments: list[str] | None = None) -> int:
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
     gc.set_threshold(COLLECTED)
+    # no plugin checks what parsim reads, and looking for some costs every command 10 ms
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _print_anywhere()
     try:
         result = app(args=words, standalone_mode=False)

@@ -43,8 +43,8 @@ class ProgressBar:
         self.bar.update(self.task, description=words)
 
 
-def shown_bar(*, quiet: bool) -> Progress:
-    """An empty bar on stderr; nothing is shown where `quiet`."""
+def shown_bar() -> Progress:
+    """An empty bar on stderr."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -52,4 +52,4 @@ def shown_bar(*, quiet: bool) -> Progress:
         RateColumn(),
         TimeElapsedColumn(),
     )
-    return Progress(*columns, console=console(stderr=True), transient=True, disable=quiet)
+    return Progress(*columns, console=console(stderr=True), transient=True)

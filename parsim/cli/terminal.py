@@ -160,10 +160,23 @@ def calibrated(file: Path) -> dict[str, str]:
     )
 
 
+class Unseen:
+    """What takes a progress bar's place where stderr is no terminal."""
+
+    def __call__(self, done: int, total: int) -> None:
+        """Say nothing of what is done."""
+
+    def sighted(self, best: float, gap: float) -> None:
+        """Say nothing of the best so far."""
+
+
 @contextmanager
-def progress(what: str) -> Iterator[ProgressBar]:
+def progress(what: str) -> Iterator[ProgressBar | Unseen]:
     """A progress bar on stderr where that is a terminal; called with (done, total)."""
+    if not sys.stderr.isatty():
+        yield Unseen()
+        return
     from parsim.cli.progress_bar import ProgressBar, shown_bar
 
-    with shown_bar(quiet=not sys.stderr.isatty()) as bar:
+    with shown_bar() as bar:
         yield ProgressBar(bar, what)

@@ -18,7 +18,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from parsim.arrays import Index
+from parsim.arrays import Index, sorted_values
 from parsim.cluster.hardware import Cluster, NodeGroup, System
 from parsim.errors import CatalogError, PlanError, alternatives, shown
 
@@ -202,7 +202,7 @@ def level_devices(cluster: Cluster, order: Order = None) -> Index:
     devices, kinds = rank_devices(cluster, order), rank_kinds(cluster, order)
     plain = rank_devices(replace(cluster, placement=None), order)
     level = np.empty_like(devices)
-    for kind in np.unique(kinds):
+    for kind in sorted_values(kinds):
         mine = kinds == kind
         of_kind = set(devices[mine].tolist())
         level[mine] = [device for device in plain.tolist() if device in of_kind]

@@ -10,8 +10,6 @@ from typing import Any
 from parsim.errors import CatalogError, alternatives, matching, shown
 from parsim.files import OnDemand, entries_of
 from parsim.model.config.families import FAMILY_FLAGS
-from parsim.model.graph.build import build_graph
-from parsim.model.graph.catalog import NETWORKS
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.transformer import TransformerSpec, build_transformer
@@ -23,6 +21,8 @@ Description = TransformerSpec | Graph
 def build_model(description: Description) -> Model:
     """The model of a description, whose parameter count is exact."""
     if isinstance(description, Graph):
+        from parsim.model.graph.build import build_graph  # no transformer needs its operations
+
         return build_graph(description)
     return build_transformer(description)
 
@@ -44,6 +44,8 @@ def model_spec(name: str) -> TransformerSpec:
     catalog = load_model_catalog()
     known = matching(name, catalog)
     if known is None:
+        from parsim.model.graph.catalog import NETWORKS
+
         names = (*catalog, *NETWORKS)
         rest = alternatives(name, names, label="known", listing="parsim catalog models")
         raise CatalogError(f"model '{shown(name)}' is not in the catalog{rest}")

@@ -10,8 +10,6 @@ from parsim.cost.software import Software
 from parsim.errors import ModelError, matching
 from parsim.model.config.families import FAMILY_FLAGS
 from parsim.model.config.file import read_config
-from parsim.model.graph.catalog import is_network, network, reads_text
-from parsim.model.graph.document import read_graph
 from parsim.model.graph.record import Graph
 from parsim.model.huggingface import notes_from_config, spec_from_config
 from parsim.model.reader import Description, load_model_catalog, model_spec
@@ -36,7 +34,7 @@ def build_description(
         ScenarioError: the block names no model, an unknown one, or one whose sizes contradict.
     """
     given = block.given()
-    if "file" in given or is_network(given.get("name", "")):
+    if "file" in given or _is_network(given.get("name", "")):
         return _graph(tree, block)
     for key in IMAGES & given.keys():
         message = "belongs to networks that take images, such as resnet50; leave it out"
@@ -60,8 +58,20 @@ def build_description(
         return with_options(spec, **changes)
 
 
+def _is_network(name: str) -> bool:
+    """Whether a name is that of a network; where it is a transformer's, networks stay unread."""
+    if not name or matching(name, load_model_catalog()) is not None:
+        return False
+    from parsim.model.graph.catalog import is_network
+
+    return is_network(name)
+
+
 def _graph(tree: Tree, block: ModelBlock) -> Graph:
     """A network of the catalog, or the graph of a model file."""
+    from parsim.model.graph.catalog import network, reads_text
+    from parsim.model.graph.document import read_graph
+
     given = block.given()
     allowed = {"file", "name"} if "file" in given else {"name", *IMAGES}
     if "file" not in given and reads_text(block.name):

@@ -13,8 +13,7 @@ from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import ADAMW, CLIP, Job
 from parsim.cost.software import Software
-from parsim.model.graph.catalog import network, reads_text
-from parsim.model.graph.record import Graph, classes
+from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
 from parsim.plan import Plan
 from parsim.plan.names import V_SHAPED
@@ -97,6 +96,9 @@ def _graph(graph: Graph) -> dict[str, Any]:
     """A network by its name and what differs from it, or the file that it was read from."""
     if graph.path:
         return {"file": graph.path}
+    from parsim.model.graph.catalog import network, reads_text
+    from parsim.model.graph.losses import classes
+
     if reads_text(graph.name):
         return {"name": graph.name, "seq_len": graph.input_shape[0]}
     _, size, _ = graph.input_shape

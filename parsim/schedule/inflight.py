@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Ints
+from parsim.arrays import Ints, sorted_values
 from parsim.schedule.actions import Kind
 from parsim.schedule.schedule import Schedule
 
@@ -191,7 +191,7 @@ def _peaks(row: Ints, stages: tuple[int, ...]) -> Ints:
     counts = [
         np.cumsum(np.where(stage[moves] == own_stage, step, 0))[turns] for own_stage in stages
     ]
-    return np.unique(np.stack(counts, axis=1), axis=0)
+    return sorted_values(np.stack(counts, axis=1), axis=0)
 
 
 def _maximal(vectors: Ints) -> tuple[Counts, ...]:

@@ -83,7 +83,7 @@ class Passes(NamedTuple):
         return self._replace(forward=self.forward / count, backward=self.backward / count)
 
     def doubted(self, least: float) -> Passes:
-        """The same seconds, with a scatter of at least so much."""
+        """Seconds as they are, with a scatter of at least so much."""
         return self._replace(scatter=(max(self.scatter[0], least), max(self.scatter[1], least)))
 
 

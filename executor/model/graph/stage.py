@@ -18,7 +18,8 @@ from executor.model.loss import loss as cross_entropy
 from executor.model.offload import HostLayer, repeated
 from executor.model.stage import Stage
 from parsim.model.graph.build import owners
-from parsim.model.graph.record import INPUT, Graph, Node, loss_nodes
+from parsim.model.graph.losses import loss_nodes
+from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import CrossEntropy, MeanLoss
 from parsim.model.paths import Path
 from parsim.plan import Recompute

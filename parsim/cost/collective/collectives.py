@@ -51,6 +51,8 @@ def collective_time(
     Leaves out: sharing of links with other traffic, dips where NCCL changes protocol.
     """
     size = np.asarray(size, dtype=np.float64)
+    if not np.any(where.size > 1):
+        return np.zeros(np.broadcast_shapes(size.shape, where.size.shape))
     seconds = shape(system, kind, where).seconds(size)
     if system.library != GLOO:
         if system.tuner is not None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index
+from parsim.arrays import Array, Flags, Index, sorted_values
 from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import Groups
 from parsim.cost.collective.kinds import CONSTANTS, Algorithm, CollectiveKind, Constants
@@ -119,7 +119,7 @@ def tuned(
 ) -> Array:
     """The seconds, replaced where the system's plugin chooses the algorithm."""
     taken = chosen(system, kind, size, where)
-    for index in np.unique(taken[taken >= 0]):
+    for index in sorted_values(taken[taken >= 0]):
         area = areas(system.tuner or "", kind)[index]
         instead = algorithm_seconds(system, kind, size, where, area.algorithm, area.protocol)
         seconds = np.where(taken == index, instead, seconds)

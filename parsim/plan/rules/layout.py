@@ -6,9 +6,6 @@ from collections.abc import Iterator
 
 from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError
-from parsim.layout.candidates import Options
-from parsim.layout.mesh import Mesh
-from parsim.layout.names import options_of
 from parsim.model.model import Model
 from parsim.plan.layout_axes import MOST_AXES, axes_words, in_axes, mesh_mistakes
 from parsim.plan.names import Recompute
@@ -49,6 +46,10 @@ def _stated(plan: Plan, strategy: Layout, model: Model) -> Iterator[str]:
         return
     if strategy.names is None and not strategy.stated:
         return
+    from parsim.layout.candidates import Options  # of graphs alone
+    from parsim.layout.mesh import Mesh
+    from parsim.layout.names import options_of
+
     mesh = Mesh(strategy.mesh).repeated(plan.dp // strategy.sharers)
     try:
         options_of(Options(model.graph, mesh), strategy.names, strategy.stated)

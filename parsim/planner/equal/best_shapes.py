@@ -20,7 +20,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index
+from parsim.arrays import Array, Flags, Index, sorted_values
 from parsim.cost.job import Job
 from parsim.cost.step.stages import plan_cut
 from parsim.plan import PlanSpace, PlanTable
@@ -184,7 +184,7 @@ class BestShapes:
             return
         compiled = compiled_of(plan)
         setting, ways = self.table.setting[rows], dict[tuple[int, ...], Array]()
-        for number in np.unique(setting).tolist():
+        for number in sorted_values(setting).tolist():
             some = rows[setting == number]
             cut = plan_cut(self.table.plan(int(some[0])), self.job.model.num_layers)
             if cut not in ways:

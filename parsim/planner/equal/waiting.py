@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array, Index, sorted_values
 from parsim.plan import PlanTable
 from parsim.plan.names import AUTO
 from parsim.planner.bounds.cases import Cases
@@ -58,7 +58,7 @@ class Waiting:
     def add_shapes(self, rows: Index) -> None:
         """Put rows of one schedule back, setting by setting."""
         setting = self.table.setting[rows]
-        for number in np.unique(setting):
+        for number in sorted_values(setting):
             self._add(rows[setting == number], shape=True)
 
     def _add(self, rows: Index, *, shape: bool) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, sorted_values
 from parsim.schedule import Kind
 from parsim.sim.recurrence.maxplus import ClassTimes, run
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
@@ -43,7 +43,7 @@ def longest_ways(compiled: CompiledSchedule, layers: tuple[int, ...]) -> Array:
     ways = [_way(compiled, ends) for ends in finish.T]
     of_stage = stages[:, 0][compiled.duration_class // KINDS]
     each = [of_stage * (kinds == kind) for kind in (Kind.F, Kind.B)]
-    return np.unique([[float(counts[way].sum()) for counts in each] for way in ways], axis=0)
+    return sorted_values([[float(counts[way].sum()) for counts in each] for way in ways], axis=0)
 
 
 def _way(compiled: CompiledSchedule, finish: Array) -> list[int]:

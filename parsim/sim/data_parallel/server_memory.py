@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array, Index, sorted_values
 from parsim.cluster.hardware import System
 from parsim.cost.data.update import (
     clipped_bytes,
@@ -56,7 +56,7 @@ class ServerMemory:
         """By how much servers on other devices of the node hold one up that works with them."""
         if not self.at_once:
             return 1.0
-        here = np.unique(self.rank[self.node == self.node[number]])
+        here = sorted_values(self.rank[self.node == self.node[number]])
         system = self._system(number)
         return float(updates_at_once(system, np.array(len(here))))
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array, Index, sorted_values
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.compression import compress_time, sum_bytes, unpack_bytes
@@ -149,7 +149,7 @@ class _Layout:
             rate = np.array([node_interfaces(self.system(node)) for node in mine])
             name = self.priced(f"{verb} {out}", remote.sum(axis=1) * shard / rate)
             yield Queue(rows=tuple(f"node {node} {out}" for node in mine), price=name, link=True)
-            for node in np.unique(theirs).tolist():
+            for node in sorted_values(theirs).tolist():
                 bytes_there = float((theirs == node).sum()) * shard
                 seconds = bytes_there / node_interfaces(self.system(node))
                 rows = tuple(f"node {node} {into}" if far else "" for far in mine != node)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array, Index, sorted_values
 from parsim.cluster.groups import device_nodes, in_groups, level_devices, node_systems
 from parsim.cluster.hardware import System
 from parsim.cost.data.buckets import reduced_bytes
@@ -80,7 +80,7 @@ class Workers:
     @property
     def nodes(self) -> list[list[int]]:
         """The workers of each node that has any."""
-        return [np.flatnonzero(self.node == number).tolist() for number in np.unique(self.node)]
+        return [np.flatnonzero(self.node == number).tolist() for number in sorted_values(self.node)]
 
     @property
     def passes(self) -> int:
@@ -124,7 +124,7 @@ class Workers:
         layers = self.evaluation.step.pricing.layers(0).kinds
         busbw = self.weight_bytes / np.maximum(exchange, 1e-30)
         left = np.empty_like(busbw)
-        for node in np.unique(self.node):
+        for node in sorted_values(self.node):
             here, system = self.node == node, self.systems[node]
             if system.message_interference is None:
                 left[here] = speed_beside(system, busbw[here], layers)

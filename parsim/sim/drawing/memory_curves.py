@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
+from parsim.arrays import sorted_values
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import stage_cut
 from parsim.schedule import Kind, Schedule
@@ -68,7 +69,7 @@ def _with_guests(
         _in_flight([item for item in placed if item.rank == of], [of], frees=False)
         for of in (rank, other)
     ]
-    times = np.unique(np.concatenate([times for times, _ in counts]))
+    times = sorted_values(np.concatenate([times for times, _ in counts]))
     ours, theirs = (
         flying[np.searchsorted(at, times, side="right") - 1, 0] for at, flying in counts
     )

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from parsim.arrays import Array, Flags
+from parsim.arrays import Array, Flags, sorted_values
 from parsim.schedule import Kind
 from parsim.sim.lateness.draws import Block, Seconds
 from parsim.sim.lateness.pipelines import Part, Pipelines, Ranks
@@ -105,7 +105,7 @@ def _gathers(pipelines: Pipelines, rank: int) -> Array:
 def _each_class(part: Part, values: Array) -> Iterator[tuple[int, float]]:
     """A price of each class of a part, from its column or those of its replicas."""
     replicas = _of_replicas(part, values)
-    for number in np.unique(part.class_of).tolist():
+    for number in sorted_values(part.class_of).tolist():
         yield number, float(replicas[part.replicas_of_class(number)[0]])
 
 

@@ -20,7 +20,8 @@ from parsim.layout.candidates import OnMesh, inputs_on
 from parsim.layout.laid import Bucket, Laid, buckets
 from parsim.layout.mesh import local_shape, parts_of
 from parsim.model.graph.build import operators_of
-from parsim.model.graph.record import Node, loss_nodes
+from parsim.model.graph.losses import loss_nodes
+from parsim.model.graph.record import Node
 from parsim.plan import PlanTable
 from parsim.sim.layouts.exchanges import Exchange
 from parsim.sim.layouts.prices import NodePasses, NodePrices

@@ -14,7 +14,7 @@ from math import inf
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array, Index, sorted_values
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
 from parsim.layout.mesh import NdSbp
 from parsim.model.graph.record import INPUT, Graph, Node
@@ -139,7 +139,7 @@ class Search:
     def _changes(self, node: Node, position: int) -> Array:
         """Seconds from each layout of an input to what each signature wants, (N, W)."""
         wanted = [inputs_on(way, position) for way in self.ways[node.name]]
-        sources = np.unique(self.outputs[self.order[node.inputs[position]]]).tolist()
+        sources = sorted_values(self.outputs[self.order[node.inputs[position]]]).tolist()
         return self.changes.of(node.inputs[position], sources, wanted)
 
     def _kept(self, number: int) -> list[int]:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array, Index, sorted_values
 from parsim.errors import InputError, ParsimError
 
 OVERLOAD = 1e-12
@@ -128,7 +128,7 @@ class Flows:
                 f"a flow crosses link {strange[0]}; allowed: 0 to {len(self.capacity) - 1}"
             )
         pairs = self.owner * max(len(self.capacity), 1) + self.links
-        if len(np.unique(pairs)) < len(pairs):
+        if len(sorted_values(pairs)) < len(pairs):
             raise InputError("a flow crosses a link twice; name it once with its usage summed up")
         free = np.flatnonzero((np.diff(self.bounds) == 0) & np.isinf(self.limit))
         if len(free):

@@ -15,7 +15,7 @@ from math import isinf
 import numpy as np
 import simpy
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array, Index, sorted_values
 from parsim.sim.links.fair_share import TIGHT, Flows, fair_rates, link_loads
 
 FULL = 0.95
@@ -115,8 +115,8 @@ class SharedLinks:
         self.saturated[shared.full] += seconds
         self.limiting[shared.limiting] += seconds
         self.load += shared.loads * seconds
-        self.class_busy[np.unique(self._groups[shared.busy])] += seconds
-        self.class_saturated[np.unique(self._groups[shared.full])] += seconds
+        self.class_busy[sorted_values(self._groups[shared.busy])] += seconds
+        self.class_saturated[sorted_values(self._groups[shared.full])] += seconds
 
     def _ask(self) -> None:
         """Share anew when all that happens at this moment has happened."""

@@ -11,7 +11,6 @@ from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import WIDE, autocast_made, casts_weights, composed, widened
 from parsim.cost.layer.head_copies import rank_weights
-from parsim.cost.layer.kept.graph_backward import backward_beyond
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.software import Software
@@ -156,6 +155,7 @@ def _walked(job: Job, table: PlanTable) -> Graph | None:
 
 def _graph_bytes(graph: Graph, software: Software, table: PlanTable) -> Array:
     """What a backward through a graph needs beyond what is kept, (B,)."""
+    from parsim.cost.layer.kept.graph_backward import backward_beyond  # of graphs alone
 
     def beyond_with(size: int) -> float:
         samples = PlanTable.of([replace(table.plan(0), microbatch_size=size)]), size

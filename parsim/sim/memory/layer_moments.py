@@ -29,7 +29,8 @@ one of three moments:
     first product    R h, E f h halves      its input's and weights' gradients; its output's takes
                                             the place of that output, and the second's input is gone
 
-Source: `executor/parallel/columns.py`, `executor/model/mixture/grouped.py`; allocations recorded operator by operator (torch 2.13, CPU).
+Source: `executor/parallel/columns.py`, `executor/model/mixture/grouped.py`; allocations recorded
+operator by operator (torch 2.13, CPU).
 """
 
 from __future__ import annotations

@@ -373,7 +373,7 @@ def test_an_interrupted_search_prints_the_best_so_far(
     def stop(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("rich.progress.Progress.update", stop)
+    monkeypatch.setattr("parsim.cli.terminal.Unseen.__call__", stop)
     done = cli("search", SMALL, "--json")
     assert done.code == 0
     assert done.document["optimality"].startswith("interrupted after ")
