@@ -26,7 +26,7 @@ from parsim.launch.news import STEPS
 from parsim.report.writing import write_text
 from parsim.scenario import load_scenario
 
-LONGEST_CALIBRATION = 60.0
+LONGEST_CALIBRATION = 120.0
 REPORT_SHARE = 0.06
 
 HANG = 120.0

@@ -126,6 +126,20 @@ def test_names_are_loaded_at_first_use(tmp_path: Path) -> None:
     assert sorted(python(script, tmp_path)) == ["parsim", "parsim.results"]
 
 
+def test_a_search_of_a_transformer_loads_only_what_it_needs(tmp_path: Path) -> None:
+    """Each of these costs every command 10 to 30 ms."""
+    heavy = (
+        *("numpy.ma", "rich.progress", "matplotlib", "simpy", "pandas", "torch"),
+        *("parsim.model.graph.images", "parsim.model.graph.catalog", "parsim.layout.candidates"),
+    )
+    words = ["search", LLAMA, "--set", "plan=null"]
+    script = (
+        f"import sys; from parsim.cli.app import main; code = main({words}); "
+        f"print('loaded', code, *(m for m in {heavy} if m in sys.modules))"
+    )
+    assert python(script, tmp_path)[-2:] == ["loaded", "0"]
+
+
 # --------------------------------------------------------------------------- results
 
 

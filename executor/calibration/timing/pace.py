@@ -3,7 +3,8 @@
 A virtual machine's core is often one of two threads of a real one. Whoever has the other thread
 takes up to half of its speed, for seconds or minutes, and to this machine that looks like nothing:
 it waits for no core and none is stolen. A small product tells. Timed beside each round of a pass,
-it says what that round would have taken at the quickest pace seen.
+it says what that round would have taken at the quickest pace seen. Messages of this machine's own
+ranks slow it too, so that it is not timed among them.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ def doubt(paces: Sequence[float]) -> float:
 
 
 def slowest(paces: Sequence[float], device: torch.device) -> list[float]:
-    """The paces of the slowest rank, round by round; to be called on all ranks."""
+    """The pace of the slowest rank, one by one; to be called on all ranks."""
     together = torch.tensor(paces, dtype=torch.float64, device=device)
     torch.distributed.all_reduce(together, op=torch.distributed.ReduceOp.MAX)
     return [float(pace) for pace in together]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from math import log, pi, sqrt
@@ -113,7 +113,8 @@ class PassTimer:
         late makes all ranks late that exchange something with it. Of a part that `exchanges`
         something with other ranks, messages take cores as well, in a step as here: whether others
         use the machine is then seen just before and behind. Rounds on a core that is slow for
-        reasons outside of this machine count as at its quickest pace.
+        reasons outside of this machine count as at its quickest pace; of a part that exchanges
+        something, if it is slow before and behind.
         """
         once = partial(self._once, part, inputs, targets, criterion)
         rounds = [] if self._idle else [once() for _ in range(WARM_UP)]
@@ -122,15 +123,25 @@ class PassTimer:
         if self._idle:
             return Passes(0.0, 0.0)
         count = min(max(int(seconds / float(lasted)), LEAST_ROUNDS), MOST_ROUNDS)
-        before, queue = probed() if exchanges else 0.0, Queue()
-        timed = [(once(), self._pace.now()) for _ in range(count)]
-        queued = max(before, probed()) if exchanges else queue.share
-        paces = [pace for _, pace in timed]
         if exchanges:
-            paces = slowest(paces, self._device)
+            timed, queued, paces = self._among_messages(once, count)
+        else:
+            queue = Queue()
+            paired = [(once(), self._pace.now()) for _ in range(count)]
+            timed, paces = [seconds for seconds, _ in paired], [pace for _, pace in paired]
+            queued = queue.share
         self.queued.append(max(queued, lost(paces)))
-        passes = passes_of(at_pace([seconds for seconds, _ in timed], paces), busy=queued > BUSY)
-        return passes.doubted(doubt(paces))
+        return passes_of(at_pace(timed, paces), busy=queued > BUSY).doubted(doubt(paces))
+
+    def _among_messages(
+        self, once: Callable[[], tuple[float, float]], count: int
+    ) -> tuple[list[tuple[float, float]], float, list[float]]:
+        """Rounds, the share without a core and the slowest rank's pace, before and behind them."""
+        shares, paces, timed = [probed()], [self._pace.now()], [once() for _ in range(count)]
+        shares.append(probed())  # meanwhile the last messages arrive
+        paces.append(self._pace.now())
+        (pace,) = slowest([min(paces)], self._device)
+        return timed, max(shares), [pace] * count
 
     def waits(
         self, part: nn.Module, inputs: Tensor, targets: Tensor | None, alone: tuple[float, float]
