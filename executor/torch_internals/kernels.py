@@ -1,4 +1,4 @@
-"""Kernels that torch's public functions hide: attention with log-sum-exps, grouped products."""
+"""Kernels that torch's public functions hide: of attention, grouped products, normalisation."""
 
 from __future__ import annotations
 
@@ -25,6 +25,10 @@ function keeps that to itself, and without it blocks of keys cannot be put toget
 
 _WINDOW = "_flash_attention_forward"
 """A GPU's attention that knows windows; the public function has no such argument."""
+
+BATCH_NORM_BACKWARD: Any = torch.ops.aten.native_batch_norm_backward
+"""Gradients of a batch normalisation's input, weight and bias in one kernel, with statistics that
+are known or made of the input."""
 
 FOREACH_NORM: Any = torch._foreach_norm
 """Norms of a list of tensors in few kernels; the public `get_total_norm` sums bf16 in bf16."""

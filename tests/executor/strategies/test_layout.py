@@ -31,9 +31,10 @@ LAID = {
     "residual, by batch": (RESNET, ", layout: {batch: a}"),
     "residual, by channels": (RESNET, ", layout: {channels: a}"),
     "wide products, chosen": (ALEXNET, ""),
-    "tasks, by batch": ("{name: multi-task-2-8, image_size: 64}", ", layout: {batch: a}"),
+    "tasks, by batch": ("{name: multi-task-2-16, image_size: 64}", ", layout: {batch: a}"),
 }
-"""Models and what is stated of their layouts."""
+"""Models and what is stated of their layouts. Convolutions have as many channels as a vector holds:
+of fewer the library makes no copies in its own order (8: predicted 3.9 % too much)."""
 
 
 @pytest.fixture(scope="module")
