@@ -76,9 +76,9 @@ class _Synchronised(torch.autograd.Function):  # type: ignore[misc]  # torch has
         known = (weight, mean, var, None, None, False, EPSILON, [True, True, True])
         # as if mean and variance did not depend on x: weight r dy, sum(dy n) and sum(dy)
         inward, along, straight = BATCH_NORM_BACKWARD(grad.contiguous(), x, *known)
-        means = torch.cat((along, straight)).to(var.dtype)
-        dist.all_reduce(means, group=ctx.group)
-        mean_along, mean_straight = (means / total).chunk(2)
+        sums = torch.cat((along, straight)).to(var.dtype)
+        dist.all_reduce(sums, group=ctx.group)
+        mean_along, mean_straight = (sums / total).chunk(2)
         scale = torch.rsqrt(var + EPSILON)
         scale = scale if weight is None else scale * weight
         inward -= _normalised(x, mean, var, scale * mean_along, scale * mean_straight)

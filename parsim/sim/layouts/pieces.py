@@ -191,7 +191,7 @@ class Shares:
             samples = self._samples(self.laid.owners[name])
             return self.prices.table(samples), samples
 
-        return backward_beyond(self.laid.local, job.software, table_of)
+        return backward_beyond(self.laid.local, job.software, table_of).size
 
     def _samples(self, node: str) -> int:
         return self.prices.samples // self.laid.batch_parts(node)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -13,14 +13,13 @@ from parsim.cost.layer.composed import WIDE, autocast_made, casts_weights, compo
 from parsim.cost.layer.head_copies import rank_weights
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import recomputes_layers
-from parsim.cost.software import Software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import largest_layer_parameters
-from parsim.model.graph.record import Graph
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.sim.memory.buffers import embedding_moment, logit_values
+from parsim.sim.memory.graph_walk import first_backward, graph_bytes, walked
 from parsim.sim.memory.layer_moments import (
     column_moment,
     exchanged_bytes,
@@ -34,10 +33,14 @@ from parsim.sim.memory.sharded_moments import Sharded
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AtMoment:
-    """Bytes at a moment, (B,): logits, temporary buffers, gathered parameters, activations gone."""
+    """Bytes at a moment, (B,): logits, temporary buffers, gathered parameters, activations gone.
+
+    `gradients` are those that a first backward has made so far.
+    """
 
     logits: Array
     temporary: Array
+    gradients: Array
     gathered: Array
     gone: Array
 
@@ -51,6 +54,8 @@ class Buffers:
     logit: Array
     head: Array
     layer: Array
+    first: Array
+    first_gradients: Array
     inputs: Array
     weights: Array
     embedding: Array
@@ -65,6 +70,8 @@ class Buffers:
         logits, rows = logit_values(job, table), embedding_moment(job, table)
         alone = job.model.tied_embeddings and int(table.pp[0]) == 1
         backward, at_loss = gathered_bytes(job, table)
+        layer = layer_bytes(job, table, layers)
+        first, first_gradients = first_backward(job, table, layer)
         return cls(
             softmax=logits * job.software.loss_saved,
             logits=logits * job.software.loss_kept,
@@ -72,7 +79,9 @@ class Buffers:
             head=rows
             + border_bytes(table, job.model.layers[-1].inputs)
             + exchanged_bytes(job, table, job.model.layers[-1].inputs),
-            layer=layer_bytes(job, table, layers) + alone * rows,
+            layer=layer + alone * rows,
+            first=first + alone * rows,
+            first_gradients=first_gradients,
             inputs=2.0 * border_bytes(table, job.model.border),
             weights=2.0 * _widest_weight(job, table),
             embedding=rows + alone * 2.0 * rows,
@@ -85,9 +94,10 @@ class Buffers:
     def at(self, moment: Moment) -> AtMoment:
         """What stands there."""
         nothing = np.zeros_like(self.softmax)
+        first = moment.what == "layer" and not any(moment.with_gradients)
         buffers = {
             "head": self.head,
-            "layer": self.layer,
+            "layer": self.first if first else self.layer,
             "layer_below": self.layer,
             "inputs": self.inputs,
             "weights": self.weights,
@@ -100,6 +110,7 @@ class Buffers:
         return AtMoment(
             logits=moment.softmax * self.softmax + self._logits(moment.what),
             temporary=buffers.get(moment.what, nothing) + travelling.gradients,
+            gradients=self.first_gradients if first else nothing,
             gathered=gathered + travelling.gathered,
             gone=travelling.gone,
         )
@@ -115,9 +126,9 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     The widest matrix that is split by inputs (the MLP's last): its weight's gradient, its input's
     (wider than the layer), its output's, and the residual's.
     """
-    graph = _walked(job, table)
+    graph = walked(job, table)
     if graph is not None:
-        return _graph_bytes(graph, job.software, table)
+        return np.asarray(graph_bytes(graph, job.software, table, first=False)[0])
     wide = [
         (op.inputs, op.outputs, op.tokens)
         for layer in job.model.kinds
@@ -145,25 +156,6 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
         np.maximum(highest, gathered_moment(job, table)), column_moment(job, table)
     )
     return np.asarray(again + highest + around)
-
-
-def _walked(job: Job, table: PlanTable) -> Graph | None:
-    """The graph whose backward is walked, operation by operation: where it is whole on a rank."""
-    whole = bool((table.recompute == Recompute.NONE).all()) and int(table.pp[0]) == 1
-    return job.model.graph if whole and not recomputes_layers(table) else None
-
-
-def _graph_bytes(graph: Graph, software: Software, table: PlanTable) -> Array:
-    """What a backward through a graph needs beyond what is kept, (B,)."""
-    from parsim.cost.layer.kept.graph_backward import backward_beyond  # of graphs alone
-
-    def beyond_with(size: int) -> float:
-        samples = PlanTable.of([replace(table.plan(0), microbatch_size=size)]), size
-        return backward_beyond(graph, software, lambda _: samples)
-
-    sizes, where = np.unique(table.microbatch_size, return_inverse=True)
-    beyond = [beyond_with(int(size)) for size in sizes.tolist()]
-    return np.asarray(np.array(beyond)[where])
 
 
 def _widest_weight(job: Job, table: PlanTable) -> Array:

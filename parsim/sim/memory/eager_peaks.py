@@ -126,7 +126,8 @@ def _highest(
         waiting = np.array(moment.waiting, dtype=np.float64) @ all_stages.waiting[stages]
         twice = in_flight @ received
         now = {
-            "gradients": np.where(bucketed, gradients.sum(axis=0), existing @ gradients),
+            "gradients": np.where(bucketed, gradients.sum(axis=0), existing @ gradients)
+            + standing.gradients,
             "activations": in_flight @ all_stages.kept[stages] + others - twice - standing.gone,
             "logits": standing.logits,
             "temporary": temporary + waiting + job.software.workspace,

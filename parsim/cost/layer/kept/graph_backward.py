@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
+from typing import NamedTuple
 
 from parsim.cost.layer.kept.activations import kept_policy, whole_bytes
 from parsim.cost.software import Software
@@ -28,18 +29,30 @@ from parsim.model.operators import Operator
 from parsim.plan import PlanTable
 
 
+class Beyond(NamedTuple):
+    """Bytes beyond what forward kept, and those of them that are gradients of weights that stay."""
+
+    size: float
+    gradients: float
+
+
 def backward_beyond(
-    graph: Graph, software: Software, table_of: Callable[[str], tuple[PlanTable, int]]
-) -> float:
+    graph: Graph,
+    software: Software,
+    table_of: Callable[[str], tuple[PlanTable, int]],
+    *,
+    first: bool = False,
+) -> Beyond:
     """Bytes at the highest moment of a backward, less what forward kept.
 
     Args:
         graph: that of one device.
         software: its stack.
         table_of: a plan, with its samples of a node of that name.
+        first: no gradients of weights stand yet: each that is made stays, and none is added.
     """
     operators, asked = operators_of(graph), asked_names(graph)
-    left = beyond = 0.0
+    highest, left, stay = Beyond(0.0, 0.0), 0.0, 0.0
     living: dict[str, float] = {}
     for node in reversed(graph.nodes):
         table, samples = table_of(node.name)
@@ -53,15 +66,17 @@ def backward_beyond(
             new = dict.fromkeys(new, 0.0)
         twice = 1 + (isinstance(node.operation, Conv2d) and software.reorders_convolutions)
         weight, made = _gradients(parts) * value, sum(new.values())
-        standing = sum(living.values())
-        beyond = max(beyond, standing + max(twice * weight, weight + twice * made) - left)
+        standing = sum(living.values()) + stay
+        here = standing + max(twice * weight, weight + twice * made) - left
+        stay += weight * first
+        highest = max(highest, Beyond(here, stay))
         output = living.pop(node.name, 0.0)
         if node.operation.view:
             new = dict.fromkeys(new, output)
         for name, size in new.items():
             living[name] = max(living.get(name, 0.0), size)
         left += kept_bytes(parts, table, software)
-    return beyond
+    return highest
 
 
 def kept_bytes(operators: tuple[Operator, ...], table: PlanTable, software: Software) -> float:

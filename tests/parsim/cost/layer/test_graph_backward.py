@@ -19,7 +19,7 @@ CPU = software("executor-cpu")
 
 def beyond(graph: Graph, stack: Software = CPU, samples: int = 2) -> float:
     table = PlanTable.of([Plan(microbatch_size=samples, precision="fp32")])
-    return backward_beyond(graph, stack, lambda _: (table, samples))
+    return backward_beyond(graph, stack, lambda _: (table, samples)).size
 
 
 def test_a_wide_product_has_its_gradient_twice_for_a_moment() -> None:
@@ -30,6 +30,21 @@ def test_a_wide_product_has_its_gradient_twice_for_a_moment() -> None:
     gone = 2 * 64 + 2 * 2 * 2  # of relu and of the loss (fp32 logits and softmax are apart)
     least = 4.0 * (1024 * 64 + 64 + 2 * 64 - gone)
     assert least <= beyond(draw.graph()) <= least + 4.0 * gone
+
+
+def test_a_first_backward_keeps_the_gradients_that_it_makes() -> None:
+    """At the convolution, whose images are still kept, the wide product's gradient is made."""
+    draw = Sketch("first", (3, 32, 32))
+    x = draw.relu(draw.conv(INPUT, "conv", 16, 3, padding=1), "relu")
+    draw.node(CrossEntropy(), "loss", draw.dense(draw.node(Flatten(), "flatten", x), "fc", 8))
+    graph, table = draw.graph(), PlanTable.of([Plan(microbatch_size=2, precision="fp32")])
+    first, later = (
+        backward_beyond(graph, CPU, lambda _: (table, 2), first=first) for first in (True, False)
+    )
+    wide = 4.0 * (16 * 32 * 32 * 8 + 8)
+    assert first.gradients >= wide
+    assert later.gradients == 0.0
+    assert later.size < first.size <= later.size + first.gradients
 
 
 def test_a_convolution_has_it_once_more_where_the_library_reorders() -> None:
