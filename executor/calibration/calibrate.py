@@ -119,7 +119,7 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds), device):
         bench = Bench(device, chosen.kernels.precision)
         pace = Pace(bench)
-        pace.now()
+        pace.now()  # here and below: its quickest time is that of any moment
         laps.end()
         wired = links_for(chosen, seconds, known)
         links = _links(chosen, bench, wired, laps)

@@ -30,7 +30,7 @@ from parsim.model.layer import Layer
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
-from parsim.sim.memory.layer_moments import gathered_moment, repeated_beyond
+from parsim.sim.memory.layer_moments import expert_rows, gathered_moment, repeated_beyond
 
 HEAD_TENSORS = 3.0
 """Tensors of tokens x h beside the logits' gradient: the gradient of the head's input before and
@@ -81,8 +81,7 @@ def _experts_moment(job: Job, table: PlanTable) -> Array:
     op = job.model.experts
     if op is None:
         return np.zeros(len(table))
-    tokens = table.on_rank(op.tokens) / table.sequence_split
-    rows = tokens * op.top_k * table.etp * job.software.expert_imbalance
+    rows = expert_rows(job, table, op)
     h, f = op.width, op.ffn_hidden_size / table.etp
     widest = np.maximum(np.maximum(2.0 * h, h + f), (op.halves + 1) * f)
     return np.asarray(rows * widest * table.precision.activation)

@@ -4,7 +4,8 @@
 do better: what lives at each moment follows from the schedule.
 
     loss       after the last stage's forward: logits and their softmax
-    backward   at the top of a stage: the gradients of one layer's widest matrix and of its input;
+    backward   at the top of a stage: the gradients of one layer's widest matrix and of its input,
+               or of its experts; through a network on one rank, wherever it is highest;
                on the last stage also those of the output projection, before they are added
     embedding  at the end of the first stage's backward: a dense gradient of the token table; tied
                to the output projection on one stage, that one's from the head on, and their sum

@@ -46,7 +46,7 @@ from parsim.cost.layer.kept.activations import whole_parts
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.layer_table import LayerTable
 from parsim.model.layer import Layer
-from parsim.model.operators import Attention, Linear, Split
+from parsim.model.operators import Attention, Experts, Linear, Split
 from parsim.plan import CpCommType, PlanTable
 
 BEHIND = ("mlp", "experts")
@@ -87,6 +87,12 @@ def exchanged_bytes(job: Job, table: PlanTable, values: int) -> Array:
     return np.where(table.sequence_split > 1, copies * whole, 0.0)
 
 
+def expert_rows(job: Job, table: PlanTable, op: Experts) -> Array:
+    """Rows that a rank's experts work on in a layer, those of the busiest rank, (B,)."""
+    arrived = table.on_rank(op.tokens) / table.sequence_split
+    return np.asarray(arrived * op.top_k * table.etp * job.software.expert_imbalance)
+
+
 def experts_moment(job: Job, table: PlanTable) -> Array:
     """Bytes above what a layer keeps when its experts go back, (B,); 0 of models without experts.
 
@@ -95,8 +101,7 @@ def experts_moment(job: Job, table: PlanTable) -> Array:
     op = job.model.experts
     if op is None:
         return np.zeros(len(table))
-    arrived = table.on_rank(op.tokens) / table.sequence_split * op.top_k * table.etp
-    rows = arrived * job.software.expert_imbalance * table.precision.activation
+    rows = expert_rows(job, table, op) * table.precision.activation
     h, f = op.width, op.ffn_hidden_size / table.etp
     matrix = f * h * op.count / table.ep
     matrix = matrix * (table.precision.activation + casts_weights(table) * WIDE)
