@@ -23,6 +23,7 @@ from executor.calibration.fitting.constants import CHECKS, DEVICE_CONSTANTS, fit
 from executor.calibration.fitting.curves import curves_of, system_document
 from executor.calibration.fitting.deviations import lines, points, residuals, spreads
 from executor.calibration.gaps import Gap, by_share, unmeasured_kinds
+from executor.calibration.timing.interference import Loss
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.passes import BUSY
 from executor.devices.machine import hardware_name
@@ -54,8 +55,8 @@ class Measured:
     gaps: Sequence[Gap] = ()
     repeated: int = 0
     queued: float = 0.0
-    interference: float | None = None
-    message_interference: float | None = None
+    interference: Loss | None = None
+    message_interference: Loss | None = None
     rank_spread: float = 0.0
     memory_contention: float = 0.0
     two_way_loss: float = 0.0
@@ -148,7 +149,9 @@ def _system(
     """The system with fitted links; None without links, or where the catalog has no such system."""
     if chosen.base is None or not measured.links:
         return None
-    fitted, lost = fit_system(chosen.base, measured.links), measured.interference
+    fitted = fit_system(chosen.base, measured.links)
+    lost = measured.interference or Loss(fitted.interference, fitted.interference_rate)
+    of_messages = measured.message_interference or Loss(None, None)
     groups = chosen.groups
     shared = f", {groups.world} ranks share {groups.devices}" if groups.oversubscribed else ""
     return replace(
@@ -157,8 +160,10 @@ def _system(
         name=f"{name}, {chosen.report.backend}{shared}",
         device=device,
         curves=curves_of(fitted, measured.links, f"{source}{shared}"),
-        interference=fitted.interference if lost is None else lost,
-        message_interference=measured.message_interference,
+        interference=lost.share,
+        interference_rate=lost.rate,
+        message_interference=of_messages.share,
+        message_interference_rate=of_messages.rate,
         rank_spread=measured.rank_spread,
         memory_contention=measured.memory_contention,
         two_way_loss=measured.two_way_loss,

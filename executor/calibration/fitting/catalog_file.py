@@ -40,7 +40,7 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines.append(f"      bandwidth: {_sourced(_bandwidth(system.intra.bandwidth), source)}")
     lines += [f"  {line}" for line in _figures(system.intra, ("efficiency", "latency"), source)]
     lines += _figures(system, ("call_overhead", "call_overhead_per_rank"), source)
-    lost = ("interference", "message_interference")
+    lost = [f"{head}interference{end}" for head in ("", "message_") for end in ("", "_rate")]
     lines += _figures(system, [name for name in lost if getattr(system, name) is not None], source)
     written = [
         name
@@ -59,6 +59,7 @@ def _figures(entry: Device | System | IntraNode, names: Iterable[str], source: s
     for name in names:
         value = getattr(entry, name)
         written = _microseconds(value) if name.endswith(TIMES) else f"{value:.6g}"
+        written = _bandwidth(value) if name.endswith("_rate") else written
         lines.append(f"    {name}: {_sourced(written, source)}")
     return lines
 

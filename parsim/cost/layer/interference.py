@@ -42,19 +42,36 @@ def memory_share(system: System, busbw: Array) -> Array:
     return np.maximum(1.0 - TOUCHES * busbw / system.device.memory_bandwidth, 0.1)
 
 
-def speed_beside(system: System, busbw: Array, layers: tuple[LayerCost, ...]) -> Array:
-    """Share of its speed that compute keeps beside a collective, (B,), 0 to 1.
+def measured_loss(system: System, busbw: Array, *, messages: bool = False) -> Array | None:
+    """Share of an exchange's time that compute beside it loses, (B,); None: it was not measured.
+
+    interference min(busbw / interference_rate, 1): each byte that a core moves takes it as long.
+    """
+    lost, rate = system.interference, system.interference_rate
+    if messages and system.message_interference is not None:
+        lost, rate = system.message_interference, system.message_interference_rate
+    if lost is None:
+        return None
+    share = np.ones_like(busbw) if rate is None else np.minimum(busbw / rate, 1.0)
+    return np.asarray(lost * share)
+
+
+def speed_beside(
+    system: System, busbw: Array, layers: tuple[LayerCost, ...], *, messages: bool = False
+) -> Array:
+    """Share of its speed that compute keeps beside a collective, or messages, (B,), 0 to 1.
 
     x C / C' + y M / N + (1 - x - y) h: of a layer's forward x are matrix products, C and C' their
     seconds on all N and on the remaining M multiprocessors, y is attention and h the memory's
-    share. A measured `interference` takes its place: 1 - interference.
+    share. A measured `interference` takes its place: 1 - `measured_loss`.
 
     Source: 24 of an H100's 132 multiprocessors held by an all-gather, a GEMM of 132 tiles beside
     it takes twice its time (developer.nvidia.com forum 337991), and a GEMM of many waves 1.2.
     Leaves out: clocks, L2, and that the collective itself is slowed.
     """
-    if system.interference is not None:
-        return np.full(busbw.shape, 1.0 - system.interference)
+    lost = measured_loss(system, busbw, messages=messages)
+    if lost is not None:
+        return 1.0 - lost
     whole = sum(layer.forward.kernels for layer in layers)
     alone = sum(layer.products.kernels for layer in layers)
     beside = sum(layer.crowded.kernels for layer in layers)

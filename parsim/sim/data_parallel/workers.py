@@ -126,10 +126,7 @@ class Workers:
         left = np.empty_like(busbw)
         for node in sorted_values(self.node):
             here, system = self.node == node, self.systems[node]
-            if system.message_interference is None:
-                left[here] = speed_beside(system, busbw[here], layers)
-            else:
-                left[here] = 1.0 - system.message_interference
+            left[here] = speed_beside(system, busbw[here], layers, messages=True)
         return left
 
     @property

@@ -2,13 +2,19 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
-from parsim.cost.layer.interference import crowded_device, memory_share, speed_beside
+from parsim.cost.layer.interference import (
+    crowded_device,
+    measured_loss,
+    memory_share,
+    speed_beside,
+)
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.step import step_costs
@@ -84,6 +90,18 @@ def test_a_rank_alone_sends_nothing() -> None:
 def test_what_was_measured_takes_the_place_of_the_model() -> None:
     system = replace(load_catalog().system("dgx-a100"), interference=0.3)
     assert speed(job_on(system)) == 0.7
+
+
+def test_a_link_slower_than_the_measured_one_takes_less_of_a_core() -> None:
+    """Each byte takes as long: at a quarter of the rate a quarter of the share is lost."""
+    base = load_catalog().system("dgx-a100")
+    system = replace(base, interference=0.8, interference_rate=2e9)
+    loss = measured_loss(system, np.array([5e8, 2e9, 8e9]))
+    assert loss == pytest.approx([0.2, 0.8, 0.8])
+    apart = replace(system, message_interference=0.4, message_interference_rate=1e9)
+    assert measured_loss(apart, np.array([5e8]), messages=True) == pytest.approx([0.2])
+    assert measured_loss(system, np.array([5e8]), messages=True) == pytest.approx([0.2])
+    assert measured_loss(base, np.array([5e8])) is None
 
 
 def test_nothing_is_late_without_a_reduction_beside_backward() -> None:
