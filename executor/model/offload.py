@@ -25,10 +25,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
-from torch.utils.checkpoint import checkpoint
 
 from executor.devices.accelerator import accelerator
 from executor.devices.copies import Copier, Moment
+from executor.model.repeat import repeat
 from executor.torch_internals.distributed import stored_tensor
 
 Key = tuple[int, int, torch.dtype]
@@ -210,7 +210,7 @@ def repeated(function: Callable[..., Any], *tensors: Tensor, host: HostLayer | N
     """
     passing = None if host is None else host.store.passing
     if passing is None or not torch.is_grad_enabled():
-        return checkpoint(function, *tensors, use_reentrant=False)
+        return repeat(function, *tensors)
     saved, given = [passing.save(tensor) for tensor in tensors], [tensors]
 
     def inside(_mark: Tensor) -> Any:  # noqa: ANN401
@@ -219,7 +219,7 @@ def repeated(function: Callable[..., Any], *tensors: Tensor, host: HostLayer | N
 
     mark = tensors[0].new_empty(0)
     del tensors
-    return checkpoint(inside, mark, use_reentrant=False)
+    return repeat(inside, mark)
 
 
 def is_dense(tensor: Tensor) -> bool:

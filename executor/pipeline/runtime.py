@@ -13,7 +13,6 @@ Torch knows one copy of a model. Of a schedule with two, each copy counts its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -22,6 +21,7 @@ from torch import nn
 
 from executor.parallel.gradients.buckets import GradientBuckets
 from executor.pipeline.partner import Partner
+from executor.pipeline.torch_stage import TorchStage
 from executor.torch_internals import pipelining
 from parsim.errors import PlanError
 from parsim.schedule import Action, Kind, Schedule
@@ -105,94 +105,6 @@ class Runtime(pipelining.RuntimeBase):  # type: ignore[misc]  # torch has no typ
         self.by_microbatch.clear()
 
 
-class _Stage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types here
-    """A stage whose messages are contiguous in memory, as every backend assumes.
-
-    Its gradients go to buckets, if it has any. W writes gradients without running hooks. Full
-    backwards through `fully_shard` scatter their gradients each, so that none is held whole, and
-    with `reshard` free the parameters; torch's stage would keep both until REDUCE_GRAD.
-    """
-
-    stage_index: int
-    buckets: GradientBuckets | None = None
-    partner: Partner | None = None
-    scatters = False
-    reshard = False
-
-    def __init__(self, position: int, depth: int, *args: object, **kwargs: object) -> None:
-        self.position, self.depth = position, depth
-        super().__init__(*args, **kwargs)
-
-    @property
-    def is_first(self) -> bool:
-        return self.position == 0
-
-    @property
-    def is_last(self) -> bool:
-        return self.position == self.depth - 1
-
-    # between stages s and s + 1 of one rank torch hands results on: not from copy to copy
-    def set_local_fwd_input(self, prev_stage_outputs: object, mb_index: int) -> None:
-        if not self.is_first:
-            super().set_local_fwd_input(prev_stage_outputs, mb_index)
-
-    def set_local_bwd_input(self, next_stage_bwd_outputs: object, mb_index: int) -> None:
-        if not self.is_last:
-            super().set_local_bwd_input(next_stage_bwd_outputs, mb_index)
-
-    def get_local_bwd_output(self, mb_index: int) -> object:
-        return () if self.is_first else super().get_local_bwd_output(mb_index)
-
-    def forward_one_chunk(self, fwd_chunk_id: int, *args: object, **kwargs: object) -> object:
-        with self._beside(Kind.F, fwd_chunk_id):
-            return super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
-
-    def backward_one_chunk(self, bwd_chunk_id: int, *args: object, **kwargs: object) -> object:
-        with self._beside(Kind.B, bwd_chunk_id):
-            return super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
-
-    def _beside(self, kind: Kind, microbatch: int) -> AbstractContextManager[None]:
-        if self.partner is None:
-            return nullcontext()
-        return self.partner.beside(Action(self.stage_index, kind, microbatch))
-
-    def backward_maybe_with_nosync(
-        self, backward_type: str, bwd_kwargs: dict[str, Any], last_backward: bool = False
-    ) -> object:
-        if not self.scatters:
-            return super().backward_maybe_with_nosync(backward_type, bwd_kwargs, last_backward)
-        self.submod.set_is_last_backward(False)  # REDUCE_GRAD ends the step
-        self.submod.set_reshard_after_backward(self.reshard)
-        self.submod.set_requires_gradient_sync(True)
-        self.submod.set_requires_all_reduce(last_backward)  # over replicas once
-        given = (bwd_kwargs[name] for name in ("stage_output", "output_grads", "input_values"))
-        return pipelining.STAGE_BACKWARD(*given), None
-
-    def backward_weight_one_chunk(self, *args: object, **kwargs: object) -> None:
-        number: int = self.stage_index
-        if self.is_first:
-            self.stage_index = 0  # the only one whose W torch lets do the whole backward
-        super().backward_weight_one_chunk(*args, **kwargs)
-        self.stage_index = number
-        if self.buckets is not None:
-            self.buckets.collect()
-
-    def forward_maybe_with_nosync(self, *args: object, **kwargs: object) -> object:
-        output: object = super().forward_maybe_with_nosync(*args, **kwargs)
-        return output.contiguous() if isinstance(output, torch.Tensor) else output
-
-    def get_bwd_send_ops(self, *args: object, **kwargs: object) -> list[dist.P2POp]:
-        messages: list[dist.P2POp] = super().get_bwd_send_ops(*args, **kwargs)
-        for message in messages:
-            message.tensor = message.tensor.contiguous()
-        return messages
-
-    # 2.11 warms up with messages between all neighbours, be they on the same rank.
-    def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
-        messages: list[dist.P2POp] = super()._get_init_p2p_neighbors_ops()
-        return [message for message in messages if message.group_peer != self.group_rank]
-
-
 def build_runtime(
     schedule: Schedule,
     stages: Mapping[int, nn.Module],
@@ -210,7 +122,7 @@ def build_runtime(
     """
     depth = schedule.depth
     built = [
-        _Stage(
+        TorchStage(
             index % depth,
             depth,
             stages[index],
@@ -226,6 +138,7 @@ def build_runtime(
     split = any(action.kind is Kind.W for row in schedule.ranks for action in row)
     for stage in built:
         stage.buckets = buckets.get(stage.stage_index)
+        stage.split = split
         stage.scatters = zero_stage >= 2 and not split
         stage.reshard = zero_stage == 3
     runtime = Runtime(schedule, built, edges, loss_fn)

@@ -34,7 +34,7 @@ def attention_core(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernel
     Kernels of forward, kernels of backward, and where ranks exchange keys and values what shows of
     that in either direction.
     """
-    fused = op.fused and not (op.dropout and job.software.composes_dropout)
+    fused = op.fused and not (op.dropout and job.software.composes)
     return _flash(job, table, op) if fused else _unfused(job, table, op)
 
 

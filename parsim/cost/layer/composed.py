@@ -1,13 +1,14 @@
 """What eager PyTorch, and autocast in it, keep of a layer beyond what fused operators would.
 
-SwiGLU is SiLU and a product, so SiLU's result is kept too; an RMSNorm (weight, no bias) keeps the
-normalised input beside the input. Where torch.compile fuses a layer it keeps neither, and all else
-as before: what min-cut partitioning saved of a GPT-2 and a Llama layer was counted tensor by tensor
-(torch 2.13, inductor: 3,680 and 4,344 bytes a token, eager 3,680 and 5,656).
+SwiGLU is SiLU and a product, so SiLU's result is kept too. Where torch.compile fuses a layer it
+keeps neither, and all else as before: what min-cut partitioning saved of a GPT-2 and a Llama layer
+was counted tensor by tensor (torch 2.13, inductor: 3,680 and 4,344 bytes a token, eager 3,680 and
+5,656).
 
-On a CPU (`Software.composes_dropout`) dropout is a product with a mask of values, not of bytes, and
+On a CPU (`Software.composes`) dropout is a product with a mask of values, not of bytes, and
 attention with dropout has no kernel of its own: softmax's result, the mask and their product are
-kept for each score, no log-sum-exp, and keys and values as often as heads of queries.
+kept for each score, no log-sum-exp, and keys and values as often as heads of queries. An RMSNorm
+(weight, no bias) works in fp32 there and keeps its input and that normalised, both in fp32.
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
 Leaves out: what torch.compile keeps of a CPU's dropout.
@@ -18,7 +19,7 @@ Each forward casts the weights of its products to 16 bit anew, and backward need
 micro-batch in flight has its own. Hidden states between products, and so what norms keep, are fp32.
 
     kept more of a layer = 2 bytes x weights of products
-                         + (4 - 2) bytes x what its norms keep (their input, and RMSNorm's result)
+                         + (4 - 2) bytes x what its norms keep, unless that is in fp32 anyway
 
 Source: allocations of the executor's steps with bf16_amp (torch 2.13, CPU): 8 h bytes a token and
 layer of a Llama, and 2 bytes a weight and micro-batch. Leaves out: parameters that are gathered in
@@ -33,7 +34,7 @@ from parsim.arrays import Array, Flags
 from parsim.cost.layer.head_copies import beyond_share, rank_weights
 from parsim.cost.software import Software
 from parsim.model.layer import Layer
-from parsim.model.operators import Attention, Elementwise, Linear, Region
+from parsim.model.operators import Attention, Elementwise, Linear, Operator, Region
 from parsim.plan import PlanTable, Recompute
 
 SCORES = 3
@@ -67,18 +68,25 @@ def _elementwise(op: Elementwise, table: PlanTable, software: Software) -> Array
     extra = np.zeros(len(table))
     if op.kind == "swiglu":
         extra = tokens * value / table.tp
-    elif op.kind == "norm" and op.repeated_parameters == op.width:
-        extra = tokens * value / table.sequence_split
-    if software.composes_dropout and op.mask and op.kind != "maxpool":  # whose indices are no mask
+    elif is_composed_norm(op, software):
+        extra = tokens * (2.0 * WIDE - op.saved * value) / table.sequence_split
+    if software.composes and op.mask and op.kind != "maxpool":  # whose indices are no mask
         split = table.tp if op.region is Region.TENSOR else table.sequence_split
         extra = extra + tokens * op.mask * (value - 1) / split
     return np.asarray(extra)
 
 
+def is_composed_norm(op: Operator, software: Software) -> bool:
+    """Whether an operator is an RMSNorm that is several kernels in fp32."""
+    if not isinstance(op, Elementwise) or op.kind != "norm" or software.compile:
+        return False
+    return software.composes and op.repeated_parameters == op.width
+
+
 def _scores(layer: Layer, table: PlanTable, software: Software) -> Array:
     """Bytes that attention with dropout keeps beside what a kernel with a mask of bytes does."""
     value, total = table.precision.activation, np.zeros(len(table))
-    if software.compile or not software.composes_dropout:
+    if software.compile or not software.composes:
         return total
     for op in layer.operators:
         if not isinstance(op, Attention) or not op.dropout:
@@ -109,13 +117,13 @@ def widened(table: PlanTable) -> Array:
     return np.where(casts_weights(table), WIDE / table.precision.activation, 1.0)
 
 
-def autocast_kept(layer: Layer, table: PlanTable) -> Array:
+def autocast_kept(layer: Layer, table: PlanTable, software: Software) -> Array:
     """Bytes that a layer keeps so of a micro-batch, (B,): none where all of it is repeated."""
-    made = autocast_made(layer, table)
+    made = autocast_made(layer, table, software)
     return np.asarray(np.where(table.recompute == Recompute.FULL, 0.0, made))
 
 
-def autocast_made(layer: Layer, table: PlanTable) -> Array:
+def autocast_made(layer: Layer, table: PlanTable, software: Software) -> Array:
     """Bytes that a layer's forward makes so, (B,)."""
     casts = casts_weights(table)
     if not casts.any():
@@ -126,7 +134,7 @@ def autocast_made(layer: Layer, table: PlanTable) -> Array:
         if isinstance(op, Linear):
             total = total + value * rank_weights(op, table)
         elif isinstance(op, Elementwise) and op.kind == "norm":
-            composed = op.repeated_parameters == op.width  # an RMSNorm
             values = table.on_rank(op.tokens) * op.width / table.sequence_split
-            total = total + (WIDE - value) * values * (op.saved + composed)
+            wide = is_composed_norm(op, software)
+            total = total + (WIDE - value) * values * op.saved * (not wide)
     return np.asarray(np.where(casts, total, 0.0))

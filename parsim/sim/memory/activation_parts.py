@@ -17,7 +17,7 @@ from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.memory.categories import MemoryUse
-from parsim.sim.memory.eager_kept import composed_bytes, received_bytes
+from parsim.sim.memory.eager_kept import Borders, composed_bytes
 from parsim.sim.step.schedule_costs import on_ranks
 
 
@@ -42,7 +42,7 @@ def activation_parts(
             parts[name] += schedule.guests[rank] * float(rows[other, 0])
     if job.software.eager:
         sent = schedule.in_copies(sent_bytes(job.model, table, stage_cut(job, table)))
-        twice = float(in_flight @ received_bytes(schedule, sent, stages)[:, 0])
+        twice = float(in_flight @ Borders.of(schedule, sent, stages).inputs[:, 0])
         name = "layer_inputs" if parts["layer_inputs"] >= twice else "norms"
         parts[name] -= twice
     return {name: size for name, size in parts.items() if size != 0.0}

@@ -10,7 +10,6 @@ from parsim.arrays import Array
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import WIDE, autocast_made, casts_weights, composed, widened
-from parsim.cost.layer.head_copies import rank_weights
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.step.layer_table import LayerTable
@@ -57,7 +56,6 @@ class Buffers:
     first: Array
     first_gradients: Array
     inputs: Array
-    weights: Array
     embedding: Array
     gathered: Array
     gathered_at_loss: Array
@@ -83,7 +81,6 @@ class Buffers:
             first=first + alone * rows,
             first_gradients=first_gradients,
             inputs=2.0 * border_bytes(table, job.model.border),
-            weights=2.0 * _widest_weight(job, table),
             embedding=rows + alone * 2.0 * rows,
             gathered=backward,
             gathered_at_loss=at_loss,
@@ -100,7 +97,6 @@ class Buffers:
             "layer": self.first if first else self.layer,
             "layer_below": self.layer,
             "inputs": self.inputs,
-            "weights": self.weights,
             "embedding": self.embedding,
         }
         gathered = nothing if moment.what == "update" else self.gathered
@@ -139,7 +135,7 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
     made = [
-        composed(layer, table, job.software) + autocast_made(layer, table)
+        composed(layer, table, job.software) + autocast_made(layer, table, job.software)
         for layer in job.model.kinds
     ]
     # what `composed_bytes` leaves out as it is not kept
@@ -156,18 +152,6 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
         np.maximum(highest, gathered_moment(job, table)), column_moment(job, table)
     )
     return np.asarray(again + highest + around)
-
-
-def _widest_weight(job: Job, table: PlanTable) -> Array:
-    """Bytes of the largest gradient of a weight inside a layer, (B,)."""
-    sizes = [
-        rank_weights(op, table)
-        for layer in job.model.kinds
-        for op in layer.operators
-        if isinstance(op, Linear) and op.split is not Split.NONE
-    ]
-    widest = np.max(sizes, axis=0) if sizes else np.zeros(len(table))
-    return np.asarray(widest * table.precision.activation)
 
 
 def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:

@@ -11,19 +11,24 @@ from parsim.arrays import Array, Flags, Index
 from parsim.cost.data.buckets import bucket_parameters, reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import (
+    WIDE,
     autocast_kept,
     autocast_made,
     composed,
     composed_kept,
+    is_composed_norm,
     widened,
 )
 from parsim.cost.layer.head_copies import copied_outputs, rank_values
+from parsim.cost.software import Software
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import over_kinds, sent_bytes
-from parsim.cost.step.step import stage_cut
+from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Elementwise, Experts, Linear, Split
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
+from parsim.sim.memory.moments import Moment
 
 
 class StageBytes(NamedTuple):
@@ -37,31 +42,56 @@ class StageBytes(NamedTuple):
     sent: Array
     with_blocks: Flags
 
+    def of(self, stages: Sequence[int]) -> StageBytes:
+        """The rows of some of the stages."""
+        rows = list(stages)
+        return StageBytes(
+            self.kept[rows], self.waiting[rows], self.sent[rows], self.with_blocks[rows]
+        )
 
-def waiting_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
+
+def waiting_bytes(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:
     """Kept from I to W beside what forward kept, one micro-batch on each stage, (S, B).
 
     The gradient of what each operator with parameters gave: PyTorch's I notes it and runs W from
-    there (`torch.distributed.pipelining._backward`). None on the first stage, where I does nothing.
+    there (`torch.distributed.pipelining._backward`). And all that I computed again. None on the
+    first stage, where I does nothing.
     """
-    kinds = [_output_gradients(layer, table) for layer in job.model.kinds]
-    rows: Array = counts @ np.stack(kinds)
+    kinds = [_output_gradients(layer, table, job.software) for layer in job.model.kinds]
+    rows: Array = counts @ np.stack(kinds) + _computed_again(job, table, layers, counts)
     for layer in job.model.behind:
-        rows[-1] += _output_gradients(layer, table)
+        rows[-1] += _output_gradients(layer, table, job.software)
     rows[0] = 0.0
     return rows
 
 
-def _output_gradients(layer: Layer, table: PlanTable) -> Array:
-    """Bytes of the gradients of what products, norms and experts gave, but for the logits."""
+def _computed_again(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:
+    """Bytes of what recomputation makes of a micro-batch beside what was kept of it, (S, B)."""
+    software = job.software
+    whole = [
+        made + composed(layer, table, software) + autocast_made(layer, table, software)
+        for layer, made in zip(job.model.kinds, layers.whole, strict=True)
+    ]
+    kept = np.stack(layers.kept) + _composed_kinds(job, table)
+    again = repeated_layers(job, table)
+    rows = over_kinds(counts, np.stack(whole) - kept)
+    return rows if again is None else rows + over_kinds(again, np.stack(layers.dropped))
+
+
+def _output_gradients(layer: Layer, table: PlanTable, software: Software) -> Array:
+    """Bytes of the gradients of what products, norms and experts gave, (B,).
+
+    That of logits takes the place of their softmax, which is in fp32; a narrower one is beside it.
+    """
     value, total = table.precision.activation, np.zeros(len(table))
     for op in layer.operators:
         tokens = table.on_rank(op.tokens) * value
-        if isinstance(op, Linear) and op.name != "logits":
+        if isinstance(op, Linear) and (op.name != "logits" or value < WIDE):
             split = table.tp if op.split is Split.COLUMN else table.sequence_split
             total = total + tokens * op.outputs / split + tokens * copied_outputs(op, table)
         elif isinstance(op, Elementwise) and op.kind == "norm":
-            total = total + rank_values(op, tokens, table)
+            wide = WIDE / value if is_composed_norm(op, software) else 1.0
+            total = total + rank_values(op, tokens, table) * wide
         elif isinstance(op, Experts):
             rows = tokens / table.sequence_split * op.top_k
             total = total + rows * (op.halves * op.ffn_hidden_size + op.width * table.etp)
@@ -74,15 +104,21 @@ def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
     See `cost/layer/composed.py`; and of what autocast keeps see `parsim/cost/layer/composed.py`.
     """
     software = job.software
-    kept = [
-        composed_kept(layer, table, software) + autocast_kept(layer, table)
-        for layer in job.model.kinds
-    ]
-    rows = over_kinds(counts, np.stack(kept))
+    rows = over_kinds(counts, _composed_kinds(job, table))
     for stage, outer in ((0, job.model.before), (-1, job.model.behind)):
         for layer in outer:
-            rows[stage] += composed(layer, table, software) + autocast_made(layer, table)
+            rows[stage] += composed(layer, table, software) + autocast_made(layer, table, software)
     return rows
+
+
+def _composed_kinds(job: Job, table: PlanTable) -> Array:
+    """Bytes that a layer of each kind keeps so, (K, B)."""
+    software = job.software
+    kept = [
+        composed_kept(layer, table, software) + autocast_kept(layer, table, software)
+        for layer in job.model.kinds
+    ]
+    return np.stack(kept)
 
 
 def sent_messages(job: Job, table: PlanTable) -> Array:
@@ -90,26 +126,41 @@ def sent_messages(job: Job, table: PlanTable) -> Array:
     return np.asarray(sent_bytes(job.model, table, stage_cut(job, table)) * widened(table))
 
 
-def message_bytes(schedule: Schedule, sent: Array, rank: int) -> Array:
-    """Buffers that messages of all micro-batches are received into, for the whole run, (B,).
+class Borders(NamedTuple):
+    """Bytes of a micro-batch between a rank's chunks and other ranks, (chunks, B) each.
 
-    `sent` (S, B) are the bytes that each stage sends to the next one, which go back as gradients.
-
-    What a stage's forward received is what it keeps, and is counted there while it is in flight.
+    Inputs that come from another rank, whose gradients go back there, and outputs that go to one.
     """
-    buffers = np.zeros(sent.shape[1])
-    for stage in schedule.stages_on(rank):
-        before = not schedule.is_first(stage) and schedule.stage_rank[stage - 1] != rank
-        after = not schedule.is_last(stage) and schedule.stage_rank[stage + 1] != rank
-        buffers = buffers + before * sent[stage - 1] + after * sent[stage]
-    return np.asarray(schedule.num_microbatches // schedule.copies * buffers)
 
+    inputs: Array
+    outputs: Array
 
-def received_bytes(schedule: Schedule, sent: Array, stages: Sequence[int]) -> Array:
-    """Bytes of a micro-batch that come to each stage from another rank, (stages, B)."""
-    ranks = schedule.stage_rank
-    crosses = [not schedule.is_first(s) and ranks[s - 1] != ranks[s] for s in stages]
-    return np.stack([sent[s - 1] * crossing for s, crossing in zip(stages, crosses, strict=True)])
+    @classmethod
+    def of(cls, schedule: Schedule, sent: Array, stages: Sequence[int]) -> Borders:
+        """Look who is on which rank; `sent` (S, B) are the bytes that a stage sends on."""
+        ranks, last = schedule.stage_rank, schedule.num_stages - 1
+        before = [not schedule.is_first(s) and ranks[s - 1] != ranks[s] for s in stages]
+        after = [not schedule.is_last(s) and ranks[min(s + 1, last)] != ranks[s] for s in stages]
+        return cls(
+            inputs=np.stack([sent[s - 1] * far for s, far in zip(stages, before, strict=True)]),
+            outputs=np.stack([sent[s] * far for s, far in zip(stages, after, strict=True)]),
+        )
+
+    def received(self, microbatches: int) -> Array:
+        """Buffers that messages of so many micro-batches are received into, all run long, (B,).
+
+        What a stage's forward received is what it keeps, and is counted there while in flight.
+        """
+        return np.asarray(microbatches * (self.inputs + self.outputs).sum(axis=0))
+
+    def sent(self, moment: Moment) -> Array:
+        """What was sent so far, (B,): torch's runtime waits for messages at the end of the step.
+
+        Outputs, and gradients of inputs. Source: `_PipelineScheduleRuntime` of torch 2.13.
+        """
+        forwards = np.array(moment.forwards, dtype=np.float64)
+        backwards = np.array(moment.backwards, dtype=np.float64)
+        return np.asarray(forwards @ self.outputs + backwards @ self.inputs)
 
 
 def in_buckets(job: Job, table: PlanTable) -> Flags:

@@ -11,13 +11,14 @@ do better: what lives at each moment follows from the schedule.
                to the output projection on one stage, that one's from the head on, and their sum
     inputs     at the end of an I: beside what forward kept, which stays until W, the gradients of
                what each product and norm gave (`waiting_bytes`), and of the logits
-    weights    at the end of a W: two matrices' gradients, before they are added
+    weights    within a W, see `.weight_moments`
     reduce     after a chunk's last backward: what its gradients are scattered into (ZeRO-1), or
                sent in where that is narrower, and the library's copies of them; all of it stays
                until the gradients of all chunks are waited for, behind the last action
     sharded    ZeRO-2 and 3 without a pipeline: what travels, see `.sharded_moments`
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them; where
 they lie in buckets, DDP's or the executor's own (`in_buckets`), they are there for the whole run.
+What a rank sent stays until the step ends (`Borders.sent`), one tensor a micro-batch and message.
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
 Leaves out: an allocator's rounding and fragmentation, library workspaces, and a ring's blocks of
@@ -26,7 +27,7 @@ keys and values: they are gone when an MLP of four times the layer's width needs
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -37,28 +38,31 @@ from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.categories import MemoryUse, guest_bytes, memory_use, static_bytes
+from parsim.sim.memory.categories import MemoryUse, memory_use, static_bytes
 from parsim.sim.memory.eager_buffers import Buffers
-from parsim.sim.memory.eager_kept import (
-    StageBytes,
-    composed_bytes,
-    in_buckets,
-    message_bytes,
-    received_bytes,
-    reduce_bytes,
-    sent_messages,
-    waiting_bytes,
-)
-from parsim.sim.memory.moments import moments
+from parsim.sim.memory.eager_kept import StageBytes, composed_bytes, sent_messages, waiting_bytes
+from parsim.sim.memory.moments import Moment, moments
+from parsim.sim.memory.rank_bytes import RankBytes
 from parsim.sim.memory.sharded_moments import is_sharded
+from parsim.sim.memory.weight_moments import WeightPass
 from parsim.sim.step.kept_bytes import stage_kept
 from parsim.sim.step.schedule_costs import on_ranks
 
 
 def peak_memory(
-    job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    costs: StepCosts,
+    schedule: Schedule,
+    *,
+    buffered: bool = True,
 ) -> MemoryUse:
-    """Bytes of every category on every pipeline rank at its peak, as the stack has them."""
+    """Bytes of every category on every pipeline rank at its peak, as the stack has them.
+
+    `buffered` messages between stages stay for the whole run or step, as in PyTorch's pipeline
+    runtime; others take no memory beside what a stage keeps. It is asked of eager stacks alone.
+    """
     if not job.software.eager:
         return memory_use(job, table, layers, costs, schedule)
     by_rank = on_ranks(costs.parameters, schedule)
@@ -66,13 +70,19 @@ def peak_memory(
     kept = stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts)
     stages = StageBytes(
         kept=schedule.in_copies(kept),
-        waiting=schedule.in_copies(waiting_bytes(job, table, counts)),
-        sent=schedule.in_copies(sent),
+        waiting=schedule.in_copies(waiting_bytes(job, table, layers, counts)),
+        sent=schedule.in_copies(sent) * buffered,
         with_blocks=schedule.in_copies(counts).sum(axis=1) > 0,
     )
     buffers = Buffers.of(job, table, layers)
+    weights = WeightPass(*map(schedule.in_copies, WeightPass.of(job, table, counts)))
+    sharded = bool(is_sharded(table).any())
     ranks = [
-        _highest(job, table, costs, schedule, rank, stages, buffers) for rank in range(schedule.pp)
+        _highest(
+            RankBytes.of(job, table, costs, schedule, rank, stages, weights, buffers),
+            moments(schedule, rank, stages.with_blocks, sharded=sharded),
+        )
+        for rank in range(schedule.pp)
     ]
     routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
     parameters, _, optimizer = static_bytes(job, table, by_rank, routed)
@@ -91,52 +101,14 @@ def _layers_and_sent(job: Job, table: PlanTable) -> tuple[Array, Array]:
     return layer_counts(job.model, stage_cut(job, table)), sent_messages(job, table)
 
 
-def _highest(
-    job: Job,
-    table: PlanTable,
-    costs: StepCosts,
-    schedule: Schedule,
-    rank: int,
-    all_stages: StageBytes,
-    buffers: Buffers,
-) -> dict[str, Array]:
-    """Categories of the rank's highest moment, plan by plan."""
-    stages = list(schedule.stages_on(rank))
-    routed = None if costs.experts is None else costs.experts[stages]
-    _, gradients, _ = static_bytes(job, table, costs.parameters[stages], routed)
-    messages, bucketed = message_bytes(schedule, all_stages.sent, rank), in_buckets(job, table)
-    received = received_bytes(schedule, all_stages.sent, stages)
-    if not all_stages.with_blocks[stages].any():
-        buffers = replace(buffers, gathered=buffers.gathered_at_loss)
-    share = 0.0 if routed is None else routed / np.maximum(costs.parameters[stages], 1.0)
-    shared = reduce_bytes(job, table, gradients * (1.0 - share), table.shards)
-    expert = reduce_bytes(job, table, gradients * share, table.expert_shards)
-    on_their_way = shared + expert
-    others = guest_bytes(all_stages.kept, schedule)[rank]
-    most = np.inf if schedule.limit is None else float(schedule.limit)
+def _highest(rank: RankBytes, to_compare: Iterable[Moment]) -> dict[str, Array]:
+    """Categories of the rank's highest moment, plan by plan, and what is in flight then."""
     best: dict[str, Array] = {}
-    highest = np.full(len(table), -np.inf)
-    sharded = bool(is_sharded(table).any())
-    for moment in sorted(moments(schedule, rank, all_stages.with_blocks, sharded=sharded)):
-        in_flight = np.minimum(np.array(moment.in_flight, dtype=np.float64), most)
-        existing = np.array(moment.with_gradients, dtype=np.float64)
-        standing = buffers.at(moment)
-        temporary = standing.temporary
-        if all_stages.with_blocks[stages].any():
-            temporary = temporary + buffers.on_their_way
-        waiting = np.array(moment.waiting, dtype=np.float64) @ all_stages.waiting[stages]
-        twice = in_flight @ received
-        now = {
-            "gradients": np.where(bucketed, gradients.sum(axis=0), existing @ gradients)
-            + standing.gradients,
-            "activations": in_flight @ all_stages.kept[stages] + others - twice - standing.gone,
-            "logits": standing.logits,
-            "temporary": temporary + waiting + job.software.workspace,
-            "communication": messages + np.array(moment.reduced) @ on_their_way,
-            "gathered": standing.gathered,
-        }
+    highest = np.full(rank.received.shape, -np.inf)
+    for moment in to_compare:
+        now = rank.at(moment)
         total = np.sum(list(now.values()), axis=0)
-        now["in_flight"] = np.tile(in_flight[:, None], (1, len(table)))
+        now["in_flight"] = np.tile(rank.in_flight(moment)[:, None], (1, len(total)))
         better = total > highest
         highest = np.where(better, total, highest)
         best = {name: np.where(better, now[name], best.get(name, now[name])) for name in now}

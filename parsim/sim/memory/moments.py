@@ -1,6 +1,7 @@
 """Moments of a rank's step that can be its highest in eager PyTorch, as counts of what lives then.
 
-    loss forward head layer inputs weights embedding reduce update       see `.eager_peaks`
+    loss forward head layer inputs embedding reduce update               see `.eager_peaks`
+    weights first_weights                                                see `.weight_moments`
     and those whose parameters and gradients travel                      see `.sharded_moments`
 
 I of the first stage does nothing, as nobody needs the gradient of tokens: its W is a whole
@@ -24,6 +25,8 @@ class Moment(NamedTuple):
     moment is: its buffers. `reduced` are the chunks whose gradients were sent: what that needs
     beside them stays until all are waited for.
     `resharding`: in the last backward, whose layers let gathered parameters go.
+    `forwards` and `backwards` are the micro-batches whose output, or input's gradient, each chunk
+    has made so far: a runtime may hold what it sent of them until the step ends.
     """
 
     in_flight: tuple[int, ...]
@@ -33,17 +36,21 @@ class Moment(NamedTuple):
     what: str
     reduced: tuple[bool, ...]
     resharding: bool = False
+    forwards: tuple[int, ...] = ()
+    backwards: tuple[int, ...] = ()
 
 
 def moments(
     schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool = False
-) -> set[Moment]:
-    """The distinct moments of a rank that can be its highest.
+) -> list[Moment]:
+    """The distinct moments of a rank that can be its highest, in order.
 
     `with_blocks` (S,) are the stages with layers between embedding and head; `sharded` says that
-    layers are gathered and reduced one by one in their backward.
+    layers are gathered and reduced one by one in their backward. Of moments that differ in what
+    was made so far alone the last is taken: that only grows.
     """
-    return set(_walk(schedule, rank, with_blocks, sharded=sharded))
+    walk = _walk(schedule, rank, with_blocks, sharded=sharded)
+    return sorted({moment._replace(forwards=(), backwards=()): moment for moment in walk}.values())
 
 
 def _walk(schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool) -> Iterator[Moment]:
@@ -70,6 +77,8 @@ class _Walk:
         self._sharded = sharded
         self._in_flight = [0] * len(self._stages)
         self._waiting = [0] * len(self._stages)
+        self._forwards = [0] * len(self._stages)
+        self._backwards = [0] * len(self._stages)
         self._with_gradients = [False] * len(self._stages)
         self._left = [len(schedule.microbatches_of(stage)) for stage in self._stages]
         self._softmax = 0
@@ -79,10 +88,21 @@ class _Walk:
         reduced = tuple(what != "update" and not left for left in self._left)
         gradients = tuple(self._with_gradients)
         last = self._sharded and self._left == [1]
-        return Moment(*counts, self._softmax, gradients, what, reduced, resharding=last)
+        return Moment(
+            *counts,
+            self._softmax,
+            gradients,
+            what,
+            reduced,
+            resharding=last,
+            forwards=tuple(self._forwards),
+            backwards=tuple(self._backwards),
+        )
 
     def forward(self, stage: int) -> Iterator[Moment]:
-        self._in_flight[self._stages.index(stage)] += 1
+        chunk = self._stages.index(stage)
+        self._in_flight[chunk] += 1
+        self._forwards[chunk] += 1
         if self._sharded:
             yield from map(self.moment, ("gather_forward", "head_forward"))
         yield self.moment("loss" if self._schedule.is_last(stage) else "forward")
@@ -95,6 +115,7 @@ class _Walk:
         chunk = self._stages.index(stage)
         self._with_gradients[chunk] = True
         self._in_flight[chunk] -= 1
+        self._backwards[chunk] += 1
         if self._sharded:
             yield from map(self.moment, ("scatter_first", "scatter_ends"))
         if self._schedule.is_first(stage):
@@ -104,14 +125,16 @@ class _Walk:
     def inputs(self, stage: int) -> Iterator[Moment]:
         yield from self._top(stage)
         yield from self._layer(stage)
-        self._waiting[self._stages.index(stage)] += 1
+        chunk = self._stages.index(stage)
+        self._waiting[chunk] += 1
+        self._backwards[chunk] += 1
         yield self.moment("inputs")
 
     def weights(self, stage: int) -> Iterator[Moment]:
         chunk = self._stages.index(stage)
         added = self._with_gradients[chunk]  # the first ones are not: they stay as they are
         self._with_gradients[chunk] = True
-        yield self.moment("weights" if added else "forward")
+        yield self.moment("weights" if added else "first_weights")
         self._softmax -= self._schedule.is_last(stage)
         self._in_flight[chunk] -= 1
         self._waiting[chunk] -= 1

@@ -53,6 +53,7 @@ LONG = {
     "model.ffn_hidden_size": "256",
 }
 CAST = {"training.precision": "bf16_amp", "model.num_key_value_heads": "4"}
+MANY = {"training.global_batch_size": "32"}
 CASES: dict[str, dict[str, str]] = {
     "autocast": {**DATA, **CAST},
     "autocast, many tokens": {**DATA, **CAST, "plan.microbatch_size": "4"},
@@ -64,6 +65,22 @@ CASES: dict[str, dict[str, str]] = {
     "zero-bubble": {"plan.schedule": "zb_1p"},
     "zero-bubble, layer norms": {"plan.schedule": "zb_1p", **GPT},
     "zero-bubble V": {"plan.schedule": "zb_v", "plan.microbatch_size": "2"},
+    "1f1b, many micro-batches": MANY,
+    "GPipe, many micro-batches": {**MANY, "plan.schedule": "gpipe"},
+    "interleaved, many micro-batches": {**MANY, "plan.schedule": "interleaved_1f1b", "plan.v": "2"},
+    "looped, many micro-batches": {**MANY, "plan.schedule": "looped_bfs", "plan.v": "2"},
+    "zero-bubble, many micro-batches": {**MANY, "plan.schedule": "zb_1p"},
+    "zero-bubble V, many micro-batches": {**MANY, "plan.schedule": "zb_v"},
+    "zero-bubble, recomputed": {"plan.schedule": "zb_1p", "plan.recompute": "full"},
+    "zero-bubble V, recomputed": {"plan.schedule": "zb_v", "plan.recompute": "full"},
+    "zero-bubble V of a mixture": {**MIXTURE, "plan.schedule": "zb_v"},
+    "zero-bubble, 16 bit": {"plan.schedule": "zb_1p", "training.precision": "bf16"},
+    "16 bit, many tokens": {
+        "training.precision": "bf16",
+        "plan.microbatch_size": "4",
+        "model.seq_len": "128",
+        "training.global_batch_size": "16",
+    },
     "two copies of the model": {"plan.schedule": "chimera"},
     "two copies, backwards in two": {"plan.schedule": "dualpipe"},
     "recomputed": {"plan.recompute": "full", "plan.microbatch_size": "2"},

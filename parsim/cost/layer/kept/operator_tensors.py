@@ -242,26 +242,28 @@ def every_second_product(layer: Layer, table: PlanTable, *, keeps_output: bool) 
 
 
 def _products(layer: Layer) -> Iterator[tuple[int, Linear, str, int]]:
-    """Products as models write them, q, k, v and gate, up apart.
+    """Products as models write them: outputs, operator, kind, and heads as in `matrices`."""
+    for _, op, name in _kinds(layer):
+        if isinstance(op, Linear):
+            for width, heads in matrices(layer, op):
+                yield width, op, name, heads
 
-    Outputs, operator, kind, and the heads of keys or values that cannot be divided further, 0 of
-    others.
+
+def matrices(layer: Layer, op: Linear) -> tuple[tuple[int, int], ...]:
+    """Outputs of the matrices that models write a product as, q, k, v and gate, up apart.
+
+    And of each the heads of keys or values that cannot be divided further, 0 of others.
     """
-    core = next((op for op in layer.operators if isinstance(op, Attention)), None)
+    core = next((core for core in layer.operators if isinstance(core, Attention)), None)
     gates = {
         op.width for op in layer.operators if isinstance(op, Elementwise) and op.kind == "swiglu"
     }
-    for _, op, name in _kinds(layer):
-        if not isinstance(op, Linear):
-            continue
-        pieces: tuple[tuple[int, int], ...] = ((op.outputs, 0),)
-        if core and op.name == "qkv":
-            keys = (core.kv_heads * core.head_dim, core.kv_heads)
-            pieces = ((core.heads * core.head_dim, 0), keys, keys)
-        elif op.split is Split.COLUMN and op.outputs // 2 in gates:
-            pieces = ((op.outputs // 2, 0), (op.outputs // 2, 0))
-        for width, heads in pieces:
-            yield width, op, name, heads
+    if core and op.name == "qkv":
+        keys = (core.kv_heads * core.head_dim, core.kv_heads)
+        return ((core.heads * core.head_dim, 0), keys, keys)
+    if op.split is Split.COLUMN and op.outputs // 2 in gates:
+        return ((op.outputs // 2, 0), (op.outputs // 2, 0))
+    return ((op.outputs, 0),)
 
 
 def _heads(

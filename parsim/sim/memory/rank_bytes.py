@@ -1,0 +1,119 @@
+"""What lives on a pipeline rank of eager PyTorch at a moment of its step, bytes by category."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from parsim.arrays import Array, Flags
+from parsim.cost.job import Job
+from parsim.cost.step.step import StepCosts
+from parsim.plan import PlanTable
+from parsim.schedule import Schedule
+from parsim.sim.memory.categories import guest_bytes, static_bytes
+from parsim.sim.memory.eager_buffers import Buffers
+from parsim.sim.memory.eager_kept import Borders, StageBytes, in_buckets, reduce_bytes
+from parsim.sim.memory.moments import Moment
+from parsim.sim.memory.weight_moments import WeightPass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankBytes:
+    """Bytes that a rank's moments are counted in; of its chunks (chunks, B), else (B,).
+
+    `travelling` is what gradients need beside them while they are reduced, `received` the buffers
+    of messages, `guests` other ranks' activations. At most `limit` micro-batches of a chunk are
+    here at once.
+    """
+
+    stages: StageBytes
+    borders: Borders
+    buffers: Buffers
+    weights: WeightPass
+    gradients: Array
+    travelling: Array
+    bucketed: Flags
+    received: Array
+    guests: Array
+    workspace: float
+    limit: float
+
+    @classmethod
+    def of(
+        cls,
+        job: Job,
+        table: PlanTable,
+        costs: StepCosts,
+        schedule: Schedule,
+        rank: int,
+        all_stages: StageBytes,
+        all_weights: WeightPass,
+        buffers: Buffers,
+    ) -> RankBytes:
+        """Take a rank's chunks out of the bytes of all stages."""
+        chunks = list(schedule.stages_on(rank))
+        stages = all_stages.of(chunks)
+        borders = Borders.of(schedule, all_stages.sent, chunks)
+        gradients, travelling = _gradients(job, table, costs, chunks)
+        if not stages.with_blocks.any():
+            buffers = replace(buffers, gathered=buffers.gathered_at_loss)
+        return cls(
+            stages=stages,
+            borders=borders,
+            buffers=buffers,
+            weights=WeightPass(*(values[chunks] for values in all_weights)),
+            gradients=gradients,
+            travelling=travelling,
+            bucketed=in_buckets(job, table),
+            received=borders.received(schedule.num_microbatches // schedule.copies),
+            guests=guest_bytes(all_stages.kept, schedule)[rank],
+            workspace=job.software.workspace,
+            limit=np.inf if schedule.limit is None else float(schedule.limit),
+        )
+
+    def in_flight(self, moment: Moment) -> Array:
+        """Micro-batches of each chunk whose activations are here, (chunks,)."""
+        return np.minimum(np.array(moment.in_flight, dtype=np.float64), self.limit)
+
+    def at(self, moment: Moment) -> dict[str, Array]:
+        """Bytes by category, (B,) each, beside parameters and the optimizer's states."""
+        standing, in_flight = self.buffers.at(moment), self.in_flight(moment)
+        with_gradients = np.array(moment.with_gradients, dtype=np.float64)
+        made = with_gradients @ self.gradients
+        gradients = np.where(self.bucketed, self.gradients.sum(axis=0), made)
+        kept = in_flight @ (self.stages.kept - self.borders.inputs)
+        return {
+            "gradients": gradients + standing.gradients,
+            "activations": kept + self.guests - standing.gone,
+            "logits": standing.logits,
+            "temporary": standing.temporary + self._beside(moment),
+            "communication": self._messages(moment),
+            "gathered": standing.gathered,
+        }
+
+    def _beside(self, moment: Moment) -> Array:
+        """Workspaces, what waits for its W and what that makes, what moves to and from the host."""
+        waiting = np.array(moment.waiting, dtype=np.float64) @ self.stages.waiting
+        if moment.what in ("weights", "first_weights"):
+            first = moment.what == "first_weights"
+            waiting = waiting + self.weights.above(first=first, bucketed=self.bucketed)
+        moved = self.buffers.on_their_way * self.stages.with_blocks.any()
+        return np.asarray(waiting + moved + self.workspace)
+
+    def _messages(self, moment: Moment) -> Array:
+        reduced = np.array(moment.reduced) @ self.travelling
+        return np.asarray(self.received + self.borders.sent(moment) + reduced)
+
+
+def _gradients(
+    job: Job, table: PlanTable, costs: StepCosts, chunks: list[int]
+) -> tuple[Array, Array]:
+    """Gradients of the chunks, and what they need beside them while they are reduced."""
+    parameters = costs.parameters[chunks]
+    routed = None if costs.experts is None else costs.experts[chunks]
+    _, gradients, _ = static_bytes(job, table, parameters, routed)
+    share = 0.0 if routed is None else routed / np.maximum(parameters, 1.0)
+    shared = reduce_bytes(job, table, gradients * (1.0 - share), table.shards)
+    expert = reduce_bytes(job, table, gradients * share, table.expert_shards)
+    return gradients, shared + expert

@@ -1,0 +1,85 @@
+"""What a W takes and lets go, by hand for a small Llama on two pipeline ranks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import software
+from parsim.cost.step.stages import layer_counts
+from parsim.cost.step.step import stage_cut
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer, with_options
+from parsim.plan import Plan, PlanTable
+from parsim.sim.memory.weight_moments import WeightPass
+
+H, F, V, T = 64, 128, 512, 16
+SPEC = with_options(
+    model_spec("llama3-8b"),
+    num_layers=4,
+    hidden_size=H,
+    num_attention_heads=2,
+    num_key_value_heads=2,
+    head_dim=32,
+    ffn_hidden_size=F,
+    vocab_size=V,
+    seq_len=T,
+)
+JOB = Job(
+    model=build_transformer(SPEC),
+    cluster=Cluster(system=load_catalog().system("cpu"), num_nodes=1),
+    software=software("executor-cpu"),
+)
+VECTOR, WIDE = 4 * T * H, 4 * T * F
+"""Bytes of a micro-batch's hidden states, and inside the MLP."""
+SQUARE, OBLONG = 4 * H * H, 4 * H * F
+GONE = (
+    2 * VECTOR + (3 * VECTOR + VECTOR) + VECTOR + 2 * VECTOR + (2 * WIDE + VECTOR) + VECTOR + WIDE
+)
+"""What a layer lets go: norm; q, k, v; projection; norm; gate and up; down."""
+
+
+def weight_pass(job: Job = JOB, **plan: object) -> WeightPass:
+    plan = {"pp": 2, "num_microbatches": 4, "precision": "fp32", "schedule": "zb_1p", **plan}
+    table = PlanTable.of([Plan(**plan)])  # type: ignore[arg-type]
+    counts: Array = layer_counts(job.model, stage_cut(job, table))
+    return WeightPass.of(job, table, counts)
+
+
+def test_a_layer_is_highest_at_its_second_widest_matrix() -> None:
+    """At up, gate's gradient still held: two matrices, less all that is gone before."""
+    before = 2 * VECTOR + 4 * VECTOR + VECTOR + 2 * VECTOR + WIDE
+    assert weight_pass().highest[0] == 2 * OBLONG - before
+
+
+def test_what_is_gone_and_made_is_that_of_the_layers_of_a_stage() -> None:
+    stages = weight_pass()
+    assert stages.gone[:, 0].tolist() == [2 * GONE, 2 * GONE + 2 * VECTOR + VECTOR]
+    layer = 4 * SQUARE + 3 * OBLONG
+    assert stages.made[:, 0].tolist() == [2 * layer, 2 * layer + 4 * V * H]
+
+
+def test_many_words_are_highest_when_all_layers_are_gone() -> None:
+    many = with_options(SPEC, vocab_size=100 * V)
+    job = replace(JOB, model=build_transformer(many))
+    gone = 2 * GONE + 2 * VECTOR
+    assert weight_pass(job).highest[1] == 4 * 100 * V * H - gone
+
+
+def test_first_gradients_stay_and_buckets_take_all_at_the_end() -> None:
+    stages = weight_pass()
+    plain, bucketed = (np.array([flag]) for flag in (False, True))
+    assert stages.above(first=False, bucketed=plain) == stages.highest.max()
+    assert stages.above(first=True, bucketed=plain) == -stages.gone.min()
+    heaped = (stages.made - stages.gone).max()
+    assert stages.above(first=True, bucketed=bucketed) == max(heaped, stages.highest.max())
+
+
+def test_tensor_parallel_ranks_have_their_share() -> None:
+    whole, half = weight_pass(), weight_pass(tp=2)
+    assert half.made[0, 0] == whole.made[0, 0] / 2
