@@ -70,8 +70,8 @@ class Software:
     what the allocator reserves above the allocated bytes, and `prints_reserved` says that the
     stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
     shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
-    autograd has them (`parsim/sim/memory/eager_peaks.py`), `composes` that its dropout is a
-    product with a mask of values, in attention too (`cost/layer/composed.py`),
+    autograd has them (`parsim/sim/memory/eager_peaks.py`), `composes` that dropout, attention
+    with it and RMS norms are several kernels each (`cost/layer/composed.py`),
     `reorders_convolutions` that gradients of convolutions are made in a layout of the library's
     first (`cost/layer/kept/graph_backward.py`), and
     `scatter_copies` how many copies of a bucket its library makes to reduce and scatter it.

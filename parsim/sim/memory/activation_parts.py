@@ -16,8 +16,9 @@ from parsim.cost.step.stages import layer_counts, over_kinds, sent_bytes
 from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
+from parsim.sim.memory.borders import Borders
 from parsim.sim.memory.categories import MemoryUse
-from parsim.sim.memory.eager_kept import Borders, composed_bytes
+from parsim.sim.memory.eager_kept import composed_bytes
 from parsim.sim.step.schedule_costs import on_ranks
 
 

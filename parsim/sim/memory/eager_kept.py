@@ -1,4 +1,4 @@
-"""Bytes of eager PyTorch: of a micro-batch on each stage, of its messages, and of gradients."""
+"""Bytes of eager PyTorch: of a micro-batch on each stage, what that sends on, and of gradients."""
 
 from __future__ import annotations
 
@@ -27,8 +27,6 @@ from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Elementwise, Experts, Linear, Split
 from parsim.plan import PlanTable
-from parsim.schedule import Schedule
-from parsim.sim.memory.moments import Moment
 
 
 class StageBytes(NamedTuple):
@@ -101,7 +99,7 @@ def _output_gradients(layer: Layer, table: PlanTable, software: Software) -> Arr
 def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
     """Kept where eager PyTorch composes what others fuse, one micro-batch on each stage, (S, B).
 
-    See `cost/layer/composed.py`; and of what autocast keeps see `parsim/cost/layer/composed.py`.
+    And what autocast keeps there: see `parsim/cost/layer/composed.py`.
     """
     software = job.software
     rows = over_kinds(counts, _composed_kinds(job, table))
@@ -124,43 +122,6 @@ def _composed_kinds(job: Job, table: PlanTable) -> Array:
 def sent_messages(job: Job, table: PlanTable) -> Array:
     """Bytes that each stage sends on of a micro-batch, (S, B), in the dtype that it computes in."""
     return np.asarray(sent_bytes(job.model, table, stage_cut(job, table)) * widened(table))
-
-
-class Borders(NamedTuple):
-    """Bytes of a micro-batch between a rank's chunks and other ranks, (chunks, B) each.
-
-    Inputs that come from another rank, whose gradients go back there, and outputs that go to one.
-    """
-
-    inputs: Array
-    outputs: Array
-
-    @classmethod
-    def of(cls, schedule: Schedule, sent: Array, stages: Sequence[int]) -> Borders:
-        """Look who is on which rank; `sent` (S, B) are the bytes that a stage sends on."""
-        ranks, last = schedule.stage_rank, schedule.num_stages - 1
-        before = [not schedule.is_first(s) and ranks[s - 1] != ranks[s] for s in stages]
-        after = [not schedule.is_last(s) and ranks[min(s + 1, last)] != ranks[s] for s in stages]
-        return cls(
-            inputs=np.stack([sent[s - 1] * far for s, far in zip(stages, before, strict=True)]),
-            outputs=np.stack([sent[s] * far for s, far in zip(stages, after, strict=True)]),
-        )
-
-    def received(self, microbatches: int) -> Array:
-        """Buffers that messages of so many micro-batches are received into, all run long, (B,).
-
-        What a stage's forward received is what it keeps, and is counted there while in flight.
-        """
-        return np.asarray(microbatches * (self.inputs + self.outputs).sum(axis=0))
-
-    def sent(self, moment: Moment) -> Array:
-        """What was sent so far, (B,): torch's runtime waits for messages at the end of the step.
-
-        Outputs, and gradients of inputs. Source: `_PipelineScheduleRuntime` of torch 2.13.
-        """
-        forwards = np.array(moment.forwards, dtype=np.float64)
-        backwards = np.array(moment.backwards, dtype=np.float64)
-        return np.asarray(forwards @ self.outputs + backwards @ self.inputs)
 
 
 def in_buckets(job: Job, table: PlanTable) -> Flags:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.schedule import build_schedule
-from parsim.sim.memory.eager_kept import Borders
+from parsim.sim.memory.borders import Borders
 from parsim.sim.memory.moments import moments
 
 SENT = np.array([[10.0], [10.0], [10.0], [10.0]])
