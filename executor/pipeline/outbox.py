@@ -2,6 +2,7 @@
 
 gloo tells whether a message has arrived to whoever waits for it alone: asked, it answers that none
 has. So a thread waits for one after the other; without it, all messages of a training would stay.
+NCCL's can be asked, and waiting for them would hold up the kernels behind.
 """
 
 from __future__ import annotations
@@ -19,16 +20,23 @@ BESIDE = "beside-the-step"
 class Outbox:
     """Keeps what is sent from `keep` until it has arrived; `close` waits for all of it.
 
-    The thread is a daemon, so that a rank that fails ends though nobody takes its messages.
+    With `asks` it looks at each further message which ones have arrived, else a thread waits: a
+    daemon, so that a rank that fails ends though nobody takes its messages.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, asks: bool = False) -> None:
+        self._asks = asks
+        self._asked: list[tuple[dist.Work, torch.Tensor]] = []
         self._left: SimpleQueue[tuple[dist.Work, torch.Tensor] | None] = SimpleQueue()
         self._thread: Thread | None = None
         self._error: BaseException | None = None
 
     def keep(self, work: dist.Work, tensor: torch.Tensor) -> None:
         """Keep a tensor until its message has arrived."""
+        if self._asks:
+            self._asked = [message for message in self._asked if not message[0].is_completed()]
+            self._asked.append((work, tensor))
+            return
         if self._thread is None:
             self._thread = Thread(target=self._wait, name=BESIDE, daemon=True)
             self._thread.start()
@@ -36,6 +44,8 @@ class Outbox:
 
     def close(self) -> None:
         """Wait until all has arrived; it may be used again."""
+        while self._asked:
+            self._asked.pop()[0].wait()
         if self._thread is not None:
             self._left.put(None)
             self._thread.join()

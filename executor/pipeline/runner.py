@@ -19,7 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 from executor.parallel.gradients.buckets import GradientBuckets
 from executor.pipeline.partner import Partner
 from executor.pipeline.runnable import DpKind, check_runnable, with_communication
-from executor.pipeline.runtime import LossFn, Runtime, TensorSpec, build_runtime, keep_forwards
+from executor.pipeline.runtime import LossFn, Runtime, build_runtime, keep_forwards
+from executor.pipeline.tensor_spec import TensorSpec
 from executor.torch_internals.distributed import replicate_module
 from executor.torch_internals.pipelining import REDUCE_GRAD
 from executor.torch_internals.self_test import require_compatible

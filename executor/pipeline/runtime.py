@@ -13,32 +13,22 @@ Torch knows one copy of a model. Of a schedule with two, each copy counts its ow
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
 from executor.parallel.gradients.buckets import GradientBuckets
+from executor.pipeline.outbox import Outbox
 from executor.pipeline.partner import Partner
+from executor.pipeline.tensor_spec import TensorSpec
 from executor.pipeline.torch_stage import TorchStage
 from executor.torch_internals import pipelining
 from parsim.errors import PlanError
 from parsim.schedule import Action, Kind, Schedule
 
 LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
-
-
-class TensorSpec(NamedTuple):
-    """Shape, for one micro-batch, and dtype of what passes between two stages."""
-
-    shape: tuple[int, ...]
-    dtype: torch.dtype
-
-    def example(self, *, requires_grad: bool) -> torch.Tensor:
-        """A tensor without storage of this shape."""
-        wanted = requires_grad and self.dtype.is_floating_point
-        return torch.empty(self.shape, dtype=self.dtype, device="meta", requires_grad=wanted)
 
 
 class StageLike(Protocol):
@@ -60,7 +50,9 @@ class Runtime(pipelining.RuntimeBase):  # type: ignore[misc]  # torch has no typ
         stages: Sequence[StageLike],
         edges: tuple[TensorSpec, ...],
         loss_fn: LossFn,
+        sent: Outbox,
     ) -> None:
+        self.sent = sent
         self.by_microbatch: dict[int, torch.Tensor] = {}
         self.ours = stages
         self.edges, self.depth = edges, schedule.depth
@@ -100,6 +92,7 @@ class Runtime(pipelining.RuntimeBase):  # type: ignore[misc]  # torch has no typ
 
     def _update_losses(self, stages: object, losses: list[torch.Tensor] | None) -> None:
         del stages
+        self.sent.close()  # the last thing that a step does
         if losses is not None:
             losses[:] = [self.by_microbatch[mb].detach() for mb in sorted(self.by_microbatch)]
         self.by_microbatch.clear()
@@ -135,13 +128,16 @@ def build_runtime(
         )
         for index in sorted(stages)
     ]
+    outbox = Outbox(asks=dist.get_backend(group) != "gloo")
     split = any(action.kind is Kind.W for row in schedule.ranks for action in row)
     for stage in built:
         stage.buckets = buckets.get(stage.stage_index)
         stage.split = split
+        stage.sent = outbox
+        stage.entering, stage.leaving = edges[stage.position], edges[stage.position + 1]
         stage.scatters = zero_stage >= 2 and not split
         stage.reshard = zero_stage == 3
-    runtime = Runtime(schedule, built, edges, loss_fn)
+    runtime = Runtime(schedule, built, edges, loss_fn, outbox)
     rows = {rank: pipelining.to_torch(_renumbered(schedule, rank)) for rank in range(schedule.pp)}
     runtime._prepare_schedule_with_comms(rows, format="compute_comms")
     return runtime

@@ -26,9 +26,10 @@ import torch.distributed as dist
 from torch import nn
 
 from executor.pipeline.outbox import Outbox
-from executor.pipeline.runtime import LossFn, TensorSpec
+from executor.pipeline.runtime import LossFn
 from executor.pipeline.stage_groups import MicroBatches, StageOrder, Update, Weights
 from executor.pipeline.stage_weights import StageWeights
+from executor.pipeline.tensor_spec import TensorSpec
 from parsim.errors import PlanError
 from parsim.schedule import Kind
 

@@ -11,7 +11,9 @@ import torch.distributed as dist
 
 from executor.model.repeat import backward_in_two
 from executor.parallel.gradients.buckets import GradientBuckets
+from executor.pipeline.outbox import Outbox
 from executor.pipeline.partner import Partner
+from executor.pipeline.tensor_spec import TensorSpec
 from executor.torch_internals import pipelining
 from parsim.schedule import Action, Kind
 
@@ -19,7 +21,7 @@ from parsim.schedule import Action, Kind
 class _Buffered(Protocol):
     """What torch notes of a tensor that a stage gets."""
 
-    buffer: torch.Tensor | None
+    buffer: torch.Tensor
 
 
 class TorchStage(pipelining.StageBase):  # type: ignore[misc]  # torch has no types here
@@ -28,11 +30,18 @@ class TorchStage(pipelining.StageBase):  # type: ignore[misc]  # torch has no ty
     Its gradients go to buckets, if it has any. `split` backwards are in two, I and W, of which W
     writes gradients without running hooks. Full backwards through `fully_shard` scatter their
     gradients each, so that none is held whole, and with `reshard` free the parameters; torch's
-    stage would keep both until REDUCE_GRAD. What another stage of this rank hands on is let go when
-    it was used; torch keeps it for a step more.
+    stage would keep both until REDUCE_GRAD.
+
+    A message takes memory from its receipt's begin, or what hands it on, to its use, and at its
+    sender until it has arrived: however many micro-batches there are. Torch has a buffer for each
+    of them and holds all that was sent until the step ends. `entering` and `leaving` are the shapes
+    at this stage's borders.
     """
 
     stage_index: int
+    sent: Outbox
+    entering: TensorSpec
+    leaving: TensorSpec
     buckets: GradientBuckets | None = None
     partner: Partner | None = None
     split = False
@@ -72,7 +81,7 @@ class TorchStage(pipelining.StageBase):  # type: ignore[misc]  # torch has no ty
         """Forward of a micro-batch."""
         with self._beside(Kind.F, fwd_chunk_id):
             output: object = super().forward_one_chunk(fwd_chunk_id, *args, **kwargs)
-        if not self.is_first and self._is_here(self.stage_index - 1):
+        if not self.is_first:
             _let_go(self.args_recv_info[fwd_chunk_id])
         return output
 
@@ -83,13 +92,9 @@ class TorchStage(pipelining.StageBase):  # type: ignore[misc]  # torch has no ty
             result: object = super().backward_one_chunk(bwd_chunk_id, *args, **kwargs)
         for value in inputs:
             value.grad = None  # it is in `bwd_cache`, from where it is handed on
-        if not self.is_last and self._is_here(self.stage_index + 1):
+        if not self.is_last:
             _let_go(self.grad_recv_info[bwd_chunk_id])
         return result
-
-    def _is_here(self, stage: int) -> bool:
-        """Whether a stage is on this rank, so that it hands on tensors and sends none."""
-        return bool(self.stage_index_to_group_rank[stage] == self.group_rank)
 
     def _beside(self, kind: Kind, microbatch: int) -> AbstractContextManager[None]:
         if self.partner is None:
@@ -125,12 +130,48 @@ class TorchStage(pipelining.StageBase):  # type: ignore[misc]  # torch has no ty
             output: object = super().forward_maybe_with_nosync(*args, **kwargs)
         return output.contiguous() if isinstance(output, torch.Tensor) else output
 
-    def get_bwd_send_ops(self, *args: object, **kwargs: object) -> list[dist.P2POp]:
-        """Messages that carry gradients to other ranks."""
-        messages: list[dist.P2POp] = super().get_bwd_send_ops(*args, **kwargs)
+    def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Receipts of a micro-batch's input, into memory that is taken now."""
+        if not self.is_first:
+            _make_room(self.args_recv_info[fwd_chunk_id], self.entering, self.device)
+        receipts: list[dist.P2POp] = super().get_fwd_recv_ops(fwd_chunk_id)
+        return receipts
+
+    def get_bwd_recv_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Receipts of the gradient of its output, likewise."""
+        if not self.is_last:
+            _make_room(self.grad_recv_info[bwd_chunk_id], self.leaving, self.device)
+        receipts: list[dist.P2POp] = super().get_bwd_recv_ops(bwd_chunk_id)
+        return receipts
+
+    def get_fwd_send_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
+        """Send a micro-batch's output; nothing is left for torch to send."""
+        return self._send(super().get_fwd_send_ops(fwd_chunk_id))
+
+    def get_bwd_send_ops(self, bwd_chunk_id: int) -> list[dist.P2POp]:
+        """Send the gradient of its input, likewise."""
+        return self._send(super().get_bwd_send_ops(bwd_chunk_id))
+
+    def _send(self, messages: list[dist.P2POp]) -> list[dist.P2POp]:
         for message in messages:
             message.tensor = message.tensor.contiguous()
-        return messages
+            for work in pipelining.SEND_TOGETHER([message]):
+                self.sent.keep(work, message.tensor)
+        return []
+
+    def _prepare_forward_infra(self, *args: object, **kwargs: object) -> object:
+        made: object = super()._prepare_forward_infra(*args, **kwargs)
+        if not self.is_first:
+            for received in self.args_recv_info.values():
+                _let_go(received)
+        return made
+
+    def _prepare_backward_infra(self, *args: object, **kwargs: object) -> object:
+        made: object = super()._prepare_backward_infra(*args, **kwargs)
+        if not self.is_last:
+            for received in self.grad_recv_info.values():
+                _let_go(received)
+        return made
 
     # 2.11 warms up with messages between all neighbours, be they on the same rank.
     def _get_init_p2p_neighbors_ops(self) -> list[dist.P2POp]:
@@ -138,7 +179,13 @@ class TorchStage(pipelining.StageBase):  # type: ignore[misc]  # torch has no ty
         return [message for message in messages if message.group_peer != self.group_rank]
 
 
-def _let_go(received: Iterable[_Buffered]) -> None:
-    """Hold tensors no longer that are handed on anew in every step."""
+def _make_room(received: Iterable[_Buffered], edge: TensorSpec, device: torch.device) -> None:
+    """Take the memory that a message is received into."""
     for info in received:
-        info.buffer = None
+        info.buffer = torch.empty(edge.shape, dtype=edge.dtype, device=device)
+
+
+def _let_go(received: Iterable[_Buffered]) -> None:
+    """Let the memory go that a message was received into; torch wants some tensor there."""
+    for info in received:
+        info.buffer = info.buffer.new_empty(0)

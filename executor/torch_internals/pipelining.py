@@ -32,12 +32,18 @@ ACTION_SPAN = "record_function"
 WAIT = "_wait_batch_p2p"
 """Global of `schedules`: waits for the messages that an action consumes."""
 
+SEND_TOGETHER: Any = getattr(schedules, "_batch_p2p", None)
+"""Starts messages as the runtime starts those that they meet; a list of what to wait for."""
+
 SPAN_PREFIX = "PP:"
 
 STAGE_BACKWARD: Any = getattr(stage_module, "stage_backward", None)
 """Runs the backward of one microbatch from a stage's outputs, or the loss, to its inputs."""
 
-_NAMES = ("_PipelineScheduleRuntime", "_Action", "_ComputationType", ACTION_SPAN, WAIT)
+_NAMES = (
+    *("_PipelineScheduleRuntime", "_Action", "_ComputationType"),
+    *("_batch_p2p", ACTION_SPAN, WAIT),
+)
 """What is used of `schedules`."""
 
 _RUNTIME: dict[str, tuple[str, ...]] = {
@@ -58,7 +64,12 @@ _STAGE: dict[str, tuple[str, ...]] = {
     "forward_maybe_with_nosync": ("args",),
     "backward_weight_one_chunk": (),
     "backward_maybe_with_nosync": ("backward_type", "bwd_kwargs", "last_backward"),
-    "get_bwd_send_ops": (),
+    "get_fwd_recv_ops": ("fwd_chunk_id",),
+    "get_bwd_recv_ops": ("bwd_chunk_id",),
+    "get_fwd_send_ops": ("fwd_chunk_id",),
+    "get_bwd_send_ops": ("bwd_chunk_id",),
+    "_prepare_forward_infra": (),
+    "_prepare_backward_infra": (),
     "set_local_fwd_input": ("prev_stage_outputs", "mb_index"),
     "set_local_bwd_input": ("next_stage_bwd_outputs", "mb_index"),
     "get_local_bwd_output": ("mb_index",),

@@ -37,7 +37,7 @@ from executor.parallel.replica import Replica
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
 from executor.pipeline.partner import Partner
 from executor.pipeline.runner import PipelineRunner
-from executor.pipeline.runtime import TensorSpec
+from executor.pipeline.tensor_spec import TensorSpec
 from executor.training.optimizer import StageOptimizer
 from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig

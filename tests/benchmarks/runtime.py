@@ -122,7 +122,7 @@ def compare(name: str, chunks: int) -> tuple[float, float]:
 def _edges(count: int) -> list[Any]:
     import torch
 
-    from executor.pipeline.runtime import TensorSpec
+    from executor.pipeline.tensor_spec import TensorSpec
 
     hidden = TensorSpec((1, SIZES["seq_len"], SIZES["hidden_size"]), torch.float32)
     logits = TensorSpec((1, SIZES["seq_len"], SIZES["vocab_size"]), torch.float32)

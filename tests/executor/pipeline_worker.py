@@ -26,7 +26,7 @@ from executor.measure.traffic import Traffic
 from executor.parallel.gradients.buckets import GradientBuckets
 from executor.parallel.gradients.layout import Groups
 from executor.pipeline.runner import PipelineRunner
-from executor.pipeline.runtime import TensorSpec
+from executor.pipeline.tensor_spec import TensorSpec
 from parsim.errors import InputError
 from parsim.schedule import Schedule, build_schedule
 from parsim.schedule.lowering import lower

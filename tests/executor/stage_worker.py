@@ -17,9 +17,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from executor.pipeline.runtime import TensorSpec
 from executor.pipeline.stage_groups import StageOrder, Weights
 from executor.pipeline.stage_run import StageRank, replay
+from executor.pipeline.tensor_spec import TensorSpec
 from parsim.errors import PlanError
 from parsim.schedule.replicas import StageReplicas
 from parsim.schedule.versions import Versions

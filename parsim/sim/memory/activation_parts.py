@@ -12,11 +12,10 @@ from parsim.cost.layer.kept.activations import kept_parts, kept_policy, offloade
 from parsim.cost.layer.kept.operator_tensors import KINDS, border_bytes
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import freed_bytes, offload_counts, offloads
-from parsim.cost.step.stages import layer_counts, over_kinds, sent_bytes
+from parsim.cost.step.stages import layer_counts, over_kinds
 from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.borders import Borders
 from parsim.sim.memory.categories import MemoryUse
 from parsim.sim.memory.eager_kept import composed_bytes
 from parsim.sim.step.schedule_costs import on_ranks
@@ -28,8 +27,7 @@ def activation_parts(
     """Bytes by kind on a rank of the table's first plan; they sum to its activations.
 
     The kinds of `kept_parts`, the embedding's and the head's, and in eager PyTorch what composed
-    operators keep twice. Eager stacks receive messages into buffers that count as communication,
-    so a received layer input is not among these.
+    operators keep twice.
     """
     stages = list(schedule.stages_on(rank))
     in_flight = memory.in_flight[stages, 0]
@@ -41,11 +39,6 @@ def activation_parts(
         other = schedule.pp - 1 - rank
         for name, rows in _kept(job, table, layers).items():
             parts[name] += schedule.guests[rank] * float(rows[other, 0])
-    if job.software.eager:
-        sent = schedule.in_copies(sent_bytes(job.model, table, stage_cut(job, table)))
-        twice = float(in_flight @ Borders.of(schedule, sent, stages).inputs[:, 0])
-        name = "layer_inputs" if parts["layer_inputs"] >= twice else "norms"
-        parts[name] -= twice
     return {name: size for name, size in parts.items() if size != 0.0}
 
 

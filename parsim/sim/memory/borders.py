@@ -1,7 +1,12 @@
-"""Messages between pipeline ranks in the memory of PyTorch's runtime, which lets go of them late.
+"""Messages between pipeline ranks in memory: taken when they come, let go when they are used.
 
-received   a buffer for each micro-batch and message, for the whole run
-sent       every tensor until the step ends, where the runtime waits for all that it sent
+    a stage's input       is received where it is kept until its backward, and is counted there
+    its output's gradient is received ahead of its backward
+    its output            stays until that backward, though it was sent (torch's `fwd_cache`); on
+                          one rank it is the next stage's input
+
+So that no micro-batches but those in flight count. Source: `executor/pipeline/torch_stage.py`;
+PyTorch's own stages have a buffer for each micro-batch and hold all that a step sent.
 """
 
 from __future__ import annotations
@@ -13,7 +18,6 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.schedule import Schedule
-from parsim.sim.memory.moments import Moment
 
 
 class Borders(NamedTuple):
@@ -36,18 +40,7 @@ class Borders(NamedTuple):
             outputs=np.stack([sent[s] * far for s, far in zip(stages, after, strict=True)]),
         )
 
-    def received(self, microbatches: int) -> Array:
-        """Buffers that messages of so many micro-batches are received into, all run long, (B,).
-
-        What a stage's forward received is what it keeps, and is counted there while in flight.
-        """
-        return np.asarray(microbatches * (self.inputs + self.outputs).sum(axis=0))
-
-    def sent(self, moment: Moment) -> Array:
-        """What was sent so far, (B,): torch's runtime waits for messages at the end of the step.
-
-        Outputs, and gradients of inputs. Source: `_PipelineScheduleRuntime` of torch 2.13.
-        """
-        forwards = np.array(moment.forwards, dtype=np.float64)
-        backwards = np.array(moment.backwards, dtype=np.float64)
-        return np.asarray(forwards @ self.outputs + backwards @ self.inputs)
+    @property
+    def passing(self) -> Array:
+        """What is on its way, (B,): at each border one message that comes."""
+        return np.asarray((self.inputs + self.outputs).sum(axis=0))

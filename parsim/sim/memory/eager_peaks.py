@@ -18,7 +18,7 @@ do better: what lives at each moment follows from the schedule.
     sharded    ZeRO-2 and 3 without a pipeline: what travels, see `.sharded_moments`
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them; where
 they lie in buckets, DDP's or the executor's own (`in_buckets`), they are there for the whole run.
-What a rank sent stays until the step ends (`Borders.sent`), one tensor a micro-batch and message.
+Messages between stages take memory when they come and until they have gone (`.borders`).
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
 Leaves out: an allocator's rounding and fragmentation, library workspaces, and a ring's blocks of
@@ -55,14 +55,8 @@ def peak_memory(
     layers: LayerTable,
     costs: StepCosts,
     schedule: Schedule,
-    *,
-    buffered: bool = True,
 ) -> MemoryUse:
-    """Bytes of every category on every pipeline rank at its peak, as the stack has them.
-
-    `buffered` messages between stages stay for the whole run or step, as in PyTorch's pipeline
-    runtime; others take no memory beside what a stage keeps. It is asked of eager stacks alone.
-    """
+    """Bytes of every category on every pipeline rank at its peak, as the stack has them."""
     if not job.software.eager:
         return memory_use(job, table, layers, costs, schedule)
     by_rank = on_ranks(costs.parameters, schedule)
@@ -71,7 +65,7 @@ def peak_memory(
     stages = StageBytes(
         kept=schedule.in_copies(kept),
         waiting=schedule.in_copies(waiting_bytes(job, table, layers, counts)),
-        sent=schedule.in_copies(sent) * buffered,
+        sent=schedule.in_copies(sent),
         with_blocks=schedule.in_copies(counts).sum(axis=1) > 0,
     )
     buffers = Buffers.of(job, table, layers)
@@ -104,7 +98,7 @@ def _layers_and_sent(job: Job, table: PlanTable) -> tuple[Array, Array]:
 def _highest(rank: RankBytes, to_compare: Iterable[Moment]) -> dict[str, Array]:
     """Categories of the rank's highest moment, plan by plan, and what is in flight then."""
     best: dict[str, Array] = {}
-    highest = np.full(rank.received.shape, -np.inf)
+    highest = np.full(rank.bucketed.shape, -np.inf)
     for moment in to_compare:
         now = rank.at(moment)
         total = np.sum(list(now.values()), axis=0)

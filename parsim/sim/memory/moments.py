@@ -25,8 +25,6 @@ class Moment(NamedTuple):
     moment is: its buffers. `reduced` are the chunks whose gradients were sent: what that needs
     beside them stays until all are waited for.
     `resharding`: in the last backward, whose layers let gathered parameters go.
-    `forwards` and `backwards` are the micro-batches whose output, or input's gradient, each chunk
-    has made so far: a runtime may hold what it sent of them until the step ends.
     """
 
     in_flight: tuple[int, ...]
@@ -36,8 +34,6 @@ class Moment(NamedTuple):
     what: str
     reduced: tuple[bool, ...]
     resharding: bool = False
-    forwards: tuple[int, ...] = ()
-    backwards: tuple[int, ...] = ()
 
 
 def moments(
@@ -46,11 +42,9 @@ def moments(
     """The distinct moments of a rank that can be its highest, in order.
 
     `with_blocks` (S,) are the stages with layers between embedding and head; `sharded` says that
-    layers are gathered and reduced one by one in their backward. Of moments that differ in what
-    was made so far alone the last is taken: that only grows.
+    layers are gathered and reduced one by one in their backward.
     """
-    walk = _walk(schedule, rank, with_blocks, sharded=sharded)
-    return sorted({moment._replace(forwards=(), backwards=()): moment for moment in walk}.values())
+    return sorted(set(_walk(schedule, rank, with_blocks, sharded=sharded)))
 
 
 def _walk(schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool) -> Iterator[Moment]:
@@ -77,8 +71,6 @@ class _Walk:
         self._sharded = sharded
         self._in_flight = [0] * len(self._stages)
         self._waiting = [0] * len(self._stages)
-        self._forwards = [0] * len(self._stages)
-        self._backwards = [0] * len(self._stages)
         self._with_gradients = [False] * len(self._stages)
         self._left = [len(schedule.microbatches_of(stage)) for stage in self._stages]
         self._softmax = 0
@@ -88,21 +80,10 @@ class _Walk:
         reduced = tuple(what != "update" and not left for left in self._left)
         gradients = tuple(self._with_gradients)
         last = self._sharded and self._left == [1]
-        return Moment(
-            *counts,
-            self._softmax,
-            gradients,
-            what,
-            reduced,
-            resharding=last,
-            forwards=tuple(self._forwards),
-            backwards=tuple(self._backwards),
-        )
+        return Moment(*counts, self._softmax, gradients, what, reduced, resharding=last)
 
     def forward(self, stage: int) -> Iterator[Moment]:
-        chunk = self._stages.index(stage)
-        self._in_flight[chunk] += 1
-        self._forwards[chunk] += 1
+        self._in_flight[self._stages.index(stage)] += 1
         if self._sharded:
             yield from map(self.moment, ("gather_forward", "head_forward"))
         yield self.moment("loss" if self._schedule.is_last(stage) else "forward")
@@ -115,7 +96,6 @@ class _Walk:
         chunk = self._stages.index(stage)
         self._with_gradients[chunk] = True
         self._in_flight[chunk] -= 1
-        self._backwards[chunk] += 1
         if self._sharded:
             yield from map(self.moment, ("scatter_first", "scatter_ends"))
         if self._schedule.is_first(stage):
@@ -125,9 +105,7 @@ class _Walk:
     def inputs(self, stage: int) -> Iterator[Moment]:
         yield from self._top(stage)
         yield from self._layer(stage)
-        chunk = self._stages.index(stage)
-        self._waiting[chunk] += 1
-        self._backwards[chunk] += 1
+        self._waiting[self._stages.index(stage)] += 1
         yield self.moment("inputs")
 
     def weights(self, stage: int) -> Iterator[Moment]:

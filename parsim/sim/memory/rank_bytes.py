@@ -23,9 +23,8 @@ from parsim.sim.memory.weight_moments import WeightPass
 class RankBytes:
     """Bytes that a rank's moments are counted in; of its chunks (chunks, B), else (B,).
 
-    `travelling` is what gradients need beside them while they are reduced, `received` the buffers
-    of messages, `guests` other ranks' activations. At most `limit` micro-batches of a chunk are
-    here at once.
+    `travelling` is what gradients need beside them while they are reduced, `guests` other ranks'
+    activations. At most `limit` micro-batches of a chunk are here at once.
     """
 
     stages: StageBytes
@@ -35,7 +34,6 @@ class RankBytes:
     gradients: Array
     travelling: Array
     bucketed: Flags
-    received: Array
     guests: Array
     workspace: float
     limit: float
@@ -67,7 +65,6 @@ class RankBytes:
             gradients=gradients,
             travelling=travelling,
             bucketed=in_buckets(job, table),
-            received=borders.received(schedule.num_microbatches // schedule.copies),
             guests=guest_bytes(all_stages.kept, schedule)[rank],
             workspace=job.software.workspace,
             limit=np.inf if schedule.limit is None else float(schedule.limit),
@@ -83,13 +80,13 @@ class RankBytes:
         with_gradients = np.array(moment.with_gradients, dtype=np.float64)
         made = with_gradients @ self.gradients
         gradients = np.where(self.bucketed, self.gradients.sum(axis=0), made)
-        kept = in_flight @ (self.stages.kept - self.borders.inputs)
+        kept = in_flight @ self.stages.kept
         return {
             "gradients": gradients + standing.gradients,
             "activations": kept + self.guests - standing.gone,
             "logits": standing.logits,
             "temporary": standing.temporary + self._beside(moment),
-            "communication": self._messages(moment),
+            "communication": self._messages(moment, in_flight),
             "gathered": standing.gathered,
         }
 
@@ -102,9 +99,10 @@ class RankBytes:
         moved = self.buffers.on_their_way * self.stages.with_blocks.any()
         return np.asarray(waiting + moved + self.workspace)
 
-    def _messages(self, moment: Moment) -> Array:
+    def _messages(self, moment: Moment, in_flight: Array) -> Array:
+        """Gradients that are reduced, messages that pass, outputs that were sent on."""
         reduced = np.array(moment.reduced) @ self.travelling
-        return np.asarray(self.received + self.borders.sent(moment) + reduced)
+        return np.asarray(reduced + self.borders.passing + in_flight @ self.borders.outputs)
 
 
 def _gradients(

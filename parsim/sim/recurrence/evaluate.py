@@ -99,10 +99,6 @@ class Evaluation:
         """The bytes of one class."""
         return self.memory[self.step.schedule(number).num_microbatches]
 
-    def memory_unbuffered(self) -> MemoryUse:
-        """The first class's bytes if messages take memory when they come, and as long as needed."""
-        return _peaks(self.step, self.step.compiled[0], buffered=False)
-
 
 def evaluate(
     job: Job,
@@ -143,18 +139,14 @@ def evaluate_step(step: PricedStep, *, keep: bool = False, memory: bool = True) 
 
 def _memory(step: PricedStep) -> dict[int, MemoryUse]:
     """Bytes by number of micro-batches: they do not depend on the kind of node."""
-    return {
-        compiled.schedule.num_microbatches: _peaks(step, compiled)
-        for compiled in {id(c): c for c in step.compiled}.values()
-    }
-
-
-def _peaks(step: PricedStep, compiled: CompiledSchedule, *, buffered: bool = True) -> MemoryUse:
-    """Bytes of one schedule; `buffered` as of `peak_memory`."""
     group, pricing = step.group(0), step.pricing
     costs = pricing.costs((group, 1 << group, 1 << group))
-    job, layers = step.job_on(group), pricing.layers(group)
-    return peak_memory(job, pricing.table, layers, costs, compiled.schedule, buffered=buffered)
+    return {
+        compiled.schedule.num_microbatches: peak_memory(
+            step.job_on(group), pricing.table, pricing.layers(group), costs, compiled.schedule
+        )
+        for compiled in {id(c): c for c in step.compiled}.values()
+    }
 
 
 def busy_time(compiled: CompiledSchedule, costs: StepCosts) -> Array:

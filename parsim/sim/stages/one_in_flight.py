@@ -1,7 +1,8 @@
 """Bytes of a stage that has one micro-batch in flight, from the plan whose stages are all alike.
 
-Ranks of their own pace take memory for a message when it comes: beside what a stage keeps of a
-micro-batch, whose input is among that, it holds one gradient from behind.
+Beside what a stage keeps of a micro-batch, whose input is among that, it holds one gradient from
+behind. Ranks of their own pace receive an input when they need it, not ahead of that, and hold no
+output that has arrived.
 
 Where each backward is an update, no gradients of earlier ones stand beside it: it is highest
 where it begins, with its logits and what was kept, or where it ends, with all of its gradients.
@@ -28,12 +29,14 @@ def one_in_flight(job: Job, evaluation: Evaluation, number: int) -> dict[str, fl
     """Bytes of a stage by category, with the activations of one micro-batch."""
     schedule = evaluation.step.schedule(0)
     counts = [max(map(sum, rank)) for rank in inflight_counts(schedule)]
-    use = evaluation.memory_unbuffered().at(number, 0)
+    use = evaluation.memory_of(0).at(number, 0)
     alone = {**use, "activations": use["activations"] / counts[number]}
     if not job.software.eager:
         return alone
     sent = sent_messages(job, evaluation.step.pricing.table)[:, 0]
-    alone["communication"] += float(sent[number]) if number < len(sent) - 1 else 0.0
+    before = float(sent[number - 1]) if number else 0.0
+    behind = float(sent[number]) if number < len(sent) - 1 else 0.0
+    alone["communication"] -= before + counts[number] * behind
     return alone
 
 

@@ -9,8 +9,10 @@ import pytest
 import torch
 from torch.distributed.pipelining import ScheduleInterleaved1F1B
 
+from executor.pipeline.outbox import Outbox
 from executor.pipeline.runnable import with_communication
-from executor.pipeline.runtime import Runtime, TensorSpec, check_output
+from executor.pipeline.runtime import Runtime, check_output
+from executor.pipeline.tensor_spec import TensorSpec
 from executor.torch_internals import pipelining
 from parsim.errors import PlanError
 from parsim.schedule import build_schedule
@@ -51,7 +53,7 @@ def test_interleaved_is_torchs_own_list_without_what_sharding_needs(
     rank: int, microbatches: int, chunks: int
 ) -> None:
     schedule = build_schedule("interleaved_1f1b", pp=2, num_microbatches=microbatches, v=chunks)
-    ours = Runtime(schedule, _stages(rank, chunks), (), _loss)
+    ours = Runtime(schedule, _stages(rank, chunks), (), _loss, Outbox())
     rows = with_communication(schedule, "none").ranks
     ours._prepare_schedule_with_comms(
         {number: pipelining.to_torch(row) for number, row in enumerate(rows)},
