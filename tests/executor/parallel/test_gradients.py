@@ -69,10 +69,10 @@ TWO: dict[str, Case] = {
         pp=2, num_microbatches=4, schedule="zb_1p", recompute="full"
     ),
     "pipeline in a V, on the host, full": case(
-        "llama", pp=2, num_microbatches=4, schedule="zb_v", offload_layers=1, recompute="full"
+        "llama", pp=2, v=2, num_microbatches=4, schedule="zb_v", offload_layers=1, recompute="full"
     ),
     "pipeline in a V, selective": case(
-        "llama", pp=2, num_microbatches=4, schedule="zb_v", recompute="selective"
+        "llama", pp=2, v=2, num_microbatches=4, schedule="zb_v", recompute="selective"
     ),
     "zero 3, on the host": case(
         "llama", dp_shard=2, zero_stage=3, num_microbatches=2, offload_layers=2
