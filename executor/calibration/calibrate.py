@@ -26,7 +26,6 @@ from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import time_layers
 from executor.calibration.timing.bench import Bench, TimedKernels, measure
 from executor.calibration.timing.interference import (
-    Loss,
     interference,
     message_interference,
     two_way_loss,
@@ -157,8 +156,8 @@ class TimedLinks(NamedTuple):
     """Samples, and what is lost beside each other: compute and exchanges, updates, messages."""
 
     samples: list[Sample]
-    interference: Loss | None = None
-    message_interference: Loss | None = None
+    interference: float | None = None
+    message_interference: float | None = None
     memory_contention: float = 0.0
     two_way_loss: float = 0.0
 

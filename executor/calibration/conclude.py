@@ -23,7 +23,6 @@ from executor.calibration.fitting.constants import CHECKS, DEVICE_CONSTANTS, fit
 from executor.calibration.fitting.curves import curves_of, system_document
 from executor.calibration.fitting.deviations import lines, points, residuals, spreads
 from executor.calibration.gaps import Gap, by_share, unmeasured_kinds
-from executor.calibration.timing.interference import Loss
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.passes import BUSY
 from executor.devices.machine import hardware_name
@@ -55,8 +54,8 @@ class Measured:
     gaps: Sequence[Gap] = ()
     repeated: int = 0
     queued: float = 0.0
-    interference: Loss | None = None
-    message_interference: Loss | None = None
+    interference: float | None = None
+    message_interference: float | None = None
     rank_spread: float = 0.0
     memory_contention: float = 0.0
     two_way_loss: float = 0.0
@@ -149,9 +148,7 @@ def _system(
     """The system with fitted links; None without links, or where the catalog has no such system."""
     if chosen.base is None or not measured.links:
         return None
-    fitted = fit_system(chosen.base, measured.links)
-    lost = measured.interference or Loss(fitted.interference, fitted.interference_rate)
-    of_messages = measured.message_interference or Loss(None, None)
+    fitted, lost = fit_system(chosen.base, measured.links), measured.interference
     groups = chosen.groups
     shared = f", {groups.world} ranks share {groups.devices}" if groups.oversubscribed else ""
     return replace(
@@ -160,10 +157,9 @@ def _system(
         name=f"{name}, {chosen.report.backend}{shared}",
         device=device,
         curves=curves_of(fitted, measured.links, f"{source}{shared}"),
-        interference=lost.share,
-        interference_rate=lost.rate,
-        message_interference=of_messages.share,
-        message_interference_rate=of_messages.rate,
+        interference=fitted.interference if lost is None else lost,
+        interference_rate=fitted.intra.bandwidth * fitted.intra.efficiency,
+        message_interference=measured.message_interference,
         rank_spread=measured.rank_spread,
         memory_contention=measured.memory_contention,
         two_way_loss=measured.two_way_loss,

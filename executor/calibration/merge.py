@@ -194,15 +194,15 @@ def _merged_system(
     samples = _joined(_link_samples(systems[0]), _link_samples(systems[-1]))
     base = load_catalog().system((new if new.system else old).base[1])
     base = replace(base, devices_per_node=max(system.devices_per_node for system in systems))
+    fitted = fit_system(base, samples)
     system = replace(
-        fit_system(base, samples),
+        fitted,
         id=systems[-1].id,
         name=systems[-1].name,
         device=device,
         interference=systems[-1].interference,
-        interference_rate=systems[-1].interference_rate,
+        interference_rate=fitted.intra.bandwidth * fitted.intra.efficiency,
         message_interference=systems[-1].message_interference,
-        message_interference_rate=systems[-1].message_interference_rate,
         rank_spread=systems[-1].rank_spread,
         memory_contention=systems[-1].memory_contention,
         two_way_loss=systems[-1].two_way_loss,

@@ -93,7 +93,6 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "interference": "amount",
     "interference_rate": "bandwidth",
     "message_interference": "amount",
-    "message_interference_rate": "bandwidth",
     "rank_spread": "amount",
     "memory_contention": "amount",
     "two_way_loss": "amount",

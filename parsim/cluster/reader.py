@@ -141,6 +141,8 @@ def _inherit(entry: Entry, entries: Mapping[str, Entry], below: Mapping[str, _Fo
     """Follow `from:` to its root and lay the fields over each other, the child's on top."""
     chain, fields = _ancestry(entry, entries, below)
     for link in reversed(chain):
+        if "interference" in link.fields:  # measured anew, so on links of another rate
+            fields.pop("interference_rate", None)
         for name, reading in link.fields.items():
             fields.pop(name, None)
             if reading is not None:

@@ -40,7 +40,7 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines.append(f"      bandwidth: {_sourced(_bandwidth(system.intra.bandwidth), source)}")
     lines += [f"  {line}" for line in _figures(system.intra, ("efficiency", "latency"), source)]
     lines += _figures(system, ("call_overhead", "call_overhead_per_rank"), source)
-    lost = [f"{head}interference{end}" for head in ("", "message_") for end in ("", "_rate")]
+    lost = ("interference", "interference_rate", "message_interference")
     lines += _figures(system, [name for name in lost if getattr(system, name) is not None], source)
     written = [
         name

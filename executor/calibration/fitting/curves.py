@@ -86,7 +86,6 @@ def system_document(system: System, samples: Sequence[Sample]) -> dict[str, Any]
         "interference": system.interference,
         "interference_rate_bytes_per_s": system.interference_rate,
         "message_interference": system.message_interference,
-        "message_interference_rate_bytes_per_s": system.message_interference_rate,
         "rank_spread": system.rank_spread,
         "memory_contention": system.memory_contention,
         "two_way_loss": system.two_way_loss,

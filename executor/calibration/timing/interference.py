@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -19,33 +18,21 @@ BESIDE = {"cpu": (512, 16 * MIB), "cuda": (4096, 256 * MIB)}
 MOST_PRODUCTS = 200
 
 
-class Loss(NamedTuple):
-    """Share of an exchange's time that products beside it lose, 0 to 1, on the slower rank.
-
-    And the bytes that a rank sends in a second of it; None: not measured.
-    """
-
-    share: float | None
-    rate: float | None
-
-
-def interference(bench: Bench) -> Loss:
-    """What products lose beside an all-reduce."""
+def interference(bench: Bench) -> float:
+    """Share of an all-reduce's time that products beside it lose, 0 to 1, on the slower rank."""
     data = torch.zeros(BESIDE[bench.device.type][1] // 4, device=bench.device)
-    world = dist.get_world_size()
 
     def begin() -> Wait:
         wait: Wait = dist.all_reduce(data, async_op=True).wait
         return wait
 
-    return _lost_beside(bench, begin, 2.0 * data.nbytes * (world - 1) / world)
+    return _lost_beside(bench, begin)
 
 
-def message_interference(bench: Bench) -> Loss:
-    """What products lose beside messages to the next rank and from the one before."""
+def message_interference(bench: Bench) -> float:
+    """Share of the time of messages, to the next rank and from the one before, that is lost so."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    begin = _messages(bench, to=(rank + 1) % world, source=(rank - 1) % world)
-    return _lost_beside(bench, begin, float(BESIDE[bench.device.type][1]))
+    return _lost_beside(bench, _messages(bench, to=(rank + 1) % world, source=(rank - 1) % world))
 
 
 def two_way_loss(bench: Bench) -> float:
@@ -75,7 +62,7 @@ def _messages(bench: Bench, *, to: int | None, source: int | None) -> Callable[[
     return begin
 
 
-def _lost_beside(bench: Bench, begin: Callable[[], Wait], sent: float) -> Loss:
+def _lost_beside(bench: Bench, begin: Callable[[], Wait]) -> float:
     """(T - max(C, G)) / min(C, G) of compute alone C, an exchange alone G, and both together T.
 
     Of as many products as take about as long as the exchange, so that neither hides the loss;
@@ -85,7 +72,6 @@ def _lost_beside(bench: Bench, begin: Callable[[], Wait], sent: float) -> Loss:
     Args:
         bench: the ranks and their clock.
         begin: starts the exchange and gives what waits for it.
-        sent: bytes that each rank sends in it.
     """
     edge, _ = BESIDE[bench.device.type]
     a = bench.operators.normal(edge, edge)
@@ -102,8 +88,7 @@ def _lost_beside(bench: Bench, begin: Callable[[], Wait], sent: float) -> Loss:
         compute()
         wait()
 
-    share = lost(bench.slowest(compute, ROUNDS), wire, bench.slowest(both, ROUNDS))
-    return Loss(share, sent / wire)
+    return lost(bench.slowest(compute, ROUNDS), wire, bench.slowest(both, ROUNDS))
 
 
 def products_beside(wire: float, once: float) -> int:

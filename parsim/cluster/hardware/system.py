@@ -121,10 +121,10 @@ class System:
     `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
     measured, is the share of a collective's time that compute beside it loses: 0 where copy engines
     do the work, 1 where the core that computes also moves the bytes; without it the loss follows
-    from the channels (`cost/layer/interference.py`). `interference_rate` are the bytes/s that a
-    rank sent meanwhile: where cores move the bytes a slower link takes less of them. None: the
-    share is the same at any rate. `message_interference` and its rate are the same beside messages
-    that a rank sends and receives; None: those of collectives.
+    from the channels (`cost/layer/interference.py`). `interference_rate` is the links' rate in that
+    measurement, bytes/s: where cores move the bytes, slower links take less of them; None: the
+    share is the same on any. `message_interference` is the same beside messages that a rank sends
+    and receives; None: that of collectives.
     `memory_contention` is by what share an
     update is longer where all devices of a node make one at once and share its memory, as cores do;
     0 where each has memory of its own; `two_way_loss` by what share messages take longer while as
@@ -149,7 +149,6 @@ class System:
     interference: float | None = None
     interference_rate: float | None = None
     message_interference: float | None = None
-    message_interference_rate: float | None = None
     rank_spread: float = 0.0
     memory_contention: float = 0.0
     two_way_loss: float = 0.0

@@ -28,7 +28,6 @@ from collections.abc import Callable
 import numpy as np
 
 from parsim.arrays import Array, Flags
-from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.group_bandwidth import groups
 from parsim.cost.collective.kinds import CollectiveKind
@@ -191,15 +190,16 @@ def _ring(job: Job, table: PlanTable, op: Attention, core: Pair) -> Pair:
         crosses = where.nodes > 1
         return p2p_time(job.system, bytes_sent, crosses=crosses, sharing=where.sharing)
 
+    lost = measured_loss(job.system) or 0.0
     steps, ahead, behind = table.cp - 1.0, core[0] / table.cp, core[1] / table.cp
-    forward = steps * _shown(job.system, size, message(size), ahead)
-    single = _shown(job.system, size, message(size), behind)
-    double = _shown(job.system, 2.0 * size, message(2.0 * size), behind)
+    forward = steps * _shown(message(size), ahead, lost)
+    single = _shown(message(size), behind, lost)
+    double = _shown(message(2.0 * size), behind, lost)
     backward = np.where(table.cp > 1, 2.0 * single + (steps - 1.0) * double, 0.0)
     return np.asarray(forward), np.asarray(backward)
 
 
-def _shown(system: System, size: Array, message: Array, block: Array) -> Array:
+def _shown(message: Array, block: Array, lost: float) -> Array:
     """What a block and a message beside it take more than the block alone, seconds.
 
     max(lost message, message - block): while the message is on its way the block keeps the share
@@ -208,8 +208,7 @@ def _shown(system: System, size: Array, message: Array, block: Array) -> Array:
 
     Source: `System.interference`, measured by `parsim calibrate` beside an all-reduce.
     """
-    lost = measured_loss(system, size / np.maximum(message, 1e-30))
-    return np.maximum((0.0 if lost is None else lost) * message, message - block)
+    return np.maximum(lost * message, message - block)
 
 
 _EXPOSED: dict[CpCommType, Callable[[Job, PlanTable, Attention, Pair], Pair]] = {

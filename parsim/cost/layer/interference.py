@@ -42,18 +42,20 @@ def memory_share(system: System, busbw: Array) -> Array:
     return np.maximum(1.0 - TOUCHES * busbw / system.device.memory_bandwidth, 0.1)
 
 
-def measured_loss(system: System, busbw: Array, *, messages: bool = False) -> Array | None:
-    """Share of an exchange's time that compute beside it loses, (B,); None: it was not measured.
+def measured_loss(system: System, *, messages: bool = False) -> float | None:
+    """Share of an exchange's time that compute beside it loses; None: it was not measured.
 
-    interference min(busbw / interference_rate, 1): each byte that a core moves takes it as long.
+    interference min(links' rate / interference_rate, 1): a byte that a core moves takes it as long
+    on slower links, where it waits for the rest of the time.
+
+    Leaves out: slower links between nodes.
     """
-    lost, rate = system.interference, system.interference_rate
-    if messages and system.message_interference is not None:
-        lost, rate = system.message_interference, system.message_interference_rate
-    if lost is None:
-        return None
-    share = np.ones_like(busbw) if rate is None else np.minimum(busbw / rate, 1.0)
-    return np.asarray(lost * share)
+    lost = system.message_interference if messages else None
+    lost = system.interference if lost is None else lost
+    if lost is None or system.interference_rate is None:
+        return lost
+    rate = system.intra.bandwidth * system.intra.efficiency
+    return lost * min(rate / system.interference_rate, 1.0)
 
 
 def speed_beside(
@@ -69,9 +71,9 @@ def speed_beside(
     it takes twice its time (developer.nvidia.com forum 337991), and a GEMM of many waves 1.2.
     Leaves out: clocks, L2, and that the collective itself is slowed.
     """
-    lost = measured_loss(system, busbw, messages=messages)
+    lost = measured_loss(system, messages=messages)
     if lost is not None:
-        return 1.0 - lost
+        return np.full(busbw.shape, 1.0 - lost)
     whole = sum(layer.forward.kernels for layer in layers)
     alone = sum(layer.products.kernels for layer in layers)
     beside = sum(layer.crowded.kernels for layer in layers)

@@ -15,7 +15,7 @@ from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction, final_gather
 from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
-from parsim.cost.layer.interference import speed_beside
+from parsim.cost.layer.interference import measured_loss, speed_beside
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.layer.passes import Pass
 from parsim.cost.order_statistics import expected_maximum, last_of_node, later_than_of_node
@@ -166,7 +166,7 @@ def reduces_beside(job: Job, table: PlanTable) -> bool:
 
     Compute that loses more than half of a collective's time gains nothing from it beside.
     """
-    return table.common.overlap_grad_reduce and (job.system.interference or 0.0) < 0.5
+    return table.common.overlap_grad_reduce and (measured_loss(job.system) or 0.0) < 0.5
 
 
 def filling(forward: Array, pp: int) -> Array:

@@ -302,3 +302,11 @@ def test_control_character(load: Load) -> None:
 def test_a_parent_is_named_in_any_case(load: Load) -> None:
     catalog = load("devices: {mine: {from: A100-SXM-80GB}}")
     assert catalog.device("mine").peak_flops == catalog.device("a100-sxm-80gb").peak_flops
+
+
+def test_a_share_measured_anew_is_not_that_of_the_old_links(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("systems: {mine: {from: cpu, interference: 0.5}, other: {from: cpu}}\n")
+    catalog = load_catalog([path])
+    assert catalog.system("mine").interference_rate is None
+    assert catalog.system("other").interference_rate == catalog.system("cpu").interference_rate

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 
 from parsim.cluster.hardware import Cluster, System
@@ -92,16 +91,17 @@ def test_what_was_measured_takes_the_place_of_the_model() -> None:
     assert speed(job_on(system)) == 0.7
 
 
-def test_a_link_slower_than_the_measured_one_takes_less_of_a_core() -> None:
-    """Each byte takes as long: at a quarter of the rate a quarter of the share is lost."""
+def test_links_slower_than_the_measured_ones_take_less_of_a_core() -> None:
+    """Each byte takes as long: on links of a quarter of the rate a quarter of the share is lost."""
     base = load_catalog().system("dgx-a100")
-    system = replace(base, interference=0.8, interference_rate=2e9)
-    loss = measured_loss(system, np.array([5e8, 2e9, 8e9]))
-    assert loss == pytest.approx([0.2, 0.8, 0.8])
-    apart = replace(system, message_interference=0.4, message_interference_rate=1e9)
-    assert measured_loss(apart, np.array([5e8]), messages=True) == pytest.approx([0.2])
-    assert measured_loss(system, np.array([5e8]), messages=True) == pytest.approx([0.2])
-    assert measured_loss(base, np.array([5e8])) is None
+    links = base.intra.bandwidth * base.intra.efficiency
+    system = replace(base, interference=0.8, interference_rate=4.0 * links)
+    assert measured_loss(system) == pytest.approx(0.2)
+    assert measured_loss(replace(system, message_interference=0.4), messages=True) == 0.1
+    assert measured_loss(system, messages=True) == pytest.approx(0.2)
+    assert measured_loss(replace(system, interference_rate=0.5 * links)) == 0.8
+    assert measured_loss(replace(system, interference_rate=None)) == 0.8
+    assert measured_loss(base) is None
 
 
 def test_nothing_is_late_without_a_reduction_beside_backward() -> None:
