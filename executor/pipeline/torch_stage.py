@@ -133,7 +133,10 @@ class TorchStage(pipelining.StageBase):  # type: ignore[misc]  # torch has no ty
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Receipts of a micro-batch's input, into memory that is taken now."""
         if not self.is_first:
-            _make_room(self.args_recv_info[fwd_chunk_id], self.entering, self.device)
+            received = self.args_recv_info[fwd_chunk_id]
+            _make_room(received, self.entering, self.device)
+            for info in received:  # 2.11 asks for gradients once, when it makes all buffers
+                info.buffer.requires_grad_(self.has_backward)
         receipts: list[dist.P2POp] = super().get_fwd_recv_ops(fwd_chunk_id)
         return receipts
 

@@ -57,3 +57,22 @@ def test_whoever_closes_hears_of_a_message_that_failed() -> None:
     message.arrived.set()
     with pytest.raises(RuntimeError, match="connection closed"):
         outbox.close()
+
+
+def test_messages_that_can_be_asked_are_let_go_at_the_next_one() -> None:
+    class Answering(Message):
+        """A message that says when it has arrived, as NCCL's do."""
+
+        def is_completed(self) -> bool:
+            return self.arrived.is_set()
+
+    outbox, messages = Outbox(asks=True), [Answering(), Answering(), Answering()]
+    first, second = (sent(outbox, message) for message in messages[:2])
+    messages[0].arrived.set()
+    third = sent(outbox, messages[2])
+    assert [gone.is_set() for gone in (first, second, third)] == [True, False, False]
+    messages[1].arrived.set()
+    messages[2].arrived.set()
+    outbox.close()
+    assert second.is_set()
+    assert third.is_set()
