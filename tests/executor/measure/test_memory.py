@@ -54,6 +54,11 @@ LONG = {
 }
 CAST = {"training.precision": "bf16_amp", "model.num_key_value_heads": "4"}
 MANY = {"training.global_batch_size": "32"}
+TOKENS = {
+    "plan.microbatch_size": "4",
+    "model.seq_len": "128",
+    "training.global_batch_size": "16",
+}
 CASES: dict[str, dict[str, str]] = {
     "autocast": {**DATA, **CAST},
     "autocast, many tokens": {**DATA, **CAST, "plan.microbatch_size": "4"},
@@ -73,14 +78,9 @@ CASES: dict[str, dict[str, str]] = {
     "zero-bubble V, many micro-batches": {**MANY, "plan.schedule": "zb_v"},
     "zero-bubble, recomputed": {"plan.schedule": "zb_1p", "plan.recompute": "full"},
     "zero-bubble V, recomputed": {"plan.schedule": "zb_v", "plan.recompute": "full"},
-    "zero-bubble V of a mixture": {**MIXTURE, "plan.schedule": "zb_v"},
+    "zero-bubble V, many tokens": {**TOKENS, "plan.schedule": "zb_v"},
     "zero-bubble, 16 bit": {"plan.schedule": "zb_1p", "training.precision": "bf16"},
-    "16 bit, many tokens": {
-        "training.precision": "bf16",
-        "plan.microbatch_size": "4",
-        "model.seq_len": "128",
-        "training.global_batch_size": "16",
-    },
+    "16 bit, many tokens": {**TOKENS, "training.precision": "bf16"},
     "two copies of the model": {"plan.schedule": "chimera"},
     "two copies, backwards in two": {"plan.schedule": "dualpipe"},
     "recomputed": {"plan.recompute": "full", "plan.microbatch_size": "2"},
