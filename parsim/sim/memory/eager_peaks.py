@@ -45,7 +45,7 @@ from parsim.sim.memory.moments import Moment, moments
 from parsim.sim.memory.rank_bytes import RankBytes
 from parsim.sim.memory.sharded_moments import is_sharded
 from parsim.sim.memory.weight_moments import WeightPass
-from parsim.sim.step.kept_bytes import stage_kept
+from parsim.sim.step.kept_bytes import is_split, stage_kept
 from parsim.sim.step.schedule_costs import on_ranks
 
 
@@ -62,14 +62,15 @@ def peak_memory(
     by_rank = on_ranks(costs.parameters, schedule)
     counts, sent = _layers_and_sent(job, table)
     kept = stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts)
+    waiting, weight_pass = _for_weights(job, table, layers, counts, schedule)
     stages = StageBytes(
         kept=schedule.in_copies(kept),
-        waiting=schedule.in_copies(waiting_bytes(job, table, layers, counts)),
+        waiting=schedule.in_copies(waiting),
         sent=schedule.in_copies(sent),
         with_blocks=schedule.in_copies(counts).sum(axis=1) > 0,
     )
     buffers = Buffers.of(job, table, layers)
-    weights = WeightPass(*map(schedule.in_copies, WeightPass.of(job, table, counts)))
+    weights = WeightPass(*map(schedule.in_copies, weight_pass))
     sharded = bool(is_sharded(table).any())
     ranks = [
         _highest(
@@ -88,6 +89,16 @@ def peak_memory(
     return MemoryUse(
         parameters=parameters, optimizer=optimizer + zero, in_flight=in_flight, **parts
     )
+
+
+def _for_weights(
+    job: Job, table: PlanTable, layers: LayerTable, counts: Array, schedule: Schedule
+) -> tuple[Array, WeightPass]:
+    """What each stage keeps from I to W, (S, B), and its W; nothing where no backward is in two."""
+    if is_split(schedule):
+        return waiting_bytes(job, table, layers, counts), WeightPass.of(job, table, counts)
+    nothing = np.zeros((len(counts), len(table)))
+    return nothing, WeightPass(nothing, nothing, nothing)
 
 
 def _layers_and_sent(job: Job, table: PlanTable) -> tuple[Array, Array]:

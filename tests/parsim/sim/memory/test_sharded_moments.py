@@ -6,39 +6,20 @@ from dataclasses import replace
 
 import pytest
 
-from parsim.cluster.hardware import Cluster
-from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
-from parsim.model.reader import model_spec
-from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable
 from parsim.sim.memory.moments import Moment
 from parsim.sim.memory.sharded_moments import Sharded, is_sharded
+from tests.parsim.sim.memory.small import F, H, V, small_job
 
-H, F, V = 64, 128, 512
 LAYER = 4.0 * (4 * H * H + 3 * H * F + 2 * H)
 """fp32 bytes of a layer: q k v and projection, gate up and down, two norms."""
 TABLE, HEAD = 4.0 * V * H, 4.0 * (V * H + H)
 DOWN = 4.0 * F * H
 """The last parameter of a layer."""
-SPEC = with_options(
-    model_spec("llama3-8b"),
-    num_layers=3,
-    hidden_size=H,
-    num_attention_heads=2,
-    num_key_value_heads=2,
-    head_dim=32,
-    ffn_hidden_size=F,
-    vocab_size=V,
-    seq_len=16,
-)
-JOB = Job(
-    model=build_transformer(SPEC),
-    cluster=Cluster(system=load_catalog().system("cpu"), num_nodes=1),
-    software=software("executor-cpu"),
-)
+JOB = small_job(3)
 FIRST = Moment((1,), (0,), 1, (False,), "gather", (False,))
 LATER = FIRST._replace(with_gradients=(True,))
 

@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cluster.hardware import Cluster
-from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.software import software
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import stage_cut
-from parsim.model.reader import model_spec
-from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable
 from parsim.sim.memory.weight_moments import WeightPass
+from tests.parsim.sim.memory.small import F, H, T, V, small_job
 
-H, F, V, T = 64, 128, 512, 16
-SPEC = with_options(
-    model_spec("llama3-8b"),
-    num_layers=4,
-    hidden_size=H,
-    num_attention_heads=2,
-    num_key_value_heads=2,
-    head_dim=32,
-    ffn_hidden_size=F,
-    vocab_size=V,
-    seq_len=T,
-)
-JOB = Job(
-    model=build_transformer(SPEC),
-    cluster=Cluster(system=load_catalog().system("cpu"), num_nodes=1),
-    software=software("executor-cpu"),
-)
+JOB = small_job(4)
 VECTOR, WIDE = 4 * T * H, 4 * T * F
 """Bytes of a micro-batch's hidden states, and inside the MLP."""
 SQUARE, OBLONG = 4 * H * H, 4 * H * F
@@ -65,8 +43,7 @@ def test_what_is_gone_and_made_is_that_of_the_layers_of_a_stage() -> None:
 
 
 def test_many_words_are_highest_when_all_layers_are_gone() -> None:
-    many = with_options(SPEC, vocab_size=100 * V)
-    job = replace(JOB, model=build_transformer(many))
+    job = small_job(4, words=100 * V)
     gone = 2 * GONE + 2 * VECTOR
     assert weight_pass(job).highest[1] == 4 * 100 * V * H - gone
 
