@@ -158,7 +158,7 @@ def _system(
         device=device,
         curves=curves_of(fitted, measured.links, f"{source}{shared}"),
         interference=fitted.interference if lost is None else lost,
-        interference_rate=fitted.intra.bandwidth * fitted.intra.efficiency,
+        interference_rate=fitted.intra.rate,
         message_interference=measured.message_interference,
         rank_spread=measured.rank_spread,
         memory_contention=measured.memory_contention,

@@ -201,7 +201,7 @@ def _merged_system(
         name=systems[-1].name,
         device=device,
         interference=systems[-1].interference,
-        interference_rate=fitted.intra.bandwidth * fitted.intra.efficiency,
+        interference_rate=fitted.intra.rate,
         message_interference=systems[-1].message_interference,
         rank_spread=systems[-1].rank_spread,
         memory_contention=systems[-1].memory_contention,

@@ -124,7 +124,7 @@ def priced_graph(job: Job, plan: Plan, sent: float = 1.0) -> LayerGraph:
 def levels_of(job: Job) -> tuple[Level, ...]:
     """Devices of a node at the rate between them, then nodes at a node's rate to the network."""
     system, nodes = job.system, job.cluster.num_nodes
-    inner = Level(system.devices_per_node, system.intra.bandwidth * system.intra.efficiency)
+    inner = Level(system.devices_per_node, system.intra.rate)
     if nodes == 1 or system.network is None:
         return (inner,)
     network = system.network

@@ -36,6 +36,11 @@ class IntraNode:
     generation: Generation | None = None
     c2c_bandwidth: float | None = None
 
+    @property
+    def rate(self) -> float:
+        """Bytes/s that large transfers of one device reach."""
+        return self.bandwidth * self.efficiency
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Network:

@@ -163,7 +163,7 @@ def p2p_time(
     near, far = (0.0, 0.0)
     if system.library != GLOO:
         near, far = CONSTANTS.message, CONSTANTS.message_across
-    inside = near + system.intra.latency + size / (system.intra.bandwidth * system.intra.efficiency)
+    inside = near + system.intra.latency + size / system.intra.rate
     network = system.network
     if network is None:
         across = np.full(size.shape, np.inf)

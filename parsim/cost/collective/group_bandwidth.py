@@ -159,7 +159,7 @@ def gloo_bandwidth(system: System, kind: str, where: Groups) -> Array:
     Leaves out: copies between flat and separate tensors (all-gather), other algorithms for small
     messages.
     """
-    link = system.intra.bandwidth * system.intra.efficiency
+    link = system.intra.rate
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
     ranks = np.maximum(where.size, 2.0)
     if kind == "broadcast":

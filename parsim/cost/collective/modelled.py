@@ -116,7 +116,7 @@ def bandwidths(
     trees sends 2 S. nvls: constant in the rank count, because the switch reduces; joined by trees,
     S leaves each of two nodes, 2 S each of more. collnet: switches between nodes reduce.
     """
-    link = system.intra.bandwidth * system.intra.efficiency
+    link = system.intra.rate
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
     if kind == "all_to_all":
         every = np.where(

@@ -54,7 +54,7 @@ def measured_loss(system: System, *, messages: bool = False) -> float | None:
     lost = system.interference if lost is None else lost
     if lost is None or system.interference_rate is None:
         return lost
-    rate = system.intra.bandwidth * system.intra.efficiency
+    rate = system.intra.rate
     return lost * min(rate / system.interference_rate, 1.0)
 
 

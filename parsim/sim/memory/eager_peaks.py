@@ -50,11 +50,7 @@ from parsim.sim.step.schedule_costs import on_ranks
 
 
 def peak_memory(
-    job: Job,
-    table: PlanTable,
-    layers: LayerTable,
-    costs: StepCosts,
-    schedule: Schedule,
+    job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
 ) -> MemoryUse:
     """Bytes of every category on every pipeline rank at its peak, as the stack has them."""
     if not job.software.eager:

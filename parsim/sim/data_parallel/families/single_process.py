@@ -70,7 +70,7 @@ def _on_links(workers: Workers) -> dict[str, Array]:
         return np.asarray(collective_time(system, kind, size, where))
 
     to_host = count * samples / host_link(system)
-    out_of_first = (count - 1) * samples / (system.intra.bandwidth * system.intra.efficiency)
+    out_of_first = (count - 1) * samples / system.intra.rate
     return {
         "scatter": np.atleast_1d(to_host + out_of_first),
         "replicate": seconds("broadcast", workers.weight_bytes),
