@@ -6,6 +6,8 @@ are neighbours, not the names: the tensor of ranks is permuted.
 
 from __future__ import annotations
 
+import itertools
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
@@ -15,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from parsim.errors import PlanError
+from parsim.launch.watch import attempt
 from parsim.plan import AXES, Plan
 
 if TYPE_CHECKING:
@@ -25,6 +28,11 @@ if TYPE_CHECKING:
 _BUILT: dict[tuple[Any, ...], Any] = {}
 """What was built in the world that stands under the key WORLD."""
 _WORLD = ("world",)
+
+_HOSTED = "TORCHELASTIC_USE_AGENT_STORE"
+"""Environment variable of torchrun: whether the ranks find a store in it, or rank 0 opens one."""
+_JOINED = itertools.count()
+"""Numbers the worlds that this process joins; all its ranks join equally many."""
 
 
 def mesh_of(device_type: str, ranks: Tensor, names: Sequence[str]) -> DeviceMesh:
@@ -84,11 +92,28 @@ def process_group(
     instead of connected anew, and a barrier does not guess where to run.
     """
     gpu = device if device is not None and device.type == "cuda" else None
-    dist.init_process_group(backend, timeout=timedelta(seconds=timeout_seconds), device_id=gpu)
+    timeout = timedelta(seconds=timeout_seconds)
+    where = _in_torchrun(timeout) if os.environ.get(_HOSTED) == "True" else {}
+    dist.init_process_group(backend, timeout=timeout, device_id=gpu, **where)
     try:
         yield
     finally:
         dist.destroy_process_group()
+
+
+def _in_torchrun(timeout: timedelta) -> dict[str, Any]:
+    """Where a world's ranks meet: in the store of torchrun, which has had its port all along.
+
+    Torchrun keeps it for all starts of the ranks. In a part of its own, a start does not find the
+    addresses of ranks that were killed, nor a second world of a start those of the first.
+    """
+    store, rank, world_size = next(dist.rendezvous("env://", timeout=timeout))
+    part = f"start{attempt()}/world{next(_JOINED)}"
+    return {
+        "store": dist.PrefixStore(part, store),
+        "rank": rank,
+        "world_size": world_size,
+    }
 
 
 def gathered(value: T, group: dist.ProcessGroup | None = None) -> list[T]:

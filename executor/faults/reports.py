@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from parsim.errors import InputError
+from parsim.launch.watch import attempt
 
 LINGER = 1.0
 """Seconds that a victim waits before it dies: torchrun then ends all ranks, told or not."""
@@ -93,11 +94,6 @@ class Place:
 
 HERE = Place()
 """This process's place."""
-
-
-def attempt() -> int:
-    """How often torchrun has started the ranks of this machine again."""
-    return int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0"))
 
 
 def attempt_folder(out: Path, number: int) -> Path:

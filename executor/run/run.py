@@ -21,7 +21,7 @@ from executor.checkpoint.record import what_is_trained
 from executor.devices.machine import DeviceReport
 from executor.devices.mesh import gathered
 from executor.faults.diagnosis import tell_restart
-from executor.faults.reports import HERE, attempt, tell
+from executor.faults.reports import HERE, tell
 from executor.measure.expert_load import Rows, expert_load, watched
 from executor.measure.memory import peak_bytes
 from executor.measure.record import PAIRS, record_steps
@@ -37,6 +37,7 @@ from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig, Rate
 from executor.weights.export import export
 from parsim.launch.options import RunOptions
+from parsim.launch.watch import attempt
 from parsim.model.graph.document import graph_document
 from parsim.model.graph.record import Graph
 from parsim.scenario import Scenario

@@ -7,7 +7,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from executor.faults.diagnosis import Evidence, explain
+from executor.faults.ports import free_port
 from executor.faults.reports import LINGER
 from executor.suite.machine import environment
 from parsim.errors import ParsimError
@@ -61,7 +61,7 @@ class Session:
         """
         if not self._ranks:
             self._ranks = [self._start(rank) for rank in range(self.world_size)]
-        order = {"words": list(words), "out": str(folder), "port": _free_port(), "backend": backend}
+        order = {"words": list(words), "out": str(folder), "port": free_port(), "backend": backend}
         line = json.dumps(order).encode() + b"\n"
         try:
             for process in self._ranks:
@@ -144,9 +144,3 @@ def _wait(ranks: Sequence[subprocess.Popen[bytes]], until: float) -> None:
 
 def _log(folder: Path) -> str:
     return f"{folder.name}/log.txt"
-
-
-def _free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        return int(listener.getsockname()[1])

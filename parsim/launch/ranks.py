@@ -31,8 +31,9 @@ SEGMENTS = {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 does not grow with the order in which blocks of unlike sizes come and go. A CPU does not read it."""
 
 STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
-"""A store of its own for each start of the ranks: in torchrun's they find the addresses of those
-that were killed, and connect to nobody."""
+"""On several nodes, a store of its own for each start of the ranks: in torchrun's they find the
+addresses of those that were killed, for nodes do not count the starts alike. On one node they use
+torchrun's (see `executor.devices.mesh`), whose port nobody can take before they listen."""
 
 
 PARENT = "PARSIM_PARENT"
@@ -127,9 +128,10 @@ def settings(nodes: Nodes, *, linux: bool) -> dict[str, str]:
     One thread a rank; segments that grow on GPUs; gloo on the loopback device where all ranks are
     on one machine.
     """
+    several = STORE if nodes.count > 1 else {}
     loopback = {"GLOO_SOCKET_IFNAME": "lo"} if linux and nodes.on_one_machine else {}
     fixed = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"}
-    return {**fixed, **STORE, **ALLOCATOR, **SEGMENTS, **loopback}
+    return {**fixed, **several, **ALLOCATOR, **SEGMENTS, **loopback}
 
 
 def environment_of(nodes: Nodes = ONE_NODE) -> dict[str, str]:

@@ -22,6 +22,9 @@ from parsim.errors import ParsimError
 GRACE = 5.0
 """Seconds that torchrun gets to end its ranks, before it and they are killed."""
 
+RESTARTS = "TORCHELASTIC_RESTART_COUNT"
+"""Environment variable of torchrun's ranks: how often it had started them again."""
+
 _POLL = 0.1  # seconds
 
 
@@ -101,12 +104,17 @@ def _end_stopped(process: subprocess.Popen[bytes], errors: Path, seen: dict[Path
                 os.kill(rank, signal.SIGKILL)
 
 
+def attempt() -> int:
+    """How often torchrun has started this rank and the others of its machine again."""
+    return int(os.environ.get(RESTARTS, "0"))
+
+
 def _attempt(rank: int) -> str:
     """How often torchrun had started ranks again when it started this one."""
     with suppress(OSError):
         variables = Path(f"/proc/{rank}/environ").read_text(errors="replace").split("\0")
         pairs = dict(pair.partition("=")[::2] for pair in variables)
-        return pairs.get("TORCHELASTIC_RESTART_COUNT", "")
+        return pairs.get(RESTARTS, "")
     return ""
 
 

@@ -16,7 +16,6 @@ import json
 import os
 import runpy
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -25,6 +24,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
+
+from executor.faults.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
@@ -116,7 +117,7 @@ def main() -> None:
 
 def _serve(asked: dict[str, Any]) -> tuple[list[int], bool]:
     """Fork the processes, wait for them, and end the others once one has failed."""
-    port = str(_free_port())
+    port = str(free_port())
     pids = [_fork(asked, rank, port) for rank in range(max(asked["ranks"], 1))]
     codes: dict[int, int] = {}
     deadline, late = time.monotonic() + asked["timeout"], False
@@ -138,12 +139,6 @@ def _kill(pids: set[int]) -> None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, end)
         time.sleep(TO_WRITE if pids and end == signal.SIGUSR1 else 0.0)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def _fork(asked: dict[str, Any], rank: int, port: str) -> int:

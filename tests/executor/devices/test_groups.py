@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from executor.devices.mesh import mesh_of, subgroup  # noqa: E402
+from executor.devices.mesh import mesh_of, process_group, subgroup  # noqa: E402
 
 
 @contextmanager
@@ -39,3 +39,22 @@ def test_a_mesh_is_built_once_in_a_world(tmp_path: Path) -> None:
         assert mesh_of("cpu", ranks, ("pp", "tp")) is not mesh
         assert subgroup([[0]]) is not group
         dist.all_reduce(torch.ones(1), group=subgroup([[0]]))
+
+
+def test_worlds_that_meet_in_torchruns_store_do_not_meet_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(torchruns.port)}
+    variables |= {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    keys = []
+    for start in ("0", "1"):
+        monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", start)
+        for _ in range(2):
+            before = torchruns.num_keys()
+            with process_group("gloo", 30.0):
+                dist.all_reduce(torch.ones(1), group=subgroup([[0]]))
+            keys.append(torchruns.num_keys() - before)
+    assert min(keys) > 0  # none finds all its keys already there, from one before

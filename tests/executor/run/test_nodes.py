@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -16,6 +15,7 @@ import pytest
 pytest.importorskip("torch")
 
 from executor.devices.machine import DeviceReport, check_world, largest_fitting
+from executor.faults.ports import free_port
 from parsim.errors import InputError
 from parsim.plan import Plan
 from tests.commands import process
@@ -40,13 +40,6 @@ def scenario(tmp_path: Path) -> Path:
     path = tmp_path / "tiny.yaml"
     path.write_text(SCENARIO)
     return path
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-    return port
 
 
 def start(*words: object) -> subprocess.Popen[str]:
