@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import weakref
-from threading import Event
+from threading import Event, Thread
+from threading import enumerate as enumerate_threads
 from typing import Any, cast
 
 import pytest
@@ -12,7 +13,7 @@ pytest.importorskip("torch")
 
 import torch
 
-from executor.pipeline.outbox import Outbox
+from executor.pipeline.outbox import BESIDE, Outbox
 
 
 class Message:
@@ -57,6 +58,25 @@ def test_whoever_closes_hears_of_a_message_that_failed() -> None:
     message.arrived.set()
     with pytest.raises(RuntimeError, match="connection closed"):
         outbox.close()
+
+
+def test_one_thread_serves_all_steps_and_ends_with_its_outbox() -> None:
+    def threads() -> set[Thread]:
+        return {thread for thread in enumerate_threads() if thread.name == BESIDE}
+
+    before, outbox = threads(), Outbox()
+    assert threads() == before
+    started = set()
+    for _ in range(3):
+        message = Message()
+        sent(outbox, message)
+        started |= threads() - before
+        message.arrived.set()
+        outbox.close()
+    (thread,) = started
+    del outbox
+    thread.join(5.0)
+    assert not thread.is_alive()
 
 
 def test_messages_that_can_be_asked_are_let_go_at_the_next_one() -> None:
