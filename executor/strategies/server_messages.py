@@ -75,7 +75,7 @@ def push(pieces: Sequence[Share], messages: Sequence[Tensor], rooms: Rooms) -> N
         for index, room_of in rooms.items()
         for worker, room in room_of.items()
     ]
-    _exchange([*sends, *receipts])
+    _wait(_begin([*sends, *receipts]))
 
 
 def pull(pieces: Sequence[Share], mine: Mapping[int, Tensor], weights: Tensor) -> None:
@@ -86,11 +86,9 @@ def pull(pieces: Sequence[Share], mine: Mapping[int, Tensor], weights: Tensor) -
         mine: the weights of the shares that this rank serves, by their index in `pieces`.
         weights: the vector that the shares are parts of.
     """
-    for index, values in mine.items():
-        weights[pieces[index].part].copy_(values)
     sends = [
-        dist.P2POp(dist.isend, weights[pieces[index].part], worker, tag=index)
-        for index in mine
+        dist.P2POp(dist.isend, values, worker, tag=index)
+        for index, values in mine.items()
         for worker in others()
     ]
     receipts = [
@@ -98,7 +96,10 @@ def pull(pieces: Sequence[Share], mine: Mapping[int, Tensor], weights: Tensor) -
         for index, share in enumerate(pieces)
         if index not in mine
     ]
-    _exchange([*sends, *receipts])
+    begun = _begin([*sends, *receipts])
+    for index, values in mine.items():  # beside the messages
+        weights[pieces[index].part].copy_(values)
+    _wait(begun)
 
 
 def others() -> list[int]:
@@ -106,7 +107,11 @@ def others() -> list[int]:
     return [rank for rank in range(dist.get_world_size()) if rank != dist.get_rank()]
 
 
-def _exchange(messages: list[dist.P2POp]) -> None:
+def _begin(messages: list[dist.P2POp]) -> list[dist.Work]:
+    return dist.batch_isend_irecv(messages) if messages else []
+
+
+def _wait(begun: list[dist.Work]) -> None:
     """Wait until all messages have come and gone."""
-    for message in dist.batch_isend_irecv(messages) if messages else []:
+    for message in begun:
         message.wait()

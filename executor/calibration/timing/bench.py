@@ -15,6 +15,7 @@ from itertools import cycle
 from statistics import median
 from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 
@@ -112,17 +113,22 @@ class Bench:
 
         To be called on all ranks; one without work waits for the others.
         """
-        times = []
-        for _ in range(rounds + 1):  # the first warms up
-            dist.barrier()
-            began = time.perf_counter()
-            if work is not None:
-                work()
-                self._asked.synchronize()
-            lasted = torch.tensor(time.perf_counter() - began, device=self.device)
-            dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
-            times.append(float(lasted))
-        return median(times[1:])
+        return self.slowest_of((work,), rounds)[0]
+
+    def slowest_of(self, works: Sequence[Call | None], rounds: int) -> list[float]:
+        """The same of several works that take turns: a slower minute meets all of them alike."""
+        times = np.array([list(map(self._slowest, works)) for _ in range(rounds + 1)])
+        return list(map(float, np.median(times[1:], axis=0)))  # the first round warms up
+
+    def _slowest(self, work: Call | None) -> float:
+        dist.barrier()
+        began = time.perf_counter()
+        if work is not None:
+            work()
+            self._asked.synchronize()
+        lasted = torch.tensor(time.perf_counter() - began, device=self.device)
+        dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
+        return float(lasted)
 
     def _together(self, work: Call | None) -> float:
         dist.barrier()

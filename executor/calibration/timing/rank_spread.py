@@ -95,8 +95,8 @@ def memory_contention(bench: Bench) -> float:
         return 0.0
     case = update_case(kinds.OPTIMIZER, 0.0, PARAMETERS)
     update = bench.operators.build(case)()
-    alone = bench.slowest(update if dist.get_rank() == 0 else None, ROUNDS)
-    return growth(alone, bench.slowest(update, ROUNDS))
+    alone = update if dist.get_rank() == 0 else None
+    return growth(*bench.slowest_of((alone, update), ROUNDS))
 
 
 def growth(alone: float, together: float) -> float:

@@ -64,10 +64,11 @@ def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> S
     pull = workers.weight_bytes / layout.servers
     added = sum_bytes(strategy, whole, width) if sums else 0.0
     changed = DIVIDED / width * whole if sums else unpack_bytes(strategy, whole, width)
-    copied = pull if sums else 0.0  # one by one, a reply is copied when its update is applied
+    read = pull if layout.on_hosts else 2.0 * pull  # to be sent, or copied for the worker there
+    answered = 0.0 if sums else 2.0 * pull  # one by one, a reply is copied behind its update
     there = tuple(layout.queues("push", push, out="out", into="in", memory=added))
-    back = tuple(layout.queues("pull", pull, out="in", into="out", memory=copied))
-    update = layout.memory.update(pull - copied + changed, clips=sums)
+    back = tuple(layout.queues("pull", pull, out="in", into="out", memory=read if sums else 0.0))
+    update = layout.memory.update(answered + changed, clips=sums)
     layout.seconds["server_optimizer"] = update
     layout.priced("compress", layout.compress)
     applied = tuple(
@@ -172,9 +173,22 @@ class _Layout:
             name = self.priced(f"{verb} near {number}", near_seconds(system, shard, 0.0))
             yield Queue(rows=rows, price=name, link=True)
         if memory:
-            rows = (f"server {number} memory",)
             seconds = self.memory.moving(number, memory)
-            yield Queue(rows=rows, price=self.priced(f"{verb} memory {number}", seconds))
+            name = self.priced(f"{verb} memory {number}", seconds)
+            yield Queue(rows=self._rows(verb, number), price=name)
+
+    def _rows(self, verb: str, number: int) -> tuple[str, ...]:
+        """The queue of a server's memory, for each worker or for all: whose messages pass it.
+
+        A server on a device takes the gradient of the worker there as its sum, to which it adds
+        the others', and copies its weights for that worker; the others' are sent from where they
+        are, which their message's time holds.
+        """
+        queue, rank = f"server {number} memory", int(self.rank[number])
+        if self.on_hosts or (verb == "push" and self.strategy.compression < 1.0):
+            return (queue,)
+        beside = np.arange(self.workers.count) == rank
+        return tuple(queue if passes else "" for passes in beside == (verb == "pull"))
 
     def _alone(self, shard: float, remote: Array) -> Array:
         """Seconds of a worker's messages where nobody else sends: its own links and latency."""
