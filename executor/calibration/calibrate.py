@@ -5,10 +5,10 @@ from __future__ import annotations
 import datetime
 import json
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -25,14 +25,9 @@ from executor.calibration.fitting.earlier_file import compatible, read_calibrati
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import time_layers
 from executor.calibration.timing.bench import Bench, TimedKernels, measure
-from executor.calibration.timing.interference import (
-    interference,
-    message_interference,
-    two_way_loss,
-)
 from executor.calibration.timing.links import link_choice, link_samples
+from executor.calibration.timing.losses import Losses, losses, mean_losses
 from executor.calibration.timing.pace import Pace
-from executor.calibration.timing.rank_spread import memory_contention
 from executor.devices.machine import hardware_name, rank_device
 from executor.devices.mesh import process_group
 from parsim.cluster.reader import load_catalog
@@ -122,24 +117,27 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
         pace.now()  # here and below: its quickest time is that of any moment
         laps.end()
         wired = links_for(chosen, seconds, known)
-        links = _links(chosen, bench, wired, laps)
+        links = _links(bench, wired, laps)
+        lost = _losses(chosen, bench)
         laps.end()
         picked = choice_for(chosen, seconds, known)
         pace.now()
         kernels = _kernels(chosen, bench, picked, laps)
         pace.now()
         dist.barrier()
+        lost += _losses(chosen, bench)
         laps.end()
-        measured = _measured(chosen, kernels, links)
+        measured = _measured(chosen, kernels, links, mean_losses(lost))
         limit, until = laps.limit("layers"), laps.until("layers")
         session, rank_spread = time_layers(chosen, pace, limit, until, measured)
+        lost += _losses(chosen, bench)
         laps.end()
         if kernels is None or measured is None or dist.get_rank() != 0:
             return
         left_out = [
             *session.gaps,
             *kernel_gaps(picked, kernels.left),
-            *link_gaps(wired, links.samples, chosen.groups, chosen.report),
+            *link_gaps(wired, links, chosen.groups, chosen.report),
         ]
         measured = replace(
             measured,
@@ -148,34 +146,23 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
             repeated=session.repeated,
             queued=session.queued(),
             rank_spread=rank_spread,
+            losses=mean_losses(lost),
         )
         _write(out, chosen, measured, (picked, wired), laps)
 
 
-class TimedLinks(NamedTuple):
-    """Samples, and what is lost beside each other: compute and exchanges, updates, messages."""
-
-    samples: list[Sample]
-    interference: float | None = None
-    message_interference: float | None = None
-    memory_contention: float = 0.0
-    two_way_loss: float = 0.0
-
-
-def _links(chosen: Setting, bench: Bench, wired: Choice, laps: Laps) -> TimedLinks:
-    """Time collectives and messages, and what compute and updates lose; nothing of one rank."""
+def _links(bench: Bench, wired: Choice, laps: Laps) -> list[Sample]:
+    """Time collectives and messages; nothing of one rank."""
     if dist.get_world_size() < 2:
-        return TimedLinks([])
-    samples = list(link_samples(bench, wired, laps.limit("links")))
-    if chosen.groups.oversubscribed:
-        return TimedLinks(samples)
-    return TimedLinks(
-        samples,
-        interference(bench),
-        message_interference(bench),
-        memory_contention(bench),
-        two_way_loss(bench),
-    )
+        return []
+    return list(link_samples(bench, wired, laps.limit("links")))
+
+
+def _losses(chosen: Setting, bench: Bench) -> list[Losses]:
+    """What ranks lose to one another now; nothing where they are more than devices, or one."""
+    if dist.get_world_size() < 2 or chosen.groups.oversubscribed:
+        return []
+    return [losses(bench)]
 
 
 def _kernels(chosen: Setting, bench: Bench, picked: Choice, laps: Laps) -> TimedKernels | None:
@@ -199,17 +186,19 @@ def _write(
     (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
 
 
-def _measured(chosen: Setting, kernels: TimedKernels | None, links: TimedLinks) -> Measured | None:
+def _measured(
+    chosen: Setting,
+    kernels: TimedKernels | None,
+    links: Sequence[Sample],
+    lost: Losses | None,
+) -> Measured | None:
     """What was timed before the layers; None on a rank that timed no kernels."""
     if kernels is None:
         return None
     return Measured(
         kernels=kernels.samples,
-        links=links.samples,
-        interference=links.interference,
-        message_interference=links.message_interference,
-        memory_contention=links.memory_contention,
-        two_way_loss=links.two_way_loss,
+        links=links,
+        losses=lost,
         reference=kernels.moments,
         notes=_notes(chosen),
     )

@@ -24,6 +24,7 @@ from executor.calibration.fitting.curves import curves_of, system_document
 from executor.calibration.fitting.deviations import lines, points, residuals, spreads
 from executor.calibration.gaps import Gap, by_share, unmeasured_kinds
 from executor.calibration.timing.layers import LayerSample
+from executor.calibration.timing.losses import Losses
 from executor.calibration.timing.passes import BUSY
 from executor.devices.machine import hardware_name
 from parsim.cluster.evidence import CLOCK
@@ -42,8 +43,8 @@ class Measured:
 
     `reference` is the same product at three moments; `repeated` layers were timed twice,
     and for the share `queued` of a layer's time at most there was no core for it. `rank_spread` is
-    the standard deviation, as a share, between ranks that did the same at the same time,
-    `memory_contention` by what share updates of all ranks at once are longer than one's alone.
+    the standard deviation, as a share, between ranks that did the same at the same time, `losses`
+    what they lose to one another, the mean of several moments; None: nobody shares anything.
     """
 
     kernels: Sequence[Sample]
@@ -54,11 +55,8 @@ class Measured:
     gaps: Sequence[Gap] = ()
     repeated: int = 0
     queued: float = 0.0
-    interference: float | None = None
-    message_interference: float | None = None
     rank_spread: float = 0.0
-    memory_contention: float = 0.0
-    two_way_loss: float = 0.0
+    losses: Losses | None = None
 
     @property
     def drift(self) -> float:
@@ -148,7 +146,7 @@ def _system(
     """The system with fitted links; None without links, or where the catalog has no such system."""
     if chosen.base is None or not measured.links:
         return None
-    fitted, lost = fit_system(chosen.base, measured.links), measured.interference
+    fitted, losses = fit_system(chosen.base, measured.links), measured.losses
     groups = chosen.groups
     shared = f", {groups.world} ranks share {groups.devices}" if groups.oversubscribed else ""
     return replace(
@@ -157,12 +155,9 @@ def _system(
         name=f"{name}, {chosen.report.backend}{shared}",
         device=device,
         curves=curves_of(fitted, measured.links, f"{source}{shared}"),
-        interference=fitted.interference if lost is None else lost,
         interference_rate=fitted.intra.rate,
-        message_interference=measured.message_interference,
         rank_spread=measured.rank_spread,
-        memory_contention=measured.memory_contention,
-        two_way_loss=measured.two_way_loss,
+        **(losses._asdict() if losses else {}),
     )
 
 

@@ -1,4 +1,4 @@
-"""What ranks of one machine lose to one another, and how much they differ.
+"""How much the ranks of one machine differ.
 
 Ranks that wait for each other at the end of a step wait for the slowest. Passes of whole layers
 are timed on all ranks at once, so what their times differ by is seen on the way.
@@ -13,13 +13,9 @@ from statistics import fmean, median, variance
 import torch
 import torch.distributed as dist
 
-from executor.calibration.cases import kinds
-from executor.calibration.cases.workloads import update_case
 from executor.calibration.choice.layer_tasks import LayerTask
-from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.passes import BUSY
-from parsim.cluster.fields import MOST_CONTENTION
 
 LEAST_TASKS = 3
 """Fewer say nothing of how often ranks differ."""
@@ -74,31 +70,3 @@ def spread_of(logarithms: Sequence[Sequence[float]]) -> float:
     variances = [variance(ranks) for ranks in logarithms]
     most = HELD_UP * median(variances)
     return sqrt(fmean(value for value in variances if value <= most))
-
-
-PARAMETERS = 1 << 23
-"""Their weights, gradients and states are 128 MiB: more than the caches hold."""
-ROUNDS = 9
-
-
-def memory_contention(bench: Bench) -> float:
-    """By what share updates on all ranks at once are longer than one on rank 0 alone.
-
-    Cores of one machine share its memory, and an update does little but move bytes. Each of the
-    other calibrated kernels counts at its least, so at a moment when the others left the memory
-    alone; what they lose together is seen in whole layers. A step's update is no layer, and all
-    ranks come to it together, behind the gradients' norm.
-
-    To be called on all ranks, at least two. 0 where a device has memory of its own.
-    """
-    if bench.device.type != "cpu":
-        return 0.0
-    case = update_case(kinds.OPTIMIZER, 0.0, PARAMETERS)
-    update = bench.operators.build(case)()
-    alone = update if dist.get_rank() == 0 else None
-    return growth(*bench.slowest_of((alone, update), ROUNDS))
-
-
-def growth(alone: float, together: float) -> float:
-    """The share above, from both times."""
-    return min(max(together / alone - 1.0, 0.0), MOST_CONTENTION)

@@ -34,6 +34,7 @@ from executor.calibration.fitting.deviations import lines, residuals
 from executor.calibration.timing.bench import Bench, measure
 from executor.calibration.timing.interference import lost, products_beside
 from executor.calibration.timing.layers import LayerSample
+from executor.calibration.timing.losses import Losses
 from executor.calibration.timing.operators import Operators
 from executor.devices.machine import DeviceReport, base_device
 from executor.training.norm import scale_down, square_sum
@@ -231,11 +232,8 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
         links=link_samples(known_system()),
         reference=(1.0,),
         notes=(),
-        interference=0.8,
-        message_interference=0.3,
         rank_spread=0.04,
-        memory_contention=0.6,
-        two_way_loss=0.9,
+        losses=Losses(0.8, 0.3, memory_contention=0.6, two_way_loss=0.9),
     )
     (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")

@@ -1,0 +1,77 @@
+"""What ranks of one machine lose to one another: compute, messages and updates that meet.
+
+Cores of one machine share more than they tell. Two of one chiplet share its way to the memory, and
+updates on both at once take 1.7 times as long; a virtual machine's cores are now on one chiplet,
+now on two, and stay there for seconds or minutes. So a calibration looks several times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch.distributed as dist
+
+from executor.calibration.cases import kinds
+from executor.calibration.cases.workloads import update_case
+from executor.calibration.timing.bench import Bench
+from executor.calibration.timing.interference import (
+    ROUNDS,
+    interference,
+    message_interference,
+    two_way_loss,
+)
+from parsim.cluster.fields import MOST_CONTENTION
+
+
+class Losses(NamedTuple):
+    """Shares that are lost, as `parsim.cluster.hardware.System` has them under these names."""
+
+    interference: float
+    message_interference: float
+    memory_contention: float
+    two_way_loss: float
+
+
+def losses(bench: Bench) -> Losses:
+    """All of them at this moment; to be called on all ranks, at least two."""
+    return Losses(
+        interference=interference(bench),
+        message_interference=message_interference(bench),
+        memory_contention=memory_contention(bench),
+        two_way_loss=two_way_loss(bench),
+    )
+
+
+def mean_losses(moments: Sequence[Losses]) -> Losses | None:
+    """The mean of several moments; None without any."""
+    if not moments:
+        return None
+    return Losses(*(sum(shares) / len(moments) for shares in zip(*moments, strict=True)))
+
+
+PARAMETERS = 1 << 23
+"""Their weights, gradients and states are 128 MiB: more than the caches hold."""
+
+
+def memory_contention(bench: Bench) -> float:
+    """By what share updates on all ranks at once are longer than one on rank 0 alone.
+
+    Cores of one machine share its memory, and an update does little but move bytes. Each of the
+    other calibrated kernels counts at its least, so at a moment when the others left the memory
+    alone; what they lose together is seen in whole layers. A step's update is no layer, and all
+    ranks come to it together, behind the gradients' norm.
+
+    To be called on all ranks, at least two. 0 where a device has memory of its own.
+    """
+    if bench.device.type != "cpu":
+        return 0.0
+    case = update_case(kinds.OPTIMIZER, 0.0, PARAMETERS)
+    update = bench.operators.build(case)()
+    alone = update if dist.get_rank() == 0 else None
+    return growth(*bench.slowest_of((alone, update), ROUNDS))
+
+
+def growth(alone: float, together: float) -> float:
+    """The share above, from both times."""
+    return min(max(together / alone - 1.0, 0.0), MOST_CONTENTION)
