@@ -138,7 +138,7 @@ def check_plausible(field: str, value: object) -> None:
         raise ValueError(f"{value:g} cannot be; allowed: 1 to {MOST_OVERSUBSCRIBED:g}")
     if field == "rank_spread" and value > 1.0:
         raise ValueError(f"{value:g} is more than a rank's whole time; allowed: 0 to 1")
-    if field == "memory_contention" and value > MOST_CONTENTION:
+    if field in ("memory_contention", "two_way_loss") and value > MOST_CONTENTION:
         raise ValueError(f"{value:g} cannot be; allowed: 0 to {MOST_CONTENTION:g}")
-    if field in ("interference", "message_interference", "two_way_loss") and value > 1.0:
+    if field in ("interference", "message_interference") and value > 1.0:
         raise ValueError(f"{value:g} is more than all of the time; allowed: 0 to 1")

@@ -45,7 +45,7 @@ def two_way_loss(bench: Bench) -> float:
     both = {0: (1, 1), 1: (0, 0)}.get(rank, (None, None))
     messages = [_messages(bench, *way, share) for share in SIZES for way in (there, both)]
     seconds = bench.slowest_of([_waited(begin) for begin in messages], ROUNDS)
-    return min(max(sum(seconds[1::2]) / sum(seconds[::2]) - 1.0, 0.0), 1.0)
+    return growth(sum(seconds[::2]), sum(seconds[1::2]))
 
 
 def _messages(
@@ -104,4 +104,9 @@ def products_beside(wire: float, once: float) -> int:
 
 def lost(alone: float, wire: float, together: float) -> float:
     """The share above, from the three times."""
-    return min(max((together - max(alone, wire)) / min(alone, wire), 0.0), 1.0)
+    return (together - max(alone, wire)) / min(alone, wire)
+
+
+def growth(alone: float, together: float) -> float:
+    """By what share it is longer together than alone."""
+    return together / alone - 1.0

@@ -17,6 +17,7 @@ from executor.calibration.cases.workloads import update_case
 from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.interference import (
     ROUNDS,
+    growth,
     interference,
     message_interference,
     two_way_loss,
@@ -25,7 +26,10 @@ from parsim.cluster.fields import MOST_CONTENTION
 
 
 class Losses(NamedTuple):
-    """Shares that are lost, as `parsim.cluster.hardware.System` has them under these names."""
+    """Shares that are lost, as `parsim.cluster.hardware.System` has them under these names.
+
+    Of one moment they are as they were measured, and may be below 0 or above what is possible.
+    """
 
     interference: float
     message_interference: float
@@ -43,11 +47,16 @@ def losses(bench: Bench) -> Losses:
     )
 
 
+MOST = Losses(1.0, 1.0, memory_contention=MOST_CONTENTION, two_way_loss=MOST_CONTENTION)
+"""What an exchange takes from compute beside it is at most its own time."""
+
+
 def mean_losses(moments: Sequence[Losses]) -> Losses | None:
-    """The mean of several moments; None without any."""
+    """The mean of several moments, from 0 to MOST; None without any."""
     if not moments:
         return None
-    return Losses(*(sum(shares) / len(moments) for shares in zip(*moments, strict=True)))
+    means = (sum(shares) / len(moments) for shares in zip(*moments, strict=True))
+    return Losses(*(min(max(mean, 0.0), most) for mean, most in zip(means, MOST, strict=True)))
 
 
 PARAMETERS = 1 << 23
@@ -70,8 +79,3 @@ def memory_contention(bench: Bench) -> float:
     update = bench.operators.build(case)()
     alone = update if dist.get_rank() == 0 else None
     return growth(*bench.slowest_of((alone, update), ROUNDS))
-
-
-def growth(alone: float, together: float) -> float:
-    """The share above, from both times."""
-    return min(max(together / alone - 1.0, 0.0), MOST_CONTENTION)

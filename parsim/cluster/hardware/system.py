@@ -133,7 +133,8 @@ class System:
     `memory_contention` is by what share an
     update is longer where all devices of a node make one at once and share its memory, as cores do;
     0 where each has memory of its own; `two_way_loss` by what share messages take longer while as
-    many bytes go the other way: 0 of full-duplex links, 1 where cores copy either way.
+    many bytes go the other way: 0 of full-duplex links, 1 where cores copy either way, more where
+    they hinder each other.
     `residuals` are as for a device. `topology`, where written, are the cables in a node;
     otherwise `topology/node_cables.py` makes them. `stands_for` names
     a system that nobody described and that this one was built for. `host_bandwidth` is what the

@@ -382,8 +382,7 @@ def test_a_line_is_never_below_zero() -> None:
         (1.0, 1.0, 1.0, 0.0),
         (1.0, 1.0, 2.0, 1.0),
         (2.0, 1.0, 2.5, 0.5),
-        (1.0, 4.0, 3.9, 0.0),
-        (1.0, 1.0, 9.0, 1.0),
+        (1.0, 4.0, 3.9, -0.1),
     ],
 )
 def test_what_compute_loses_beside_a_collective(
