@@ -24,7 +24,7 @@ from executor.calibration.conclude import Measured, conclude
 from executor.calibration.fitting.earlier_file import compatible, read_calibration
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import time_layers
-from executor.calibration.timing.bench import Bench, TimedKernels, measure
+from executor.calibration.timing.bench import Bench, TimedKernels, measure, updates_again
 from executor.calibration.timing.links import link_choice, link_samples
 from executor.calibration.timing.losses import Losses, losses, mean_losses
 from executor.calibration.timing.pace import Pace
@@ -124,12 +124,13 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
         pace.now()
         kernels = _kernels(chosen, bench, picked, laps)
         pace.now()
-        dist.barrier()
+        kernels = _updates_alone(bench, kernels)
         lost += _losses(chosen, bench)
         laps.end()
         measured = _measured(chosen, kernels, links, mean_losses(lost))
         limit, until = laps.limit("layers"), laps.until("layers")
         session, rank_spread = time_layers(chosen, pace, limit, until, measured)
+        kernels = _updates_alone(bench, kernels)
         lost += _losses(chosen, bench)
         laps.end()
         if kernels is None or measured is None or dist.get_rank() != 0:
@@ -141,6 +142,7 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
         ]
         measured = replace(
             measured,
+            kernels=kernels.samples,
             layers=session.samples,
             gaps=left_out,
             repeated=session.repeated,
@@ -171,6 +173,15 @@ def _kernels(chosen: Setting, bench: Bench, picked: Choice, laps: Laps) -> Timed
         return None
     limit, until = laps.limit("kernels"), laps.until("kernels")
     return measure(bench, picked.cases, limit, picked.cost, until)
+
+
+def _updates_alone(bench: Bench, kernels: TimedKernels | None) -> TimedKernels | None:
+    """Time updates again on rank 0, whose kernels count, while all others wait."""
+    dist.barrier()
+    if kernels is not None and dist.get_rank() == 0:
+        kernels = updates_again(bench, kernels)
+    dist.barrier()
+    return kernels
 
 
 def _write(

@@ -160,7 +160,7 @@ def _cost(case: Case, setting: Setting) -> float:
     timed = (WARM_UP + repeats) * lasting + repeats * AHEAD[kind]
     cost = FIXED[kind] + SET_UP[kind] * input_sets(case, kind) * moved + timed
     cost *= 2.0 if case.kind in kinds.BEHIND else 1.0  # and what runs before it
-    return cost * (2.0 if case.kind in kinds.UPDATES else 1.0)  # timed at two moments
+    return cost * (2.0 if case.kind in kinds.UPDATES else 1.0)  # and again, alone
 
 
 def input_sets(case: Case, kind: str) -> float:

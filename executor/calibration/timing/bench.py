@@ -144,9 +144,13 @@ MORE_SECONDS = 0.1
 
 
 class TimedKernels(NamedTuple):
-    """Samples, the reference product at start, middle and end, and what was left out and why."""
+    """Samples and their cases, the reference product at start, middle and end, what was left out.
+
+    What was left out has the reason beside it.
+    """
 
     samples: list[Sample]
+    cases: list[Case]
     moments: tuple[float, ...]
     left: list[tuple[Case, str]]
 
@@ -161,9 +165,7 @@ def measure(
     """Time the cases on this rank in their order, as far as the time reaches.
 
     That is twice the seconds, but beyond `until` only what is left of them once.
-    What they are `expected` to leave of the time goes to longer repeating. Updates, of which a step
-    has one and which only memory bounds, are timed again at the end: the least of two moments that
-    are seconds apart, as what others do to the memory lasts longer than the repeats.
+    What they are `expected` to leave of the time goes to longer repeating.
     """
     now = time.perf_counter()
     end = min(now + PATIENCE * seconds, max(until, now + seconds))
@@ -184,12 +186,30 @@ def measure(
             timed.append((case, sample))
         if i == len(listed) // 2:
             moments.append(bench.sample(reference, share).seconds)
-    for i, (case, sample) in enumerate(timed):
-        if sample.kind in kinds.UPDATES and time.perf_counter() < end:
-            again = bench.sample(case, share)
-            timed[i] = (case, min(sample, again, key=lambda x: x.seconds))
     moments.append(bench.sample(reference, share).seconds)
-    return TimedKernels([sample for _, sample in timed], tuple(moments), left)
+    return TimedKernels(
+        samples=[sample for _, sample in timed],
+        cases=[case for case, _ in timed],
+        moments=tuple(moments),
+        left=left,
+    )
+
+
+def updates_again(bench: Bench, kernels: TimedKernels) -> TimedKernels:
+    """The same with updates timed once more, of which the least counts; for a rank that is alone.
+
+    A step has one update, which only memory bounds. Ranks that time their kernels at once come to
+    it at once, and each takes of the other's memory; and what other processes do to it lasts for
+    longer than the repeats do.
+    """
+    share = LEAST_SECONDS[bench.device.type]
+    samples = [
+        min(sample, bench.sample(case, share), key=lambda x: x.seconds)
+        if case.kind in kinds.UPDATES
+        else sample
+        for case, sample in zip(kernels.cases, kernels.samples, strict=True)
+    ]
+    return kernels._replace(samples=samples)
 
 
 def _sample(bench: Bench, case: Case, seconds: float) -> Sample | None:

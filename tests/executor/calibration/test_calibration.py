@@ -31,7 +31,7 @@ from executor.calibration.conclude import Measured, conclude, layer_times
 from executor.calibration.fitting.catalog_file import catalog_text
 from executor.calibration.fitting.constants import CHECKS, fit_device, fit_system
 from executor.calibration.fitting.deviations import lines, residuals
-from executor.calibration.timing.bench import Bench, measure
+from executor.calibration.timing.bench import Bench, measure, updates_again
 from executor.calibration.timing.interference import lost, products_beside
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.losses import Losses
@@ -404,15 +404,17 @@ class Busy:
         return Sample(kind=case.kind, shape=case.shape, seconds=10.0 / len(self.timed))
 
 
-def test_an_update_is_timed_at_two_moments() -> None:
+def test_an_update_is_timed_again_by_a_rank_that_is_alone() -> None:
     product = Case("gemm", {"m": 8, "n": 8, "k": 8})
     update = Case("optimizer", {"bytes": 1e6, "launches": 1}, (32768,))
     bench = Busy()
-    samples, moments, notes = measure(bench, [update, product], 10.0, 1.0)  # type: ignore[arg-type]
-    assert bench.timed == ["gemm", "optimizer", "gemm", "gemm", "optimizer", "gemm"]
-    assert [sample.kind for sample in samples] == ["optimizer", "gemm"]
-    assert samples[0].seconds == 10.0 / 5
-    assert (len(moments), notes) == (3, [])
+    first = measure(bench, [update, product], 10.0, 1.0)  # type: ignore[arg-type]
+    assert bench.timed == ["gemm", "optimizer", "gemm", "gemm", "gemm"]
+    again = updates_again(bench, first)  # type: ignore[arg-type]
+    assert bench.timed[5:] == ["optimizer"]
+    assert [sample.kind for sample in again.samples] == ["optimizer", "gemm"]
+    assert [sample.seconds for sample in again.samples] == [10.0 / 6, 10.0 / 3]
+    assert (len(again.moments), again.left) == (3, [])
 
 
 def test_clipping_is_timed_behind_its_norm_and_less_its_time(
