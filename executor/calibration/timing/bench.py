@@ -116,7 +116,7 @@ class Bench:
         return self.slowest_of((work,), rounds)[0]
 
     def slowest_of(self, works: Sequence[Call | None], rounds: int) -> list[float]:
-        """The same of several works that take turns: a slower minute meets all of them alike."""
+        """`slowest` of several works that take turns: a slower minute meets all of them alike."""
         times = np.array([list(map(self._slowest, works)) for _ in range(rounds + 1)])
         return list(map(float, np.median(times[1:], axis=0)))  # the first round warms up
 
@@ -196,7 +196,7 @@ def measure(
 
 
 def updates_again(bench: Bench, kernels: TimedKernels) -> TimedKernels:
-    """The same with updates timed once more, of which the least counts; for a rank that is alone.
+    """Times updates once more, of which the least counts; for a rank while the others wait.
 
     A step has one update, which only memory bounds. Ranks that time their kernels at once come to
     it at once, and each takes of the other's memory; and what other processes do to it lasts for
