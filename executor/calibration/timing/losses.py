@@ -1,8 +1,9 @@
 """What ranks of one machine lose to one another: compute, messages and updates that meet.
 
-Cores of one machine share more than they tell. Two of one chiplet share its way to the memory, and
-updates on both at once take 1.7 times as long; a virtual machine's cores are now on one chiplet,
-now on two, and stay there for seconds or minutes. So a calibration looks several times.
+Cores of one machine share more than they tell, and not always as much: on two cores of a virtual
+machine, updates on both at once took 1.7 times as long as on one at some times and no longer at
+others, each for seconds to minutes (two cores of one chiplet would share its way to the memory; who
+is where is not told). So a calibration looks several times.
 """
 
 from __future__ import annotations
