@@ -114,7 +114,7 @@ def test_the_wheel_is_called_otherwise_than_a_strangers_package(wheel: Path) -> 
         commands = archive.read(f"{folder}/entry_points.txt").decode()
     assert "\nName: parsim-training\n" in metadata
     assert f"\nVersion: {parsim.__version__}\n" in metadata
-    assert "parsim = parsim.cli.app:main" in commands
+    assert "parsim = parsim.__main__:main" in commands
 
 
 def test_nobody_is_told_to_install_a_strangers_package() -> None:

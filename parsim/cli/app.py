@@ -6,7 +6,6 @@ user's input is wrong, 3 nothing feasible, 4 a comparison fell outside its toler
 
 from __future__ import annotations
 
-import gc
 import os
 import sys
 from collections.abc import Callable
@@ -34,10 +33,6 @@ from parsim.cli.timeline import compare, timeline
 from parsim.cli.validate import validate
 from parsim.errors import ParsimError, printable, shown
 
-COLLECTED = 100_000
-"""New objects after which garbage is looked for. Modules and models are many objects that stay;
-looking through them as often as usual, after 700, takes a tenth of a short command's time."""
-
 app = typer.Typer(
     name="parsim",
     help="Predict step time, bubble and memory of parallel training plans, and find the best one.",
@@ -53,7 +48,6 @@ def main(arguments: list[str] | None = None) -> int:
     words = sys.argv[1:] if arguments is None else arguments
     debug = "--debug" in words
     words = [word for word in words if word != "--debug"]
-    gc.set_threshold(COLLECTED)
     # no plugin checks what parsim reads, and looking for some costs every command 10 ms
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _print_anywhere()
