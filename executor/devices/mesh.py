@@ -108,12 +108,8 @@ def _in_torchrun(timeout: timedelta) -> dict[str, Any]:
     addresses of ranks that were killed, nor a second world of a start those of the first.
     """
     store, rank, world_size = next(dist.rendezvous("env://", timeout=timeout))
-    part = f"start{attempt()}/world{next(_JOINED)}"
-    return {
-        "store": dist.PrefixStore(part, store),
-        "rank": rank,
-        "world_size": world_size,
-    }
+    part = dist.PrefixStore(f"start{attempt()}/world{next(_JOINED)}", store)
+    return {"store": part, "rank": rank, "world_size": world_size}
 
 
 def gathered(value: T, group: dist.ProcessGroup | None = None) -> list[T]:

@@ -32,7 +32,7 @@ class Outbox:
 
     def __init__(self, *, asks: bool = False) -> None:
         self._asks = asks
-        self._asked: list[tuple[dist.Work, torch.Tensor]] = []
+        self._asked: list[_Message] = []
         self._left: SimpleQueue[_Message | Event | None] = SimpleQueue()
         self._started = False
         self._errors: list[BaseException] = []
