@@ -9,6 +9,7 @@ No moment of a wait is counted twice. All times are seconds on one clock.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import NamedTuple
@@ -32,10 +33,9 @@ class Transfer(NamedTuple):
     stage: int = -1
     microbatch: int = -1
 
-    @property
-    def waited(self) -> float:
-        """Seconds that the compute stream waited for it."""
-        return sum(end - start for start, end in self.exposed)
+    def waited(self, until: float = math.inf) -> float:
+        """Seconds that the compute stream waited for it up to a moment."""
+        return sum(max(0.0, min(end, until) - start) for start, end in self.exposed)
 
 
 def attribute(

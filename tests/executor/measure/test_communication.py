@@ -80,6 +80,15 @@ def test_the_last_collective_before_the_update_sums_the_tied_table() -> None:
     assert tied.end == UPDATE.start
 
 
+def test_no_more_is_waited_for_than_it_takes() -> None:
+    """A thread that notices late still runs while the norm of all gradients is waited for."""
+    norm = Span(0, "compute", "GRAD_NORM", 3.0, 4.0)
+    late = Transfer("dp", "all_reduce", 2.0, 3.5, ((2.5, 3.0), (3.25, 3.5)))
+    result = with_communication([action("B", 0.0, 2.5), norm, UPDATE], [late], NOTHING)
+    reduced = next(span for span in result if span.kind == "REDUCE_GRAD")
+    assert (reduced.duration, reduced.exposed) == (1.0, 0.5)
+
+
 def test_buckets_belong_to_the_stages_in_the_order_of_their_actions() -> None:
     """Two chunks: stage 2 sends two buckets, stage 0 one; the second runs when 0B is on."""
     spans = [

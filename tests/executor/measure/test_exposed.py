@@ -21,7 +21,7 @@ def test_a_wait_belongs_to_what_ends_first() -> None:
     """Buckets 0 and 1 of the drawing in the module."""
     result = attribute([dp(1.0, 6.0), dp(2.0, 9.0)], [(4.0, 8.0)], extend=False)
     assert [entry.exposed for entry in result] == [((4.0, 6.0),), ((6.0, 8.0),)]
-    assert [entry.waited for entry in result] == [2.0, 2.0]
+    assert [entry.waited() for entry in result] == [2.0, 2.0]
 
 
 def test_what_is_waited_for_reaches_over_the_wait() -> None:
@@ -35,7 +35,7 @@ def test_a_wait_for_nothing_is_work() -> None:
 
 def test_what_nobody_waits_for_is_hidden() -> None:
     result = attribute([dp(1.0, 2.0), dp(3.0, 5.0)], [(4.5, 5.0)], extend=True)
-    assert [entry.waited for entry in result] == [0.0, 0.5]
+    assert [entry.waited() for entry in result] == [0.0, 0.5]
 
 
 def test_gaps_are_what_is_left() -> None:
@@ -61,8 +61,8 @@ def test_no_moment_is_counted_twice(
     parts = exposed_of(result)
     assert all(a[1] <= b[0] for a, b in pairwise(parts))
     for entry in result:
-        assert entry.waited <= entry.end - entry.start
+        assert entry.waited() <= entry.end - entry.start
         assert all(entry.start <= begin and end <= entry.end for begin, end in entry.exposed)
     busy = list(merged((entry.start, entry.end) for entry in result))
     both = sum(overlap(busy, *wait) for wait in merged(waits))
-    assert sum(entry.waited for entry in result) == pytest.approx(both)
+    assert sum(entry.waited() for entry in result) == pytest.approx(both)

@@ -191,7 +191,8 @@ def test_what_leaves_for_a_partner_and_comes_back_is_recorded(suite: Suite) -> N
     assert {span.rank for span in lanes} == {0}
     actions = [span for span in timeline.on(0, "compute") if span.kind in ("F", "B")]
     for span in lanes:
-        assert 0.0 < span.exposed <= span.duration
+        # what is there before its action comes to wait for it is hidden
+        assert 0.0 <= span.exposed <= span.duration
         beside = [a for a in actions if a.start <= span.start and span.end <= a.end]
         assert len(beside) == 1
         assert beside[0].exposed >= span.exposed * (1.0 - 1e-9)
