@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices.accelerator import accelerator
+from executor.devices.event_loops import let_senders_run
 from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
 
 VALUE = 4  # bytes of a float32
@@ -36,6 +37,7 @@ def teams(ranks: int, groups: int) -> list[Team]:
 def team(ranks: Sequence[int]) -> Team:
     """A group of these ranks; every rank makes it."""
     group = dist.new_group(list(ranks))
+    let_senders_run()
     return Team(ranks=tuple(ranks), group=group, joined=dist.get_rank() in ranks)
 
 

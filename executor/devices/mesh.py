@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import torch
 import torch.distributed as dist
 
+from executor.devices.event_loops import let_senders_run
 from parsim.errors import PlanError
 from parsim.launch.watch import attempt
 from parsim.plan import AXES, Plan
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _BUILT: dict[tuple[Any, ...], Any] = {}
 """What was built in the world that stands under the key WORLD."""
 _WORLD = ("world",)
+T = TypeVar("T")
 
 _HOSTED = "TORCHELASTIC_USE_AGENT_STORE"
 """Environment variable of torchrun: whether the ranks find a store in it, or rank 0 opens one."""
@@ -76,10 +78,8 @@ def _once(key: tuple[Any, ...], build: Callable[[], Any]) -> Any:  # noqa: ANN40
         _BUILT[_WORLD] = dist.group.WORLD
     if key not in _BUILT:
         _BUILT[key] = build()
+        let_senders_run()
     return _BUILT[key]
-
-
-T = TypeVar("T")
 
 
 @contextmanager
@@ -95,6 +95,7 @@ def process_group(
     timeout = timedelta(seconds=timeout_seconds)
     where = _in_torchrun(timeout) if os.environ.get(_HOSTED) == "True" else {}
     dist.init_process_group(backend, timeout=timeout, device_id=gpu, **where)
+    let_senders_run()
     try:
         yield
     finally:
@@ -172,7 +173,9 @@ def replica_group(mesh: DeviceMesh, plan: Plan) -> ProcessGroup:
         return mesh["dp_replicate"].get_group()
     if plan.dp_replicate == 1:
         return mesh["dp_shard"].get_group()
-    return mesh["dp_replicate", "dp_shard"]._flatten("dp").get_group()
+    group = mesh["dp_replicate", "dp_shard"]._flatten("dp").get_group()
+    let_senders_run()
+    return group
 
 
 def axis_group(mesh: DeviceMesh, axis: str) -> ProcessGroup | None:

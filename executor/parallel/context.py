@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.mesh import coordinates, ranks_by_place, replica_index
+from executor.devices.mesh import coordinates, ranks_by_place, replica_index, subgroup
 from executor.model.attention.self_attention import Across, Core
 from executor.model.module import TransformerStage
 from executor.parallel.gathered import Gathered
@@ -117,8 +117,7 @@ def context_group(plan: Plan) -> dist.ProcessGroup | None:
     if plan.cp == 1:
         return None
     rows = ranks_by_place(plan).movedim(AXES.index("cp"), -1).reshape(-1, plan.cp)
-    group: dist.ProcessGroup = dist.new_subgroups_by_enumeration(rows.tolist())[0]
-    return group
+    return subgroup(rows.tolist(), purpose="context")
 
 
 def apply_context_parallel(

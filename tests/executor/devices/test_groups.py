@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
+from executor.devices.event_loops import THREADS, event_loops, let_senders_run  # noqa: E402
 from executor.devices.mesh import mesh_of, process_group, subgroup  # noqa: E402
 
 
@@ -41,14 +43,20 @@ def test_a_mesh_is_built_once_in_a_world(tmp_path: Path) -> None:
         dist.all_reduce(torch.ones(1), group=subgroup([[0]]))
 
 
-def test_worlds_that_meet_in_torchruns_store_do_not_meet_each_other(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(torchruns.port)}
+@pytest.fixture
+def torchruns(monkeypatch: pytest.MonkeyPatch) -> dist.TCPStore:
+    """A store as torchrun's, in which this process finds that it is the only rank."""
+    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
     variables |= {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
+    return store
+
+
+def test_worlds_that_meet_in_torchruns_store_do_not_meet_each_other(
+    torchruns: dist.TCPStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     keys = []
     for start in ("0", "1"):
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", start)
@@ -58,3 +66,20 @@ def test_worlds_that_meet_in_torchruns_store_do_not_meet_each_other(
                 dist.all_reduce(torch.ones(1), group=subgroup([[0]]))
             keys.append(torchruns.num_keys() - before)
     assert min(keys) > 0  # none finds all its keys already there, from one before
+
+
+@pytest.mark.skipif(not THREADS.exists(), reason="only Linux lists its threads")
+@pytest.mark.usefixtures("torchruns")
+def test_event_loops_take_no_core_from_who_runs() -> None:
+    with process_group("gloo", 30.0):
+        subgroup([[0]])
+        assert {os.sched_getscheduler(loop) for loop in event_loops()} == {os.SCHED_BATCH}
+        assert os.sched_getscheduler(0) == os.SCHED_OTHER
+
+
+def test_a_system_without_a_list_of_threads_has_no_event_loops(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("executor.devices.event_loops.THREADS", tmp_path / "no")
+    assert event_loops() == []
+    let_senders_run()

@@ -105,7 +105,7 @@ def peaks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     scenario, cases = folder / "scenario.yaml", folder / "cases.json"
     scenario.write_text(SCENARIO)
     cases.write_text(json.dumps(CASES))
-    by_rank = launch(WORKER, str(scenario), str(cases), ranks=2, folder=folder, timeout=240.0)
+    by_rank = launch(WORKER, str(scenario), str(cases), ranks=2, folder=folder, timeout=900.0)
     first: dict[str, Any] = by_rank[0]
     return first
 

@@ -51,7 +51,7 @@ CLIPPED = OptimizerConfig(
 ADAMW = OptimizerConfig(rate=Rate(peak=1e-3))
 CONFIGS = {"sgd": SGD, "clipped": CLIPPED, "adamw": ADAMW}
 UNEVEN = (1, 3, 2)
-DELAYS = (0.15, 0.3, 1.05)
+DELAYS = (0.3, 0.6, 2.1)
 """Seconds that each worker sleeps in a round: the last one comes between the third step's end and
 the fourth's."""
 CPU = torch.device("cpu")
