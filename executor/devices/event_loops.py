@@ -28,8 +28,9 @@ LOOP = "gloo_tcp_loop"
 def let_senders_run() -> None:
     """Make all event loops that gloo has in this process batch threads.
 
-    Groups that are made later have loops of their own. Nothing happens where threads may not be
-    changed.
+    Groups that are made later have loops of their own. A loop has its name by the time its ranks
+    are connected (that of a rank alone, which nobody sends to, may have none yet). Nothing happens
+    where threads may not be changed.
     """
     with suppress(OSError):
         for thread in event_loops():

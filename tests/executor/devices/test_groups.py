@@ -15,6 +15,9 @@ import torch.distributed as dist  # noqa: E402
 
 from executor.devices.event_loops import THREADS, event_loops, let_senders_run  # noqa: E402
 from executor.devices.mesh import mesh_of, process_group, subgroup  # noqa: E402
+from tests.executor.launch import launch  # noqa: E402
+
+WORKER = Path(__file__).parents[1] / "workers" / "event_loops.py"
 
 
 @contextmanager
@@ -43,20 +46,14 @@ def test_a_mesh_is_built_once_in_a_world(tmp_path: Path) -> None:
         dist.all_reduce(torch.ones(1), group=subgroup([[0]]))
 
 
-@pytest.fixture
-def torchruns(monkeypatch: pytest.MonkeyPatch) -> dist.TCPStore:
-    """A store as torchrun's, in which this process finds that it is the only rank."""
-    store = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
-    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port)}
+def test_worlds_that_meet_in_torchruns_store_do_not_meet_each_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    torchruns = dist.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    variables = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(torchruns.port)}
     variables |= {"RANK": "0", "WORLD_SIZE": "1", "TORCHELASTIC_USE_AGENT_STORE": "True"}
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    return store
-
-
-def test_worlds_that_meet_in_torchruns_store_do_not_meet_each_other(
-    torchruns: dist.TCPStore, monkeypatch: pytest.MonkeyPatch
-) -> None:
     keys = []
     for start in ("0", "1"):
         monkeypatch.setenv("TORCHELASTIC_RESTART_COUNT", start)
@@ -68,14 +65,14 @@ def test_worlds_that_meet_in_torchruns_store_do_not_meet_each_other(
     assert min(keys) > 0  # none finds all its keys already there, from one before
 
 
+@pytest.mark.distributed
 @pytest.mark.skipif(not THREADS.exists(), reason="only Linux lists its threads")
-@pytest.mark.usefixtures("torchruns")
-def test_event_loops_take_no_core_from_who_runs() -> None:
-    before = os.sched_getscheduler(0)
-    with process_group("gloo", 30.0):
-        subgroup([[0]])
-        assert {os.sched_getscheduler(loop) for loop in event_loops()} == {os.SCHED_BATCH}
-        assert os.sched_getscheduler(0) == before
+def test_event_loops_of_all_groups_take_no_core_from_who_runs(tmp_path: Path) -> None:
+    for seen in launch(WORKER, ranks=2, folder=tmp_path, timeout=120.0):
+        counts = [len(policies) for policies in seen]
+        assert counts == sorted(set(counts))  # each group has loops of its own
+        assert counts[0] > 0
+        assert {policy for policies in seen for policy in policies} == {os.SCHED_BATCH}
 
 
 def test_a_system_without_a_list_of_threads_has_no_event_loops(
