@@ -29,12 +29,13 @@ if TYPE_CHECKING:
 _BUILT: dict[tuple[Any, ...], Any] = {}
 """What was built in the world that stands under the key WORLD."""
 _WORLD = ("world",)
-T = TypeVar("T")
 
 _HOSTED = "TORCHELASTIC_USE_AGENT_STORE"
 """Environment variable of torchrun: whether the ranks find a store in it, or rank 0 opens one."""
 _JOINED = itertools.count()
 """Numbers the worlds that this process joins; all its ranks join equally many."""
+
+T = TypeVar("T")
 
 
 def mesh_of(device_type: str, ranks: Tensor, names: Sequence[str]) -> DeviceMesh:

@@ -112,8 +112,8 @@ class _Rank:
         return self._span(transfer, transfer.operation, transfer.stage, transfer.microbatch)
 
     def _span(self, transfer: Transfer, kind: str, stage: int = -1, microbatch: int = -1) -> Span:
-        # all is waited for before the update, though the thread that ran it may notice late:
-        # what of the update's own wait was taken for a wait for it is none
+        # all is waited for before the update, though the thread that ran it may notice late: what
+        # seems to be waited for it after that is the update's own wait, for the norm of gradients
         end = min(transfer.end, self._update) if transfer.start < self._update else transfer.end
         return Span(
             self._rank,
