@@ -95,6 +95,13 @@ class PlanTable:
             settings=tuple(plan for table in tables for plan in table.settings),
         )
 
+    def appended(self, other: PlanTable) -> PlanTable:
+        """These rows and those of another table with the same schedules and settings."""
+        names = (*COLUMNS, "schedule", "setting")
+        return replace(
+            self, **{name: np.append(getattr(self, name), getattr(other, name)) for name in names}
+        )
+
     def __len__(self) -> int:
         return len(self.tp)
 

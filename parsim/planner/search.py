@@ -119,8 +119,8 @@ def _question(job: Job, space: PlanSpace, request: Request, begin: float) -> Que
     """What is asked of every legal plan of the space, of which there is at least one."""
     check_space(job, space)
     listed = enumerate_plans(job, space)
-    if listed.table is None:
+    if listed.families is None:
         raise NoFeasiblePlan(nothing_legal(job, space, listed))
     return Question(
-        job=job, space=space, listed=listed, table=listed.table, request=request, begin=begin
+        job=job, space=space, listed=listed, families=listed.families, request=request, begin=begin
     )

@@ -192,6 +192,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
             every=_modules,
             differs=_kept,
             layers=True,
+            plain=(),
         ),
     ),
     SpaceAxis(

@@ -38,7 +38,9 @@ class Setting:
     `every` are the values that are legal for a job, `differs` (B,) the rows of a table that another
     value than the first makes another plan. `rules` says whether a rule of legality reads the
     field for a job, `layers` whether the costs of layers depend on it, `word` what a plan with a
-    rare value is called, "" where its label says it.
+    rare value is called, "" where its label says it. Where other values save memory at the price of
+    time, `plain` is the one that saves none; `differs` reads no other field then than
+    `PlanTable.recompute`.
     """
 
     every: Callable[[Job], tuple[Any, ...]]
@@ -46,6 +48,7 @@ class Setting:
     word: Callable[[Plan], str] = lambda plan: ""
     rules: Callable[[Job], bool] = lambda job: False
     layers: bool = False
+    plain: Any = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

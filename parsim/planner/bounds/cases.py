@@ -5,11 +5,11 @@ A hundred thousand plans have some hundred kinds of layers and some thousand gra
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parsim.arrays import Flags, Index, Ints
+from parsim.arrays import Flags, Index, Ints, sorted_values
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
@@ -96,6 +96,12 @@ def price_layers(job: Job, table: PlanTable) -> LayerTable:
     """Costs of the layers of plans, whose settings may differ."""
     if len(table.settings) == 1:
         return LayerTable.of(job, table)
-    each = list(table.by_setting())
-    priced = LayerTable.joined([LayerTable.of(job, table.take(rows)) for rows in each])
-    return priced.take(np.argsort(np.concatenate(each)))
+    numbers = layer_settings(table)
+    each = [np.flatnonzero(numbers == number) for number in sorted_values(numbers)]
+    priced = [LayerTable.of(job, _alike(table.take(rows))) for rows in each]
+    return LayerTable.joined(priced).take(np.argsort(np.concatenate(each)))
+
+
+def _alike(table: PlanTable) -> PlanTable:
+    """Plans whose settings cost their layers the same, all with one of these."""
+    return replace(table, setting=np.zeros_like(table.setting), settings=table.settings[:1])

@@ -16,6 +16,7 @@ What the bytes do beyond that (a layer that is made again) is left out, so that 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from typing import NamedTuple
@@ -27,6 +28,7 @@ from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
 from parsim.plan.space import FEWEST
+from parsim.planner.bounds.cases import layer_cases, price_layers
 from parsim.planner.bounds.closed_forms import Seconds
 from parsim.planner.bounds.parts import KnownCuts
 from parsim.planner.bounds.priced import Priced
@@ -121,14 +123,32 @@ def plan_bounds(
     )
     asks = table.recompute_layers == FEWEST
     table = replace(table, recompute_layers=bounds.repeated.copy())
+    for rows, priced in _pieces(job, table, layers, layer_row):
+        _bound(bounds, rows, priced, asks[rows], room)
+    return bounds
+
+
+def least_steps(job: Job, table: PlanTable) -> Array:
+    """Least seconds of the steps of plans, (B,), whatever bytes they need."""
+    cases = layer_cases(job, table)
+    layers = price_layers(job, table.take(cases.first))
+    table = replace(table, recompute_layers=np.maximum(table.recompute_layers, 0))
+    steps = np.empty(len(table))
+    for rows, priced in _pieces(job, table, layers, cases.of):
+        steps[rows] = priced.steps().step
+    return steps
+
+
+def _pieces(
+    job: Job, table: PlanTable, layers: LayerTable, layer_row: Index
+) -> Iterator[tuple[Index, Priced]]:
+    """Yield the rows of each setting, without a pipeline and with one, and their priced parts."""
     known: KnownCuts = {}
     for alike, several in product(table.by_setting(), (False, True)):
         rows = alike[(table.pp[alike] > 1) == several]
         if len(rows):
             piece = _piece(rows)
-            priced = Priced.of(job, table.take(piece), layers, layer_row[piece], known)
-            _bound(bounds, rows, priced, asks[rows], room)
-    return bounds
+            yield rows, Priced.of(job, table.take(piece), layers, layer_row[piece], known)
 
 
 def _bound(bounds: PlanBounds, rows: Index, priced: Priced, asks: Flags, room: Room | None) -> None:

@@ -44,10 +44,10 @@ def search_equal(question: Question) -> SearchResult:
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
     job, space, request = question.job, question.space, question.request
-    table = question.table
+    families = question.families
     wanted = max(request.top, SEEDS) if space.unequal_stages else request.top
-    cuts = 2 if len({plan.stage_layers for plan in table.settings}) > 1 else 1  # of one plan
-    work = BestShapes(job, table, space, cuts * wanted)
+    cuts = 2 if len({plan.stage_layers for plan in families.settings}) > 1 else 1  # of one plan
+    work = BestShapes(job, families, space, cuts * wanted)
     work.run(request.progress, request.until, request.sighted)
     known, fits, table = work.known, work.known.fits, work.table
     if not (fits | known.tight).any():
@@ -83,7 +83,7 @@ def front_equal(question: Question) -> SearchResult:
     Arguments and errors are those of `search_equal`; `request.top` is not asked.
     """
     job, space, request = question.job, question.space, question.request
-    work = BestShapes(job, question.table, space, None)
+    work = BestShapes(job, question.families, space, None)
     work.run(request.progress, request.until)
     if not work.known.fits.any():
         raise NoFeasiblePlan(_nothing_fits(job, space, work))
@@ -137,7 +137,7 @@ def _counts(space: PlanSpace, listed: Enumeration, work: BestShapes) -> dict[str
         "illegal": listed.illegal,
         "out_of_memory": int(known.too_large.sum()),
         "tight": int(known.tight.sum()),
-        "slower": int(work.slower.sum()),
+        "slower": work.slower,
         **({"idle": int(known.idle.sum())} if space.max_bubble is not None else {}),
         "evaluated": int(known.fits.sum()),
     }
@@ -154,5 +154,5 @@ def _how_far(work: BestShapes) -> str:
     """Why a search stopped and after how much; empty where all is done."""
     if not work.stopped:
         return ""
-    share = 100.0 * work.decided / len(work.table)
+    share = 100.0 * work.decided / work.unseen.plans
     return f"{work.stopped} after {share:.0f} % of the legal plans"

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 
@@ -25,14 +24,14 @@ from parsim.cost.job import Job
 from parsim.cost.step.stages import plan_cut
 from parsim.plan import PlanSpace, PlanTable
 from parsim.plan.names import AUTO
-from parsim.planner.bounds import plan_bounds
-from parsim.planner.bounds.cases import layer_cases, price_layers
 from parsim.planner.equal.exact import ExactShape, compiled_of
-from parsim.planner.equal.fewest import Fewest
 from parsim.planner.equal.known import Known
+from parsim.planner.equal.seen import Seen
+from parsim.planner.equal.unseen import Unseen
 from parsim.planner.equal.waiting import Waiting, Waits
 from parsim.planner.equal.ways import longest_ways
 from parsim.planner.result import Progress, Sighted
+from parsim.planner.space.families import Families
 
 SLOWEST = 2.0
 """Steps of the fastest plan that one of a front of step time and memory may take."""
@@ -46,6 +45,13 @@ FIRST = 16
 MANY = 16
 """Plans of a schedule above which the longest ways through it are looked for."""
 
+AHEAD = 1.05
+"""Plans up to so many times the least bound are looked at together.
+
+So that most plans of a schedule are, which is built for them once: to build it takes as long as to
+bound forty thousand plans.
+"""
+
 QUIET = 20.0
 """How many times as long as counting what is decided took a search works before it tells again."""
 
@@ -56,60 +62,56 @@ class BestShapes:
     def __init__(
         self,
         job: Job,
-        table: PlanTable,
+        families: Families,
         space: PlanSpace,
         top: int | None,
     ) -> None:
-        """Bound every plan.
+        """Bound the plans that are looked at first.
 
         Args:
             job: model, cluster of one kind of node, software.
-            table: the legal plans.
+            families: the legal plans.
             space: what a plan must leave free to fit, its memory cap and its largest bubble.
             top: how many of the fastest are wanted; None: all that no other plan beats in step
                 time and in memory.
         """
-        self.job, self.top = job, top
-        cases = layer_cases(job, table)
-        plans = table.take(cases.first)
-        layers = price_layers(job, plans)
-        usable = min(job.device.usable_memory, space.memory_cap or np.inf)
-        self.fewest = Fewest.of(job, table, (plans, cases.of), usable, space.memory_margin)
-        bounds = plan_bounds(job, table, layers, cases.of, self.fewest.room)
-        self.table = replace(table, recompute_layers=bounds.repeated)
-        self.fewest.repeated = bounds.repeated
-        everything = np.arange(len(table))
-        self.known = Known.unseen(
-            layers,
-            cases.of,
-            usable=usable,
-            margin=self.fewest.margins(everything),
-            bound=bounds.step,
-            max_bubble=space.max_bubble,
-        )
-        self.known.weigh(job.software, everything, bounds.peak)
-        self.fewest.begin(self.known)
-        self.seconds = bounds.seconds
-        self.waiting = Waiting(self.table, self.known.bound, np.flatnonzero(~self.known.too_large))
+        self.job, self.space, self.top = job, space, top
+        self.unseen = Unseen(job, families)
+        self.seen = Seen.of(job, space, self.unseen.take())
+        self.waiting = Waiting()
+        self._wait(self.known.too_large)
         self.fitting, self.tight = np.zeros(0), np.zeros(0)
         self.stopped = ""
         self.in_hand = np.inf
 
     def run(self, progress: Progress | None, limit: float, sighted: Sighted | None = None) -> None:
         """Search to the end, or until `time.perf_counter` is past the limit, or Ctrl-C."""
-        telling = _Telling(progress, len(self.table))
+        telling = _Telling(progress, self.unseen.plans)
         try:
             while self.least <= self.worst and self.least < np.inf:
-                self._work_on(self.waiting.take())
+                if self.unseen.least <= self.waiting.least:
+                    self._see_more()
+                else:
+                    self._work_on(self.waiting.take())
                 telling.tell(lambda: self.decided)
                 if sighted and len(self.fitting):
                     sighted(float(self.fitting[0]), self.gap)
-                if self._late(limit) and self.decided < len(self.table):
+                if self._late(limit) and self.decided < self.unseen.plans:
                     self.stopped = "stopped by time limit"
                     break
             telling.tell(lambda: self.decided, last=True)
         except KeyboardInterrupt:
             self.stopped = "interrupted"
+
+    @property
+    def table(self) -> PlanTable:
+        """The plans that were looked at."""
+        return self.seen.table
+
+    @property
+    def known(self) -> Known:
+        """What is known of them."""
+        return self.seen.known
 
     @property
     def gap(self) -> float:
@@ -125,7 +127,7 @@ class BestShapes:
     @property
     def least(self) -> float:
         """Seconds that no plan can undercut of which more is to be known."""
-        return self.waiting.least
+        return min(self.waiting.least, self.unseen.least)
 
     @property
     def worst(self) -> float:
@@ -145,16 +147,17 @@ class BestShapes:
         return float(self.tight[-1]) if len(self.tight) == self.top else np.inf
 
     @property
-    def slower(self) -> Flags:
-        """Plans that are not among the best by their bound alone, whether they fit or not."""
+    def slower(self) -> int:
+        """How many plans are not among the best by their bound alone, whether they fit or not."""
         known = self.known
-        return ~known.counted & ~known.too_large & self._beaten(np.arange(len(self.table)))
+        beaten = self._beaten(np.arange(len(self.table)))
+        looked_at = int((~known.counted & ~known.too_large & beaten).sum())
+        return looked_at + self.unseen.slower(self.worst)
 
     @property
     def decided(self) -> int:
         """How many plans are simulated, too large or slower."""
-        known = self.known
-        return int((known.counted | known.too_large | self.slower).sum())
+        return int((self.known.counted | self.known.too_large).sum()) + self.slower
 
     def _beaten(self, rows: Index) -> Flags:
         """Which of some plans are too slow by their bounds, those that cannot fit among them."""
@@ -167,6 +170,18 @@ class BestShapes:
         """Whether time is up, with a plan looked at."""
         return time.perf_counter() > limit and bool(self.known.counted.any())
 
+    def _see_more(self) -> None:
+        """Bound the next plans."""
+        before = len(self.table)
+        ahead = self.unseen.take(min(AHEAD * self.waiting.least, self.worst))
+        seen = Seen.of(self.job, self.space, ahead)
+        self.seen = self.seen.appended(seen)
+        self._wait(np.append(np.ones(before, dtype=bool), seen.known.too_large))
+
+    def _wait(self, others: Flags) -> None:
+        """Let all plans but the `others` wait for their exact steps."""
+        self.waiting.add(self.table, self.known.bound, np.flatnonzero(~others))
+
     def _work_on(self, waits: Waits) -> None:
         """Look at a schedule's plans again, or simulate those of one shape."""
         self.in_hand, rows = waits.bound, waits.rows[~self._beaten(waits.rows)]
@@ -174,7 +189,7 @@ class BestShapes:
             self._simulate(rows)
         elif len(rows):
             self._raise(rows)
-            self.waiting.add_shapes(rows)
+            self.waiting.add_shapes(self.table, self.known.bound, rows)
         self.in_hand = np.inf
 
     def _raise(self, rows: Index) -> None:
@@ -190,7 +205,7 @@ class BestShapes:
             if cut not in ways:
                 ways[cut] = longest_ways(compiled, cut)
             if len(ways[cut]):
-                self.known.raise_bound(some, self.seconds.along(some, ways[cut]))
+                self.known.raise_bound(some, self.seen.seconds.along(some, ways[cut]))
 
     def _simulate(self, rows: Index) -> None:
         """Simulate those of a shape that may be among the best, the least bounds first."""
@@ -203,8 +218,8 @@ class BestShapes:
         """Count the bytes of plans of one shape, and simulate those that fit or are tight."""
         known = self.known
         shape = ExactShape(self.job, self.table.take(rows), known.layers_of(rows))
-        peak = self.fewest.settled(rows, shape)
-        known.margin[rows] = self.fewest.margins(rows)
+        peak = self.seen.fewest.settled(rows, shape)
+        known.margin[rows] = self.seen.fewest.margins(rows)
         known.weigh(self.job.software, rows, peak)
         result = shape.evaluated(peak, known.usable)
         known.step[rows], known.bubble[rows] = result.step, result.bubble

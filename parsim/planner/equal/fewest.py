@@ -8,7 +8,7 @@ Recomputing one layer more is never faster, so that the first number that fits i
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -64,6 +64,14 @@ class Fewest:
             repeating=repeating,
             room=Room(rooms[0][plan_of], rooms[1][plan_of], usable),
         )
+
+    def appended(self, other: Fewest) -> Fewest:
+        """These plans and others of the same search behind them."""
+        names = [f.name for f in fields(Fewest) if f.name != "room"]
+        columns = {name: np.append(getattr(self, name), getattr(other, name)) for name in names}
+        plain = np.append(self.room.plain, other.room.plain)
+        repeating = np.append(self.room.repeating, other.room.repeating)
+        return Fewest(**columns, room=Room(plain, repeating, self.room.most))
 
     def margins(self, rows: Index) -> Array:
         """The shares of memory that some plans must leave free with the layers that they have."""

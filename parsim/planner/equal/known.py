@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -67,6 +67,17 @@ class Known:
             bubble=np.full(rows, np.nan),
             max_bubble=max_bubble,
         )
+
+    def appended(self, other: Known) -> Known:
+        """What is known of these plans, and of others behind them."""
+        columns = {
+            f.name: np.append(getattr(self, f.name), getattr(other, f.name))
+            for f in fields(Known)
+            if isinstance(getattr(self, f.name), np.ndarray)
+        }
+        layers = LayerTable.joined([self.layers, other.layers])
+        columns["layer_row"][len(self.bound) :] += len(self.layers.slowest_host)
+        return replace(self, **columns, layers=layers)
 
     @property
     def fits(self) -> Flags:

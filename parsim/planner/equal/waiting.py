@@ -33,18 +33,22 @@ class Waits(NamedTuple):
 
 
 class Waiting:
-    """A queue of rows of a table, those with the least bound first."""
+    """A queue of rows of a table, those with the least bound first.
 
-    def __init__(self, table: PlanTable, bound: Array, rows: Index) -> None:
-        """Put rows into the queue, schedule by schedule.
+    Bounds (B,) may be raised later on: they are looked at when rows are put in.
+    """
 
-        `bound` (B,) may be raised later on: it is looked at when rows are put in.
-        """
-        self.table, self.bound = table, bound
+    def __init__(self) -> None:
         self._queue: list[Waits] = []
         self._number = 0
-        for alike in self._by_schedule(rows):
-            self._add(alike, shape=False)
+
+    def add(self, table: PlanTable, bound: Array, rows: Index) -> None:
+        """Put rows into the queue, schedule by schedule, together with those that wait so."""
+        others = [waits.rows for waits in self._queue if not waits.shape]
+        self._queue = [waits for waits in self._queue if waits.shape]
+        heapq.heapify(self._queue)
+        for alike in _by_schedule(table, np.concatenate([*others, rows])):
+            self._add(bound, alike, shape=False)
 
     @property
     def least(self) -> float:
@@ -55,28 +59,29 @@ class Waiting:
         """The rows with the least bound, which leave the queue."""
         return heapq.heappop(self._queue)
 
-    def add_shapes(self, rows: Index) -> None:
+    def add_shapes(self, table: PlanTable, bound: Array, rows: Index) -> None:
         """Put rows of one schedule back, setting by setting."""
-        setting = self.table.setting[rows]
+        setting = table.setting[rows]
         for number in sorted_values(setting):
-            self._add(rows[setting == number], shape=True)
+            self._add(bound, rows[setting == number], shape=True)
 
-    def _add(self, rows: Index, *, shape: bool) -> None:
-        order = rows[np.argsort(self.bound[rows], kind="stable")]
-        waits = Waits(float(self.bound[order[0]]), self._number, order, shape)
+    def _add(self, bound: Array, rows: Index, *, shape: bool) -> None:
+        order = rows[np.argsort(bound[rows], kind="stable")]
+        waits = Waits(float(bound[order[0]]), self._number, order, shape)
         self._number += 1
         heapq.heappush(self._queue, waits)
 
-    def _by_schedule(self, rows: Index) -> Iterator[Index]:
-        """The rows of each schedule; a plan whose order is searched for has one of its own."""
-        if not len(rows):
-            return
-        table = self.table
-        schedule = np.where(table.pp > 1, table.schedule, 0)  # a single rank's is always the same
-        searched = np.array([name == AUTO for name in table.schedules])[schedule]
-        alone = np.where(searched & (table.pp > 1), 1 + np.arange(len(table)), 0)
-        columns = (schedule, table.pp, table.num_microbatches, table.v, alone)
-        which = Cases.among(*(column[rows] for column in columns)).of
-        order = np.argsort(which, kind="stable")
-        starts = np.flatnonzero(np.diff(which[order], prepend=-1))
-        yield from np.split(rows[order], starts[1:])
+
+def _by_schedule(table: PlanTable, rows: Index) -> Iterator[Index]:
+    """The rows of each schedule; a plan whose order is searched for has one of its own."""
+    if not len(rows):
+        return
+    pipelined = table.pp[rows] > 1
+    schedule = np.where(pipelined, table.schedule[rows], 0)  # a single rank's is always the same
+    searched = np.array([name == AUTO for name in table.schedules])[schedule]
+    alone = np.where(searched & pipelined, 1 + rows, 0)
+    columns = (table.pp[rows], table.num_microbatches[rows], table.v[rows])
+    which = Cases.among(schedule, *columns, alone).of
+    order = np.argsort(which, kind="stable")
+    starts = np.flatnonzero(np.diff(which[order], prepend=-1))
+    yield from np.split(rows[order], starts[1:])

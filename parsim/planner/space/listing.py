@@ -5,182 +5,185 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Ints
+from parsim.arrays import Index, Ints
 from parsim.cost.job import Job
 from parsim.cost.legal import unheld_heads, unrun
 from parsim.cost.step.offload import no_host
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
-from parsim.plan.rules.violation import LAYER_RULES, RULES, SHAPE_RULES, violation
-from parsim.planner.space.options import Options, StageLayers, numbers_of_layers
-from parsim.planner.space.shapes import Degrees, all_degrees, chunks
+from parsim.plan.rules.violation import LAYER_RULES, RULES, violation
+from parsim.planner.space.families import Families, Savings
+from parsim.planner.space.options import PLAIN, Options, StageLayers, savings_of
+from parsim.planner.space.pipelines import Pipeline, Pipelines
+from parsim.planner.space.shapes import Degrees, all_degrees
+
+
+class _Shape(NamedTuple):
+    """Plans of equal degrees and pipeline: N options, (N, 3), and the savings of each, (N,)."""
+
+    plan: Plan
+    schedule: str
+    v: int
+    options: Ints
+    saving: Index
+
+    @property
+    def row(self) -> tuple[int, ...]:
+        """What `Listing.families` needs of it as numbers."""
+        plan = self.plan
+        sizes = (plan.microbatch_size, plan.num_microbatches, self.v)
+        return (plan.tp, plan.pp, plan.cp, plan.dp, plan.ep, *sizes)
 
 
 @dataclass(slots=True)
 class Listing:
-    """Legal shapes so far, each with its options, and what was refused.
-
-    `hosts` says whether hosts take activations; `wrong` what is wrong with numbers of layers of a
-    shape.
-    """
+    """Legal shapes so far, each with its options, and what was refused."""
 
     job: Job
     space: PlanSpace
     choices: Options
-    hosts: bool
-    shapes: list[tuple[int, ...]] = field(default_factory=list)
-    schedules: list[str] = field(default_factory=list)
-    options: list[Ints] = field(default_factory=list)
+    pipelines: Pipelines
+    shapes: list[_Shape] = field(default_factory=list)
+    savings: dict[tuple[object, ...], Savings] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
-    wrong: dict[tuple[object, ...], str | None] = field(default_factory=dict)
-    numbers: dict[tuple[int, str, int], tuple[StageLayers, ...]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, job: Job, space: PlanSpace) -> Listing:
         """All shapes of a space whose plans share all settings."""
         hosts = space.offload_layers is not None and not any(map(no_host, job.cluster.systems))
-        rows = cls(job=job, space=space, choices=Options(job, space), hosts=hosts)
+        pipelines = Pipelines(job, space, hosts)
+        rows = cls(job=job, space=space, choices=Options(job, space), pipelines=pipelines)
         for degrees in dict.fromkeys(all_degrees(job, space)):  # a value may be listed twice
             rows.add(degrees)
         return rows
 
     def add(self, degrees: Degrees) -> None:
         """Add all plans of some degrees: every schedule and number of chunks, with every option."""
-        job, space = self.job, self.space
-        each = len(self.choices.of(degrees))
-        kinds = [
-            (schedule, v, self._numbers(degrees.pp, schedule, v))
-            for schedule, v in dict.fromkeys(chunks(job, space, degrees.pp))
-        ]
-        single = _plan(space, degrees, job.model)
-        rules = tuple(rule for rule in RULES if rule not in LAYER_RULES)
-        if (
-            space.common.actions is None
-        ):  # what is wrong with a pipeline of one chunk is so with all
-            message = violation(single, job.model, job.cluster) or unheld_heads(job, single)
-            if message is not None:
-                self.reasons[message] += each * sum(len(layers) for _, _, layers in kinds)
+        job, single = self.job, _single(self.space, degrees, self.job.model)
+        options, judged = self.choices.of(degrees), self.pipelines.of(single)
+        each = len(options) * len({*self.space.recompute})
+        if self.space.common.actions is None:
+            message = violation(single, job.model, job.cluster, DEGREE_RULES)
+            message = message or unheld_heads(job, single)
+            if message is not None:  # what is wrong with one chunk a rank is so with all
+                self.reasons[message] += each * judged.asked
                 return
-            rules = SHAPE_RULES
-        for schedule, v, layers in kinds:
+        for message, numbers in judged.refused.items():
+            self.reasons[message] += each * numbers
+        for pipeline in judged.legal:
+            self._add(single, pipeline, options)
+
+    def _add(self, single: Plan, pipeline: Pipeline, options: Ints) -> None:
+        """Add all plans of one shape."""
+        schedule, v, layers = pipeline
+        plans = np.full(len(options), self._number(layers))
+        if self.job.software.executor:
             plan = replace(single, schedule=schedule, v=v)
-            message = violation(plan, job.model, job.cluster, rules) or _unplaced(job, plan)
-            message = message or unheld_heads(job, plan)
-            if message is not None:
-                self.reasons[message] += each * len(layers)
-                continue
-            options = self.choices.of(degrees, tuple(self._legal(plan, layers, each)))
-            if job.software.executor:
-                options = self._runnable(plan, degrees, options)
-            if len(options):
-                self.shapes.append(_shape_row(plan, degrees))
-                self.schedules.append(schedule)
-                self.options.append(options)
+            plans = self._runnable(plan, options, layers)
+            options, plans = options[plans >= 0], plans[plans >= 0]
+        if len(options):
+            self.shapes.append(_Shape(single, schedule, v, options, plans))
 
-    def _numbers(self, pp: int, schedule: str, v: int) -> tuple[StageLayers, ...]:
-        """Numbers of layers that plans of a pipeline may have, looked up once."""
-        pipeline = (pp, schedule, v)
-        if pipeline not in self.numbers:
-            self.numbers[pipeline] = numbers_of_layers(
-                self.job, self.space, *pipeline, hosts=self.hosts
-            )
-        return self.numbers[pipeline]
+    def _number(self, layers: tuple[StageLayers, ...], kept: tuple[int, ...] | None = None) -> int:
+        """The number of the savings with some numbers of layers; of some of them where `kept`."""
+        decisive = (layers, kept)
+        if decisive not in self.savings:
+            every = savings_of(self.space, layers)
+            self.savings[decisive] = every if kept is None else every.take(np.array(kept))
+        return list(self.savings).index(decisive)
 
-    def _legal(self, plan: Plan, layers: Sequence[StageLayers], each: int) -> Iterator[StageLayers]:
-        """Yield the numbers of layers that an otherwise legal plan may have.
+    def _runnable(self, plan: Plan, options: Ints, layers: tuple[StageLayers, ...]) -> Index:
+        """The savings of each option of a shape that parsim's executor runs, (N,); -1 where none.
 
-        Each of the others refuses `each` plans. What the rules read, beside what all plans share,
-        is looked at once.
+        The others are refused.
         """
-        for numbers in layers:
-            shape = (plan.schedule, plan.pp, plan.v, numbers)
-            if shape not in self.wrong:
-                self.wrong[shape] = violation(
-                    _with_layers(plan, numbers), self.job.model, self.job.cluster, LAYER_RULES
-                )
-            message = self.wrong[shape]
-            if message is None:
-                yield numbers
-            else:
-                self.reasons[message] += each
-
-    def _runnable(self, plan: Plan, degrees: Degrees, options: Ints) -> Ints:
-        """The options of a shape that parsim's executor runs; the others are refused."""
-        legal = np.ones(len(options), dtype=bool)
-        for number, (stage, shard, recompute, sequence, *layers) in enumerate(options.tolist()):
-            tried = replace(
-                _with_layers(plan, StageLayers(*layers)),
+        every, numbers = savings_of(self.space, layers), []
+        for stage, shard, sequence in options.tolist():
+            chosen = replace(
+                plan,
                 zero_stage=stage,
-                recompute=Recompute(recompute),
                 sequence_parallel=bool(sequence),
-                dp_replicate=degrees.dp // shard,
+                dp_replicate=plan.dp // shard,
                 dp_shard=shard,
             )
-            message = unrun(self.job, tried)
-            if message is not None:
-                legal[number] = False
-                self.reasons[message] += 1
-        return options[legal]
+            kept = tuple(self._run(chosen, every))
+            numbers.append(self._number(layers, kept) if kept else -1)
+        return np.array(numbers, dtype=np.int64)
 
-    def table(self) -> PlanTable | None:
-        """All shapes with all their options as columns; None where there are none."""
+    def _run(self, plan: Plan, every: Savings) -> Iterator[int]:
+        """Which of a plan's savings parsim's executor runs."""
+        rows = zip(every.recompute, every.recompute_layers, every.offload_layers, strict=True)
+        for number, (recompute, again, moved) in enumerate(rows):
+            tried = replace(
+                plan,
+                recompute=Recompute(recompute),
+                recompute_layers=max(int(again), 0),
+                offload_layers=int(moved),
+            )
+            message = unrun(self.job, tried)
+            if message is None:
+                yield number
+            else:
+                self.reasons[message] += 1
+
+    def families(self) -> Families | None:
+        """All shapes with all their options and savings; None where there are none."""
         if not self.shapes:
             return None
-        names = tuple(dict.fromkeys(self.schedules))
         # without a pipeline first: each of the two kinds lies in one piece
-        order = sorted(range(len(self.shapes)), key=lambda number: self.shapes[number][1] > 1)
-        shapes, kinds, every = (
-            [rows[number] for number in order]
-            for rows in (self.shapes, self.schedules, self.options)
-        )
-        each = [len(options) for options in every]
-        columns = np.ascontiguousarray(np.array(shapes, dtype=np.int64).T)
-        tp, pp, cp, dp, ep, size, count, v = np.repeat(columns, each, axis=1)
-        options = np.ascontiguousarray(np.concatenate(every).T)
-        stage, shard, recompute, sequence, offload, again = options
-        return PlanTable(
-            tp=tp,
-            pp=pp,
-            dp_replicate=dp // shard,
-            dp_shard=shard,
-            cp=cp,
-            ep=ep,
-            etp=np.full_like(tp, self.space.common.etp),
-            microbatch_size=size,
-            num_microbatches=count,
-            v=v,
-            zero_stage=stage,
-            sequence_parallel=sequence > 0,
-            recompute=recompute,
-            recompute_layers=again,
-            offload_layers=offload,
-            schedule=np.repeat(np.array([names.index(name) for name in kinds]), each),
-            schedules=names,
-            setting=np.zeros_like(tp),
-            settings=(replace(self.space.common, stage_layers=None),),
+        shapes = sorted(self.shapes, key=lambda shape: shape.plan.pp > 1)
+        common = replace(self.space.common, stage_layers=None)
+        return Families(
+            plain=_plain(shapes, common),
+            saving=np.concatenate([shape.saving for shape in shapes]),
+            savings=tuple(self.savings.values()),
+            settings=(common,),
+            begin=np.zeros(1, dtype=np.int64),
         )
 
 
-def _with_layers(plan: Plan, numbers: StageLayers) -> Plan:
-    """A plan with these numbers of layers; the fewest that fit may be none."""
-    again = max(numbers.repeated, 0)
-    return replace(plan, offload_layers=numbers.on_host, recompute_layers=again)
+DEGREE_RULES = tuple(rule for rule in RULES if rule not in LAYER_RULES)
+"""Rules of a plan without numbers of layers."""
 
 
-def _unplaced(job: Job, plan: Plan) -> str | None:
-    """Why a schedule is not searched on nodes of several kinds; or None."""
-    if not job.mixed or plan.copies == 1:
-        return None
-    return (
-        f"schedule={plan.schedule!r} holds each stage on two ranks: on nodes of several kinds no "
-        f"placement is searched for it; use 'dualpipe_v', or simulate it with a plan"
+def _plain(shapes: Sequence[_Shape], common: Plan) -> PlanTable:
+    """The plans of some shapes as columns, which save no memory."""
+    each = [len(shape.options) for shape in shapes]
+    names = tuple(dict.fromkeys(shape.schedule for shape in shapes))
+    columns = [(*shape.row, names.index(shape.schedule)) for shape in shapes]
+    rows = np.repeat(np.ascontiguousarray(np.array(columns, dtype=np.int64).T), each, axis=1)
+    tp, pp, cp, dp, ep, size, count, v, schedule = rows
+    options = np.concatenate([shape.options for shape in shapes])
+    stage, shard, sequence = np.ascontiguousarray(options.T)
+    nothing = np.zeros_like(tp)
+    return PlanTable(
+        tp=tp,
+        pp=pp,
+        dp_replicate=dp // shard,
+        dp_shard=shard,
+        cp=cp,
+        ep=ep,
+        etp=np.full_like(tp, common.etp),
+        microbatch_size=size,
+        num_microbatches=count,
+        v=v,
+        zero_stage=stage,
+        sequence_parallel=sequence > 0,
+        recompute=nothing,
+        recompute_layers=nothing,
+        offload_layers=nothing,
+        schedule=schedule,
+        schedules=names,
+        setting=nothing,
+        settings=(replace(common, **PLAIN),),
     )
 
 
-def _plan(space: PlanSpace, degrees: Degrees, model: Model) -> Plan:
+def _single(space: PlanSpace, degrees: Degrees, model: Model) -> Plan:
     """A plan of some degrees whose pipeline, if it has one, is of one chunk a rank."""
     return replace(
         space.common,
@@ -198,9 +201,3 @@ def _plan(space: PlanSpace, degrees: Degrees, model: Model) -> Plan:
         sequence_parallel=model.experts is not None and degrees.tp > 1,
         stage_layers=None,
     )
-
-
-def _shape_row(plan: Plan, degrees: Degrees) -> tuple[int, ...]:
-    """What `Listing.table` needs of a shape."""
-    sizes = (plan.microbatch_size, plan.num_microbatches, plan.v)
-    return (degrees.tp, degrees.pp, degrees.cp, degrees.dp, degrees.ep, *sizes)

@@ -1,14 +1,12 @@
-"""What plans of one shape may differ in: options, a row of numbers each, and settings.
+"""What plans of one shape may differ in: options, savings of memory, and settings.
 
-    column  0 ZeRO stage  1 dp_shard  2 recompute  3 sequence parallelism
-            4 layers of a stage on the host  5 its recomputed layers
-
-Most shapes share an array of options with others, which is made once.
+Options are a row of numbers each: ZeRO stage, dp_shard, sequence parallelism. Most shapes share
+an array of options, and savings, with others: both are made once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any, NamedTuple
@@ -21,6 +19,7 @@ from parsim.plan import PlanSpace, PlanTable, Recompute
 from parsim.plan.names import AUTO
 from parsim.plan.rules.degrees import divisors
 from parsim.plan.space import FEWEST, Between, chosen
+from parsim.planner.space.families import Savings
 from parsim.planner.space.shapes import Degrees, offloads
 from parsim.space.axes import SETTINGS, setting_values
 
@@ -30,9 +29,6 @@ class StageLayers(NamedTuple):
 
     on_host: int = 0
     repeated: int = 0
-
-
-NO_LAYERS = (StageLayers(),)
 
 
 def numbers_of_layers(
@@ -76,22 +72,27 @@ class Options:
     space: PlanSpace
     arrays: dict[tuple[object, ...], Ints] = field(default_factory=dict)
 
-    def of(self, degrees: Degrees, layers: tuple[StageLayers, ...] = NO_LAYERS) -> Ints:
-        """All options of some degrees with each of some numbers of layers, (N, 6)."""
+    def of(self, degrees: Degrees) -> Ints:
+        """All options of some degrees, (N, 3)."""
         job = self.job
         whole = job.model.tokens % (degrees.cp * degrees.tp) == 0
         stages = job.software.zero_stages_with(degrees.pp)
-        decisive = (stages, degrees.dp, degrees.cp == 1, degrees.tp == 1, whole, layers)
+        decisive = (stages, degrees.dp, degrees.cp == 1, degrees.tp == 1, whole)
         if decisive not in self.arrays:
-            each = list(dict.fromkeys(_options(job, self.space, degrees)))
-            listed = [
-                (*option, numbers.on_host, again)
-                for numbers in layers
-                for option in each
-                for again in _beside(option[2], numbers.repeated)
-            ]
-            self.arrays[decisive] = np.array(listed, dtype=np.int64).reshape(-1, 6)
+            listed = list(dict.fromkeys(_options(job, self.space, degrees)))
+            self.arrays[decisive] = np.array(listed, dtype=np.int64).reshape(-1, 3)
         return self.arrays[decisive]
+
+
+def savings_of(space: PlanSpace, layers: Iterable[StageLayers]) -> Savings:
+    """Every recomputation of a space with each of some numbers of layers."""
+    listed = [
+        (recompute, again, numbers.on_host)
+        for numbers in layers
+        for recompute in space.recompute
+        for again in _beside(recompute, numbers.repeated)
+    ]
+    return Savings.of(list(dict.fromkeys(listed)))
 
 
 def _beside(recompute: Recompute, repeated: int) -> Iterator[int]:
@@ -110,9 +111,7 @@ def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, .
     return tuple(shard for shard in legal if shard in space.dp_shard)
 
 
-def _options(
-    job: Job, space: PlanSpace, degrees: Degrees
-) -> Iterator[tuple[int, int, Recompute, bool]]:
+def _options(job: Job, space: PlanSpace, degrees: Degrees) -> Iterator[tuple[int, int, bool]]:
     model, stages = job.model, job.software.zero_stages_with(degrees.pp)
     whole = model.tokens % (degrees.cp * degrees.tp) == 0
     routed = model.experts is not None and degrees.tp > 1  # each rank routes its own tokens
@@ -120,11 +119,14 @@ def _options(
         if stage and degrees.dp * degrees.cp == 1:
             continue
         shards = _shards(space, degrees, stage)
-        for shard, recompute, sequence in product(shards, space.recompute, space.sequence_parallel):
+        for shard, sequence in product(shards, space.sequence_parallel):
             if (sequence and (degrees.tp == 1 or not whole)) or (routed and not sequence):
                 continue
-            yield (stage, shard, recompute, sequence)
+            yield (stage, shard, sequence)
 
+
+PLAIN = {name: setting.plain for name, setting in SETTINGS.items() if setting.plain is not None}
+"""Settings whose other values save memory at the price of time, and the one that saves none."""
 
 Values = Mapping[str, Any]
 """One value of each setting that a space varies."""
@@ -152,11 +154,14 @@ def with_setting(space: PlanSpace, values: Values) -> PlanSpace:
     return replace(space, common=replace(space.common, **values), varied={})
 
 
-def other_plans(table: PlanTable, first: Values, values: Values) -> Flags:
-    """The rows that are other plans with these values than with any combination before."""
+def other_plans(table: PlanTable, first: Values, values: Values, *, saved: bool) -> Flags:
+    """The rows that are other plans with these values than with any combination before.
+
+    By the settings that save memory, where `saved`, or by the others.
+    """
     rows = np.ones(len(table), dtype=bool)
     for name, value in values.items():
-        if value != first[name]:
+        if value != first[name] and (name in PLAIN) == saved:
             rows &= SETTINGS[name].differs(table)
     return rows
 

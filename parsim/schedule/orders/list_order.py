@@ -144,7 +144,11 @@ def _check_limit(work: Work, rank: int, stages: int) -> None:
 
 
 class _Listing:
-    """List scheduling of numbered actions: what each rank could run, holds and has run."""
+    """List scheduling of numbered actions: what each rank could run, holds and has run.
+
+    `events` are what happens at each of the `times` to come: a number that can run, or ~rank where
+    a rank is free again.
+    """
 
     def __init__(self, work: Work, numbered: _Numbered) -> None:
         self.work, self.numbered, count = work, numbered, numbered.ranks
@@ -153,37 +157,44 @@ class _Listing:
         self.room = list(work.limits)
         self.busy = [False] * count
         self.order: list[list[int]] = [[] for _ in range(count)]
+        self.events: dict[float, list[int]] = {0.0: list(numbered.first)}
+        self.times = [0.0]
 
     def run(self, lengths: Sequence[float]) -> tuple[list[list[int]], float]:
-        """The order of each rank and when the last action ends; a rank is free again as ~rank."""
-        numbered, message = self.numbered, self.work.message
-        events = [(0.0, number) for number in numbered.first]
-        heapq.heapify(events)
+        """The order of each rank and when the last action ends."""
+        rank_of, follower, message = self.numbered.rank, self.numbered.follower, self.work.message
         clock = 0.0
-        while events:
-            clock = events[0][0]
-            for rank in sorted(self._noted(events, clock)):
+        while self.times:
+            clock = heapq.heappop(self.times)
+            for rank in sorted(self._noted(self.events.pop(clock))):
                 number = -1 if self.busy[rank] else self._take(rank)
                 if number < 0:
                     continue
-                end, after = clock + lengths[number], numbered.follower[number]
-                heapq.heappush(events, (end, ~rank))
+                end, after = clock + lengths[number], follower[number]
+                self._at(end, ~rank)
                 if after >= 0:
-                    near = numbered.rank[after] == rank
-                    heapq.heappush(events, (end if near else end + message, after))
+                    self._at(end if rank_of[after] == rank else end + message, after)
         return self.order, clock
 
-    def _noted(self, events: list[tuple[float, int]], clock: float) -> set[int]:
+    def _at(self, time: float, number: int) -> None:
+        """Let something happen at a time."""
+        if time in self.events:
+            self.events[time].append(number)
+        else:
+            self.events[time] = [number]
+            heapq.heappush(self.times, time)
+
+    def _noted(self, events: Sequence[int]) -> set[int]:
         """The ranks that are free again, or could run something more, since this moment."""
-        touched = set()
-        while events and events[0][0] <= clock:
-            _, number = heapq.heappop(events)
+        touched, busy, waiting = set(), self.busy, self.waiting
+        rank_of, queue_of = self.numbered.rank, self.numbered.queue
+        for number in events:
             if number < 0:
-                self.busy[~number] = False
-                touched.add(~number)
-                continue
-            rank = self.numbered.rank[number]
-            heapq.heappush(self.waiting[rank][self.numbered.queue[number]], number)
+                rank = ~number
+                busy[rank] = False
+            else:
+                rank = rank_of[number]
+                heapq.heappush(waiting[rank][queue_of[number]], number)
             touched.add(rank)
         return touched
 

@@ -20,8 +20,10 @@ from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.names import SCHEDULE_NAMES
 from parsim.plan.space import FEWEST, Between
 from parsim.planner.bounds import plan_bounds
+from parsim.planner.bounds.cases import price_layers
 from parsim.planner.equal.best_shapes import BestShapes
 from parsim.planner.space import enumerate_plans
+from parsim.planner.space.families import Families
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.space.axes import SETTINGS
@@ -100,19 +102,19 @@ def check(seed: int, most: int = MOST) -> None:
     alone = [evaluate(job, plain.plan(row)) for row in range(len(table))]
     steps = np.array([entry.step_time for entry in alone])
     peaks = np.array([float(entry.peak.max()) for entry in alone])
-    work = BestShapes(job, table, space, 10)
-    bounds = plan_bounds(job, table, work.known.layers, work.known.layer_row)
+    bounds = plan_bounds(job, table, price_layers(job, table), np.arange(len(table)))
     assert (bounds.step <= steps).all()
     assert (bounds.peak <= peaks).all()
     # memory that a half of the plans fit in, so that the other half has to be told apart
     tight = with_memory(job, float(np.median(peaks)) * 1.05)
-    work = BestShapes(tight, table, space, 10)
+    families = Families.alone(table)
+    work = BestShapes(tight, families, space, 10)
     work.run(None, inf)
     known = work.known
     assert (peaks[known.too_large] > tight.device.usable_memory).all()
     for row in np.flatnonzero(table.recompute_layers == FEWEST).tolist():
         steps[row] = _with_fewest(tight, plain.plan(row))
-    everything = BestShapes(tight, table, space, 10**6)
+    everything = BestShapes(tight, families, space, 10**6)
     everything.run(None, inf)
     fits = everything.known.fits
     assert (everything.known.bound[fits] <= everything.known.step[fits]).all()

@@ -361,7 +361,7 @@ def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
         bounds = plan_bounds(*(*arguments[:-1], room))
         return bounds._replace(peak=0.5 * bounds.peak)
 
-    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "plan_bounds", loose)
+    monkeypatch.setattr(sys.modules["parsim.planner.equal.seen"], "plan_bounds", loose)
     least = min(map(peak, predicted.values()))
     with pytest.raises(NoFeasiblePlan) as caught:
         search(with_memory(job, 0.9 * least), space, time_limit=0.0)
