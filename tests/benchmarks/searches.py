@@ -10,11 +10,14 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
-from parsim.plan import PlanTable
-from parsim.planner.bounds import plan_bounds
-from parsim.planner.bounds.cases import layer_cases, price_layers
+from parsim.plan import PlanSpace
+from parsim.planner.bounds import KnownCuts, plan_bounds
+from parsim.planner.bounds.cases import price_layers
 from parsim.planner.equal.fewest import Fewest
+from parsim.planner.equal.seen import Seen
+from parsim.planner.equal.unseen import Unseen
 from parsim.planner.space import enumerate_plans
+from parsim.planner.space.families import Families
 from parsim.scenario import load_scenario
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.benchmarks.measure import ROOT, Benchmark, NotRun, cpu_seconds, process_seconds
@@ -45,33 +48,38 @@ SEARCHES: tuple[tuple[str, dict[str, str], float], ...] = (
 
 
 @cache
-def full_space() -> tuple[Job, PlanTable]:
+def full_space() -> tuple[Job, PlanSpace, Families]:
     """GPT-3's full space on 1,024 devices."""
     scenario = load_scenario(ROOT / GPT3, {"search.space": "full"})
-    table = enumerate_plans(scenario.job, scenario.space).table if scenario.space else None
-    if table is None:
+    space = scenario.space
+    families = enumerate_plans(scenario.job, space).families if space else None
+    if space is None or families is None:
         raise NotRun("the scenario has no space of plans")
-    return scenario.job, table
+    return scenario.job, space, families
 
 
 def bounds_rate() -> float:
     """Plans a second of GPT-3's full space that are bounded, filtered by memory and ranked."""
-    job, table = full_space()
+    _, _, families = full_space()
+    return len(families) / cpu_seconds(least_bounds, runs=5)
 
-    def best() -> None:
-        cases = layer_cases(job, table)
-        plans, usable = table.take(cases.first), job.device.usable_memory
-        fewest = Fewest.of(job, table, (plans, cases.of), usable, None)
-        bounds = plan_bounds(job, table, price_layers(job, plans), cases.of, fewest.room)
-        np.argpartition(np.where(bounds.peak <= job.device.usable_memory, bounds.step, np.inf), TOP)
 
-    return len(table) / cpu_seconds(best, runs=5)
+def least_bounds() -> Array:
+    """The least bounds of plans of the full space that may fit."""
+    job, space, families = full_space()
+    cuts: KnownCuts = {}
+    unseen, best = Unseen(job, families, cuts), np.full(TOP, np.inf)
+    while unseen.least <= best[-1]:
+        known = Seen.of(job, space, unseen.take(best[-1]), cuts).known
+        best = np.sort(np.append(best, known.bound[~known.too_large]))[:TOP]
+    return best
 
 
 @cache
 def tightness() -> Array:
     """Steps of tier B over their bounds, of random plans of the full space with short schedules."""
-    job, table = full_space()
+    job, _, families = full_space()
+    table = families.table()
     short = np.flatnonzero(table.pp * table.v * table.num_microbatches <= SHORT)
     plans = table.take(np.random.default_rng(0).choice(short, SAMPLE, replace=False))
     rows = np.arange(SAMPLE)

@@ -18,6 +18,16 @@ shared    the bound of nodes of several kinds, whatever the placement
 """
 
 from parsim.planner.bounds.closed_forms import ROUNDING, growth, shared_bound
+from parsim.planner.bounds.parts import KnownCuts
 from parsim.planner.bounds.plans import PlanBounds, Room, least_steps, plan_bounds
 
-__all__ = ["ROUNDING", "PlanBounds", "Room", "growth", "least_steps", "plan_bounds", "shared_bound"]
+__all__ = [
+    "ROUNDING",
+    "KnownCuts",
+    "PlanBounds",
+    "Room",
+    "growth",
+    "least_steps",
+    "plan_bounds",
+    "shared_bound",
+]

@@ -20,7 +20,7 @@ from parsim.arrays import Array, Columns, Flags, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
-from parsim.plan.names import FOLDED
+from parsim.plan.names import FOLDED, TWO_WAY
 from parsim.schedule import build_schedule
 
 
@@ -49,10 +49,7 @@ class Parts(Columns):
     @classmethod
     def of(cls, job: Job, table: PlanTable, folded: Flags, known: KnownCuts) -> Parts:
         """Find a table's stages and ranks; `folded` (C,) plans run down the ranks and back up."""
-        cuts = [
-            _known_cut(job, _placed(table.plan(row), bool(down_and_up)), known)
-            for row, down_and_up in enumerate(folded)
-        ]
+        cuts = [_known_cut(job, table, row, folded, known) for row in range(len(folded))]
         kinds = max(len(cut.counts) for cut in cuts)
         padded = [cut.padded(kinds) for cut in cuts]
         stacked = {
@@ -136,6 +133,8 @@ class _Cut:
     def padded(self, kinds: int) -> _Cut:
         """This cut with as many kinds of stage as others have: the new ones stand for none."""
         more = kinds - len(self.counts)
+        if not more:
+            return self
         counts = np.insert(self.counts, [1] * more, self.counts[0], axis=0)
         every, on_rank, ahead = (
             np.insert(each, [1] * more, 0.0, axis=-1)
@@ -148,11 +147,14 @@ KnownCuts = dict[tuple[object, ...], _Cut]
 """Cuts of a job's plans by what decides them: settings of a space share most of them."""
 
 
-def _known_cut(job: Job, plan: Plan, known: KnownCuts) -> _Cut:
-    """The cut of a plan, of those that are known where it is one of them."""
-    decisive = (plan.pp, plan.v, plan.schedule, plan.stage_layers, plan.actions)
+def _known_cut(job: Job, table: PlanTable, row: int, folded: Flags, known: KnownCuts) -> _Cut:
+    """The cut of a row, of those that are known where it is one of them."""
+    common, schedule = table.common, table.schedules[table.schedule[row]]
+    both_ways = schedule if schedule in TWO_WAY else ""
+    shape = (int(table.pp[row]), int(table.v[row]), bool(folded[row]), both_ways)
+    decisive = (*shape, common.stage_layers, common.actions)
     if decisive not in known:
-        known[decisive] = _Cut.of(job, plan)
+        known[decisive] = _Cut.of(job, _placed(table.plan(row), bool(folded[row])))
     return known[decisive]
 
 

@@ -108,13 +108,19 @@ class Room(NamedTuple):
 
 
 def plan_bounds(
-    job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, room: Room | None = None
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    layer_row: Index,
+    room: Room | None = None,
+    known: KnownCuts | None = None,
 ) -> PlanBounds:
     """Bounds of the plans of a table; `layer_row` (B,) are their rows in `layers`.
 
     Those of one row have equal degrees and equally many micro-batches of one size. Without `room`
     plans that ask for the fewest recomputed layers have none; plans that need more bytes than any
-    may have are not looked at further, and their steps are infinite.
+    may have are not looked at further, and their steps are infinite. Cuts of the job's model that
+    are `known` are not worked out again.
     """
     bounds = PlanBounds(
         seconds=Seconds(np.full(len(table), np.inf), *np.zeros((3, len(table)))),
@@ -123,27 +129,27 @@ def plan_bounds(
     )
     asks = table.recompute_layers == FEWEST
     table = replace(table, recompute_layers=bounds.repeated.copy())
-    for rows, priced in _pieces(job, table, layers, layer_row):
+    for rows, priced in _pieces(job, table, layers, layer_row, known):
         _bound(bounds, rows, priced, asks[rows], room)
     return bounds
 
 
-def least_steps(job: Job, table: PlanTable) -> Array:
+def least_steps(job: Job, table: PlanTable, known: KnownCuts | None = None) -> Array:
     """Least seconds of the steps of plans, (B,), whatever bytes they need."""
     cases = layer_cases(job, table)
     layers = price_layers(job, table.take(cases.first))
     table = replace(table, recompute_layers=np.maximum(table.recompute_layers, 0))
     steps = np.empty(len(table))
-    for rows, priced in _pieces(job, table, layers, cases.of):
+    for rows, priced in _pieces(job, table, layers, cases.of, known):
         steps[rows] = priced.steps().step
     return steps
 
 
 def _pieces(
-    job: Job, table: PlanTable, layers: LayerTable, layer_row: Index
+    job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, known: KnownCuts | None
 ) -> Iterator[tuple[Index, Priced]]:
     """Yield the rows of each setting, without a pipeline and with one, and their priced parts."""
-    known: KnownCuts = {}
+    known = {} if known is None else known
     for alike, several in product(table.by_setting(), (False, True)):
         rows = alike[(table.pp[alike] > 1) == several]
         if len(rows):

@@ -24,6 +24,7 @@ from parsim.cost.job import Job
 from parsim.cost.step.stages import plan_cut
 from parsim.plan import PlanSpace, PlanTable
 from parsim.plan.names import AUTO
+from parsim.planner.bounds import KnownCuts
 from parsim.planner.equal.exact import ExactShape, compiled_of
 from parsim.planner.equal.known import Known
 from parsim.planner.equal.seen import Seen
@@ -76,8 +77,9 @@ class BestShapes:
                 time and in memory.
         """
         self.job, self.space, self.top = job, space, top
-        self.unseen = Unseen(job, families)
-        self.seen = Seen.of(job, space, self.unseen.take())
+        self.cuts: KnownCuts = {}
+        self.unseen = Unseen(job, families, self.cuts)
+        self.seen = Seen.of(job, space, self.unseen.take(), self.cuts)
         self.waiting = Waiting()
         self._wait(self.known.too_large)
         self.fitting, self.tight = np.zeros(0), np.zeros(0)
@@ -174,7 +176,7 @@ class BestShapes:
         """Bound the next plans."""
         before = len(self.table)
         ahead = self.unseen.take(min(AHEAD * self.waiting.least, self.worst))
-        seen = Seen.of(self.job, self.space, ahead)
+        seen = Seen.of(self.job, self.space, ahead, self.cuts)
         self.seen = self.seen.appended(seen)
         self._wait(np.append(np.ones(before, dtype=bool), seen.known.too_large))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 import numpy as np
 
@@ -70,7 +71,7 @@ class Known:
 
     def appended(self, other: Known) -> Known:
         """What is known of these plans, and of others behind them."""
-        columns = {
+        columns: dict[str, Any] = {
             f.name: np.append(getattr(self, f.name), getattr(other, f.name))
             for f in fields(Known)
             if isinstance(getattr(self, f.name), np.ndarray)

@@ -8,7 +8,7 @@ import numpy as np
 
 from parsim.cost.job import Job
 from parsim.plan import PlanSpace, PlanTable
-from parsim.planner.bounds import plan_bounds
+from parsim.planner.bounds import KnownCuts, plan_bounds
 from parsim.planner.bounds.cases import layer_cases, price_layers
 from parsim.planner.bounds.closed_forms import Seconds
 from parsim.planner.equal.fewest import Fewest
@@ -25,14 +25,14 @@ class Seen:
     seconds: Seconds
 
     @classmethod
-    def of(cls, job: Job, space: PlanSpace, table: PlanTable) -> Seen:
+    def of(cls, job: Job, space: PlanSpace, table: PlanTable, cuts: KnownCuts) -> Seen:
         """Bound some plans: their bytes, and the steps of those that may have room."""
         cases = layer_cases(job, table)
         plans = table.take(cases.first)
         layers = price_layers(job, plans)
         usable = min(job.device.usable_memory, space.memory_cap or np.inf)
         fewest = Fewest.of(job, table, (plans, cases.of), usable, space.memory_margin)
-        bounds = plan_bounds(job, table, layers, cases.of, fewest.room)
+        bounds = plan_bounds(job, table, layers, cases.of, fewest.room, cuts)
         fewest.repeated = bounds.repeated
         everything = np.arange(len(table))
         known = Known.unseen(

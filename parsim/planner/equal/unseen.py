@@ -10,22 +10,22 @@ import numpy as np
 
 from parsim.cost.job import Job
 from parsim.plan import PlanTable
-from parsim.planner.bounds import least_steps
+from parsim.planner.bounds import KnownCuts, least_steps
 from parsim.planner.space.families import Families
 
-AT_ONCE = 1 << 18
+AT_ONCE = 1 << 19
 """Plans that are looked at together at first; each time after twice as many."""
 
 
 class Unseen:
     """A queue of families, whose plans leave it wave by wave."""
 
-    def __init__(self, job: Job, families: Families) -> None:
+    def __init__(self, job: Job, families: Families, cuts: KnownCuts) -> None:
         """Bound the plain plans, where there are more plans than are looked at together."""
         sizes, self.families = families.sizes, families
         self.plans, self.wave, self._taken = int(sizes.sum()), AT_ONCE, 0
         several = self.plans > AT_ONCE
-        bound = least_steps(job, families.plain) if several else np.zeros(len(sizes))
+        bound = least_steps(job, families.plain, cuts) if several else np.zeros(len(sizes))
         self._order = np.argsort(bound, kind="stable")
         self._bound = bound[self._order]
         self._plans_to = np.append(0, np.cumsum(sizes[self._order]))

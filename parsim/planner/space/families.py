@@ -143,7 +143,9 @@ class Families:
     def _repeated(self, rows: Index, times: Ints) -> PlanTable:
         """Plain plans so many times each."""
         names = [name for name in (*COLUMNS, "schedule", "setting") if name not in SAVED]
-        columns = {name: np.repeat(getattr(self.plain, name)[rows], times) for name in names}
+        columns: dict[str, Any] = {
+            name: np.repeat(getattr(self.plain, name)[rows], times) for name in names
+        }
         return replace(self.plain, **columns)
 
     def _saving(self, plain: PlanTable, savings: Savings) -> PlanTable:

@@ -357,8 +357,8 @@ def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def loose(*arguments: Any) -> PlanBounds:
-        room = arguments[-1]._replace(most=inf)
-        bounds = plan_bounds(*(*arguments[:-1], room))
+        *given, room, cuts = arguments
+        bounds = plan_bounds(*given, room._replace(most=inf), cuts)
         return bounds._replace(peak=0.5 * bounds.peak)
 
     monkeypatch.setattr(sys.modules["parsim.planner.equal.seen"], "plan_bounds", loose)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from parsim.cost.job import Job
-from parsim.plan import Plan, PlanSpace
+from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.space import FEWEST, Between
 from parsim.planner.bounds import least_steps
 from parsim.planner.search import search, search_front
@@ -50,7 +50,9 @@ def families_of(job: Job, space: PlanSpace) -> Families:
 
 def plain(plan: Plan) -> Plan:
     """A plan without whatever saves memory, by plain words."""
-    return replace(plan, recompute=0, recompute_layers=0, offload_layers=0, recompute_modules=())
+    return replace(
+        plan, recompute=Recompute.NONE, recompute_layers=0, offload_layers=0, recompute_modules=()
+    )
 
 
 def exact_step(job: Job, plan: Plan) -> float:
