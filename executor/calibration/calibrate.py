@@ -113,7 +113,7 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
     device, laps = rank_device(chosen.report), Laps(seconds)
     with process_group(chosen.report.backend, max(300.0, 10.0 * seconds), device):
         bench = Bench(device, chosen.kernels.precision)
-        pace = Pace(bench)
+        pace = Pace(device)
         pace.now()  # here and below: its quickest time is that of any moment
         laps.end()
         wired = links_for(chosen, seconds, known)
@@ -149,6 +149,7 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
             queued=session.queued(),
             rank_spread=rank_spread,
             losses=mean_losses(lost),
+            core_product=pace.quickest,
         )
         _write(out, chosen, measured, (picked, wired), laps)
 

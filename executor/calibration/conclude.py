@@ -45,6 +45,7 @@ class Measured:
     and for the share `queued` of a layer's time at most there was no core for it. `rank_spread` is
     the standard deviation, as a share, between ranks that did the same at the same time, `losses`
     what they lose to one another, the mean of several moments; None: nobody shares anything.
+    `core_product` are the seconds of a small product on one core at its quickest, None on a GPU.
     """
 
     kernels: Sequence[Sample]
@@ -57,6 +58,7 @@ class Measured:
     queued: float = 0.0
     rank_spread: float = 0.0
     losses: Losses | None = None
+    core_product: float | None = None
 
     @property
     def drift(self) -> float:
@@ -85,6 +87,7 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
         residuals={**device.residuals, **lines(lone)},
         spreads={**spreads(whole, scatters), CLOCK: measured.clock},
         unmeasured=unmeasured_kinds(measured.gaps, kinds_measured),
+        core_product=measured.core_product,
     )
     if system is not None:  # what sharding adds is its links'
         shared = lines([x for x in whole if x.kind.startswith(SHARDED)])

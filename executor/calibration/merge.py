@@ -67,7 +67,12 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     samples = _joined(*(_kernel_samples(file, kernels, launches) for file in (old, new)))
     base = load_catalog().device(new.base[0])
     device = fit_device(base, samples, kernels)
-    device = replace(device, id=new.device.id, name=new.device.name)
+    device = replace(
+        device,
+        id=new.device.id,
+        name=new.device.name,
+        core_product=new.device.core_product or old.device.core_product,
+    )
     modelled = kernels.times(device, samples).tolist()
     of_device = {**points(samples, modelled), **_merged_lines(old.device, new.device)}
     device = replace(device, residuals=of_device, **_said(old.device, new.device, of_device))

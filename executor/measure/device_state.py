@@ -1,4 +1,4 @@
-"""What a rank's device tells of itself between steps: memory, clock and power."""
+"""What a rank's device tells of itself between steps: memory, clock and power, a core's pace."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from pathlib import Path
 import torch
 
 from executor.devices.accelerator import Accelerator, accelerator
+from executor.measure.core_product import CoreProduct
 
 EVERY = 1.0
-"""Seconds between two looks at clock and power: asking takes some milliseconds."""
+"""Seconds between two looks at clock, power and pace: asking takes some milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceState:
-    """Bytes, Hz and W of one rank; None for what the device, or the system, does not tell.
+    """Bytes, Hz, W and seconds of one rank; None for what the device, or the system, does not tell.
 
-    The peaks are those since the look before. `resident` is the process's memory in RAM.
+    The peaks are those since the look before. `resident` is the process's memory in RAM, and
+    `core_product` what a small product takes on a CPU's core now.
     """
 
     peak_allocated: float | None = None
@@ -30,35 +32,39 @@ class DeviceState:
     resident: float | None = None
     clock: float | None = None
     power: float | None = None
+    core_product: float | None = None
 
 
 @dataclass(slots=True)
 class DeviceMonitor:
-    """Looks at one rank's device; on a CPU there is only the process's memory to see."""
+    """Looks at one rank's device; on a CPU there are the process's memory and its core to see."""
 
     device: torch.device
     _looked: float = field(default=-1e9, init=False)
-    _last: tuple[float | None, float | None] = field(default=(None, None), init=False)
+    _last: tuple[float | None, ...] = field(default=(None, None, None), init=False)
+    _product: CoreProduct = field(default_factory=CoreProduct, init=False)
 
     def look(self) -> DeviceState:
         """The state now; begins a new peak."""
         asked = accelerator(self.device)
-        clock, power = self._slow(asked)
+        clock, power, product = self._slow(asked)
         state = DeviceState(
             peak_allocated=asked.peak_allocated(),
             peak_reserved=asked.peak_reserved(),
             resident=resident_bytes(),
             clock=clock,
             power=power,
+            core_product=product,
         )
         asked.reset_peak()
         return state
 
-    def _slow(self, asked: Accelerator) -> tuple[float | None, float | None]:
-        """Clock and power, asked again when the last answer is old."""
+    def _slow(self, asked: Accelerator) -> tuple[float | None, ...]:
+        """Clock, power and a core's product, asked again when the last answer is old."""
         if time.monotonic() - self._looked > EVERY:
             self._looked = time.monotonic()
-            self._last = (asked.clock(), asked.power())
+            product = self._product.seconds() if self.device.type == "cpu" else None
+            self._last = (asked.clock(), asked.power(), product)
         return self._last
 
 

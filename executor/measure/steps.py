@@ -88,6 +88,8 @@ class Steps:
     also those of the warm-up; `restarts` says how often the ranks were started again. `lost_on`
     are the ranks whose own loss was infinite or undefined when the mean first was. `loss_scale` is
     the last one, None but in fp16, and `skipped` the steps of the whole training without an update.
+    `core_products` are the seconds of a small product on the slowest rank's core behind each timed
+    step, where ranks are on a CPU.
     """
 
     seconds: tuple[float, ...]
@@ -97,6 +99,7 @@ class Steps:
     taken: tuple[float, ...] = ()
     loss_scale: float | None = None
     skipped: int = 0
+    core_products: tuple[float, ...] = ()
 
 
 def take_steps(
@@ -131,6 +134,9 @@ def take_steps(
         taken=tuple(step.seconds for step in taken),
         loss_scale=_scale(trainer),
         skipped=trainer.optimizer.skipped,
+        core_products=tuple(
+            step.device.core_product for step in taken if step.timed and step.device.core_product
+        ),
     )
 
 

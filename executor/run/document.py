@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any, NamedTuple
 
 from executor.devices.machine import DeviceReport
@@ -77,6 +78,7 @@ def run_document(
             "loss": [known(loss) for loss in steps.losses],
             "lost_on_ranks": list(steps.lost_on),
             "restarts": steps.restarts,
+            **core_pace(steps.core_products, job.device.core_product),
             **scaling,
             **({"evaluations": evaluations} if evaluations else {}),
             **({} if load is None else {"expert_load": load}),
@@ -89,6 +91,14 @@ def run_document(
         },
         "verify": measured.checked,
     }
+
+
+def core_pace(products: Sequence[float], calibrated: float | None) -> dict[str, Any]:
+    """How many times as slow as when they were calibrated cores were, where that is known."""
+    if not products or calibrated is None:
+        return {}
+    paces = [seconds / calibrated for seconds in products]
+    return {"core_pace": {"median": median(paces), "min": min(paces), "max": max(paces)}}
 
 
 def head(report: DeviceReport, predicted: Prediction, meta: Mapping[str, Any]) -> dict[str, Any]:

@@ -122,6 +122,7 @@ def named(
         **hardware,
         "plan": scenario.fixed_plan().label(),
         **(typical if spread.n else {}),
+        **({"core_pace": pace["median"]} if (pace := measured.get("core_pace")) else {}),
         "bubble_fraction": measured["bubble_fraction"],
         "peak_allocated_bytes": measured["peak_allocated_bytes"],
     }

@@ -70,6 +70,7 @@ class StepLog:
             "resident_bytes": device.resident,
             "clock_hz": device.clock,
             "power_w": device.power,
+            "core_product_s": device.core_product,
         }
 
     def _write(self, line: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from executor.suite.predict import KINDS
@@ -76,6 +77,7 @@ def conditions(outcome: Outcome) -> dict[str, Any]:
         "load_before": machine["load"],
         "reference_drift": drift,
         "quiet": None if drift is None else drift <= QUIET_DRIFT,
+        "core_paces": [result.core_pace for result in outcome.results if result.core_pace],
         "seconds": outcome.progress.get("seconds"),
     }
 
@@ -139,11 +141,23 @@ def _conditions(facts_by_name: Mapping[str, Any]) -> Iterator[str]:
         "precision": ", ".join(facts_by_name["precisions"]) or "-",
         "threads": f"{facts_by_name['threads_per_rank']} a rank",
         "quiet": f"{quiet}{moved} while calibrating; load {load:.2f} before",
+        **_paces(facts_by_name["core_paces"]),
         "steps": f"n in the table, after {facts_by_name['warmup_steps']} that are not timed",
     }
     if facts_by_name["seconds"] is not None:
         facts["suite"] = f"{facts_by_name['seconds']:.0f} s in all"
     yield from (f"- {name}: {value}" for name, value in facts.items())
+
+
+def _paces(paces: Sequence[float]) -> dict[str, str]:
+    """How fast cores were while cases ran; nothing of GPUs."""
+    if not paces:
+        return {}
+    low, middle, high = min(paces), median(paces), max(paces)
+    return {
+        "cores": f"in cases they took {middle:.2f} times as long as at their quickest while they "
+        f"were calibrated ({low:.2f} to {high:.2f})"
+    }
 
 
 def _accuracy(summaries: Mapping[str, Any], counted: Sequence[Result]) -> Iterator[str]:

@@ -45,7 +45,8 @@ class Result:
     """One case that ran. Seconds and bytes; `mad` is the median absolute deviation of the steps.
 
     `interval` is to hold the median step in 80 % of cases; None where it was not predicted.
-    `counted` says whether it takes part in the figures of accuracy; `label` why not.
+    `counted` says whether it takes part in the figures of accuracy; `label` why not. `core_pace` is
+    how many times as long as when they were calibrated cores took, None where that is not known.
     """
 
     name: str
@@ -63,6 +64,7 @@ class Result:
     mfu: float
     loss: tuple[float, float]
     interval: tuple[float, float] | None = None
+    core_pace: float | None = None
     label: str = ""
 
     @property
@@ -102,6 +104,7 @@ class Result:
             "kinds_s": {name: pair.to_json() for name, pair in self.kinds.items()},
             "tokens_per_s": self.tokens_per_s,
             "mfu": self.mfu,
+            "core_pace": self.core_pace,
             "loss": list(self.loss),
         }
 
@@ -182,6 +185,7 @@ def _result(folder: Path, progress: Mapping[str, Any], predicted: Mapping[str, A
         kinds={x: Pair(predicted=ours[x], measured=theirs[x]) for x in ours if x in theirs},
         tokens_per_s=measured["tokens_per_s"],
         mfu=measured["mfu"],
+        core_pace=measured.get("core_pace", {}).get("median"),
         loss=(loss[0], loss[-1]),
         interval=tuple(between) if (between := predicted.get("step_time_interval_s")) else None,
         label=progress.get("label", ""),

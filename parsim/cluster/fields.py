@@ -56,6 +56,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "context_memory": "bytes",
     "power": "power",
     "server_factor": "drop",
+    "core_product": "time",
     "residuals": "residuals",
     "spreads": "spreads",
     "unmeasured": "unmeasured",

@@ -44,6 +44,20 @@ def uncalibrated(predicted: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(name) for name in predicted.get("uncalibrated", ()))
 
 
+SLOW_CORES = 1.15
+"""Pace from which on cores are told to be slow: on a quiet machine it is 1.02 to 1.08."""
+
+
+def slow_cores(pace: float) -> str:
+    """What to say of cores that take so many times as long as when calibrated; empty if alike."""
+    if pace < SLOW_CORES:
+        return ""
+    return (
+        f"cores took {pace:.2f} times as long as when they were calibrated: "
+        f"of that the prediction knows nothing"
+    )
+
+
 def error_title(names: tuple[str, ...]) -> str:
     """The head of a column of errors, with what was not calibrated for them."""
     return f"error ({', '.join(names)}: not calibrated)" if names else "error"

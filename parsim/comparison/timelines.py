@@ -12,6 +12,7 @@ from parsim.comparison.compared import (
     Pair,
     TimelineComparison,
     drawn_step,
+    slow_cores,
     uncalibrated,
     unlike,
 )
@@ -122,6 +123,8 @@ def _notes(
         yield f"the plans differ: {names[0]} {plans[0]}, {names[1]} {plans[1]}"
     if drawn := drawn_step(measured.meta):
         yield f"the step time is the median of all measured steps; {drawn}"
+    if slow := slow_cores(measured.meta.get("core_pace", 1.0)):
+        yield slow
     if load := measured.meta.get("expert_load"):
         yield (
             f"the busiest of the ranks that share a layer's experts got {load['mean']:.2f} times "

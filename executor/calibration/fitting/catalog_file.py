@@ -13,7 +13,7 @@ from executor.calibration.fitting.constants import BYTES, DEVICE_CONSTANTS, RATE
 from parsim.cluster.hardware import Curve, Device, IntraNode, Measured, System
 
 SCALE = "the catalog's; peaks raised, shares lowered where this machine is faster than that"
-TIMES = ("latency", "overhead", "per_rank")
+TIMES = ("latency", "overhead", "per_rank", "product")
 """How the names of constants end that are times."""
 SUSTAINED = "kernels were timed one after the other, as a step runs them"
 
@@ -29,6 +29,8 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines += _figures(device, DEVICE_CONSTANTS, source)
     lines += _figures(device, sorted({*RATES, *BYTES} - {*DEVICE_CONSTANTS}), SCALE)
     lines += _figures(device, ("gemm_sustained", "attention_sustained"), SUSTAINED)
+    if device.core_product is not None:
+        lines += _figures(device, ("core_product",), source)
     lines += [*_residual_lines(device.residuals), *_evidence_lines(device)]
     lines.append("    calibrated: true")
     if system is None:

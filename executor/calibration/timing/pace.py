@@ -1,9 +1,7 @@
 """How much slower a core is than at its quickest: what neighbours take that no counter tells.
 
-A virtual machine's core is often one of two threads of a real one. Whoever has the other thread
-takes up to half of its speed, for seconds or minutes, and to this machine that looks like nothing:
-it waits for no core and none is stolen. A small product tells. Timed beside each round of a pass,
-it says what that round would have taken at the quickest pace seen. Messages of this machine's own
+A small product tells (`executor/measure/core_product.py`). Timed beside each round of a pass, it
+says what that round would have taken at the quickest pace seen. Messages of this machine's own
 ranks slow it too, so that it is not timed among them.
 """
 
@@ -15,14 +13,8 @@ from statistics import median
 
 import torch
 
-from executor.calibration.cases import kinds
-from executor.calibration.cases.workloads import Case
-from executor.calibration.timing.bench import Bench
+from executor.measure.core_product import CoreProduct
 
-EDGE = 256
-"""Edge of the square product: half a millisecond of a core, in its caches."""
-TRIES = 5
-"""Products at a time, of which the quickest counts: an interruption is not a slow core."""
 SLOWED = 1.15
 """Pace from which on it is a slow core: on a quiet machine it is 1.02 to 1.08."""
 DOUBT = 0.5
@@ -30,25 +22,23 @@ DOUBT = 0.5
 
 
 class Pace:
-    """The product of one rank, and its quickest time so far."""
+    """The product of one rank on its `device`, and its quickest time so far."""
 
-    def __init__(self, bench: Bench) -> None:
-        self._bench = bench
-        edges = dict.fromkeys("mnk", EDGE)
-        told = bench.device.type == "cpu"
-        self._product = bench.operators.build(Case(kinds.GEMM, edges))() if told else None
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._product = CoreProduct() if device.type == "cpu" else None
         self._quickest = float("inf")
 
     @property
-    def device(self) -> torch.device:
-        """The rank's device."""
-        return self._bench.device
+    def quickest(self) -> float | None:
+        """Seconds of the product at its quickest; None where there is none."""
+        return self._quickest if self._quickest < float("inf") else None
 
     def now(self) -> float:
         """Times that the core is slower now than at its quickest, at least 1; of GPUs always 1."""
         if self._product is None:
             return 1.0
-        seconds = min(self._bench.elapsed(self._product, 1) for _ in range(TRIES))
+        seconds = self._product.seconds()
         self._quickest = min(self._quickest, seconds)
         return seconds / self._quickest
 

@@ -61,7 +61,9 @@ class Device:
     `spreads`, `unmeasured` and `steps` say how sure it is, what it could not measure, and which
     runs were recorded (`parsim/cluster/evidence.py`).
     `power` are the watts that it is designed for (None: nobody says), `server_factor` those that a
-    server is rated at over its devices'.
+    server is rated at over its devices'. `core_product` are the seconds of a CPU core's small
+    product (fp32, 256 rows and columns) at its quickest while it was calibrated, by which a run
+    tells how fast its cores are (None: nobody timed it).
     """
 
     id: str
@@ -107,6 +109,7 @@ class Device:
     context_memory: float = 0.0
     power: float | None = None
     server_factor: float = 1.8
+    core_product: float | None = None
     residuals: Measured = field(default_factory=dict)
     spreads: Mapping[str, float] = field(default_factory=dict)
     unmeasured: Mapping[str, str] = field(default_factory=dict)

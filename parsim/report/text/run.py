@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from parsim.comparison.compared import error_title
+from parsim.comparison.compared import error_title, slow_cores
 from parsim.report.text.tables import head_lines, percent, table
 from parsim.units import format_bytes, format_seconds
 
@@ -40,6 +40,7 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         *_timed(measured),
         f"bubble {percent(measured['bubble_fraction'])}; loss {_loss(loss[0])} -> "
         f"{_loss(loss[-1])} over {len(loss)} steps",
+        _core_pace(measured.get("core_pace")),
         _load(measured.get("expert_load")),
         _scaled(measured),
         f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time",
@@ -128,6 +129,18 @@ def _timed(measured: dict[str, Any]) -> Iterator[str]:
     )
     unit = "samples/s" if measured.get("tokens_of_sample") == 1 else "tokens/s"
     yield f"{measured['tokens_per_s']:,.0f} {unit}, MFU {percent(measured['mfu'])}"
+
+
+def _core_pace(pace: Mapping[str, float] | None) -> Text | str:
+    """How fast cores were beside when they were calibrated, of a run on a CPU."""
+    if pace is None:
+        return ""
+    if slow := slow_cores(pace["median"]):
+        return Text(slow, style="bold red")
+    return (
+        f"cores took {pace['median']:.2f} times as long as when they were calibrated "
+        f"({pace['min']:.2f} to {pace['max']:.2f})"
+    )
 
 
 def _scaled(measured: dict[str, Any]) -> str:

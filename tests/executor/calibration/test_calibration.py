@@ -234,6 +234,7 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
         notes=(),
         rank_spread=0.04,
         losses=Losses(0.8, 0.3, memory_contention=0.6, two_way_loss=0.9),
+        core_product=3.5e-4,
     )
     (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
@@ -242,6 +243,7 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
     assert system.interference_rate == pytest.approx(links, rel=1e-4)
     assert (system.memory_contention, system.message_interference) == (0.6, 0.3)
     assert system.two_way_loss == 0.9
+    assert system.device.core_product == pytest.approx(3.5e-4)
     for sample in samples:
         modelled = KERNELS.time(system.device, sample.kind, sample.shape)
         assert modelled == pytest.approx(sample.seconds, rel=1e-4)

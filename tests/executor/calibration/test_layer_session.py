@@ -19,7 +19,6 @@ from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered, untold_blocks
 from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasured_kinds
 from executor.calibration.timing import passes
-from executor.calibration.timing.bench import Bench
 from executor.calibration.timing.layer_session import LayerSession, between, quicker
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.pace import Pace
@@ -237,7 +236,7 @@ def test_messages_of_ranks_are_no_other_processes(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(dist, "broadcast", lambda *_: None)
     monkeypatch.setattr(dist, "all_reduce", lambda *_, **__: None)
     device = torch.device("cpu")
-    timer = PassTimer(device, Pace(Bench(device, "fp32")), idle=False)
+    timer = PassTimer(device, Pace(device), idle=False)
     inputs = torch.randn(4, 4)
     timer.times(torch.nn.Linear(4, 4), inputs, None, 0.0)
     timer.times(torch.nn.Linear(4, 4), inputs, None, 0.0, exchanges=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,9 @@ from rich.console import Console
 from executor.devices.machine import DeviceReport
 from executor.measure.steps import Spread, Steps
 from executor.run.document import Measured, bubble_fraction, run_document
+from executor.run.results import named
 from parsim.cli.app import main
+from parsim.comparison.compared import slow_cores
 from parsim.report.text.run import diverged, run_view
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
@@ -174,6 +177,43 @@ def test_a_loss_that_is_no_number_is_null_and_told(scenario: Path) -> None:
     stream = io.StringIO()
     Console(file=stream, width=160).print(run_view(document, "out"))
     assert "loss 5.5000 -> undefined over 3 steps" in stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("calibrated", "told"),
+    [
+        (None, ""),
+        (4e-4, "cores took 1.05 times as long as when they were calibrated (1.00 to 1.50)"),
+        (2e-4, "cores took 2.10 times as long as when they were calibrated: of that the pred"),
+    ],
+)
+def test_a_run_says_how_fast_its_cores_were(
+    scenario: Path, calibrated: float | None, told: str
+) -> None:
+    result = load_scenario(scenario, {"plan.pp": "1"})
+    device = replace(result.job.device, core_product=calibrated)
+    system = replace(result.job.system, device=device)
+    job = replace(result.job, cluster=replace(result.job.cluster, system=system))
+    result = replace(result, job=job)
+    report = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
+    predicted = simulate(result.job, result.fixed_plan())
+    steps = Steps(seconds=(1.0,) * 3, losses=(5.5,) * 3, core_products=(4e-4, 4.2e-4, 6e-4))
+    timeline = Timeline(
+        spans=(Span(0, "compute", "F", 0.0, 1.0, 0, 0),), meta={"recording_cost": 0.0}
+    )
+    measured = Measured(steps, timeline, [1e6])
+    document = run_document(result, report, predicted, measured, {})
+    stream = io.StringIO()
+    Console(file=stream, width=160).print(run_view(document, "out"))
+    assert told in stream.getvalue()
+    meta = named(timeline, result, document, steps, {}).meta
+    if calibrated is None:
+        assert "core_pace" not in document["measured"] | meta
+        return
+    assert meta["core_pace"] == document["measured"]["core_pace"]["median"]
+    slow = slow_cores(meta["core_pace"])
+    assert bool(slow) == (calibrated < 4e-4)
+    assert slow in stream.getvalue()
 
 
 def test_a_run_whose_loss_is_no_number_ends_with_4(
