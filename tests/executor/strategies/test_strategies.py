@@ -251,6 +251,29 @@ def test_the_largest_of_a_gradient_that_is_not_finite() -> None:
     assert largest(values, 4).tolist() == [1, 2, 0, 3]
 
 
+def test_a_gradient_forgets_the_last_one() -> None:
+    """What arrives first takes its place, what comes later is added, what never comes is 0."""
+    spec = FAMILIES["gpt2"]
+    replica = Replica(spec, seed=3, device=torch.device("cpu"))
+    ids = torch.randint(0, spec.vocab_size, (4, spec.seq_len + 1))
+    batch = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
+    _, summed = replica.gradient(batch)
+    summed.fill_(7.0)
+    whole = replica.gradient(batch)[1].clone()
+    parameters = list(replica.model.parameters())
+    for parameter in parameters:
+        parameter.grad = None
+    replica.loss(replica.model(batch[0]), batch[1]).backward()
+    alone = torch.cat([p.grad.flatten() for p in parameters if p.grad is not None])
+    assert torch.equal(whole, alone)
+    assert torch.allclose(replica.gradient(batch, 2)[1], whole, rtol=1e-4, atol=1e-7)
+    parameters[0].requires_grad_(requires_grad=False)
+    rest = replica.gradient(batch)[1]
+    count = parameters[0].numel()
+    assert not rest[:count].any()
+    assert torch.equal(rest[count:], whole[count:])
+
+
 def test_a_log_that_cannot_be_is_refused() -> None:
     """An arrival that was made of weights which only later arrivals make."""
     replica = Replica(FAMILIES["gpt2"], seed=3, device=torch.device("cpu"))
