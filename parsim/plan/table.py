@@ -98,9 +98,10 @@ class PlanTable:
     def appended(self, other: PlanTable) -> PlanTable:
         """These rows and those of another table with the same schedules and settings."""
         names = (*COLUMNS, "schedule", "setting")
-        return replace(
-            self, **{name: np.append(getattr(self, name), getattr(other, name)) for name in names}
-        )
+        columns: dict[str, Any] = {
+            name: np.append(getattr(self, name), getattr(other, name)) for name in names
+        }
+        return replace(self, **columns)
 
     def __len__(self) -> int:
         return len(self.tp)

@@ -356,9 +356,8 @@ def test_a_search_stopped_before_anything_fits_does_not_say_that_nothing_does(
     predicted: dict[Plan, Prediction],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    def loose(*arguments: Any) -> PlanBounds:
-        *given, room, cuts = arguments
-        bounds = plan_bounds(*given, room._replace(most=inf), cuts)
+    def loose(job: Any, table: Any, layers: Any, rows: Any, room: Any, cuts: Any) -> PlanBounds:
+        bounds = plan_bounds(job, table, layers, rows, room._replace(most=inf), cuts)
         return bounds._replace(peak=0.5 * bounds.peak)
 
     monkeypatch.setattr(sys.modules["parsim.planner.equal.seen"], "plan_bounds", loose)
