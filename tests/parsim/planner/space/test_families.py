@@ -114,7 +114,7 @@ def test_no_plan_of_many_families_is_faster_than_its_plain_plan(seed: int) -> No
     check_plain_plans(seed, 6)
 
 
-@pytest.mark.parametrize("share", [0.4, 0.7, 1.0])
+@pytest.mark.parametrize("share", [0.7, 0.85, 1.0])
 def test_a_search_wave_by_wave_finds_what_one_at_once_does(
     job: Job, saving: PlanSpace, share: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
