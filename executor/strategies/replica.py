@@ -89,10 +89,10 @@ class Replica:
         self._gradient = torch.zeros_like(self._flat)
         sizes = [parameter.numel() for parameter in parameters]
         views = zip(parameters, self._flat.split(sizes), self._gradient.split(sizes), strict=True)
-        self._places: dict[nn.Parameter, Tensor] = {}
+        self._gradients: dict[nn.Parameter, Tensor] = {}
         for parameter, first, gradient in views:
             parameter.data = first.view(parameter.shape)
-            parameter.grad = self._places[parameter] = gradient.view(parameter.shape)
+            parameter.grad = self._gradients[parameter] = gradient.view(parameter.shape)
             parameter.register_post_accumulate_grad_hook(self._arrived)
 
     @property
@@ -119,7 +119,7 @@ class Replica:
         The vector is this replica's own, which the next gradient overwrites: what arrives first is
         copied there, 8 bytes a parameter; zeroed and added to, it would be 16.
         """
-        for parameter in self._places:
+        for parameter in self._gradients:
             parameter.grad = None
         total = 0.0
         tokens, targets = batch
@@ -128,16 +128,16 @@ class Replica:
             loss = self.loss(self.model(inputs), wanted) / microbatches
             loss.backward()
             total += float(loss.detach())
-        for parameter, place in self._places.items():
+        for parameter, gradient in self._gradients.items():
             if parameter.grad is None:  # nothing arrived
-                parameter.grad = place.zero_()
+                parameter.grad = gradient.zero_()
         return total, self.summed
 
     def _arrived(self, parameter: nn.Parameter) -> None:
         """Put a gradient where it belongs, unless it was added there."""
-        place = self._places[parameter]
-        if parameter.grad is not place:
-            parameter.grad = place.copy_(parameter.grad)
+        gradient = self._gradients[parameter]
+        if parameter.grad is not gradient:
+            parameter.grad = gradient.copy_(parameter.grad)
 
     def forget(self) -> None:
         """Forget the gradients of the last step."""
