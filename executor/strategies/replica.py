@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -93,7 +94,7 @@ class Replica:
         for parameter, first, gradient in views:
             parameter.data = first.view(parameter.shape)
             parameter.grad = self._gradients[parameter] = gradient.view(parameter.shape)
-            parameter.register_post_accumulate_grad_hook(self._arrived)
+            parameter.register_post_accumulate_grad_hook(partial(_arrived, parameter.grad))
 
     @property
     def flat(self) -> Tensor:
@@ -133,12 +134,6 @@ class Replica:
                 parameter.grad = gradient.zero_()
         return total, self.summed
 
-    def _arrived(self, parameter: nn.Parameter) -> None:
-        """Put a gradient where it belongs, unless it was added there."""
-        gradient = self._gradients[parameter]
-        if parameter.grad is not gradient:
-            parameter.grad = gradient.copy_(parameter.grad)
-
     def forget(self) -> None:
         """Forget the gradients of the last step."""
         self._gradient.zero_()
@@ -162,3 +157,12 @@ class Replica:
         value = float(self.loss(self.model(batch[0]), batch[1]))
         self.model.train()
         return value
+
+
+def _arrived(kept: Tensor, parameter: nn.Parameter) -> None:
+    """Put a parameter's gradient where it belongs, unless it was added there.
+
+    No method: parameters that know their replica would live on until garbage is looked for.
+    """
+    if parameter.grad is not kept:
+        parameter.grad = kept.copy_(parameter.grad)
