@@ -56,7 +56,8 @@ class Families:
     """F families: their plain plans, and which savings the plans of each have.
 
     `saving` (F,) is the number of a family's `savings`; `settings` are what plans share, of which
-    those of a plain plan's setting begin at `begin`, one for each variant.
+    those of a plain plan's setting begin at `begin`, one for each variant. Their length is the
+    number of all plans.
     """
 
     plain: PlanTable
