@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from executor.devices.machine import DeviceReport
 from executor.measure.steps import Spread, known
-from executor.run.document import hardware_meta, head
+from executor.run.document import core_pace, hardware_meta, head
 from executor.strategies.replays.log import Applied, Ended, Event
 from executor.strategies.replays.replay import ages, ages_of_peers
 from parsim.comparison.compared import uncalibrated, unlike
@@ -33,7 +33,8 @@ class Measured:
     """Rounds of all workers, what was applied in which order, and how many rounds were warm-up.
 
     `samples` are those of a global batch, `events` what each peer did to its own weights. Where
-    workers are `in_step` no gradient can be old.
+    workers are `in_step` no gradient can be old. `core_products` are the seconds of a small product
+    on the first worker's core behind each timed round.
     """
 
     rounds: Sequence[Sequence[Ended]]
@@ -43,6 +44,7 @@ class Measured:
     samples: int
     evaluations: Sequence[Evaluated] = ()
     in_step: bool = False
+    core_products: Sequence[float] = ()
 
     @property
     def _by_round(self) -> list[list[Ended]]:
@@ -172,6 +174,7 @@ def strategy_document(
             **({"tokens_of_sample": 1} if scenario.job.model.tokens == 1 else {}),
             "loss": [known(loss) for loss in measured.losses],
             "restarts": 0,
+            **core_pace(measured.core_products, scenario.job.device.core_product),
             **({"evaluations": evaluations} if evaluations else {}),
         },
         "error": {

@@ -114,7 +114,9 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         part = Part(scenario, options, start.device)
         HERE.enter("verify" if options.verify else "build")
         checked = verify(strategy_work(part, still=True), options.seed) if options.verify else None
-        work = _told(part, strategy_work(part))
+        work = strategy_work(part)
+        teller = Teller.of(part, work) if start.rank == 0 else None
+        work = _told(work, teller)
         seed_dropout(options.seed, start.rank)
         dist.barrier()
         done = train(work)
@@ -129,6 +131,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             samples=scenario.fixed_plan().global_batch_size,
             evaluations=evaluations,
             in_step=isinstance(work.plan.strategy, ParameterServer),
+            core_products=() if teller is None else tuple(teller.core_products),
         )
         replayed = _replayed(part, done, measured) if options.verify else None
         if predicted is not None:
@@ -138,9 +141,8 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             save_results(scenario, options.out, document, measured.losses, options.warmup)
 
 
-def _told(part: Part, work: Work) -> Work:
+def _told(work: Work, teller: Teller | None) -> Work:
     """The work, whose rounds are noted: where a rank is, and on rank 0 in the log of steps."""
-    teller = Teller.of(part, work) if dist.get_rank() == 0 else None
 
     def told(ended: Ended) -> None:
         HERE.enter("step", ended.round + 1)
@@ -153,13 +155,17 @@ def _told(part: Part, work: Work) -> Work:
 
 @dataclass(slots=True)
 class Teller:
-    """Writes the rounds of rank 0's worker into the log of steps."""
+    """Writes the rounds of rank 0's worker into the log of steps.
+
+    `core_products` are what a small product took on its core behind each timed round, of a CPU.
+    """
 
     log: StepLog
     rate: Callable[[int], float]
     monitor: DeviceMonitor
     warmup: int
     last: float = field(default=0.0)
+    core_products: list[float] = field(default_factory=list)
 
     @classmethod
     def of(cls, part: Part, work: Work) -> Teller:
@@ -187,6 +193,8 @@ class Teller:
             device=self.monitor.look(),
         )
         self.last = ended.seconds
+        if step.timed and step.device.core_product is not None:
+            self.core_products.append(step.device.core_product)
         self.log.add(step)
 
 

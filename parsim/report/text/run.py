@@ -84,6 +84,7 @@ def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
         Text(unlike, style="bold red") if unlike else "",
         f"strategy {old['name']}; loss {_loss(loss[0])} -> {_loss(loss[-1])} over {len(loss)} "
         f"rounds of each worker",
+        _core_pace(measured.get("core_pace")),
         "" if ages is None else f"staleness: {ages:.2f} updates in the mean",
         f"{percent(old['dropped'])} of the gradients came too late" if old.get("dropped") else "",
         "" if replayed is None else f"replayed in the order of arrivals: error {replayed:.1e}",

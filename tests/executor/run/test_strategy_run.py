@@ -24,6 +24,18 @@ STRATEGY = SCENARIO.replace("seq_len: 32,", "seq_len: 32, dropout: false,").repl
 )
 
 
+DEVICE = """
+devices:
+  my-cpu:
+    from: cpu
+    core_product: [1us, "quicker than any core"]
+systems:
+  my-cpu-node:
+    from: cpu
+    device: my-cpu
+"""
+
+
 def scenario(folder: Path, strategy: str) -> Path:
     path = folder / "tiny.yaml"
     path.write_text(STRATEGY.replace("{plan}", f"microbatch_size: 2, strategy: {strategy}"))
@@ -51,7 +63,9 @@ def test_a_strategy_is_run_and_verified(
     path, out = scenario(tmp_path, strategy), tmp_path / "out"
     words = ["--steps", "4", "--warmup", "1", "--verify", "--out", str(out), "--json"]
     words += ["--clip", "0.01", "--lr-warmup", "2", "--lr-decay", "cosine", "--eval-every", "2"]
-    assert main(["run", str(path), *words]) == 0
+    device = tmp_path / "device.yaml"
+    device.write_text(DEVICE)
+    assert main(["run", str(path), *words, "--device", str(device)]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document == json.loads((out / "run.json").read_text())
     assert document["verify"]["within"]
@@ -64,6 +78,8 @@ def test_a_strategy_is_run_and_verified(
         assert document["strategy"]["replay_error"] == 0.0
         assert len(document["strategy"]["ages_updates"]) == 10
     _check_training(document, out)
+    pace = document["measured"]["core_pace"]
+    assert 1.0 < pace["min"] <= pace["median"] <= pace["max"]
 
 
 @pytest.mark.distributed
