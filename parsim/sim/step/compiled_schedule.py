@@ -159,7 +159,7 @@ def compile_repeated(schedule: Schedule) -> CompiledSchedule:
     return replace(compile_schedule(once), schedule=schedule, repeats=schedule.num_microbatches)
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def compiled_schedule(
     name: str,
     pp: int,
