@@ -69,8 +69,7 @@ class Families:
     @classmethod
     def alone(cls, table: PlanTable) -> Families:
         """Plans as families of one each."""
-        names = [f.name for f in fields(Savings) if f.name != "variant"]
-        columns = {name: getattr(table, name) for name in names}
+        columns = {name: getattr(table, name) for name in SAVED}
         rows = np.arange(len(table))
         every = Savings(**columns, variant=np.zeros_like(rows))
         return cls(

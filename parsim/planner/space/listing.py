@@ -15,10 +15,10 @@ from parsim.cost.legal import unheld_heads, unrun
 from parsim.cost.step.offload import no_host
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
-from parsim.plan.rules.violation import LAYER_RULES, RULES, violation
+from parsim.plan.rules.violation import violation
 from parsim.planner.space.families import Families, Savings
 from parsim.planner.space.options import PLAIN, Options, StageLayers, savings_of
-from parsim.planner.space.pipelines import Pipeline, Pipelines
+from parsim.planner.space.pipelines import DEGREE_RULES, Pipeline, Pipelines
 from parsim.planner.space.shapes import Degrees, all_degrees
 
 
@@ -144,10 +144,6 @@ class Listing:
             settings=(common,),
             begin=np.zeros(1, dtype=np.int64),
         )
-
-
-DEGREE_RULES = tuple(rule for rule in RULES if rule not in LAYER_RULES)
-"""Rules of a plan without numbers of layers."""
 
 
 def _plain(shapes: Sequence[_Shape], common: Plan) -> PlanTable:

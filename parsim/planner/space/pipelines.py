@@ -82,9 +82,8 @@ class Pipelines:
 
     def _message(self, plan: Plan) -> str | None:
         """What is wrong with a plan of legal degrees; of any where the schedule is the user's."""
-        job, rules = self.job, SHAPE_RULES
-        if self.space.common.actions is not None:
-            rules = tuple(rule for rule in RULES if rule not in LAYER_RULES)
+        job, named = self.job, self.space.common.actions is None
+        rules = SHAPE_RULES if named else DEGREE_RULES
         message = violation(plan, job.model, job.cluster, rules) or _unplaced(job, plan)
         return message or unheld_heads(job, plan)
 
@@ -98,7 +97,7 @@ class Pipelines:
         for numbers in layers:
             shape = (plan.schedule, plan.pp, plan.v, numbers)
             if shape not in self.wrong:
-                tried = with_layers(plan, numbers)
+                tried = _with_layers(plan, numbers)
                 self.wrong[shape] = violation(tried, self.job.model, self.job.cluster, LAYER_RULES)
             message = self.wrong[shape]
             if message is None:
@@ -107,7 +106,11 @@ class Pipelines:
                 refused[message] += 1
 
 
-def with_layers(plan: Plan, numbers: StageLayers) -> Plan:
+DEGREE_RULES = tuple(rule for rule in RULES if rule not in LAYER_RULES)
+"""Rules of a plan without numbers of layers."""
+
+
+def _with_layers(plan: Plan, numbers: StageLayers) -> Plan:
     """A plan with these numbers of layers; the fewest that fit may be none."""
     again = max(numbers.repeated, 0)
     return replace(plan, offload_layers=numbers.on_host, recompute_layers=again)
