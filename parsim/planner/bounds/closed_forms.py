@@ -138,22 +138,32 @@ class Runs(Columns):
 class Seconds(NamedTuple):
     """What plans take at the least, with what the step grows by, (B,) each.
 
-    `forward` and `backward` are those of a layer's share of a stage's pass, of one micro-batch;
-    `behind` what comes behind the last action of all.
+    `forward`, `inner` and `weight` are those of a layer's share of a stage's F, I and W, of one
+    micro-batch; a backward is both of them, and of plans with whole ones `inner` is all of it.
+    `head` is what F and backward of the last stage take more than their layers, `message` one
+    between two ranks, `behind` what comes behind the last action of all.
     """
 
     step: Array
     forward: Array
-    backward: Array
+    inner: Array
+    weight: Array
+    head: Array
+    message: Array
     behind: Array
 
-    def along(self, rows: Index, ways: Array) -> Array:
-        """Seconds of the steps of some plans, of ways with (forwards, backwards) of layers.
+    @classmethod
+    def unknown(cls, plans: int) -> Seconds:
+        """Those of plans that are not looked at: their steps are infinite."""
+        return cls(np.full(plans, np.inf), *np.zeros((len(cls._fields) - 1, plans)))
 
-        Every way through a schedule's actions is one bound; (T, 2) of them, the largest counts.
+    def along(self, rows: Index, ways: Array) -> Array:
+        """Seconds of the steps of some plans, of ways with (F, I, W, heads, messages).
+
+        Every way through a schedule's actions is one bound; (T, 5) of them, the largest counts.
         """
-        passes = ways[:, :1] * self.forward[rows] + ways[:, 1:] * self.backward[rows]
-        return np.asarray(passes.max(axis=0) + self.behind[rows])
+        each = np.stack([column[rows] for column in self[1:6]])
+        return np.asarray((ways @ each).max(axis=0) + self.behind[rows])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,12 +190,22 @@ class ClosedForms:
         tied = np.where(whole, last, np.maximum(reduced[0], reduced[-1])) + self.tail.tied
         behind = self.tail.norm + after.max(axis=0)
         grown = (1.0 + self.tail.grows) * (1.0 - ROUNDING)
+        inner, weight, head = self._backward_of_layer()
         return Seconds(
             step=(np.maximum(last, tied) + behind) * grown,
             forward=self.work.layer_forward * grown,
-            backward=self.work.layer_backward * grown,
+            inner=inner * grown,
+            weight=weight * grown,
+            head=(self.work.head_forward + head) * grown,
+            message=self.work.message * grown,
             behind=(np.where(whole, reductions[0], 0.0) + behind) * grown,
         )
+
+    def _backward_of_layer(self) -> tuple[Array, Num, Array]:
+        """(I, W, what the last stage takes more), (B,) each; whole backwards are all I."""
+        if self.halves is None:
+            return self.work.layer_backward, 0.0, self.work.head_backward
+        return self.halves.layer_inner, self.halves.layer_weight, self.halves.head
 
     def _ends(self) -> Array:
         """When the actions of each rank, and of those before it if backwards are whole, are run."""

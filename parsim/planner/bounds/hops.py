@@ -20,26 +20,30 @@ class Hops(Columns):
     """Messages of Q ranks in all and those of them that leave a node, (2, Q, C) each.
 
     `ahead` of the first micro-batch on its way to a rank, `back` of the last gradient on its way
-    from it to rank 0, `blocked` that keep the rank from computing in each micro-batch.
+    from it to rank 0, `blocked` that keep the rank from computing in each micro-batch. `across`
+    (C,) says whether the first and the last rank are on two nodes, `apart` (C,) whether all
+    neighbouring ranks are.
     """
 
     ahead: Array
     back: Array
     blocked: Array
     across: Flags
+    apart: Flags
 
     @classmethod
     def of(cls, job: Job, table: PlanTable, parts: Parts) -> Hops:
-        """Count them; `across` (C,) says whether the first and the last rank are on two nodes."""
+        """Count them for a table whose plans have `parts`."""
         stride, world = table.stride("pp"), table.world_size
         cases = Cases.among(stride, world, table.pp, table.v, parts.looped, parts.both)
         counted = [
             _counted_hops(job, table, parts, int(row), int(stride[row]), int(world[row]))
             for row in cases.first
         ]
-        *hops_of, across = (np.stack(each, axis=-1) for each in zip(*counted, strict=True))
+        *hops_of, leaving = (np.stack(each, axis=-1) for each in zip(*counted, strict=True))
         ahead, back, blocked = hops_of
-        hops = cls(ahead=ahead, back=back, blocked=blocked, across=across > 0)
+        apart = leaving == np.maximum(table.pp[cases.first] - 1, 1)
+        hops = cls(ahead=ahead, back=back, blocked=blocked, across=leaving > 0, apart=apart)
         return hops.take(cases.of)
 
 

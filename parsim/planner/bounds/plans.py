@@ -123,7 +123,7 @@ def plan_bounds(
     are `known` are not worked out again.
     """
     bounds = PlanBounds(
-        seconds=Seconds(np.full(len(table), np.inf), *np.zeros((3, len(table)))),
+        seconds=Seconds.unknown(len(table)),
         peak=np.zeros(len(table)),
         repeated=np.maximum(table.recompute_layers, 0),
     )

@@ -135,7 +135,7 @@ class Priced:
 
     def steps(self) -> Seconds:
         """Seconds of a step and its parts at the least, (B,)."""
-        columns = np.empty((4, len(self.rows)))
+        columns = np.empty((len(Seconds._fields), len(self.rows)))
         split = self.kinds.split[self.table.schedule[self.rows]]
         for in_two in (False, True):
             rows = np.flatnonzero(split == in_two)
@@ -152,7 +152,7 @@ class Priced:
         work = Work.of(self.job, table, layers, parts)
         halves = Halves.of(self.job, table, layers, parts) if in_two else None
         runs = Runs.of(self.table, self.kinds, self.both, self.rows)
-        columns = np.empty((4, len(self.rows)))
+        columns = np.empty((len(Seconds._fields), len(self.rows)))
         for rows in _chunks(len(self.rows)):
             forms = ClosedForms(
                 runs=runs.take(rows),

@@ -30,11 +30,12 @@ class Work(Columns):
     `forward`, `backward` of a rank's stages and `ahead_forward`, `ahead_backward` of those before
     them; `sent_ahead` and `sent_back` messages on the way to a rank and back from it, `blocked`
     those that keep it. `layer_forward` and `layer_backward` (C,) are what each layer of a stage
-    takes of its pass, of the stage where that is least. `first` and `last` (C,) are forward and
-    backward of stage 0, `all_forward` and `all_backward` (C,) of all stages, one after another.
-    `copied` and `ahead_copied` (Q, C) are copies to the host of a rank's stages and of those before
-    it, one direction, at the least; `copied_most` (Q, C) of both at the most. What no plan of the
-    table has is 0.0.
+    takes of its pass, of the stage where that is least, and `message` (C,) the shortest message
+    between two ranks; `head_forward` and `head_backward` (C,) what the last stage takes more than
+    its layers. `first` and `last` (C,) are forward and backward of stage 0, `all_forward` and
+    `all_backward` (C,) of all stages, one after another. `copied` and `ahead_copied` (Q, C) are
+    copies to the host of a rank's stages and of those before it, one direction, at the least;
+    `copied_most` (Q, C) of both at the most. What no plan of the table has is 0.0.
     """
 
     forward: Array
@@ -46,6 +47,9 @@ class Work(Columns):
     blocked: Array
     layer_forward: Array
     layer_backward: Array
+    head_forward: Array
+    head_backward: Array
+    message: Array
     first: Array
     last: Array
     all_forward: Array
@@ -62,9 +66,11 @@ class Work(Columns):
         backward, longest = (
             backward_times(job, layers, parts.counts, each).time for each in repeated
         )
-        ahead, back, blocked = _messages(job, table, parts)
+        ahead, back, blocked, shortest = _messages(job, table, parts)
         copies, most = _copies(job, table, layers, parts)
         ahead_of, behind_of = np.maximum(forward, copies), np.maximum(backward, copies)
+        layer_forward, head_forward = by_layer(parts, ahead_of)
+        layer_backward, head_backward = by_layer(parts, behind_of)
         return cls(
             forward=parts.sums(forward),
             backward=parts.sums(backward),
@@ -73,8 +79,11 @@ class Work(Columns):
             sent_ahead=ahead,
             sent_back=back,
             blocked=blocked,
-            layer_forward=_by_layer(parts, ahead_of),
-            layer_backward=_by_layer(parts, behind_of),
+            layer_forward=layer_forward,
+            layer_backward=layer_backward,
+            head_forward=head_forward,
+            head_backward=head_backward,
+            message=shortest,
             first=ahead_of[0],
             last=np.asarray(np.maximum(longest, most)[0]),
             all_forward=(parts.every * ahead_of).sum(axis=0),
@@ -85,11 +94,15 @@ class Work(Columns):
         )
 
 
-def _by_layer(parts: Parts, stages: Array) -> Array:
-    """The least share that a layer has of its stage's seconds, (R, C) to (C,)."""
+def by_layer(parts: Parts, stages: Array) -> tuple[Array, Array]:
+    """The least share that a layer has of its stage's seconds, and what the last stage has more.
+
+    From (R, C) to (C,) each.
+    """
     layers = parts.counts.sum(axis=1)
     shares = np.divide(stages, layers, out=np.full_like(stages, np.inf), where=layers > 0)
-    return np.asarray(shares.min(axis=0))
+    least = shares.min(axis=0)
+    return least, stages[-1] - layers[-1] * least
 
 
 def _over(sums: Callable[[Array], Array], stages: Num) -> Num:
@@ -106,13 +119,17 @@ def borders(job: Job) -> list[int]:
 
 
 def _messages(job: Job, table: PlanTable, parts: Parts) -> Iterator[Array]:
-    """Seconds of each of the ranks' messages, at the narrowest border of the model, (Q, C) each."""
+    """Seconds of messages at the narrowest border of the model.
+
+    Each of the ranks' `Hops`, (Q, C), and the shortest between two neighbouring ranks, (C,).
+    """
     hops = Hops.of(job, table, parts)
     pairs = [message_seconds(job, table, values) for values in borders(job)]
     inside, across = (np.min(np.stack(each), axis=0) for each in zip(*pairs, strict=True))
     across = np.where(np.isfinite(across), across, 0.0)  # no network: no message leaves a node
     for count, leaving in (hops.ahead, hops.back, hops.blocked):
         yield (count - leaving) * inside + leaving * across
+    yield np.where(hops.apart, across, inside)
 
 
 def offloaded(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Array, Array]:

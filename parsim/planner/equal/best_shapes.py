@@ -43,7 +43,7 @@ NEAREST = 32
 FIRST = 16
 """Plans of a shape that are simulated together at first; each time after twice as many."""
 
-MANY = 16
+MANY = 8
 """Plans of a schedule above which the longest ways through it are looked for."""
 
 AHEAD = 1.05
@@ -200,14 +200,15 @@ class BestShapes:
         if len(rows) <= MANY or plan.pp == 1 or plan.schedule == AUTO:
             return
         compiled = compiled_of(plan)
-        setting, ways = self.table.setting[rows], dict[tuple[int, ...], Array]()
+        setting, ways = self.table.setting[rows], dict[tuple[object, ...], Array]()
         for number in sorted_values(setting).tolist():
             some = rows[setting == number]
-            cut = plan_cut(self.table.plan(int(some[0])), self.job.model.num_layers)
-            if cut not in ways:
-                ways[cut] = longest_ways(compiled, cut)
-            if len(ways[cut]):
-                self.known.raise_bound(some, self.seen.seconds.along(some, ways[cut]))
+            alike = self.table.plan(int(some[0]))
+            cut, blocking = plan_cut(alike, self.job.model.num_layers), not alike.overlap_p2p
+            if (cut, blocking) not in ways:
+                ways[cut, blocking] = longest_ways(compiled, cut, blocking=blocking)
+            if len(ways[cut, blocking]):
+                self.known.raise_bound(some, self.seen.seconds.along(some, ways[cut, blocking]))
 
     def _simulate(self, rows: Index) -> None:
         """Simulate those of a shape that may be among the best, the least bounds first."""

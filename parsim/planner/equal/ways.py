@@ -1,59 +1,123 @@
 """The longest ways through a schedule: a bound of its end for all plans that have it.
 
-    rank 0 | F F . . . B . B        way  F F     of 4 forwards and 3 backwards: no plan with this
-    rank 1 | . F F B . B .                 F B B  schedule ends before 4 F + 3 B
+    rank 0 | F F . . . B . B        way  F F     of 4 forwards, 3 backwards and 2 messages: no plan
+    rank 1 | . F F B . B .                 F B B  with this schedule ends before all of them
                                                 B
 
 A way goes from action to action that waits for it, on one rank or by a message. Which way is the
-longest depends on how long a backward is beside a forward, so that there is one for each of some
-ratios. Every way is one of any plan with the schedule: whatever the ratio, none ends earlier.
+longest depends on how long a backward, its halves and a message are beside a forward, so that there
+is one for each of some ratios. Every way is one of any plan with the schedule: whatever the ratios,
+none ends earlier.
 
-Leaves out: messages, and stages that take longer than their share of layers.
+Leaves out: stages that take longer than their share of layers, and messages that take longer than
+the shortest.
 """
 
 from __future__ import annotations
 
+from itertools import product
+from typing import NamedTuple
+
 import numpy as np
 
-from parsim.arrays import Array, sorted_values
+from parsim.arrays import Array, Flags, Index, sorted_values
+from parsim.plan.names import SPLIT
 from parsim.schedule import Kind
 from parsim.sim.recurrence.maxplus import ClassTimes, run
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
 
-RATIOS = (1.0, 2.0, 2.5, 3.0, 4.0)
-"""Backward over forward: alone, as usual, with some and with all layers recomputed, and more."""
+HALVES = ((0.5, 0.5), (1.0, 1.0), (1.5, 1.0), (2.0, 1.0), (3.0, 1.0))
+"""I and W over forward: short, as usual, with some and with all layers recomputed, and more."""
+
+MESSAGES = (0.0, 0.05)
+"""A message over a layer's forward: of no account, and of some."""
+
+PARTS = {Kind.F: (1, 0, 0), Kind.B: (0, 1, 1), Kind.I: (0, 1, 0), Kind.W: (0, 0, 1)}
+"""How many F, I and W an action of a kind is."""
 
 
-def longest_ways(compiled: CompiledSchedule, layers: tuple[int, ...]) -> Array:
-    """(forwards, backwards) of layers along the longest way of each ratio, (T, 2).
+def longest_ways(
+    compiled: CompiledSchedule, layers: tuple[int, ...], *, blocking: bool = False
+) -> Array:
+    """(F, I, W, heads, messages) along the longest way of each ratio, (T, 5).
 
-    `layers` are those of each stage of one copy of the model. A schedule with backwards in two has
-    none: what its parts take is not known without their prices.
+    F, I and W are those of a layer, heads how often the last stage has F and backward on the way.
+    `layers` are those of each stage of one copy of the model; `blocking` says that a rank computes
+    nothing while it sends. A schedule of the user's with backwards in two has no ways: what its
+    parts take is not bounded.
     """
     kinds = compiled.duration_class % KINDS
-    if compiled.repeats > 1 or not np.isin(kinds, (Kind.F, Kind.B)).all():
-        return np.zeros((0, 2))
+    whole = bool(np.isin(kinds, (Kind.F, Kind.B)).all())
+    if compiled.repeats > 1 or not (whole or compiled.schedule.name in SPLIT):
+        return np.zeros((0, 5))
     stages = compiled.schedule.in_copies(np.array(layers, dtype=np.float64)[:, None])
-    ratios = np.array(RATIOS)
-    seconds = {Kind.F: stages + 0.0 * ratios, Kind.B: stages * ratios}
-    times = ClassTimes.on(compiled.schedule, seconds, np.zeros((len(stages) - 1, len(ratios))))
+    times = _times(compiled, stages, blocking)
     finish = run(compiled, times, keep=True).finish
     if finish is None:
         raise RuntimeError("the recurrence kept no finish times")
-    ways = [_way(compiled, ends) for ends in finish.T]
-    of_stage = stages[:, 0][compiled.duration_class // KINDS]
-    each = [of_stage * (kinds == kind) for kind in (Kind.F, Kind.B)]
-    return sorted_values([[float(counts[way].sum()) for counts in each] for way in ways], axis=0)
+    graph = _Graph.of(compiled, blocking)
+    each = np.array([PARTS[Kind(kind)] for kind in range(KINDS)], dtype=np.float64)[kinds]
+    stage = compiled.duration_class // KINDS
+    last = (stage % len(layers) == len(layers) - 1)[:, None] * each
+    each = np.concatenate([each * stages[stage], last], axis=1)
+    ways = [graph.way(ends, hops) for ends, hops in zip(finish.T, times.hop.T, strict=True)]
+    return sorted_values([_counted(each[way].sum(axis=0), sent) for way, sent in ways], axis=0)
 
 
-def _way(compiled: CompiledSchedule, finish: Array) -> list[int]:
-    """Positions of the actions of a longest way that ends last."""
-    ends = np.concatenate([[-1.0], finish]).tolist()
-    before, source = compiled.before.tolist(), compiled.source.tolist()
-    at = 1 + int(np.argmax(finish))
-    way = []
-    while at:
-        way.append(at - 1)
-        first, second = before[at - 1], source[at - 1]
-        at = first if ends[first] >= ends[second] else second
-    return way
+def _counted(parts: Array, messages: int) -> list[float]:
+    """F, I and W of layers, then how many times all three of the last stage, then messages."""
+    forward, inner, weight, *of_last = parts.tolist()
+    return [forward, inner, weight, min(of_last), messages]
+
+
+def _times(compiled: CompiledSchedule, stages: Array, blocking: bool) -> ClassTimes:
+    """Lengths of actions and messages for each ratio, with `stages` (S, 1) layers."""
+    ratios = np.array([(*halves, message) for halves, message in product(HALVES, MESSAGES)])
+    inner, weight, message = ratios.T
+    lengths = {Kind.F: 1.0 + 0.0 * inner, Kind.B: inner + weight, Kind.I: inner, Kind.W: weight}
+    seconds = {kind: stages * length for kind, length in lengths.items()}
+    times = ClassTimes.on(compiled.schedule, seconds, message + np.zeros((len(stages) - 1, 1)))
+    return times.blocking() if blocking else times
+
+
+class _Graph(NamedTuple):
+    """What an action waits for: 1 + a position, or 0; and which actions send a message."""
+
+    before: list[int]
+    source: list[int]
+    classes: Index
+    sends: Flags
+    blocking: bool
+
+    @classmethod
+    def of(cls, compiled: CompiledSchedule, blocking: bool) -> _Graph:
+        """The graph of a schedule's actions."""
+        nothing = np.zeros((compiled.schedule.num_stages, 1))
+        one_each = ClassTimes.on(compiled.schedule, {Kind.F: nothing}, nothing[1:] + 1.0)
+        classes = compiled.duration_class
+        return cls(
+            before=compiled.before.tolist(),
+            source=compiled.source.tolist(),
+            classes=classes,
+            sends=one_each.hop[classes, 0] > 0.0,
+            blocking=blocking,
+        )
+
+    def way(self, finish: Array, hop: Array) -> tuple[Index, int]:
+        """Positions of the actions of a longest way, the last one first, and its messages.
+
+        `finish` (A,) are the ends of all actions, `hop` (C,) the messages behind those of a class.
+        """
+        ends = [-1.0, *finish.tolist()]
+        arrivals = [-1.0, *(finish + hop[self.classes]).tolist()]
+        way, received = [int(np.argmax(finish))], list[int]()
+        while True:
+            before, source = self.before[way[-1]], self.source[way[-1]]
+            if not before and not source:
+                break
+            if arrivals[source] > ends[before]:
+                received.append(source - 1)
+            way.append((source if arrivals[source] > ends[before] else before) - 1)
+        actions = np.array(way)
+        sent = actions[1:] if self.blocking else np.array(received, dtype=np.int64)
+        return actions, int(self.sends[sent].sum())

@@ -10,16 +10,13 @@ the same rank, so that whatever has begun can go on to the loss and come back.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import inf
 
 from parsim.errors import ScheduleError
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.orders.weight_fill import Rows
-
-Priority = Callable[[Action], tuple[float, ...]]
-"""What is taken first: the action with the least."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +74,12 @@ class Work:
                 yield Action(stage, Kind.F, mb)
                 yield Action(stage, Kind.B, mb)
 
+    def urgency(self, action: Action) -> tuple[int, int, int, int]:
+        """Sorts actions: forwards, the deepest first; backwards, those of early micro-batches."""
+        stage, kind, mb = action
+        depth, mb = stage % self.depth, mb % max(1, self.num_microbatches // self.copies)
+        return (0, -depth, mb, stage) if kind == Kind.F else (1, mb, -depth, stage)
+
     def stages_by_depth(self, rank: int) -> list[int]:
         """The stages of a rank, the deepest of its copy first."""
         stages = [stage for stage, where in enumerate(self.stage_rank) if where == rank]
@@ -95,8 +98,11 @@ class Ordered:
 class _Numbered:
     """The work's actions by urgency, the most urgent first; an action is its number from here on.
 
-    Of each: the rank that runs it, the queue in which it waits there (0: backwards, then the rank's
-    stages, the deepest first), and the action that its result makes possible, -1 for none.
+    Forwards go before backwards, the deepest first: what has begun comes to its loss soonest.
+
+    Of each: the rank that runs it, the queue in which it waits there (forwards of each of the
+    rank's stages, the deepest first, then backwards), and the action that its result makes
+    possible, -1 for none. `queues` are how many of forwards each rank has.
     """
 
     actions: list[Action]
@@ -104,30 +110,31 @@ class _Numbered:
     queue: list[int]
     follower: list[int]
     first: list[int]
-    ranks: int
+    queues: list[int]
 
     @classmethod
-    def of(cls, work: Work, priority: Priority) -> _Numbered:
+    def of(cls, work: Work) -> _Numbered:
         """Number the actions of some work.
 
         Raises:
             ScheduleError: a rank's limit is below the number of its stages.
         """
-        actions = sorted(work.all_actions(), key=lambda action: (priority(action), action))
+        actions = sorted(work.all_actions(), key=work.urgency)
         number = {action: index for index, action in enumerate(actions)}
-        ranks, queue_of = max(work.stage_rank) + 1, {}
-        for rank in range(ranks):
+        queues, queue_of = [0] * (max(work.stage_rank) + 1), {}
+        for rank in range(len(queues)):
             stages = work.stages_by_depth(rank)
             _check_limit(work, rank, len(stages))
-            queue_of.update({stage: 1 + index for index, stage in enumerate(stages)})
-        followers = map(work.next_of, actions)
+            queues[rank] = len(stages)
+            queue_of.update({stage: index for index, stage in enumerate(stages)})
+        followers, on_rank = map(work.next_of, actions), work.stage_rank
         return cls(
             actions=actions,
-            rank=[work.stage_rank[action.stage] for action in actions],
-            queue=[queue_of[a.stage] if a.kind == Kind.F else 0 for a in actions],
+            rank=[on_rank[stage] for stage, _, _ in actions],
+            queue=[queue_of[s] if kind == Kind.F else queues[on_rank[s]] for s, kind, _ in actions],
             follower=[-1 if after is None else number[after] for after in followers],
             first=[number[action] for action in work.first_actions()],
-            ranks=ranks,
+            queues=queues,
         )
 
     def rows(self, order: list[list[int]]) -> Rows:
@@ -146,14 +153,15 @@ def _check_limit(work: Work, rank: int, stages: int) -> None:
 class _Listing:
     """List scheduling of numbered actions: what each rank could run, holds and has run.
 
-    `events` are what happens at each of the `times` to come: a number that can run, or ~rank where
-    a rank is free again.
+    `waiting` are the actions of each of a rank's queues, and bit q of `filled` says that its queue
+    q has some. `events` are what happens at each of the `times` to come: a number that can run, or
+    ~rank where a rank is free again.
     """
 
     def __init__(self, work: Work, numbered: _Numbered) -> None:
-        self.work, self.numbered, count = work, numbered, numbered.ranks
-        queues = [1 + len(work.stages_by_depth(rank)) for rank in range(count)]
-        self.waiting: list[list[list[int]]] = [[[] for _ in range(size)] for size in queues]
+        self.work, self.numbered, count = work, numbered, len(numbered.queues)
+        self.waiting: list[list[list[int]]] = [[[] for _ in range(q + 1)] for q in numbered.queues]
+        self.filled = [0] * count
         self.room = list(work.limits)
         self.busy = [False] * count
         self.order: list[list[int]] = [[] for _ in range(count)]
@@ -195,6 +203,7 @@ class _Listing:
             else:
                 rank = rank_of[number]
                 heapq.heappush(waiting[rank][queue_of[number]], number)
+                self.filled[rank] |= 1 << queue_of[number]
             touched.add(rank)
         return touched
 
@@ -203,17 +212,18 @@ class _Listing:
 
         -1 where there is none.
         """
-        queues, room = self.waiting[rank], self.room[rank]
-        chosen = 0 if queues[0] else -1
-        for queue in range(1, min(len(queues) - 1, room) + 1):
-            if queues[queue] and (chosen < 0 or queues[queue][0] < queues[chosen][0]):
-                chosen = queue
-        if chosen < 0:
+        backwards = self.numbered.queues[rank]
+        may_run = 1 << backwards | (1 << min(backwards, self.room[rank])) - 1
+        ready = self.filled[rank] & may_run
+        if not ready:
             return -1
-        number = heapq.heappop(queues[chosen])
+        queue = (ready & -ready).bit_length() - 1
+        number = heapq.heappop(self.waiting[rank][queue])
+        if not self.waiting[rank][queue]:
+            self.filled[rank] ^= 1 << queue
         self.order[rank].append(number)
         self.busy[rank] = True
-        self.room[rank] = room + (1 if chosen == 0 else -1)
+        self.room[rank] += 1 if queue == backwards else -1
         return number
 
 
@@ -224,23 +234,16 @@ RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0)
 def best_order(work: Work) -> Ordered:
     """The shortest of the orders that list scheduling finds for several lengths of backwards.
 
-    Forwards go before backwards, the deepest first: what has begun comes to its loss soonest, and
-    the limit makes ranks take backwards, those of the earliest micro-batches first.
+    The limit makes ranks take backwards.
 
     Raises:
-        ScheduleError: see `list_order`.
+        ScheduleError: a rank's limit is below the number of its stages.
     """
-    share = max(1, work.num_microbatches // work.copies)
-
-    def priority(action: Action) -> tuple[float, ...]:
-        depth, mb = action.stage % work.depth, action.microbatch % share
-        return (0, -depth, mb) if action.kind == Kind.F else (1, mb, -depth)
-
-    numbered = _Numbered.of(work, priority)
+    numbered = _Numbered.of(work)
     durations = [work.length(action) for action in numbered.actions]
     tried = []
     for ratio in RATIOS:
-        lengths = [1.0 if queue else ratio for queue in numbered.queue]
+        lengths = [1.0 if action.kind == Kind.F else ratio for action in numbered.actions]
         order, _ = _Listing(work, numbered).run(lengths)
         tried.append((_makespan(work, numbered, order, durations), order))
     length, order = min(tried, key=lambda each: each[0])
@@ -249,7 +252,7 @@ def best_order(work: Work) -> Ordered:
 
 def makespan(work: Work, rows: Rows) -> float:
     """When the last action of an order ends, which is `inf` where some rank never goes on."""
-    numbered = _Numbered.of(work, lambda _: ())
+    numbered = _Numbered.of(work)
     number = {action: index for index, action in enumerate(numbered.actions)}
     lengths = [work.length(action) for action in numbered.actions]
     return _makespan(work, numbered, [[number[action] for action in row] for row in rows], lengths)

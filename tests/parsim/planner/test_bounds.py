@@ -16,12 +16,15 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stages import plan_cut
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.plan.names import SCHEDULE_NAMES
 from parsim.plan.space import Between
 from parsim.planner.bounds import PlanBounds, growth, plan_bounds, shared_bound
+from parsim.planner.equal.exact import compiled_of
+from parsim.planner.equal.ways import longest_ways
 from parsim.planner.space import Enumeration, enumerate_plans
 from parsim.schedule import CHUNKED, TWO_WAY, V_SHAPED, build_schedule
 from parsim.schedule.inflight import inflight_counts, least_in_flight, split_counts
@@ -63,6 +66,16 @@ def bounds_of(job: Job, table: PlanTable) -> PlanBounds:
     return plan_bounds(job, table, LayerTable.of(job, table), np.arange(len(table)))
 
 
+def along_ways(job: Job, table: PlanTable, bounds: PlanBounds) -> float:
+    """Seconds of the only plan of a table along the longest ways through its schedule."""
+    plan = table.plan(0)
+    if plan.pp == 1:
+        return 0.0
+    cut = plan_cut(plan, job.model.num_layers)
+    ways = longest_ways(compiled_of(plan), cut, blocking=not plan.overlap_p2p)
+    return float(bounds.seconds.along(np.zeros(1, dtype=int), ways)[0]) if len(ways) else 0.0
+
+
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(
@@ -94,6 +107,7 @@ def test_no_plan_is_faster_or_smaller_than_its_bounds(
         shared = shared_bound([layers_of], table, job.model, [job.cluster.num_devices])
         exact = evaluate(job, table.plan(0))
         assert bounds.step[0] <= exact.step_time
+        assert along_ways(job, table, bounds) <= exact.step_time
         assert shared[0] * growth(job.cluster) <= exact.step_time
         assert bounds.peak[0] <= exact.peak.max()
 
