@@ -31,6 +31,10 @@ Overrides = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="override a field, e.g. --set plan.tp=4"),
 ]
+SearchOverrides = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="KEY=VALUE", help="override a field, e.g. --set search.tp=4"),
+]
 CalibratedDevice = Annotated[
     Path | None,
     typer.Option("--device", metavar="FILE", help="predict with a file of `parsim calibrate`"),

@@ -13,6 +13,7 @@ from typing import Final
 
 from parsim.errors import InputError, shown
 from parsim.files import read_text
+from parsim.scenario.of_search import check_of_search
 from parsim.units import whole_number
 
 MOST_CASES: Final = 10_000
@@ -84,7 +85,8 @@ def cases_over(
         weak: the global batch grows with the nodes, from that of the first node count.
 
     Raises:
-        InputError: a field twice, too many cases, or weak scaling without node counts.
+        InputError: a field twice, too many cases, weak scaling without node counts, or a field of
+            the plan where the best one is searched.
     """
     keys = [key for key, _ in overs]
     if len(set(keys)) < len(keys):
@@ -92,6 +94,8 @@ def cases_over(
     number = prod(len(values) for _, values in overs)
     if number > MOST_CASES:
         raise InputError(f"{number:,} cases are more than {MOST_CASES:,}; sweep fewer values")
+    if best:
+        check_of_search([*overrides, *keys], None)
     scale = _weak_scaling(path, dict(overs), overrides) if weak else None
     plan = {"plan": "null"} if best else {}
     cases = []

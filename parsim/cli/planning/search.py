@@ -12,11 +12,12 @@ from parsim.cli.terminal import (
     AsJson,
     CalibratedDevice,
     DevicePrice,
-    Overrides,
     ScenarioPath,
+    SearchOverrides,
     load,
     note,
     note_price,
+    override_pairs,
     print_json,
     progress,
     show,
@@ -80,7 +81,7 @@ MeasureOutput = Annotated[Path, typer.Option(help="folder for the runs of --meas
 
 def search(  # noqa: PLR0913  one parameter an option
     scenario: ScenarioPath,
-    overrides: Overrides = None,
+    overrides: SearchOverrides = None,
     device: CalibratedDevice = None,
     top: Top = 10,
     save: PlanOutput = None,
@@ -100,8 +101,10 @@ def search(  # noqa: PLR0913  one parameter an option
 ) -> None:
     """Find the fastest of all legal plans of a scenario that fit."""
     from parsim.report.writing import check_other, check_writable
+    from parsim.scenario.of_search import check_of_search
 
     loaded = load(scenario, overrides, device, price)
+    check_of_search(override_pairs(overrides), loaded.plan)
     note_price(price, loaded)
     if unequal and loaded.space is not None:
         loaded = replace(loaded, space=replace(loaded.space, unequal_stages=True))

@@ -28,6 +28,10 @@ ENERGY_AMONG = 50
 """So many of the fastest plans of each cluster size are compared by energy."""
 
 
+MOST_NAMED = 16
+"""Cluster sizes that are listed one by one."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChoiceRequest:
     """What is asked of a choice: node counts, what to make least, limits, how many of each.
@@ -45,10 +49,19 @@ class ChoiceRequest:
 
 
 def node_counts(job: Job) -> tuple[int, ...]:
-    """Cluster sizes to try where none are named: divisors and powers of two of the cluster's."""
+    """Cluster sizes to try where none are named, up to the cluster's own.
+
+    Its divisors, and all sizes with four binary digits before zeros: each is at most an eighth
+    above the one before.
+    """
     nodes = job.cluster.num_nodes
-    powers = {2**power for power in range(nodes.bit_length()) if 2**power <= nodes}
-    return tuple(sorted(powers.union(divisors(nodes))))
+    short = {
+        digits << power
+        for power in range(max(nodes.bit_length() - 3, 1))
+        for digits in range(1, 16)
+        if digits << power <= nodes
+    }
+    return tuple(sorted(short.union(divisors(nodes))))
 
 
 def choose(
@@ -79,6 +92,7 @@ def choose(
         _OfSize(nodes, replace(job, cluster=replace(job.cluster, num_nodes=nodes)))
         for nodes in sorted(set(request.nodes))
     ]
+    done = 0
     for done, size in enumerate(sizes, start=1):
         size.run(space, goal, request)
         if progress:
@@ -95,7 +109,7 @@ def choose(
     return Choices(
         choices=tuple(ordered if request.front else ordered[: request.top]),
         objective=request.objective,
-        optimality=_optimality(request),
+        optimality=f"{_optimality(request)}; {_sizes_words(sizes[:done])}",
         left_out=left_out,
         legal=sum(size.legal for size in sizes),
         front=request.front,
@@ -187,6 +201,13 @@ def _point(choice: Choice) -> tuple[float, ...]:
     hours = ranked.step_time * choice.devices
     cost = hours if run is None or run.cost is None else run.cost.value
     return (MEASURES["time"](choice), ranked.peak_allocated, cost if cost < inf else hours)
+
+
+def _sizes_words(sizes: Sequence[_OfSize]) -> str:
+    """The cluster sizes that were looked at."""
+    counts = [str(size.nodes) for size in sizes]
+    shown = counts if len(counts) <= MOST_NAMED else [*counts[:3], "...", *counts[-4:]]
+    return f"cluster sizes that were looked at: {', '.join(shown)} nodes (--nodes names others)"
 
 
 def _optimality(request: ChoiceRequest) -> str:

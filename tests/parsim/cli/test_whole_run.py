@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parsim.scenario import load_scenario
-from tests.commands import GPT3, LLAMA, SMALL, Cli, runner
+from tests.commands import GPT3, LLAMA, ROOT, SMALL, Cli, runner, settings
 
 NARROW = ("--set", "search={tp: [1, 8], pp: 1, microbatch_size: 1, cp: 1}", "--set", "plan=null")
 RUN = ("--set", "training.tokens=1T", *NARROW)
@@ -96,3 +96,44 @@ def test_a_machine_without_a_network_has_one_size(cli: Cli) -> None:
     done = cli("search", SMALL, "--set", "plan=null", "--nodes", "1,2")
     assert done.code == 2
     assert "has no network" in done.err
+
+
+@pytest.mark.parametrize(
+    ("command", "changes"),
+    [
+        ("search", ["plan.recompute=full"]),
+        ("search", ["plan.gradient_precision=same"]),
+        ("why", ["plan.recompute=full"]),
+    ],
+)
+def test_a_search_refuses_fields_of_the_plan(cli: Cli, command: str, changes: list[str]) -> None:
+    """It reads none of them: a plan that was meant to be fixed would be searched all the same."""
+    done = cli(command, GPT3, *settings(*changes))
+    name = changes[0].partition("=")[0].removeprefix("plan.")
+    block = "search" if name == "recompute" else "search.common"
+    assert done.code == 2
+    assert f"set {block}.{name} instead" in done.err
+
+
+def test_a_sweep_of_best_plans_refuses_them_too(cli: Cli) -> None:
+    done = cli("sweep", GPT3, "--over", "plan.recompute=none,full", "--best")
+    assert done.code == 2
+    assert "set search.recompute instead" in done.err
+
+
+@pytest.mark.parametrize(
+    ("scenario", "changes"),
+    [
+        (GPT3, ["software=megatron-2021", "plan.recompute=full", "plan.sequence_parallel=false"]),
+        (ROOT / "scenarios" / "deepseek-v3-hgx-h800.yaml", []),
+    ],
+)
+def test_the_page_about_searches_prints_what_the_command_does(
+    cli: Cli, scenario: str | Path, changes: list[str]
+) -> None:
+    run = cli("simulate", scenario, *settings(*changes)).out.partition("the whole run")[2]
+    lines = [" ".join(line.split()) for line in run.splitlines() if line.strip()]
+    page = " ".join((ROOT / "docs" / "search.md").read_text().split())
+    for line in lines:
+        if line.startswith(("days ", "device-hours ")):
+            assert line in page

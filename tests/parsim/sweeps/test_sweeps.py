@@ -187,6 +187,23 @@ def test_what_follows_the_first_field_makes_no_lines() -> None:
     assert (len(both.containers), both.get_xlabel()) == (2, keys[0])
 
 
+@pytest.mark.parametrize(
+    ("values", "across"),
+    [
+        (("100Gb/s", "400Gb/s"), [100.0, 400.0]),
+        (("1e11", "2e11", "1e12"), [1e11, 2e11, 1e12]),
+        (("10GB/s", "400Gb/s"), [0.0, 1.0]),
+    ],
+)
+def test_values_stand_where_their_numbers_are(values: tuple[str, ...], across: list[float]) -> None:
+    """Whole, as they were given; numbers in several units one after another."""
+    row = next(iter(run_cases(cases_of_files([Path(LLAMA)], {}))))
+    rows = tuple(replace(row, values={"field": value}) for value in values)
+    axes = draw_outcomes(Outcomes(rows=rows, keys=("field",), total=len(rows))).axes[0]
+    assert axes.get_xticks().tolist() == across
+    assert [label.get_text() for label in axes.get_xticklabels()] == list(values)
+
+
 def test_plans_side_by_side_and_their_picture(tmp_path: Path) -> None:
     cases = cases_of_files([Path(LLAMA), Path(GPT3)], {})
     result = Outcomes(rows=tuple(run_cases(cases)), keys=("file",), total=2)

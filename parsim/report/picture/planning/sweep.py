@@ -22,6 +22,7 @@ from parsim.report.picture.scatter import COLOURS, MARKS
 from parsim.sweeps import Outcome, Outcomes
 
 SIZE: Final = (11.0, 4.8)
+NUMBER: Final = re.compile(r"\d+(\.\d+)?([eE][+-]?\d+)?")
 Curves = dict[str, list[tuple[float, Outcome]]]
 
 
@@ -66,7 +67,7 @@ def _curves(result: Outcomes) -> tuple[Curves, list[tuple[float, str]]]:
     rest = [name for name in result.keys[1:] if name not in followers]
     texts = list(dict.fromkeys(row.values[key] for row in result.rows))
     numbers = [_number(text) for text in texts]
-    units = {re.sub(r"[\d.eE+-]", "", text) for text in texts}
+    units = {NUMBER.sub("", text) for text in texts}
     places = dict(zip(texts, numbers, strict=True))
     if None in numbers or len(units) > 1:  # names, or numbers in several units
         places = {text: float(position) for position, text in enumerate(texts)}
@@ -75,7 +76,8 @@ def _curves(result: Outcomes) -> tuple[Curves, list[tuple[float, str]]]:
         if not row.error:
             label = ", ".join(f"{name}={row.values[name]}" for name in rest)
             curves.setdefault(label, []).append((places[row.values[key]] or 0.0, row))
-    return curves, [(position or 0.0, Path(text).name) for text, position in places.items()]
+    named = {text: Path(text).name if key == "file" else text for text in places}
+    return curves, [(position or 0.0, named[text]) for text, position in places.items()]
 
 
 def _followers(result: Outcomes) -> list[str]:
@@ -102,7 +104,7 @@ def _title(result: Outcomes) -> str:
 
 
 def _number(text: str) -> float | None:
-    match = re.match(r"\d+(\.\d+)?", text)
+    match = NUMBER.match(text)
     return float(match[0]) if match else None
 
 

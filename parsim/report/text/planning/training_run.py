@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -82,7 +82,7 @@ def amount(value: float) -> str:
 
 
 MOST_LEFT_OUT = 6
-"""Node counts without a choice that are explained; `--json` has all."""
+"""Node counts without a choice that are explained, the largest; `--json` has all."""
 
 
 def choices_view(result: Choices) -> RenderableType:
@@ -92,12 +92,19 @@ def choices_view(result: Choices) -> RenderableType:
         Text(""),
         Text(f"least {result.objective} first, of {result.legal:,} legal plans"),
         Text(_front_words(result)),
-        *(
-            Text(f"{nodes} nodes: {why}")
-            for nodes, why in list(result.left_out.items())[:MOST_LEFT_OUT]
-        ),
+        *_left_out_words(result.left_out),
         Text(result.optimality, style="dim"),
     )
+
+
+def _left_out_words(left_out: Mapping[int, str]) -> Iterator[Text]:
+    """Why node counts have no choice; the largest ones, which come nearest, are explained."""
+    counts = sorted(left_out)
+    if len(counts) > MOST_LEFT_OUT:
+        smaller = counts[:-MOST_LEFT_OUT]
+        yield Text(f"{smaller[0]} to {smaller[-1]} nodes: no choice either (see --json)")
+    for nodes in counts[-MOST_LEFT_OUT:]:
+        yield Text(f"{nodes} nodes: {left_out[nodes]}")
 
 
 def _front_words(result: Choices) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -103,4 +104,15 @@ def test_sizes_to_try() -> None:
     class Sized:
         cluster = type("C", (), {"num_nodes": 12})
 
-    assert node_counts(Sized()) == (1, 2, 3, 4, 6, 8, 12)  # type: ignore[arg-type]
+    assert node_counts(Sized()) == tuple(range(1, 13))  # type: ignore[arg-type]
+
+
+def test_sizes_to_try_are_at_most_an_eighth_apart() -> None:
+    class Sized:
+        cluster = type("C", (), {"num_nodes": 1000})
+
+    counts = node_counts(Sized())  # type: ignore[arg-type]
+    assert (counts[0], counts[-1]) == (1, 1000)
+    assert {96, 125, 200, 250, 500} <= {*counts}
+    assert len(counts) < 80
+    assert all(after <= max(before + 1, 1.125 * before) for before, after in pairwise(counts))
