@@ -24,7 +24,7 @@ from parsim.plan.layout_axes import in_axes
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, plan_spread, unstated
-from parsim.sim.data_parallel.workers import Workers, runs_own_program
+from parsim.sim.data_parallel.workers import runs_own_program
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.memory.activation_parts import activation_parts, has_room, host_bytes
 from parsim.sim.memory.reserved import reserved_bytes
@@ -97,10 +97,11 @@ def simulate(
 
 
 def _check_strategy_tiers(job: Job, plan: Plan) -> None:
-    from parsim.sim.data_parallel.pace import PROGRAMS, tier_times
+    from parsim.sim.data_parallel.pace import tier_times
+    from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 
-    workers = Workers.of(evaluate(job, plan.whole_models), plan)
-    priced, step = tier_times(PROGRAMS[plan.strategy.name](workers))
+    strategy = PricedStrategy.of(evaluate(job, plan.whole_models), plan)
+    priced, step = tier_times(strategy.priced)
     if abs(step / priced - 1.0) > 1e-9:
         raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
 
@@ -130,14 +131,14 @@ def _of_strategy(
     """Predict a plan with a program of its own, from its step with all-reduced gradients."""
     from parsim.sim.data_parallel.drawn import strategy_timeline
     from parsim.sim.data_parallel.predict import prediction_of
+    from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 
     evaluation = evaluate(job, plan.whole_models, keep=True)
     guard(evaluation)
     ddp = _prediction(evaluation, memory_margin)
-    prediction = prediction_of(evaluation, ddp, plan, jitter)
-    return replace(
-        prediction, timeline=strategy_timeline(evaluation, plan, jitter) if timeline else None
-    )
+    strategy = PricedStrategy.of(evaluation, plan)
+    prediction = prediction_of(strategy, ddp, jitter)
+    return replace(prediction, timeline=strategy_timeline(strategy, jitter) if timeline else None)
 
 
 def guard(evaluation: Evaluation) -> None:

@@ -6,11 +6,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from parsim.cost.jitter import Jitter
-from parsim.plan import Plan
-from parsim.sim.data_parallel.pace import PROGRAMS, rounds_of
-from parsim.sim.data_parallel.workers import Workers
+from parsim.sim.data_parallel.pace import rounds_of
+from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.drawing.timeline import hardware_meta
-from parsim.sim.recurrence.evaluate import Evaluation
 from parsim.sim.rounds.linked_run import Carrier
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.strategy import StepProgram
@@ -24,26 +22,24 @@ MOST_SPANS = 20_000
 
 
 def strategy_timeline(
-    evaluation: Evaluation, plan: Plan, jitter: Jitter | None, carrier: Carrier | None = None
+    strategy: PricedStrategy, jitter: Jitter | None, carrier: Carrier | None = None
 ) -> Timeline:
     """Run the first rounds as events, on a carrier's links if any, and draw every task."""
-    workers = Workers.of(evaluation, plan)
-    priced = PROGRAMS[plan.strategy.name](workers)
-    program = _first_rounds(priced.program)
+    workers, program = strategy.workers, _first_rounds(strategy.priced.program)
     spreads = jitter or Jitter()
     if carrier is None and not program.depends_on_arrival:  # as the recurrence has it
         spreads = replace(spreads, slow_ranks=())
-    first = replace(priced, program=program)
-    end = rounds_of(workers, first, spreads, carrier=carrier, keep=True)
+    first = replace(strategy, priced=replace(strategy.priced, program=program))
+    end = rounds_of(first, spreads, carrier=carrier, keep=True)
     names = program.roles or tuple(f"rank {rank}" for rank in range(program.ranks))
     return Timeline(
         spans=ordered(_spans(program, end)),
         memory=(),
         meta={
             "source": "predicted",
-            "model": evaluation.step.job.model.name,
-            **hardware_meta(evaluation.step.job),
-            "plan": plan.label(),
+            "model": workers.job.model.name,
+            **hardware_meta(workers.job),
+            "plan": workers.plan.label(),
             "step_time_s": end.end / program.rounds,
             "steps": program.rounds,
             "rank_labels": {str(rank): name for rank, name in enumerate(names)},

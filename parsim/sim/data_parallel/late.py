@@ -23,14 +23,15 @@ from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.plan import Plan
 from parsim.plan.strategies import ParameterServer
-from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.pace import PROGRAMS, WARM_UP, columns, on_all_ranks, speeds
+from parsim.sim.data_parallel.pace import WARM_UP, on_all_ranks, speeds
+from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.workers import Workers, runs_own_program
 from parsim.sim.lateness.monte_carlo import JitterResult, check_steps, simulate_jitter
 from parsim.sim.lateness.study import SHARE_STEPS, Progress
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.sim.rounds.run import run_rounds
+from parsim.strategy import StepProgram
 
 LEAST_ROUNDS = 20
 """Rounds of a cluster where workers drift apart."""
@@ -56,15 +57,15 @@ def jitter_of(
     check_legal(job, plan)
     jitter.check(plan.world_size)
     check_steps(steps, seed)
-    workers = Workers.of(evaluate(job, plan.whole_models), plan)
-    study = _Study(workers=workers, priced=PROGRAMS[plan.strategy.name](workers), seed=seed)
+    strategy = PricedStrategy.of(evaluate(job, plan.whole_models), plan)
+    study = _Study(strategy=strategy, seed=seed)
     parts = study.clusters(jitter, steps, progress)
     times = np.concatenate(parts)
     return JitterResult(
         seed=seed,
         times=tuple(times.tolist()),
         base=study.mean(QUIET, steps),
-        straggler=workers.straggler if study.priced.synchronises else 0.0,
+        straggler=strategy.straggler,
         within=_within(parts),
         losses=study.losses(jitter, steps),
         alone=study.alone(jitter, steps),
@@ -77,9 +78,18 @@ def jitter_of(
 class _Study:
     """A priced program whose rounds are drawn cluster by cluster."""
 
-    workers: Workers
-    priced: Priced
+    strategy: PricedStrategy
     seed: int
+
+    @property
+    def workers(self) -> Workers:
+        """Who runs the program."""
+        return self.strategy.workers
+
+    @property
+    def program(self) -> StepProgram:
+        """What they run."""
+        return self.strategy.priced.program
 
     def clusters(self, jitter: Jitter, steps: int, progress: Progress | None = None) -> list[Array]:
         """Seconds of so many steps, those of each cluster by themselves."""
@@ -96,7 +106,7 @@ class _Study:
 
         What a strategy does at the start alone (post-local) is at the start of every cluster.
         """
-        program = self.priced.program
+        program = self.program
         if any(task.when.since for task in program.tasks):
             return program.rounds
         period = LEAST_ROUNDS if program.depends_on_arrival else program.rounds
@@ -109,13 +119,14 @@ class _Study:
         Where workers drift apart, those until they have are left out, and those behind the first
         one's last round, when fewer and fewer are at work.
         """
-        program, count = self.priced.program, self.workers.count
+        program, count = self.program, self.workers.count
         loose = bool(program.depends_on_arrival)
         program = replace(program, rounds=rounds, steps=rounds)
         compute = float(self.workers.compute.mean())
         drawn = speeds(jitter, rounds, compute, count, [self.seed, cluster])
         slow = on_all_ranks(drawn, program)
-        end = run_rounds(program, columns(self.priced), slow=slow, seed=self.seed + cluster)
+        prices = self.strategy.priced.task_program.prices
+        end = run_rounds(program, prices, slow=slow, seed=self.seed + cluster)
         ends = self._ends(end)
         if loose:
             ends = ends[ends <= end.finished[-1, :count].min()]

@@ -1,31 +1,18 @@
-"""A strategy's program: who writes and prices it, and how fast it goes, by tier B or by events."""
+"""How fast a strategy's program goes, by tier B or by events."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.jitter import Jitter
-from parsim.plan.strategies import (
-    AsynchronousGossip,
-    AsynchronousServer,
-    BranchParallel,
-    DiLoCo,
-    Gossip,
-    Layout,
-    LocalSGD,
-    ParameterServer,
-    SingleProcess,
-)
-from parsim.sim.data_parallel.families.averages import asynchronous_gossip, gossip, local_steps
-from parsim.sim.data_parallel.families.priced import Priced, branch_parallel, layout
-from parsim.sim.data_parallel.families.servers import asynchronous_server, parameter_server
-from parsim.sim.data_parallel.families.single_process import single_process
+from parsim.sim.data_parallel.families.priced import Priced
+from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.workers import Workers
-from parsim.sim.program import PricedProgram, by_recurrence
+from parsim.sim.program import by_recurrence
 from parsim.sim.rounds.figures import Spoke
 from parsim.sim.rounds.linked_run import Carrier, run_on_links
 from parsim.sim.rounds.rounds_end import RoundsEnd, Staleness, staleness
@@ -53,27 +40,22 @@ class Pace:
 
 
 def pace(
-    workers: Workers,
-    priced: Priced,
-    jitter: Jitter,
-    seed: int = 0,
-    carrier: Carrier | None = None,
+    strategy: PricedStrategy, jitter: Jitter, seed: int = 0, carrier: Carrier | None = None
 ) -> Pace:
     """Run a program and take its rate; on a carrier its messages share links."""
+    priced = strategy.priced
     program = priced.program
     if program.depends_on_arrival or carrier is not None:
-        end = rounds_of(workers, priced, jitter, seed=seed, carrier=carrier)
+        end = rounds_of(strategy, jitter, seed=seed, carrier=carrier)
         if program.depends_on_arrival:
-            return _of_events(workers, priced, end)
+            return _of_events(strategy.workers, priced, end)
         return Pace(tier="events", step_time=end.end / program.steps, busy=_shares(end))
-    walked = by_recurrence(PricedProgram(program=program, seconds=priced.seconds))
-    seconds = float(walked.step_time[0])
+    seconds = float(by_recurrence(priced.task_program).step_time[0])
     return Pace(tier="recurrence", step_time=seconds, busy=_busy(priced, seconds))
 
 
 def rounds_of(
-    workers: Workers,
-    priced: Priced,
+    strategy: PricedStrategy,
     jitter: Jitter,
     *,
     seed: int = 0,
@@ -84,15 +66,16 @@ def rounds_of(
 
     Workers differ as the jitter says where it matters who comes first, else by its slow ranks only.
     """
-    program = priced.program
+    program, workers = strategy.priced.program, strategy.workers
+    prices = strategy.priced.task_program.prices
     spreads = jitter if program.depends_on_arrival else Jitter().only("slow_ranks")
     spreads = replace(spreads, slow_ranks=jitter.slow_ranks)
     compute = float(workers.compute.mean())
     drawn = speeds(spreads, program.rounds, compute, workers.count, seed)
     slow = on_all_ranks(drawn, program)
     if carrier is None:
-        return run_rounds(program, columns(priced), slow=slow, seed=seed, keep=keep)
-    return run_on_links(program, columns(priced), carrier, slow=slow, seed=seed, keep=keep)
+        return run_rounds(program, prices, slow=slow, seed=seed, keep=keep)
+    return run_on_links(program, prices, carrier, slow=slow, seed=seed, keep=keep)
 
 
 def tier_times(priced: Priced) -> tuple[float, float]:
@@ -100,14 +83,9 @@ def tier_times(priced: Priced) -> tuple[float, float]:
     program = priced.program
     if program.depends_on_arrival:
         return 1.0, 1.0
-    walked = by_recurrence(PricedProgram(program=program, seconds=priced.seconds))
-    run = run_rounds(program, columns(priced))
+    walked = by_recurrence(priced.task_program)
+    run = run_rounds(program, priced.task_program.prices)
     return float(walked.step_time[0]), run.end / program.steps
-
-
-def columns(priced: Priced) -> Mapping[str, Array]:
-    """Prices of a single class."""
-    return {name: np.atleast_1d(value)[:, None] for name, value in priced.seconds.items()}
 
 
 def on_all_ranks(slow: Array, program: StepProgram) -> Array:
@@ -177,17 +155,3 @@ def _within(ages: Staleness, end: RoundsEnd, begin: float, stop: float) -> Stale
     times = end.versions.time[end.versions.wrote.astype(bool)]
     rows = (times > begin) & (times <= stop)
     return Staleness(age=ages.age[rows], worker=ages.worker[rows], round=ages.round[rows])
-
-
-PROGRAMS: dict[str, Callable[[Workers], Priced]] = {
-    SingleProcess.name: single_process,
-    ParameterServer.name: parameter_server,
-    AsynchronousServer.name: asynchronous_server,
-    Gossip.name: gossip,
-    AsynchronousGossip.name: asynchronous_gossip,
-    LocalSGD.name: local_steps,
-    DiLoCo.name: local_steps,
-    BranchParallel.name: branch_parallel,
-    Layout.name: layout,
-}
-"""By the name of the strategy."""

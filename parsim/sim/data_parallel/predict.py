@@ -16,16 +16,15 @@ import numpy as np
 
 from parsim.cost.collective.measured_curve import SPREAD, size_class
 from parsim.cost.jitter import Jitter
-from parsim.plan import Plan
 from parsim.sim.confidence.interval import Z80, Interval
 from parsim.sim.confidence.memory_fit import fit_of, worst
 from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.holdings import Holdings, holdings
-from parsim.sim.data_parallel.pace import PROGRAMS, Pace, pace
+from parsim.sim.data_parallel.pace import Pace, pace
+from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.prediction import Prediction
-from parsim.sim.recurrence.evaluate import Evaluation
 from parsim.sim.rounds.figures import StalenessFigures, StrategyFigures
 from parsim.units import format_rate
 
@@ -36,21 +35,18 @@ EXPOSED = 0.1
 
 
 def prediction_of(
-    evaluation: Evaluation, ddp: Prediction, plan: Plan, jitter: Jitter | None = None
+    strategy: PricedStrategy, ddp: Prediction, jitter: Jitter | None = None
 ) -> Prediction:
     """Predict a plan.
 
     Args:
-        evaluation: tier B's answer for the plan with all-reduced gradients.
-        ddp: its prediction.
-        plan: the plan with its strategy.
+        strategy: the plan's, priced.
+        ddp: the prediction of the plan with all-reduced gradients.
         jitter: how workers differ, where their order of arrival matters; None: the usual.
     """
-    workers = Workers.of(evaluation, plan)
-    priced = PROGRAMS[plan.strategy.name](workers)
-    ran = pace(workers, priced, jitter or Jitter())
-    grown = 1.0 + (workers.straggler if priced.synchronises else 0.0)
-    step = ran.step_time * grown
+    workers, priced = strategy.workers, strategy.priced
+    plan, ran = workers.plan, pace(strategy, jitter or Jitter())
+    step = ran.step_time * strategy.growth
     holding = holdings(workers, priced, ddp.memory)
     parts = _parts(workers, priced, ddp, ran, step)
     figures = _figures(workers, priced, ran, step, holding)

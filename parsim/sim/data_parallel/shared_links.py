@@ -39,10 +39,10 @@ from parsim.sim.contention.link_use import (
     link_curves,
 )
 from parsim.sim.data_parallel.drawn import strategy_timeline
-from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.pace import PROGRAMS, pace
+from parsim.sim.data_parallel.pace import pace
+from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.traffic import role_of, strategy_traffic
-from parsim.sim.data_parallel.workers import Workers, runs_own_program
+from parsim.sim.data_parallel.workers import runs_own_program
 from parsim.sim.events.fabric import Fabric, Watch
 from parsim.sim.events.repeated_steps import stream_kinds, stream_role
 from parsim.sim.recurrence.evaluate import evaluate
@@ -84,16 +84,17 @@ def contention_of(
         links = {"graph": graph, "whole": whole}
         return simulate_contention(job, plan, background=background, slow=slow, **links)
     run = _Run.of(job, plan, background, jitter, (graph, whole))
-    alone = pace(run.workers, run.priced, jitter).step_time * run.grown
+    few, growth = _shorter(run.strategy), run.strategy.growth
+    alone = pace(few, jitter).step_time * growth
     fabric, carrier = run.carrier(background.streams)
-    shared = pace(run.workers, run.priced, jitter, carrier=carrier).step_time * run.grown
+    shared = pace(few, jitter, carrier=carrier).step_time * growth
     quiet = None
     if background.streams:
         _, without = run.carrier(())
-        quiet = pace(run.workers, run.priced, jitter, carrier=without).step_time * run.grown
+        quiet = pace(few, jitter, carrier=without).step_time * growth
     fabric.links.settle()
     fullest = bottleneck(fabric)
-    share = shared / (run.grown * float(fabric.env.now)) if fullest else 1.0
+    share = shared / (growth * float(fabric.env.now)) if fullest else 1.0
     return Contention(
         plan=plan,
         alone=alone,
@@ -117,7 +118,7 @@ def contended_timeline_of(
     fabric, carrier = run.carrier(
         background.streams, lambda now, loads: history.append((now, loads))
     )
-    timeline = strategy_timeline(run.workers.evaluation, plan, jitter, carrier)
+    timeline = strategy_timeline(run.strategy, jitter, carrier)
     meta = {**timeline.meta, "contention": "tier C on shared links"}
     return replace(timeline, meta=meta), link_curves(fabric, history)
 
@@ -162,10 +163,9 @@ class OnFabric:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """A plan's priced program, and the links of its cluster."""
+    """A plan's priced strategy, and the links of its cluster."""
 
-    workers: Workers
-    priced: Priced
+    strategy: PricedStrategy
     graph: Graph
     whole: Graph
 
@@ -187,23 +187,18 @@ class _Run:
                     f"background {stream.name}: beside strategy {plan.strategy.name} only streams "
                     f"with a rate are simulated; give it one, or leave it out"
                 )
-        workers = Workers.of(evaluate(job, plan.whole_models), plan)
-        priced = PROGRAMS[plan.strategy.name](workers)
+        strategy = PricedStrategy.of(evaluate(job, plan.whole_models), plan)
         graph = fabric_links(job, links[0] or placed_graph(job, plan), background)
         whole = links[1] or intact(job, plan, background) or graph
-        return cls(workers=workers, priced=_shorter(priced, workers), graph=graph, whole=whole)
-
-    @property
-    def grown(self) -> float:
-        """By what steps grow in which all wait for one another."""
-        return 1.0 + (self.workers.straggler if self.priced.synchronises else 0.0)
+        return cls(strategy=strategy, graph=graph, whole=whole)
 
     def carrier(
         self, streams: Sequence[Stream], watch: Watch | None = None
     ) -> tuple[Fabric, OnFabric]:
         """Idle links, with the streams on them that have a rate."""
-        sent = strategy_traffic(self.workers, self.priced, self.graph, self.whole)
-        job = self.workers.job
+        workers = self.strategy.workers
+        sent = strategy_traffic(workers, self.strategy.priced, self.graph, self.whole)
+        job = workers.job
         nodes = device_nodes(job.cluster)
         sent |= stream_kinds(self.graph, streams, placed_devices(job, self.graph), nodes)
         fabric = Fabric([sent], self.graph, watch)
@@ -212,11 +207,12 @@ class _Run:
         return fabric, OnFabric(fabric)
 
 
-def _shorter(priced: Priced, workers: Workers) -> Priced:
-    """How many rounds of a program without rounds can be run in some seconds."""
-    program = priced.program
+def _shorter(strategy: PricedStrategy) -> PricedStrategy:
+    """Where it matters who comes first: with as many rounds as can be run in some seconds."""
+    program = strategy.priced.program
     if not program.depends_on_arrival:
-        return priced
-    messages = sum(bool(task.routes) for task in program.tasks) * workers.count
+        return strategy
+    messages = sum(bool(task.routes) for task in program.tasks) * strategy.workers.count
     rounds = min(program.rounds, max(LEAST_ROUNDS, MOST_MESSAGES // messages))
-    return replace(priced, program=replace(program, rounds=rounds, steps=rounds))
+    fewer = replace(program, rounds=rounds, steps=rounds)
+    return replace(strategy, priced=replace(strategy.priced, program=fewer))

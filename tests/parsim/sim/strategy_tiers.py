@@ -6,15 +6,14 @@ import numpy as np
 import pytest
 
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.program import PricedProgram, by_recurrence
+from parsim.sim.program import by_recurrence
 from parsim.sim.rounds.run import run_rounds
 
 
 def assert_tiers_agree(made: Priced) -> None:
     """The recurrence has the events' start and end of every task on every rank."""
-    whole = PricedProgram(program=made.program, seconds=made.seconds)
-    walked = by_recurrence(whole)
-    run = run_rounds(made.program, whole.prices, keep=True)
+    walked = by_recurrence(made.task_program)
+    run = run_rounds(made.program, made.task_program.prices, keep=True)
     for number, task in enumerate(made.program.tasks):
         shape, times = (len(task.ranks), 1), walked.times[task.name]
         starts, ends = (np.broadcast_to(part, shape)[:, 0] for part in (times.start, times.end))

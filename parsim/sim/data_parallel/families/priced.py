@@ -14,6 +14,7 @@ from parsim.sim.branches.priced import Branched
 from parsim.sim.data_parallel.server_wires import ServerWires
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.layouts.priced import LaidOut
+from parsim.sim.program import PricedProgram
 from parsim.strategy import StepProgram
 
 
@@ -54,6 +55,11 @@ class Priced:
     together: HeldTogether | None = None
     compute: tuple[float, float] | None = None
     layout: Mapping[str, object] | None = None
+
+    @property
+    def task_program(self) -> PricedProgram:
+        """The program as the recurrence and the events take it."""
+        return PricedProgram(program=self.program, seconds=self.seconds)
 
 
 def compute_prices(

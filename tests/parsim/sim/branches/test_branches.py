@@ -25,10 +25,9 @@ from parsim.sim import simulate
 from parsim.sim.branches.placement import placed
 from parsim.sim.branches.priced import Branched
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.pace import PROGRAMS
+from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.shared_links import contention_of
-from parsim.sim.data_parallel.workers import Workers
-from parsim.sim.program import PricedProgram, by_recurrence
+from parsim.sim.program import by_recurrence
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.branches.models import MODELS
 from tests.parsim.sim.strategy_tiers import assert_tiers_agree
@@ -56,8 +55,7 @@ def plan(devices: int = 2, branches: dict[str, int] | None = None, **values: Any
 def priced(name: str, which: Plan, nodes: int = 1) -> tuple[Priced, Branched]:
     """The program of a plan with its prices."""
     evaluation = evaluate(job(name, which.dp // nodes, nodes), which.whole_models)
-    workers = Workers.of(evaluation, which)
-    made = PROGRAMS["branch_parallel"](workers)
+    made = PricedStrategy.of(evaluation, which).priced
     assert isinstance(made.together, Branched)
     return made, made.together
 
@@ -81,7 +79,7 @@ def test_the_recurrence_is_the_events_on_every_task(name: str, which: Plan) -> N
 def test_all_on_one_device_is_one_device() -> None:
     which = plan(branches={"first.1": 0}, dp_replicate=2)
     made, branched = priced("modules", which)
-    end = by_recurrence(PricedProgram(program=made.program, seconds=made.seconds))
+    end = by_recurrence(made.task_program)
     alone = simulate(job("modules", 1), which.whole_models)
     passes = sum(alone.breakdown[part] for part in ("forward", "backward"))
     assert branched.placement.seconds == pytest.approx(passes, rel=1e-9)
@@ -97,7 +95,7 @@ def test_all_on_one_device_is_one_device() -> None:
 def test_the_search_times_placements_as_the_program_does(name: str) -> None:
     which = plan(dp_replicate=2)
     made, branched = priced(name, which)
-    end = by_recurrence(PricedProgram(program=made.program, seconds=made.seconds))
+    end = by_recurrence(made.task_program)
     passes = [t.name for t in made.program.tasks if t.kind in ("F", "B", "SEND_F", "SEND_B")]
     last = max(float(end.times[task].end.max()) for task in passes)
     assert branched.placement.seconds == pytest.approx(last, rel=1e-12)

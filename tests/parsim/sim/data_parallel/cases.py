@@ -14,7 +14,7 @@ from parsim.plan import Plan
 from parsim.plan.strategies import DDP, Strategy
 from parsim.sim import Prediction, simulate
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.pace import PROGRAMS
+from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.recurrence.evaluate import evaluate
 
@@ -39,7 +39,13 @@ def predicted(strategy: Strategy = DDP, nodes: int = 2, **values: object) -> Pre
 
 def priced(strategy: Strategy, nodes: int = 2, **values: object) -> Priced:
     """The program of a strategy with its prices."""
-    return PROGRAMS[strategy.name](workers(strategy, nodes, **values))
+    return priced_strategy(strategy, nodes, **values).priced
+
+
+def priced_strategy(strategy: Strategy, nodes: int = 2, **values: object) -> PricedStrategy:
+    """A strategy with its workers and its prices."""
+    evaluation = evaluate(job(nodes), plan(DDP, 8 * nodes, **values))
+    return PricedStrategy.of(evaluation, plan(strategy, 8 * nodes, **values))
 
 
 def workers(strategy: Strategy, nodes: int = 2, **values: object) -> Workers:

@@ -21,7 +21,7 @@ from parsim.plan.strategies import (
 from parsim.sim.data_parallel.late import QUIET, jitter_of
 from parsim.sim.data_parallel.pace import pace, speeds
 from parsim.sim.lateness.monte_carlo import JitterResult, simulate_jitter
-from tests.parsim.sim.data_parallel.cases import job, plan, priced, workers
+from tests.parsim.sim.data_parallel.cases import job, plan, priced, priced_strategy, workers
 
 NOISE = Jitter(speed_spread=0.0, noise=0.2, hiccups=0.0, clusters=1)
 SLOW = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0, slow_ranks=((1, 3.0),))
@@ -45,8 +45,7 @@ def study(strategy: Strategy, jitter: Jitter, nodes: int = 2, steps: int = 60) -
 @pytest.mark.parametrize(("strategy", "nodes"), ALL, ids=str)
 def test_workers_that_do_not_differ_take_the_predicted_step(strategy: Strategy, nodes: int) -> None:
     """Without the straggler allowance, which stands for the same waiting."""
-    made = priced(strategy, nodes)
-    alone = pace(workers(strategy, nodes), made, QUIET).step_time
+    alone = pace(priced_strategy(strategy, nodes), QUIET).step_time
     result = study(strategy, QUIET, nodes)
     drawn = isinstance(strategy, AsynchronousGossip)  # peers are drawn anew
     assert result.mean == pytest.approx(alone, rel=0.1 if drawn else 0.01)

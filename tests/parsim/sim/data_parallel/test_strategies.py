@@ -21,8 +21,7 @@ from parsim.plan.strategies import (
     Strategy,
 )
 from parsim.sim import simulate
-from parsim.sim.data_parallel.pace import columns
-from parsim.sim.program import PricedProgram, by_recurrence
+from parsim.sim.program import by_recurrence
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.rounds.run import run_rounds
 from parsim.strategy.program import round_name
@@ -51,8 +50,8 @@ def test_recurrence_and_events_agree_on_every_task(
     program = made.program
     random = np.random.default_rng(4)
     factors = np.exp(np.log(slow) * random.standard_normal((program.rounds, program.ranks)))
-    walked = by_recurrence(PricedProgram(program=program, seconds=made.seconds), factors)
-    run = run_rounds(program, columns(made), slow=factors, keep=True)
+    walked = by_recurrence(made.task_program, factors)
+    run = run_rounds(program, made.task_program.prices, slow=factors, keep=True)
     assert len(run.times) == sum(len(program.tasks[t].ranks) > 0 for t, _, _ in run.times)
     for (number, rank, turn), (_, end) in run.times.items():
         task = program.tasks[number]
@@ -75,7 +74,7 @@ def test_the_servers_traffic(servers: int) -> None:
 def test_a_server_takes_what_its_narrowest_link_takes() -> None:
     """One server: eight workers of the other node push through its node's interfaces at once."""
     made = priced(ParameterServer(servers=1))
-    end = by_recurrence(PricedProgram(program=made.program, seconds=made.seconds))
+    end = by_recurrence(made.task_program)
     network = job().system.network
     assert network is not None
     size = workers(ParameterServer()).gradient_bytes
@@ -104,10 +103,7 @@ def test_local_steps_pay_an_nth_of_an_all_reduce() -> None:
     """step = F + B + update + all_reduce / n, to the bit of their sum."""
     first, eight = (priced(LocalSGD(every=n)) for n in (2, 8))
     reduce = float(first.seconds["average"][0])
-    times = [
-        float(by_recurrence(PricedProgram(program=p.program, seconds=p.seconds)).step_time[0])
-        for p in (first, eight)
-    ]
+    times = [float(by_recurrence(p.task_program).step_time[0]) for p in (first, eight)]
     assert times[0] - times[1] == pytest.approx(reduce / 2 - reduce / 8, rel=1e-9)
     sent = [made.sent for made in (first, eight)]
     whole = 2.0 * 4.0 * job().model.parameters * 15 / 16
@@ -137,7 +133,7 @@ def test_hierarchical_averages_add_those_inside_the_node() -> None:
 
 def test_gossip_hides_its_exchange_behind_compute() -> None:
     made = priced(Gossip(topology="exponential"))
-    end = by_recurrence(PricedProgram(program=made.program, seconds=made.seconds))
+    end = by_recurrence(made.task_program)
     exchange = float(made.seconds["exchange"].max())
     compute = float((made.seconds["forward"] + made.seconds["backward"]).max())
     update = float(made.seconds["optimizer"].max())

@@ -25,9 +25,8 @@ from parsim.plan import Plan, Recompute
 from parsim.plan.strategies import Layout
 from parsim.sim import simulate
 from parsim.sim.data_parallel.families.priced import Priced
-from parsim.sim.data_parallel.pace import PROGRAMS
+from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.shared_links import contention_of
-from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.layouts.choose import choose
 from parsim.sim.layouts.priced import LaidOut
 from parsim.sim.recurrence.evaluate import evaluate
@@ -73,7 +72,7 @@ def laid_out(name: str, which: Plan, nodes: int = 1) -> LaidOut:
 
 def priced(name: str, which: Plan, nodes: int = 1) -> Priced:
     evaluation = evaluate(job(name, which.dp // nodes, nodes), which.whole_models)
-    return PROGRAMS["layout"](Workers.of(evaluation, which))
+    return PricedStrategy.of(evaluation, which).priced
 
 
 def words(out: LaidOut, axis: int = 0) -> dict[str, str]:
