@@ -79,31 +79,21 @@ def simulate(
     check_legal(job, plan)
     plan = ordered(job, plan, memory_margin)
     if runs_own_program(plan):
-        if tier == "events":
-            _check_strategy_tiers(job, plan)
-        return _of_strategy(job, plan, timeline, memory_margin, jitter)
+        return _of_strategy(job, plan, timeline, memory_margin, tier, jitter)
     if plan.runs_as_tasks:
         return _as_tasks(job, plan, timeline, memory_margin, tier)
     evaluation = evaluate(job, plan, keep=True)
     guard(evaluation)
     if tier == "events":
-        _check_tiers(evaluation)
+        from parsim.sim.events.step_run import events_step_time
+
+        _check_tiers(evaluation.step_time, events_step_time(evaluation.step))
     prediction = _prediction(evaluation, memory_margin)
     if not timeline:
         return prediction
     from parsim.sim.drawing.timeline import build_timeline
 
     return replace(prediction, timeline=build_timeline(evaluation))
-
-
-def _check_strategy_tiers(job: Job, plan: Plan) -> None:
-    from parsim.sim.data_parallel.pace import tier_times
-    from parsim.sim.data_parallel.priced_strategy import PricedStrategy
-
-    strategy = PricedStrategy.of(evaluate(job, plan.whole_models), plan)
-    priced, step = tier_times(strategy.priced)
-    if abs(step / priced - 1.0) > 1e-9:
-        raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
 
 
 def _as_tasks(
@@ -118,26 +108,31 @@ def _as_tasks(
     evaluation = evaluate(run.job, alike(run.plan, tp=max(run.plan.stage_tp)), keep=True)
     guard(evaluation)
     if tier == "events":
-        priced, step = tier_times(run)
-        if abs(step / priced - 1.0) > 1e-9:
-            raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
+        _check_tiers(*tier_times(run))
     prediction = prediction_of(run, _prediction(evaluation, memory_margin))
     return replace(prediction, timeline=run.timeline() if timeline else None)
 
 
 def _of_strategy(
-    job: Job, plan: Plan, timeline: bool, memory_margin: float | None, jitter: Jitter | None
+    job: Job,
+    plan: Plan,
+    timeline: bool,
+    memory_margin: float | None,
+    tier: Tier,
+    jitter: Jitter | None,
 ) -> Prediction:
     """Predict a plan with a program of its own, from its step with all-reduced gradients."""
     from parsim.sim.data_parallel.drawn import strategy_timeline
+    from parsim.sim.data_parallel.pace import tier_times
     from parsim.sim.data_parallel.predict import prediction_of
     from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 
     evaluation = evaluate(job, plan.whole_models, keep=True)
     guard(evaluation)
-    ddp = _prediction(evaluation, memory_margin)
     strategy = PricedStrategy.of(evaluation, plan)
-    prediction = prediction_of(strategy, ddp, jitter)
+    if tier == "events":
+        _check_tiers(*tier_times(strategy.priced))
+    prediction = prediction_of(strategy, _prediction(evaluation, memory_margin), jitter)
     return replace(prediction, timeline=strategy_timeline(strategy, jitter) if timeline else None)
 
 
@@ -150,12 +145,10 @@ def guard(evaluation: Evaluation) -> None:
         raise SimulatorError("peak memory is below static memory")
 
 
-def _check_tiers(evaluation: Evaluation) -> None:
-    from parsim.sim.events.step_run import events_step_time
-
-    step, priced = events_step_time(evaluation.step), evaluation.step_time
-    if abs(step / priced - 1.0) > 1e-9:
-        raise SimulatorError(f"tiers disagree: events {step!r} s, recurrence {priced!r} s")
+def _check_tiers(recurrence: float, events: float) -> None:
+    """Refuse two times of one step, seconds, that differ by more than sums round."""
+    if abs(events / recurrence - 1.0) > ROUNDING:
+        raise SimulatorError(f"tiers disagree: events {events!r} s, recurrence {recurrence!r} s")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
