@@ -16,14 +16,13 @@ import numpy as np
 
 from parsim.cost.collective.measured_curve import SPREAD, size_class
 from parsim.cost.jitter import Jitter
+from parsim.sim.changed_memory import RankBytes, with_memory
 from parsim.sim.confidence.interval import Z80, Interval
-from parsim.sim.confidence.memory_fit import fit_of, worst
 from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.holdings import Holdings, holdings
 from parsim.sim.data_parallel.pace import Pace, pace
 from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.workers import Workers
-from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.prediction import Prediction
 from parsim.sim.rounds.figures import StalenessFigures, StrategyFigures
 from parsim.units import format_rate
@@ -104,21 +103,13 @@ def _interval(workers: Workers, ddp: Prediction, exposed: float, step: float) ->
 def _with_memory(workers: Workers, ddp: Prediction, holding: Holdings) -> Prediction:
     """DDP's prediction with what devices of each role hold instead; the fullest role first."""
     by_role = tuple(holding.devices.values())
-    peaks = tuple(sum(parts.values()) for parts in by_role)
-    fullest = int(np.argmax(peaks))
-    software = workers.job.software
-    grown = peaks[fullest] / sum(ddp.memory.values())
-    low, high = ddp.peak_interval
-    kept = by_role[fullest]["activations"] / max(ddp.memory["activations"], 1.0)
-    return replace(
+    ranks = RankBytes(peaks=tuple(sum(parts.values()) for parts in by_role), categories=by_role)
+    return with_memory(
         ddp,
-        peak_allocated=peaks,
-        peak_reserved=tuple(float(size) for size in reserved_bytes(software, np.array(peaks))),
-        memory=by_role[fullest],
-        activations={name: size * kept for name, size in ddp.activations.items()},
-        memory_by_rank=by_role,
-        peak_interval=(low * grown, high * grown),
-        fit=worst(fit_of(software, peak, ddp.usable, ddp.margin.share) for peak in peaks),
+        workers.job.software,
+        ranks,
+        peak=sum(ddp.memory.values()),
+        activations=max(ddp.memory["activations"], 1.0),
     )
 
 

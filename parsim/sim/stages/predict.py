@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from math import inf
 
 import numpy as np
 
+from parsim.sim.changed_memory import RankBytes, with_memory
 from parsim.sim.confidence.interval import Interval
-from parsim.sim.confidence.memory_fit import fit_of, worst
-from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.prediction import Prediction
 from parsim.sim.program import by_events
 from parsim.sim.stages.run import TaskRun
@@ -25,17 +25,12 @@ def prediction_of(run: TaskRun, alike: Prediction) -> Prediction:
             evidence its interval and margin are from.
     """
     job, plan, step = run.job, run.plan, run.step_time
-    peaks = tuple(float(peak) for peak in run.peaks)
-    by_rank = tuple(_memory(run, stage) for stage in range(plan.pp))
-    fullest = int(np.argmax(peaks))
     bubble = 1.0 - float(run.busy.repeat(run.widths).mean()) / run.pipeline_time
     bubble = 0.0 if abs(bubble) < 1e-12 else bubble
     flops = float(job.model.step_flops(plan.global_batch_size))
     capable = step * alike.peak_flops * plan.world_size
-    grown = peaks[fullest] / max(alike.peak_allocated)
-    low, high = alike.peak_interval
     return replace(
-        alike,
+        _with_memory(run, alike),
         plan=plan,
         step_time=step,
         interval=_interval(run, alike),
@@ -47,21 +42,19 @@ def prediction_of(run: TaskRun, alike: Prediction) -> Prediction:
         bubble_overhead=bubble / (1.0 - bubble),
         device_span=run.pipeline_time,
         breakdown=_breakdown(run),
-        peak_allocated=peaks,
-        peak_reserved=tuple(float(s) for s in reserved_bytes(job.software, np.array(peaks))),
-        memory=by_rank[fullest],
-        memory_by_rank=by_rank,
-        activations=_scaled(alike.activations, by_rank[fullest]["activations"]),
-        peak_interval=(low * grown, high * grown),
-        fit=worst(fit_of(job.software, peak, alike.usable, alike.margin.share) for peak in peaks),
         notes=(*alike.notes, *_notes(run)),
     )
 
 
-def _scaled(parts: Mapping[str, float], total: float) -> dict[str, float]:
-    """Parts with the same shares of another total."""
-    scale = total / sum(parts.values()) if any(parts.values()) else 0.0
-    return {name: part * scale for name, part in parts.items()}
+def _with_memory(run: TaskRun, alike: Prediction) -> Prediction:
+    """What the stages hold, in place of what stages that are alike do."""
+    ranks = RankBytes(
+        peaks=tuple(float(peak) for peak in run.peaks),
+        categories=[_memory(run, stage) for stage in range(run.plan.pp)],
+    )
+    activations = sum(alike.activations.values()) or inf
+    peak = max(alike.peak_allocated)
+    return with_memory(alike, run.job.software, ranks, peak=peak, activations=activations)
 
 
 def tier_times(run: TaskRun) -> tuple[float, float]:
