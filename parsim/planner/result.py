@@ -17,6 +17,7 @@ from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval, plan_standings
+from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.rounds.figures import StrategyFigures
 from parsim.sim.simulate import simulate
@@ -51,6 +52,18 @@ class EvaluatedPlan(NamedTuple):
     fit: Fit
     margin: float
     layers: tuple[LayerTable, ...] = ()
+
+    @classmethod
+    def of(cls, prediction: Prediction) -> EvaluatedPlan:
+        """The plan of a prediction with its numbers."""
+        return cls(
+            plan=prediction.plan,
+            step_time=prediction.step_time,
+            bubble_fraction=prediction.bubble_fraction,
+            peak_allocated=max(prediction.peak_allocated),
+            fit=prediction.fit,
+            margin=prediction.margin.share,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

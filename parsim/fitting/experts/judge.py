@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
-from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.space import Between
@@ -88,7 +87,7 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
     case = alike[0].case
     if case is None:
         raise ValueError(f"{alike[0].row_id} was not predicted")
-    expert = evaluated(case.job, case.plan)
+    expert = EvaluatedPlan.of(simulate(case.job, case.plan))
     try:
         result = search(case.job, space_around(case.plan), top=1)
     except NoFeasiblePlan:
@@ -111,19 +110,6 @@ def space_around(plan: Plan) -> PlanSpace:
     common = replace(plan, stage_layers=None, action_times=None)
     parts = Between() if plan.dp_shard > 1 < plan.dp_replicate else None
     return PlanSpace(global_batch_size=plan.global_batch_size, common=common, dp_shard=parts)
-
-
-def evaluated(job: Job, plan: Plan) -> EvaluatedPlan:
-    """One plan as a search would have evaluated it."""
-    prediction = simulate(job, plan)
-    return EvaluatedPlan(
-        plan=plan,
-        step_time=prediction.step_time,
-        bubble_fraction=prediction.bubble_fraction,
-        peak_allocated=max(prediction.peak_allocated),
-        fit=prediction.fit,
-        margin=prediction.margin.share,
-    )
 
 
 def as_evaluated(ranked: Ranked) -> EvaluatedPlan:

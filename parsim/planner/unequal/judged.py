@@ -40,7 +40,7 @@ def evaluated_fitting(job: Job, plan: Plan, space: PlanSpace) -> EvaluatedPlan |
     for share in (0.5, 1.0, None):
         prediction = simulate(job, plan, memory_margin=space.memory_margin)
         if _allowed(job, prediction, space):
-            return _evaluated(prediction)
+            return EvaluatedPlan.of(prediction)
         if share is None or Recompute.FULL not in space.recompute:
             return None
         plan = _recomputing(plan, prediction, share, room_of(job, space))
@@ -62,17 +62,6 @@ def _recomputing(plan: Plan, prediction: Prediction, share: float, usable: float
         for stage, peak in zip(plan.stages or (), prediction.peak_allocated, strict=True)
     ]
     return replace(plan, stages=tuple(stages))
-
-
-def _evaluated(prediction: Prediction) -> EvaluatedPlan:
-    return EvaluatedPlan(
-        plan=prediction.plan,
-        step_time=prediction.step_time,
-        bubble_fraction=prediction.bubble_fraction,
-        peak_allocated=max(prediction.peak_allocated),
-        fit=prediction.fit,
-        margin=prediction.margin.share,
-    )
 
 
 MOST_ALIKE = 4
