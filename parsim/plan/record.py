@@ -9,7 +9,7 @@ from typing import Any
 
 from parsim.plan.names import AUTO, TWO_WAY, WITHOUT_FLUSH, CpCommType, Recompute
 from parsim.plan.stages import Stage, stage_words
-from parsim.plan.strategies import DDP, Strategy
+from parsim.plan.strategies import DDP, LocalSGD, Strategy
 
 BUCKET_BYTES = 160e6
 """Size of a gradient bucket where nothing else is said: 40 million in fp32."""
@@ -180,6 +180,16 @@ class Plan:
         Such a pipeline is written out task by task, not as a schedule that replicas share.
         """
         return self.stages is not None or (self.schedule in WITHOUT_FLUSH and self.actions is None)
+
+    @property
+    def runs_own_program(self) -> bool:
+        """Whether its step is another than that of the all-reduce.
+
+        Averages of weights after every step are averages of gradients, under plain SGD: that is
+        DDP.
+        """
+        at_once = isinstance(self.strategy, LocalSGD) and self.strategy.every == 1
+        return self.strategy.own_program and not at_once
 
     @property
     def cut(self) -> tuple[int, ...] | None:

@@ -24,7 +24,6 @@ from parsim.plan.layout_axes import in_axes
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, plan_spread, unstated
-from parsim.sim.data_parallel.workers import runs_own_program
 from parsim.sim.drawing.spans import device_span
 from parsim.sim.memory.activation_parts import activation_parts, has_room, host_bytes
 from parsim.sim.memory.reserved import reserved_bytes
@@ -78,7 +77,7 @@ def simulate(
     plan = in_axes(plan, job.model)
     check_legal(job, plan)
     plan = ordered(job, plan, memory_margin)
-    if runs_own_program(plan):
+    if plan.runs_own_program:
         return _of_strategy(job, plan, timeline, memory_margin, tier, jitter)
     if plan.runs_as_tasks:
         return _as_tasks(job, plan, timeline, memory_margin, tier)

@@ -25,7 +25,7 @@ from parsim.plan import Plan
 from parsim.plan.strategies import ParameterServer
 from parsim.sim.data_parallel.pace import WARM_UP, on_all_ranks, speeds
 from parsim.sim.data_parallel.priced_strategy import PricedStrategy
-from parsim.sim.data_parallel.workers import Workers, runs_own_program
+from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.lateness.monte_carlo import JitterResult, check_steps, simulate_jitter
 from parsim.sim.lateness.study import SHARE_STEPS, Progress
 from parsim.sim.recurrence.evaluate import evaluate
@@ -52,7 +52,7 @@ def jitter_of(
 
     Arguments and errors are those of `simulate_jitter`, which answers for all-reduced gradients.
     """
-    if not runs_own_program(plan):
+    if not plan.runs_own_program:
         return simulate_jitter(job, plan, jitter, steps=steps, seed=seed, progress=progress)
     check_legal(job, plan)
     jitter.check(plan.world_size)

@@ -42,7 +42,6 @@ from parsim.sim.data_parallel.drawn import strategy_timeline
 from parsim.sim.data_parallel.pace import pace
 from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.traffic import role_of, strategy_traffic
-from parsim.sim.data_parallel.workers import runs_own_program
 from parsim.sim.events.fabric import Fabric, Watch
 from parsim.sim.events.repeated_steps import stream_kinds, stream_role
 from parsim.sim.recurrence.evaluate import evaluate
@@ -79,7 +78,7 @@ def contention_of(
         CatalogError: the cluster's fabric cannot be built, or has no way for a message.
     """
     jitter = jitter or Jitter()
-    if not runs_own_program(plan):
+    if not plan.runs_own_program:
         slow = dict(jitter.slow_ranks)
         links = {"graph": graph, "whole": whole}
         return simulate_contention(job, plan, background=background, slow=slow, **links)
@@ -110,7 +109,7 @@ def contended_timeline_of(
 ) -> tuple[Timeline, tuple[LinkCurve, ...]]:
     """What every rank does on shared links, and what these carry; errors as `contention_of`."""
     jitter = jitter or Jitter()
-    if not runs_own_program(plan):
+    if not plan.runs_own_program:
         slow = dict(jitter.slow_ranks)
         return contended_timeline(job, plan, background=background, slow=slow)
     history: LoadHistory = []

@@ -15,7 +15,6 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import ACCUMULATE, memory_time
 from parsim.cost.layer.interference import speed_beside
 from parsim.plan import Plan, PlanTable, precision
-from parsim.plan.strategies import LocalSGD
 from parsim.sim.recurrence.evaluate import Evaluation
 
 MASTER_BYTES = 4.0
@@ -24,16 +23,6 @@ DIVIDED = 2 * MASTER_BYTES
 """Bytes a value of a pass that divides a sum by how many there are."""
 MOST_PASSES = 16
 """Micro-batches that are simulated one by one; more are one forward and one backward."""
-
-
-def runs_own_program(plan: Plan) -> bool:
-    """Whether a plan's step is another than that of the all-reduce.
-
-    Averages of weights after every step are averages of gradients, under plain SGD: that is DDP.
-    """
-    strategy = plan.strategy
-    at_once = isinstance(strategy, LocalSGD) and strategy.every == 1
-    return strategy.own_program and not at_once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

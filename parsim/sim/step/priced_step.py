@@ -100,8 +100,11 @@ def price_step(
         layers: layer costs on each group's nodes, where known.
         classes: which replicas are alike; None: folded as far as they are.
         by_kind: whether groups of equal nodes count as one.
+
+    Raises:
+        InputError: the plan is simulated by itself alone, with a strategy's program or as tasks.
     """
-    if plan.strategy.own_program and getattr(plan.strategy, "every", 0) != 1:
+    if plan.runs_own_program:
         raise InputError(
             f"strategy.name={plan.strategy.name} is simulated with its own links and jitter alone "
             f"(parsim simulate, timeline, guide); jobs beside one another are for name=ddp"

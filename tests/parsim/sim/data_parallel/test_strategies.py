@@ -299,6 +299,8 @@ def test_a_server_without_hosts_is_refused() -> None:
         simulate(job(1, "a100-pcie-node"), plan(ParameterServer(), 8))
 
 
-def test_shared_links_do_not_take_a_strategy_for_ddp() -> None:
-    with pytest.raises(InputError, match="parameter_server"):
-        evaluate(job(), plan(ParameterServer()))
+@pytest.mark.parametrize("strategy", [ParameterServer(), DiLoCo(every=1)], ids=str)
+def test_shared_links_do_not_take_a_strategy_for_ddp(strategy: Strategy) -> None:
+    """An outer step behind every step is no average of gradients."""
+    with pytest.raises(InputError, match=f"name={strategy.name} "):
+        evaluate(job(), plan(strategy))
