@@ -142,23 +142,29 @@ class Borders:
 FP32 = 4.0
 
 
-def statistics_messages(job: Job, table: PlanTable, op: Elementwise) -> tuple[Message, Message]:
-    """The gather of forward and the reduction of backward, over all data-parallel ranks.
+def statistics_bytes(channels: float) -> tuple[float, float]:
+    """What each replica hands on of a batch normalisation of C channels, forward and backward.
 
         forward    all-gather of 2 C + 1 fp32 values of each replica (means, variances, a count)
         backward   all-reduce of 2 C fp32 values (the two sums of the gradient)
 
-    Both stand on the critical path, and are so small that they are latency alone: 2 x layers x
-    alpha.
-
     Source: `torch.nn.SyncBatchNorm` (`torch/nn/modules/_functions.py`); one gather in place of
-    three took MobileNet-v2 on 8 P100 from 453 to 373 ms a step (pytorch pull request 38246). Leaves
-    out: batches that differ between replicas, which the count is for.
+    three took MobileNet-v2 on 8 P100 from 453 to 373 ms a step (pytorch pull request 38246).
     """
+    return (2.0 * channels + 1.0) * FP32, 2.0 * channels * FP32
+
+
+def statistics_messages(job: Job, table: PlanTable, op: Elementwise) -> tuple[Message, Message]:
+    """The gather of forward and the reduction of backward, over all data-parallel ranks.
+
+    Both stand on the critical path, and are so small that they are latency alone: 2 x layers x
+    alpha. Leaves out: batches that differ between replicas, which the count is for.
+    """
+    forward, backward = statistics_bytes(op.statistics)
     inner = np.where(table.dp_shard > 1, table.stride("dp_shard"), table.stride("dp_replicate"))
     where = groups(job.system, size=table.dp, stride=inner, world=table.world_size)
-    gathered = np.asarray(table.dp, dtype=np.float64) * (2.0 * op.statistics + 1.0) * FP32
-    summed = np.full(len(table), 2.0 * op.statistics * FP32)
+    gathered = np.asarray(table.dp, dtype=np.float64) * forward
+    summed = np.full(len(table), backward)
     return (
         Message(kind="all_gather", axis="replicate", size=gathered, where=where),
         Message(kind="all_reduce", axis="replicate", size=summed, where=where),

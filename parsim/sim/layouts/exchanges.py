@@ -15,6 +15,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import Groups, Ranks, placed_groups
 from parsim.cost.collective.kinds import CollectiveKind
+from parsim.cost.layer.tensor_exchanges import statistics_bytes
 from parsim.layout.boxing import Step, chain, collective_bytes, share
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
 from parsim.layout.mesh import Mesh, NdSbp, local_shape, parts_of
@@ -135,7 +136,7 @@ class Exchanges:
     def inside(self, node: Node, way: OnMesh) -> tuple[list[Exchange], list[Exchange]]:
         """What devices exchange within an operation, forward and backward.
 
-        Statistics of batch normalisation: 2 C + 1 fp32 values of each device gathered, 2 C reduced.
+        Statistics of batch normalisation: those of each device gathered, and their sums reduced.
         A loss split by vocabulary: three fp32 values a row reduced (`executor/model/loss.py`).
         """
         sizes = self.mesh.sizes
@@ -149,8 +150,9 @@ class Exchanges:
             return [self.of("all_reduce", axes, size)] * SOFTMAX, []
         ranks = prod(sizes[axis] for axis in axes)
         channels = local_shape(self.graph.shapes[node.name], output_on(way), sizes)[0]
-        gathered = self.of("all_gather", axes, FP32 * (2 * channels + 1) * ranks)
-        return [gathered], [self.of("all_reduce", axes, FP32 * 2 * channels)]
+        forward, backward = statistics_bytes(channels)
+        gathered = self.of("all_gather", axes, forward * ranks)
+        return [gathered], [self.of("all_reduce", axes, backward)]
 
     def reduce(self, axes: tuple[int, ...], values: float) -> Exchange:
         """The all-reduce of so many gradients over axes."""
