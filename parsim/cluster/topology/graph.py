@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TypedDict, Unpack
 
 import numpy as np
 
@@ -45,6 +46,18 @@ class Link:
     def name(self) -> str:
         """How the link is written: source->target."""
         return f"{self.source}->{self.target}"
+
+
+class _Links(TypedDict, total=False):
+    """Fields of a graph that decide its ways."""
+
+    nodes: tuple[str, ...]
+    source: Index
+    target: Index
+    link_class: tuple[LinkClass, ...]
+    capacity: Array
+    effective: Array
+    latency: Array
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -123,6 +136,10 @@ class Graph:
             self._routes[start, end] = route
         return route
 
+    def with_links(self, **changes: Unpack[_Links]) -> Graph:
+        """The graph with other parts or links, by field; its ways are looked for anew."""
+        return replace(self, **changes, _routes={}, _near=[], _places={})
+
     def without(self, *names: str) -> Graph:
         """The graph with parts (nic:0.3) or cables (gpu:0->nvswitch:0, both directions) out of use.
 
@@ -133,16 +150,13 @@ class Graph:
         for name in names:
             gone |= self._touched(name)
         keep = np.flatnonzero(~gone)
-        return replace(
-            self,
+        return self.with_links(
             source=self.source[keep],
             target=self.target[keep],
             link_class=tuple(self.link_class[i] for i in keep.tolist()),
             capacity=self.capacity[keep],
             effective=self.effective[keep],
             latency=self.latency[keep],
-            _routes={},
-            _near=[],
         )
 
     def joined(self, cables: Iterable[Cable]) -> Graph:
@@ -157,8 +171,7 @@ class Graph:
         capacity = np.repeat([cable.bandwidth for cable in listed], 2)
         efficiency = np.repeat([cable.efficiency for cable in listed], 2)
         classes = tuple(name for cable in listed for name in (cable.link_class, cable.link_class))
-        return replace(
-            self,
+        return self.with_links(
             nodes=tuple(names),
             source=np.concatenate([self.source, pairs.reshape(-1)]),
             target=np.concatenate([self.target, pairs[:, ::-1].reshape(-1)]),
@@ -168,9 +181,6 @@ class Graph:
             latency=np.concatenate(
                 [self.latency, np.repeat([cable.latency for cable in listed], 2)]
             ),
-            _routes={},
-            _near=[],
-            _places={},
         )
 
     def scaled(self, name: str, factor: float) -> Graph:
@@ -183,13 +193,7 @@ class Graph:
             raise CatalogError(f"factor={factor} of {name} must be above 0; use without() instead")
         chosen = np.array([link_class == name for link_class in self.link_class])
         times = np.where(chosen if chosen.any() else self._touched(name), factor, 1.0)
-        return replace(
-            self,
-            capacity=self.capacity * times,
-            effective=self.effective * times,
-            _routes={},
-            _near=[],
-        )
+        return self.with_links(capacity=self.capacity * times, effective=self.effective * times)
 
     def placed(self, placement: Sequence[int]) -> Graph:
         """The graph with rank i on the device that rank placement[i] has now.

@@ -24,6 +24,7 @@ from parsim.sim.simulate import simulate
 from parsim.sim.step.priced_step import price_step
 from parsim.sim.traffic.class_traffic import class_traffic
 from parsim.sim.traffic.step_traffic import Role, group_ranks
+from tests.parsim.sim.wide_links import wide
 
 SPEC = replace(model_spec("mixtral-8x7b"), num_layers=4, seq_len=2048)
 JOB = Job(
@@ -60,9 +61,7 @@ def test_every_kind_of_plan_is_priced(name: str) -> None:
 
 @pytest.mark.parametrize("name", PLANS)
 def test_without_contention_tier_c_is_tier_b(name: str) -> None:
-    graph = build_graph(JOB.cluster)
-    wide = replace(graph, effective=graph.effective * 1e6, _routes={}, _near=[])
-    contended = simulate_contention(JOB, PLANS[name], graph=wide)
+    contended = simulate_contention(JOB, PLANS[name], graph=wide(JOB))
     assert contended.step_time == pytest.approx(contended.alone, rel=1e-6)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from parsim.cluster.hardware import Cluster, Network
 from parsim.cluster.reader import load_catalog
-from parsim.cluster.topology import Graph, build_graph
+from parsim.cluster.topology import build_graph
 from parsim.cost.job import Job
 from parsim.errors import InputError, PlanError
 from parsim.plan import Plan
@@ -18,12 +18,7 @@ from parsim.sim.contention.contention import contended_timeline, simulate_conten
 from parsim.sim.simulate import simulate
 from parsim.sim.traffic.step_traffic import group_ranks
 from tests.parsim.sim.conftest import PLANS, gpt_job
-
-
-def wide(job: Job) -> Graph:
-    """The cluster's links with so much room that nothing contends."""
-    graph = build_graph(job.cluster)
-    return replace(graph, effective=graph.effective * 1e6, _routes={}, _near=[])
+from tests.parsim.sim.wide_links import wide
 
 
 def network_of(job: Job) -> Network:

@@ -9,10 +9,9 @@ import pytest
 
 from parsim.cluster.groups import mixed_cluster
 from parsim.cluster.hardware import Cluster, NodeGroup, System
-from parsim.cluster.topology import Graph, build_graph
+from parsim.cluster.topology import build_graph
 from parsim.cost.job import Job
 from parsim.errors import InputError
-from parsim.plan import Plan
 from parsim.sim.contention.contention import contended_timeline, simulate_contention
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.mixed_clusters import (
@@ -25,6 +24,7 @@ from tests.parsim.sim.mixed_clusters import (
     narrower,
     node,
 )
+from tests.parsim.sim.wide_links import wide
 
 APART = ("zero2", "zero3")
 """Plans whose replicas of both kinds exchange shards in every pass."""
@@ -33,12 +33,6 @@ APART = ("zero2", "zero3")
 @pytest.fixture(scope="module")
 def job() -> Job:
     return job_on(fast_and_slow())
-
-
-def wide(job: Job, plan: Plan) -> Graph:
-    """The cluster's links with so much room that nothing contends."""
-    graph = build_graph(job.cluster, order=plan.node_order)
-    return replace(graph, effective=graph.effective * 1e6, _routes={}, _near=[])
 
 
 def paired(name: str) -> System:
@@ -55,7 +49,7 @@ def groups_of(job: Job) -> dict[str, NodeGroup]:
 @pytest.mark.parametrize("name", [name for name in PLANS if name not in APART])
 def test_without_contention_the_step_is_tier_b(job: Job, name: str) -> None:
     plan = PLANS[name]
-    contended = simulate_contention(job, plan, graph=wide(job, plan))
+    contended = simulate_contention(job, plan, graph=wide(job, plan.node_order))
     closed = evaluate(job, plan).step_time
     assert contended.step_time == pytest.approx(closed, rel=1e-9)
     assert contended.alone == closed
@@ -88,7 +82,7 @@ def test_uneven_batches_of_equal_nodes_share_links_too() -> None:
     contended = simulate_contention(job, plan)
     assert contended.alone == evaluate(job, plan).step_time
     assert contended.slowdown >= 1.0 - 1e-9
-    idle = simulate_contention(job, plan, graph=wide(job, plan))
+    idle = simulate_contention(job, plan, graph=wide(job, plan.node_order))
     assert idle.step_time == pytest.approx(contended.alone, rel=1e-9)
 
 

@@ -25,6 +25,7 @@ from parsim.sim.step.exchanges import class_exchanges, exchanges
 from parsim.sim.step.schedule_costs import action_seconds, exposed_seconds
 from tests.parsim.sim.mixed_clusters import PLANS as MIXED
 from tests.parsim.sim.mixed_clusters import fast_and_slow, job_on
+from tests.parsim.sim.wide_links import wide
 
 BASE = Plan(pp=4, tp=4, num_microbatches=8, overlap_p2p=True)
 LATE = ("megatron-2021", "torchtitan")
@@ -48,12 +49,6 @@ def named(name: str, base: Plan) -> Plan:
 
 def on(job: Job, stack: str) -> Job:
     return replace(job, software=software(stack))
-
-
-def wide(job: Job) -> Graph:
-    """The cluster's links with so much room that nothing contends."""
-    graph = build_graph(job.cluster)
-    return replace(graph, effective=graph.effective * 1e6, _routes={}, _near=[])
 
 
 def longest(job: Job, plan: Plan, graph: Graph) -> dict[tuple[str, int], float]:
@@ -140,7 +135,5 @@ def test_shards_are_gathered_in_i_and_scattered_in_w(job: Job) -> None:
 def test_unlike_nodes_agree_too(name: str, stack: str) -> None:
     job, plan = job_on(fast_and_slow(), stack), MIXED[name]
     plan = replace(plan, tp=2, dp_replicate=2)
-    graph = build_graph(job.cluster)
-    idle = replace(graph, effective=graph.effective * 1e6, _routes={}, _near=[])
-    contended = simulate_contention(job, plan, graph=idle)
+    contended = simulate_contention(job, plan, graph=wide(job))
     assert contended.step_time == pytest.approx(contended.alone, rel=1e-9)
