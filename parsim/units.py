@@ -229,3 +229,13 @@ def format_span(duration: float) -> str:
 def format_rate(rate: float) -> str:
     """Write a bandwidth in GB/s (decimal, as vendors do) with one decimal, small ones with four."""
     return f"{rate / 1e9:.1f} GB/s" if abs(rate) >= 1e9 else f"{rate / 1e9:.4f} GB/s"
+
+
+def written_rate(rate: float) -> str:
+    """Write a bandwidth as a catalog file has it, so that `parse_quantity` reads it: 12.5GB/s."""
+    return f"{rate / 1e9:.6g}GB/s"
+
+
+def written_time(duration: float) -> str:
+    """Write a short time as a catalog file has it, so that `parse_quantity` reads it: 4.2us."""
+    return f"{duration * 1e6:.6g}us"

@@ -19,6 +19,8 @@ from parsim.units import (
     parse_count,
     parse_quantity,
     whole_number,
+    written_rate,
+    written_time,
 )
 
 SIZES = "B, KB, MB, GB, TB, KiB, MiB, GiB, TiB"
@@ -213,6 +215,12 @@ def test_what_is_no_count(text: str) -> None:
 )
 def test_long_durations(seconds: float, text: str) -> None:
     assert format_span(seconds) == text
+
+
+def test_what_a_catalog_file_has_is_read_back() -> None:
+    assert (written_rate(12.5e9), written_time(4.2e-6)) == ("12.5GB/s", "4.2us")
+    assert parse_quantity(written_rate(12.5e9), "bandwidth") == 12.5e9
+    assert parse_quantity(written_time(4.2e-6), "time") == 4.2e-6
 
 
 @pytest.mark.parametrize("text", ["", "-1", "1.0", "1e3", "\u0663", " 7", "9" * 5000])

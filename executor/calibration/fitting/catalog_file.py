@@ -11,6 +11,7 @@ import torch
 
 from executor.calibration.fitting.constants import BYTES, DEVICE_CONSTANTS, RATES
 from parsim.cluster.hardware import Curve, Device, IntraNode, Measured, System
+from parsim.units import written_rate, written_time
 
 SCALE = "the catalog's; peaks raised, shares lowered where this machine is faster than that"
 TIMES = ("latency", "overhead", "per_rank", "product")
@@ -25,7 +26,7 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     rates = {name: f"{value / 1e12:.6g}TFLOP/s" for name, value in device.peak_flops.items()}
     lines.append("    peak_flops:")
     lines += [f"      {name}: {_sourced(rate, SCALE)}" for name, rate in rates.items()]
-    lines.append(f"    memory_bandwidth: {_sourced(_bandwidth(device.memory_bandwidth), SCALE)}")
+    lines.append(f"    memory_bandwidth: {_sourced(written_rate(device.memory_bandwidth), SCALE)}")
     lines += _figures(device, DEVICE_CONSTANTS, source)
     lines += _figures(device, sorted({*RATES, *BYTES} - {*DEVICE_CONSTANTS}), SCALE)
     lines += _figures(device, ("gemm_sustained", "attention_sustained"), SUSTAINED)
@@ -39,7 +40,7 @@ def catalog_text(device: Device, system: System | None, base: tuple[str, str], s
     lines += [f"    name: {json.dumps(system.name)}", f"    device: {device.id}"]
     count = _sourced(str(system.devices_per_node), "devices of this machine")
     lines += [f"    devices_per_node: {count}", "    intra:"]
-    lines.append(f"      bandwidth: {_sourced(_bandwidth(system.intra.bandwidth), source)}")
+    lines.append(f"      bandwidth: {_sourced(written_rate(system.intra.bandwidth), source)}")
     lines += [f"  {line}" for line in _figures(system.intra, ("efficiency", "latency"), source)]
     lines += _figures(system, ("call_overhead", "call_overhead_per_rank"), source)
     lost = ("interference", "interference_rate", "message_interference")
@@ -60,8 +61,8 @@ def _figures(entry: Device | System | IntraNode, names: Iterable[str], source: s
     lines = []
     for name in names:
         value = getattr(entry, name)
-        written = _microseconds(value) if name.endswith(TIMES) else f"{value:.6g}"
-        written = _bandwidth(value) if name.endswith("_rate") else written
+        written = written_time(value) if name.endswith(TIMES) else f"{value:.6g}"
+        written = written_rate(value) if name.endswith("_rate") else written
         lines.append(f"    {name}: {_sourced(written, source)}")
     return lines
 
@@ -76,10 +77,10 @@ def _curve_lines(curves: Sequence[Curve]) -> list[str]:
             "collective": curve.collective,
             "ranks": curve.ranks,
             "nodes": curve.nodes,
-            "latency": _microseconds(curve.latency),
-            "bandwidth": _bandwidth(curve.bandwidth),
-            "ramp": _microseconds(curve.ramp),
-            "link": _bandwidth(curve.link),
+            "latency": written_time(curve.latency),
+            "bandwidth": written_rate(curve.bandwidth),
+            "ramp": written_time(curve.ramp),
+            "link": written_rate(curve.link),
             "least": f"{curve.least:.0f}B",
             "most": f"{curve.most:.0f}B",
             "source": json.dumps(curve.source),
@@ -116,14 +117,6 @@ def _evidence_lines(device: Device) -> list[str]:
 
 def _sourced(value: str, source: str) -> str:
     return f"[{value}, {json.dumps(source)}]"
-
-
-def _microseconds(seconds: float) -> str:
-    return f"{seconds * 1e6:.6g}us"
-
-
-def _bandwidth(bytes_per_s: float) -> str:
-    return f"{bytes_per_s / 1e9:.6g}GB/s"
 
 
 def with_units(constants: dict[str, float]) -> dict[str, float]:

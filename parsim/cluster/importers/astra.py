@@ -23,10 +23,9 @@ from parsim.cluster.importers.imported import (
     ImportedSystem,
     base_system,
     nvlink_of,
-    rate_text,
-    time_text,
 )
 from parsim.errors import CatalogError, did_you_mean, shown
+from parsim.units import written_rate, written_time
 
 SHAPES = ("Ring", "FullyConnected", "Switch")
 GB = 2.0**30
@@ -71,8 +70,8 @@ def read_astra(text: str, file: str, device: str | None) -> ImportedSystem:
         "call_overhead_per_rank": ("0us", "ASTRA-sim has none"),
         "curves": ("null", ""),
         "intra.fabric": (fabric, ""),
-        "intra.bandwidth": (rate_text(rate), f"{source}; all links of a device"),
-        "intra.latency": (time_text(first.latency), source),
+        "intra.bandwidth": (written_rate(rate), f"{source}; all links of a device"),
+        "intra.latency": (written_time(first.latency), source),
         "intra.efficiency": ("1.0", "ASTRA-sim's links carry their bandwidth"),
         "intra.nvls": ("false", ""),
     }
@@ -127,8 +126,8 @@ def _network(
     lanes = _links(second) if fabric == "ring" else 1
     fields: dict[str, Field] = {
         "network.nics_per_node": (str(first.size), f"{source}; one for each device"),
-        "network.nic_bandwidth": (rate_text(second.rate * lanes), source),
-        "network.latency": (time_text(2 * second.latency), f"{source}; up and down"),
+        "network.nic_bandwidth": (written_rate(second.rate * lanes), source),
+        "network.latency": (written_time(2 * second.latency), f"{source}; up and down"),
         "network.efficiency": ("1.0", "ASTRA-sim's links carry their bandwidth"),
         "network.fabric": (fabric, ""),
         "network.oversubscription": ("1.0", source),

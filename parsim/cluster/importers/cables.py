@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from parsim.cluster.cables import parts_apart
 from parsim.cluster.hardware import Cable, Fabric, System
-from parsim.cluster.importers.imported import Field, NVLink, rate_text
+from parsim.cluster.importers.imported import Field, NVLink
 from parsim.cluster.topology.node_cables import PCIE_EFFICIENCY, PCIE_OF, PCIE_X16
+from parsim.units import written_rate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +27,14 @@ class Joined:
         fields: dict[str, Field] = {"intra.fabric": (self.fabric, "")}
         if self.whole:
             origin = f"{source}; {nvlink.link / 1e9:g} GB/s a link of {nvlink.generation}"
-            fields["intra.bandwidth"] = (rate_text(self.bandwidth), origin)
+            fields["intra.bandwidth"] = (written_rate(self.bandwidth), origin)
             reduces = base.intra.nvls and self.fabric == "nvswitch"
             fields["intra.nvls"] = ("true" if reduces else "false", "")
         else:
             level = PCIE_OF[nvlink.generation]
             rate = PCIE_X16[level]
             origin = f"assumption: PCI Express {level}.0 x16, the usual of {nvlink.generation}"
-            fields["intra.bandwidth"] = (rate_text(rate), origin)
+            fields["intra.bandwidth"] = (written_rate(rate), origin)
         if base.curves and (self.fabric != base.intra.fabric):
             fields["curves"] = ("null", "")
         return fields

@@ -11,6 +11,7 @@ from parsim.cluster.cables import missing_devices, parts_apart
 from parsim.cluster.hardware import Cable, Generation, System
 from parsim.cluster.reader import load_catalog
 from parsim.errors import CatalogError, InputError, ScenarioError, shown
+from parsim.units import written_rate, written_time
 
 Field = tuple[str, str]
 """A value as a catalog file writes it, and its source."""
@@ -112,16 +113,6 @@ def check_cables(file: str, cables: Sequence[Cable], devices: int) -> None:
         )
 
 
-def rate_text(rate: float) -> str:
-    """Bytes/s as a catalog file writes them."""
-    return f"{rate / 1e9:.6g}GB/s"
-
-
-def time_text(seconds: float) -> str:
-    """Seconds as a catalog file writes them."""
-    return f"{seconds * 1e6:.6g}us"
-
-
 _ID = re.compile(r"[a-z0-9]+([.-][a-z0-9]+)*")
 
 
@@ -175,10 +166,10 @@ def _body(imported: ImportedSystem, name: str) -> Iterator[str]:
 def _cable(cable: Cable) -> str:
     words = [
         f"from: {cable.source}, to: {cable.target}, class: {cable.link_class}",
-        f"bandwidth: {rate_text(cable.bandwidth)}",
+        f"bandwidth: {written_rate(cable.bandwidth)}",
     ]
     if cable.latency:
-        words.append(f"latency: {time_text(cable.latency)}")
+        words.append(f"latency: {written_time(cable.latency)}")
     if cable.efficiency != 1.0:
         words.append(f"efficiency: {cable.efficiency:.6g}")
     return "{" + ", ".join(words) + "}"

@@ -32,12 +32,12 @@ from parsim.cluster.importers.imported import (
     base_system,
     check_cables,
     nvlink_of,
-    rate_text,
 )
 from parsim.cluster.importers.markup import Element
 from parsim.cluster.importers.nccl_tree import Tree, order_of, walk
 from parsim.cluster.topology.node_cables import MESHES
 from parsim.errors import CatalogError, shown
+from parsim.units import written_rate
 
 _NVSWITCH = "0x0680"
 _OF_SM = {
@@ -97,7 +97,7 @@ def node_of(tree: Tree, file: str, device: str | None, form: str) -> ImportedSys
     if used:
         fields["network.nics_per_node"] = (str(len(used)), source)
         if speed:
-            fields["network.nic_bandwidth"] = (rate_text(speed), source)
+            fields["network.nic_bandwidth"] = (written_rate(speed), source)
     else:
         fields["network"] = ("null", "")
         notes.append("no interfaces are listed: one node only")

@@ -19,10 +19,10 @@ from parsim.cluster.importers.imported import (
     ImportedSystem,
     base_system,
     nvlink_of,
-    rate_text,
 )
 from parsim.cluster.importers.markup import Element
 from parsim.errors import CatalogError
+from parsim.units import written_rate
 
 _RING = 4
 
@@ -50,18 +50,18 @@ def read_rings(root: Element, file: str, device: str | None) -> ImportedSystem:
     fields: dict[str, Field] = {
         "devices_per_node": (str(devices), source),
         "channels": (str(channels), source),
-        "intra.efficiency": (f"{share:.6g}", f"{source} of {rate_text(within / channels)}"),
+        "intra.efficiency": (f"{share:.6g}", f"{source} of {written_rate(within / channels)}"),
     }
     if nets and base.network is not None:
         across = channels * ring.number(file, "speedinter", least=1e-3) * 1e9
         fields["network.nics_per_node"] = (str(nets), source)
         share, more = _share(across, nets * base.network.nic_bandwidth, "between nodes")
-        origin = f"{source} of {rate_text(across / channels)}"
+        origin = f"{source} of {written_rate(across / channels)}"
         fields["network.efficiency"] = (f"{share:.6g}", origin)
         notes += more
     if base.curves:
         fields["curves"] = ("null", "")
-    rate = rate_text(base.intra.bandwidth)
+    rate = written_rate(base.intra.bandwidth)
     quoted = f"quoted rates are those of {base.id}: {rate} a device"
     notes.append(f"{quoted}; the file has only what is used")
     return ImportedSystem(origin=source, base=base.id, device=device, fields=fields, notes=notes)
@@ -90,5 +90,5 @@ def _share(rate: float, quoted: float, where: str) -> tuple[float, list[str]]:
     """Share of the quoted rate; NCCL's steps may add up to a little more than there is."""
     if rate <= quoted:
         return rate / quoted, []
-    total = f"channels add up to {rate_text(rate)} {where}"
-    return 1.0, [f"{total}, quoted are {rate_text(quoted)}: taken as 1"]
+    total = f"channels add up to {written_rate(rate)} {where}"
+    return 1.0, [f"{total}, quoted are {written_rate(quoted)}: taken as 1"]

@@ -29,10 +29,10 @@ from parsim.cluster.importers.imported import (
     check_cables,
     device_named,
     nvlink_of,
-    rate_text,
 )
 from parsim.cluster.topology.node_cables import CPU_LINK
 from parsim.errors import CatalogError, ScenarioError, shown
+from parsim.units import written_rate
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _DEVICE = re.compile(r"GPU\d+")
@@ -201,7 +201,7 @@ def _imported(table: Table, file: str, device: str) -> ImportedSystem:
         fields["network.nics_per_node"] = (str(len(nics)), source)
         rate = base.network.nic_bandwidth if base.network else 25e9
         assumed = f"assumed as {base.id}: the table has no speeds"
-        fields["network.nic_bandwidth"] = (rate_text(rate), assumed)
+        fields["network.nic_bandwidth"] = (written_rate(rate), assumed)
     else:
         fields["network"] = ("null", "")
     return ImportedSystem(
