@@ -21,9 +21,10 @@ from parsim.plan.strategies import (
     SingleProcess,
 )
 from parsim.sim.data_parallel.families.averages import asynchronous_gossip, gossip, local_steps
-from parsim.sim.data_parallel.families.priced import Priced, branch_parallel, layout
+from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.families.servers import asynchronous_server, parameter_server
 from parsim.sim.data_parallel.families.single_process import single_process
+from parsim.sim.data_parallel.families.together import branch_parallel, layout
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.recurrence.evaluate import Evaluation
 
