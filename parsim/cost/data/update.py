@@ -13,6 +13,7 @@ from parsim.cluster.hardware import Device, System
 from parsim.cost.collective.message import Message
 from parsim.cost.data.buckets import unshared_bytes
 from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.reduction import final_gather
 from parsim.cost.job import ADAMW, Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.recorded import step_factor
@@ -22,6 +23,32 @@ OPTIMIZER, NORM, CLIP = "optimizer", "gradient_norm", "gradient_clip"
 at the rate of all memory-bound kernels."""
 PASS_LAUNCHES = {OPTIMIZER: 1, NORM: 1, CLIP: 0}
 """Launches of each that count beside its bytes."""
+
+
+def update_prices(
+    data: DataParallel,
+    parameters: Array,
+    experts: Array | None,
+    *,
+    first: Array,
+    speed: Array,
+    idle: Array | float,
+) -> dict[str, Array]:
+    """Norm, update and gather behind the backwards by their names in `StepCosts`, seconds.
+
+    Args:
+        data: the data-parallel groups.
+        parameters: of each rank, (p, B).
+        experts: those of them that are experts', (p, B); None: none.
+        first: seconds of a rank's first forwards, (p, B), which a gather runs beside.
+        speed: the share of their speed that they keep then, (B,).
+        idle: seconds in which a rank waits for its first micro-batch, (p, B).
+    """
+    return {
+        "norm": norm_time(data, parameters, experts),
+        "optimizer": update_time(data, parameters, experts),
+        "gather": final_gather(data, parameters, first, speed, experts, idle),
+    }
 
 
 def update_time(data: DataParallel, parameters: Array, experts: Array | None = None) -> Array:

@@ -12,14 +12,20 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Ints
 from parsim.cost.data.data_parallel import DataParallel
-from parsim.cost.data.reduction import bucketed_reduction, final_gather
-from parsim.cost.data.update import norm_time, update_time
+from parsim.cost.data.reduction import bucketed_reduction
+from parsim.cost.data.update import update_prices
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import measured_loss, speed_beside
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.layer.passes import Pass
 from parsim.cost.order_statistics import expected_maximum, last_of_node, later_than_of_node
-from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times, whole_layers
+from parsim.cost.step.layer_table import (
+    ChunkTimes,
+    LayerTable,
+    backward_times,
+    forward_times,
+    whole_layers,
+)
 from parsim.cost.step.messages import hop_times
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
 from parsim.cost.step.pair_sums import head_sums, tied_time
@@ -104,38 +110,25 @@ def deeper_pass(job: Job, table: PlanTable, layers: LayerTable) -> Pass | None:
 def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> StepCosts:
     """Price B plans with equal pp, v and common fields; `layers` where they are already priced."""
     layers = layers or LayerTable.of(job, table)
-    counts = layer_counts(job.model, stage_cut(job, table))
-    data = DataParallel.of(job, table)
-    parameters = stage_parameters(job.model, table, counts)
-    experts = stage_experts(job.model, table, counts) if job.model.experts else None
+    sharded = _sharded(job, table, layers)
+    data, counts, speed = sharded.data, sharded.counts, sharded.speed
     forward = forward_times(job, layers, counts)
-    deeper = deeper_pass(job, table, layers)
-    backward = backward_times(job, layers, counts, deeper)
-    speed = speed_beside(job.system, data.busbw, layers.kinds)
-    sharded = Sharded(
-        job=job,
-        layers=layers,
-        counts=counts,
-        deeper=deeper,
-        data=data,
-        parameters=parameters,
-        experts=experts,
-        speed=speed,
-    )
+    backward = backward_times(job, layers, counts, sharded.deeper)
     ahead, behind = sharded.passes(forward, backward)
-    copied: dict[str, Array] = {}
-    if offloads(table):
-        alone = ahead, behind
-        moved = moved_bytes(job, table, layers, stage_cut(job, table))
-        ahead, behind = with_copies(job, ahead, behind, moved)
-        copied["copied_forward"] = ahead.time - alone[0].time
-        copied["copied_backward"] = behind.time - alone[1].time
+    ahead, behind, copied = _with_copies(job, table, layers, ahead, behind)
+    parameters, experts = sharded.parameters, sharded.experts
     buckets, bucket_time = bucketed_reduction(data, parameters, experts)
     bucket_time = bucket_time + head_sums(job, table, counts) / buckets
     pp = int(table.pp[0])
-    by_rank = per_rank(parameters, pp)
-    routed = None if experts is None else per_rank(experts, pp)
     beside = reduces_beside(job, table)
+    updates = update_prices(
+        data,
+        per_rank(parameters, pp),
+        None if experts is None else per_rank(experts, pp),
+        first=per_rank(ahead.time, pp),
+        speed=speed,
+        idle=filling(ahead.time, pp),
+    )
     return StepCosts(
         forward=ahead.time,
         backward=behind.time,
@@ -146,19 +139,45 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         buckets=buckets,
         bucket_time=bucket_time,
         tied=tied_time(job, table),
-        norm=norm_time(data, by_rank, routed),
-        optimizer=update_time(data, by_rank, routed),
-        gather=final_gather(
-            data, by_rank, per_rank(ahead.time, pp), speed, routed, filling(ahead.time, pp)
-        ),
         straggler=straggler(job, table),
         parameters=parameters,
         blocking_p2p=not table.common.overlap_p2p,
         overlap_reduce=beside,
         late=_late(behind.time, buckets, bucket_time, speed).max(axis=0) * beside,
         experts=experts,
+        **updates,
         **copied,
     )
+
+
+def _sharded(job: Job, table: PlanTable, layers: LayerTable) -> Sharded:
+    """What stages hold, and what their data-parallel groups exchange of it."""
+    counts, data = layer_counts(job.model, stage_cut(job, table)), DataParallel.of(job, table)
+    return Sharded(
+        job=job,
+        layers=layers,
+        counts=counts,
+        deeper=deeper_pass(job, table, layers),
+        data=data,
+        parameters=stage_parameters(job.model, table, counts),
+        experts=stage_experts(job.model, table, counts) if job.model.experts else None,
+        speed=speed_beside(job.system, data.busbw, layers.kinds),
+    )
+
+
+def _with_copies(
+    job: Job, table: PlanTable, layers: LayerTable, forward: ChunkTimes, backward: ChunkTimes
+) -> tuple[ChunkTimes, ChunkTimes, dict[str, Array]]:
+    """Passes beside copies to the host and back, where there are any, and what shows of these."""
+    if not offloads(table):
+        return forward, backward, {}
+    moved = moved_bytes(job, table, layers, stage_cut(job, table))
+    ahead, behind = with_copies(job, forward, backward, moved)
+    shown = {
+        "copied_forward": ahead.time - forward.time,
+        "copied_backward": behind.time - backward.time,
+    }
+    return ahead, behind, shown
 
 
 def reduces_beside(job: Job, table: PlanTable) -> bool:

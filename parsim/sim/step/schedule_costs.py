@@ -20,8 +20,7 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.data.data_parallel import DataParallel
-from parsim.cost.data.reduction import final_gather
-from parsim.cost.data.update import norm_time, update_time
+from parsim.cost.data.update import update_prices
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
 from parsim.cost.step.layer_table import LayerTable
@@ -118,21 +117,31 @@ def on_schedule(
         values |= {name: schedule.in_copies(values[name]) for name in names}
         costs = replace(costs, **{name: values[name] for name in names if name != "weight"})
     if not looped:
-        data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
-        values["hop"] = _hops(costs.hop, schedule)
-        speed = speed_beside(job.system, data.busbw, layers.kinds)
-        first = on_ranks(costs.forward, schedule)
-        routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
-        values["norm"] = norm_time(data, by_rank, routed)
-        values["optimizer"] = update_time(data, by_rank, routed)
-        in_order = schedule.stage_rank[: schedule.pp] == tuple(range(schedule.pp))
-        idle = filling(costs.forward, schedule.pp) if in_order and schedule.copies == 1 else 0.0
-        values["gather"] = final_gather(data, by_rank, first, speed, routed, idle)
-        if schedule.stage_rank[0] == schedule.stage_rank[-1]:
-            values["tied"] = np.zeros_like(costs.tied)
-        if schedule.copies > 1:
-            values["copies"] = copies_seconds(job, table, by_rank)
+        values |= _placed(job, table, layers, costs, schedule)
     return SplitCosts(**values)
+
+
+def _placed(
+    job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
+) -> dict[str, Array]:
+    """Prices that are others where stages are on other ranks than `cost` places them on."""
+    data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
+    in_order = schedule.stage_rank[: schedule.pp] == tuple(range(schedule.pp))
+    fills = in_order and schedule.copies == 1
+    values = update_prices(
+        data,
+        by_rank,
+        None if costs.experts is None else on_ranks(costs.experts, schedule),
+        first=on_ranks(costs.forward, schedule),
+        speed=speed_beside(job.system, data.busbw, layers.kinds),
+        idle=filling(costs.forward, schedule.pp) if fills else 0.0,
+    )
+    values["hop"] = _hops(costs.hop, schedule)
+    if schedule.stage_rank[0] == schedule.stage_rank[-1]:
+        values["tied"] = np.zeros_like(costs.tied)
+    if schedule.copies > 1:
+        values["copies"] = copies_seconds(job, table, by_rank)
+    return values
 
 
 def _hops(hop: Array, schedule: Schedule) -> Array:
