@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from parsim.cli.planning.choice import choice_request, choose_size
 from parsim.cli.terminal import (
     AsJson,
     CalibratedDevice,
@@ -22,12 +23,11 @@ from parsim.cli.terminal import (
     progress,
     show,
 )
-from parsim.errors import InputError, shown
+from parsim.errors import InputError
 
 if TYPE_CHECKING:
     from parsim.launch.measured_plans import MeasureRequest
     from parsim.plan import Plan
-    from parsim.planner.choice import ChoiceRequest
     from parsim.planner.contended import ContendedOrder
     from parsim.planner.measured import MeasuredPlans
     from parsim.planner.result import SearchResult
@@ -122,14 +122,9 @@ def search(  # noqa: PLR0913  one parameter an option
         from parsim.report.picture.saving import check_picture  # matplotlib takes half a second
 
         check_picture(front)
-    request = _request(loaded, nodes, objective, deadline, budget)
-    _choose(
-        loaded,
-        replace(request, top=top, front=front is not None, time_limit=time_limit),
-        front,
-        save,
-        as_json,
-    )
+    request = choice_request(loaded, nodes, objective, deadline, budget)
+    request = replace(request, top=top, front=front is not None, time_limit=time_limit)
+    _save(*choose_size(loaded, request, front, as_json), save)
 
 
 def _search(
@@ -192,68 +187,6 @@ def _measured(loaded: Scenario, result: SearchResult, asked: MeasureRequest) -> 
     plans = [entry.plan for entry in result.plans]
     with progress("running plans") as step:
         return measure_plans(loaded, plans, asked, progress=step)
-
-
-def _request(
-    loaded: Scenario,
-    nodes: str | None,
-    objective: str | None,
-    deadline: str | None,
-    budget: float | None,
-) -> ChoiceRequest:
-    """What the options ask for; the fewest devices are sought among all sizes of the cluster."""
-    from parsim.planner.choice import ChoiceRequest, Limits, node_counts, read_objective
-    from parsim.units import parse_quantity
-
-    seconds = None if deadline is None else parse_quantity(deadline, "span")
-    least = read_objective(objective or "time")
-    counts: tuple[int, ...] = (loaded.job.cluster.num_nodes,)
-    if nodes is not None:
-        counts = _counts(nodes)
-    elif least == "devices":
-        counts = node_counts(loaded.job)
-    limits = Limits(deadline=seconds, budget=budget)
-    return ChoiceRequest(nodes=counts, objective=least, limits=limits)
-
-
-def _counts(text: str) -> tuple[int, ...]:
-    from parsim.units import whole_number
-
-    counts = [whole_number(word.strip()) or 0 for word in text.split(",")]
-    if not all(0 < count <= 10**6 for count in counts):
-        raise InputError(
-            f"--nodes '{shown(text)}' must be node counts with commas between, e.g. 32,64,128"
-        )
-    return tuple(counts)
-
-
-def _choose(
-    loaded: Scenario,
-    request: ChoiceRequest,
-    picture: Path | None,
-    save: Path | None,
-    as_json: bool,
-) -> None:
-    """The best plans among clusters of several sizes."""
-    from parsim.planner.choice import choose
-    from parsim.report.text.planning.training_run import choices_view
-
-    space = loaded.plan_space()
-    with progress("searching cluster sizes") as step:
-        result = choose(loaded.job, space, loaded.goal, request, progress=step)
-    if as_json:
-        print_json(result.to_json())
-    else:
-        show(choices_view(result))
-    if picture is not None:
-        from parsim.report.picture.planning.choices import draw_choices
-
-        draw_choices(result, picture)
-        note(f"picture written to {picture}")
-    best = result.choices[0]
-    cluster = replace(loaded.job.cluster, num_nodes=best.nodes)
-    sized = replace(loaded, job=replace(loaded.job, cluster=cluster))
-    _save(sized, best.ranked.plan, save)
 
 
 def _save(loaded: Scenario, plan: Plan, save: Path | None) -> None:
