@@ -154,7 +154,7 @@ class Seconds(NamedTuple):
 
     @classmethod
     def unknown(cls, plans: int) -> Seconds:
-        """Those of plans that are not looked at: their steps are infinite."""
+        """Seconds of plans that are not looked at: their steps are infinite."""
         return cls(np.full(plans, np.inf), *np.zeros((len(cls._fields) - 1, plans)))
 
     def along(self, rows: Index, ways: Array) -> Array:

@@ -24,7 +24,7 @@ def test_of_1f1b_by_hand() -> None:
 
 
 def test_sends_that_block_count_on_every_way() -> None:
-    """Of those on rank 0 alone as well: each of its forwards but no backward sends."""
+    """A way on rank 0 alone has them as well: each forward sends, and no backward."""
     compiled = compile_schedule(build_schedule("gpipe", pp=2, num_microbatches=2))
     ways = longest_ways(compiled, (3, 1), blocking=True)
     assert [3.0 * 2 + 1, 1 + 3.0 * 2, 7.0, 1.0, 3.0] in ways.tolist()
@@ -40,7 +40,7 @@ RATIOS = np.array([0.3, 0.5, 1.0, 1.7, 2.0, 3.0, 7.0])
 """I over forward; W is as long as forward, but half of it where I is half."""
 
 EXACT = [1, 2, 4, 5]
-"""Those that ways are looked for with."""
+"""Places of the ratios that ways are looked for with."""
 
 
 @pytest.mark.parametrize("blocking", [False, True])
