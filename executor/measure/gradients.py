@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.model.loss import loss as cross_entropy
+from executor.model.loss import cross_entropy
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, TransformerStage, Values, build_model
 from executor.model.stage import Stage, answers
 from executor.parallel.context import token_places

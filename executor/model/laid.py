@@ -24,7 +24,7 @@ from executor.model.batch_norm import BatchNorm
 from executor.model.boxing import Axis, Change, Joined, cut, pieces
 from executor.model.graph.stage import GraphStage, key_of, last_read
 from executor.model.graph.tokens import Table
-from executor.model.loss import loss as cross_entropy
+from executor.model.loss import cross_entropy
 from executor.model.module import Values, seeded
 from parsim.layout.candidates import inputs_on
 from parsim.layout.laid import Laid

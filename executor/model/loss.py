@@ -28,7 +28,7 @@ IGNORED = -100
 """A target that does not count: a token that was not masked."""
 
 
-def loss(
+def cross_entropy(
     logits: Tensor,
     targets: Tensor,
     group: dist.ProcessGroup | None = None,

@@ -32,7 +32,7 @@ from torch.nn import functional as F
 
 from executor.devices.mesh import ranks_of_heads
 from executor.model.attention.latent import LatentAttention
-from executor.model.loss import loss
+from executor.model.loss import cross_entropy
 from executor.model.module import TransformerStage
 from executor.model.stage import answers
 from executor.parallel.columns import SplitColumns
@@ -93,7 +93,7 @@ def training_loss(
     `context` are the ranks that hold other tokens of its sequences, if unequally many may count.
     """
     tensor = mesh["tp"].get_group() if plan.tp > 1 else None
-    return partial(loss, group=tensor, context=context, words=answers(spec))
+    return partial(cross_entropy, group=tensor, context=context, words=answers(spec))
 
 
 def _key_ranks(spec: TransformerSpec, mesh: DeviceMesh) -> DeviceMesh | None:

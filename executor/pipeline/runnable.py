@@ -71,7 +71,7 @@ def check_plan_runnable(plan: Plan, *, backend: str) -> None:
         check_runnable(schedule_of(plan), zero_stage=plan.zero_stage, dp_kind=kind, backend=backend)
 
 
-def with_communication(schedule: Schedule, dp_kind: DpKind) -> Schedule:
+def as_run(schedule: Schedule, dp_kind: DpKind) -> Schedule:
     """The schedule as it is run: a compute-only one lowered for its data parallelism.
 
     Raises:

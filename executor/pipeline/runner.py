@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from executor.parallel.gradients.buckets import GradientBuckets
 from executor.pipeline.partner import Partner
-from executor.pipeline.runnable import DpKind, check_runnable, with_communication
+from executor.pipeline.runnable import DpKind, as_run, check_runnable
 from executor.pipeline.runtime import LossFn, Runtime, build_runtime, keep_forwards
 from executor.pipeline.tensor_spec import TensorSpec
 from executor.torch_internals.distributed import replicate_module
@@ -72,7 +72,7 @@ class PipelineRunner:
         backend = dist.get_backend(group)
         check_runnable(schedule, zero_stage=zero_stage, dp_kind=dp_kind, backend=backend)
         _check_stages(schedule, stages, edges, group)
-        self.schedule = with_communication(schedule, dp_kind)
+        self.schedule = as_run(schedule, dp_kind)
         self.rank = dist.get_rank(group)
         self._edges = tuple(edges)
         self._first = next(filter(schedule.is_first, stages), None)

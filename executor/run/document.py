@@ -12,7 +12,7 @@ from parsim.comparison.compared import uncalibrated, unlike
 from parsim.comparison.quantities import quantities_of
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
-from parsim.sim.drawing.timeline import hardware_meta as hardware_of
+from parsim.sim.drawing.timeline import predicted_hardware
 from parsim.timelines.timeline import Timeline
 
 SCHEMA_VERSION = 1
@@ -54,8 +54,8 @@ def run_document(
         else {"loss_scale": steps.loss_scale, "skipped_steps": steps.skipped}
     )
     highest = max(predicted.peak_allocated)
-    ours = hardware_of(job)
-    different = unlike(ours, hardware_meta(report, plan.world_size))
+    ours = predicted_hardware(job)
+    different = unlike(ours, measured_hardware(report, plan.world_size))
     flops = job.model.step_flops(plan.global_batch_size)
     capable = spread.median * predicted.peak_flops * plan.world_size
     return {
@@ -112,7 +112,7 @@ def head(report: DeviceReport, predicted: Prediction, meta: Mapping[str, Any]) -
     }
 
 
-def hardware_meta(report: DeviceReport, world_size: int) -> dict[str, Any]:
+def measured_hardware(report: DeviceReport, world_size: int) -> dict[str, Any]:
     """What a measured timeline says of its hardware (`parsim.comparison.compared`)."""
     here = world_size // report.nodes
     what = "cores" if report.kind == "cpu" else "GPUs"

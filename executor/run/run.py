@@ -26,7 +26,7 @@ from executor.measure.expert_load import Rows, expert_load, watched
 from executor.measure.memory import peak_bytes
 from executor.measure.record import PAIRS, record_steps
 from executor.measure.steps import Batch, Spread, Step, Steps, take_steps
-from executor.run.document import Measured, hardware_meta, run_document
+from executor.run.document import Measured, measured_hardware, run_document
 from executor.run.part import Feed, Part
 from executor.run.results import named, save_results
 from executor.run.start import started
@@ -69,7 +69,7 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
             meta = start.meta()
             measured = Measured(steps, timeline, peaks, checked, evaluations)
             document = run_document(scenario, report, predicted, measured, meta)
-            hardware = hardware_meta(report, scenario.fixed_plan().world_size)
+            hardware = measured_hardware(report, scenario.fixed_plan().world_size)
             timeline = named(timeline, scenario, document, steps, hardware)
             save_results(scenario, options.out, document, steps.losses, options.warmup, timeline)
 

@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 
 from executor.devices.machine import DeviceReport
 from executor.measure.steps import Spread, known
-from executor.run.document import core_pace, hardware_meta, head
+from executor.run.document import core_pace, head, measured_hardware
 from executor.strategies.replays.log import Applied, Ended, Event
 from executor.strategies.replays.replay import ages, ages_of_peers
 from parsim.comparison.compared import uncalibrated, unlike
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
-from parsim.sim.drawing.timeline import hardware_meta as hardware_of
+from parsim.sim.drawing.timeline import predicted_hardware
 
 
 class Evaluated(NamedTuple):
@@ -148,8 +148,8 @@ def strategy_document(
     `meta` says what the run was, see `executor.run.start`.
     """
     plan, step = predicted.plan, measured.step_time
-    ours, old = hardware_of(scenario.job), measured.ages
-    different = unlike(ours, hardware_meta(report, plan.world_size))
+    ours, old = predicted_hardware(scenario.job), measured.ages
+    different = unlike(ours, measured_hardware(report, plan.world_size))
     evaluations = measured.evaluated()
     return {
         **head(report, predicted, meta),

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from executor.model.loss import loss as cross_entropy
+from executor.model.loss import cross_entropy
 from executor.model.module import Values, build_model
 from executor.model.stage import Stage, answers
 from executor.training.norm import clip_factor

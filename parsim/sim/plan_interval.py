@@ -48,7 +48,7 @@ class StackTime:
         return 0.5 * (1.0 + erf(log(seconds / self.step_time) / spread / sqrt(2.0)))
 
 
-def is_mixture(job: Job) -> bool:
+def software_unsaid(job: Job) -> bool:
     """Whether a job's software is not said, on a device of which several stacks were measured."""
     unsaid = job.software.id == GENERIC and not job.mixed and not job.device.calibrated
     return unsaid and len(stacks_on(job, shipped_errors())) >= LEAST
@@ -124,7 +124,9 @@ def plan_interval(evaluation: Evaluation, standings: list[Standing] | None = Non
     known = standings or plan_standings(evaluation, breakdown(evaluation))
     interval = widest_interval(known, evaluation.step_time)
     job, plan = evaluation.step.job, evaluation.step.plan
-    under = [evaluate(each, plan) for each in jobs_of_stacks(job, plan)] if is_mixture(job) else []
+    under = (
+        [evaluate(each, plan) for each in jobs_of_stacks(job, plan)] if software_unsaid(job) else []
+    )
     if not under:
         return interval
     stacks = [_stack_time(each, plan_interval(each)) for each in under]

@@ -52,7 +52,7 @@ class _ByRank(NamedTuple):
 
 def _rank_use(evaluation: Evaluation, known: _ByRank, rank: int, number: int) -> RankUse:
     step = evaluation.step
-    groups = node_groups(evaluation, rank, number)
+    groups = groups_of_rank(evaluation, rank, number)
     return RankUse(
         pipeline_rank=rank,
         replicas=tuple(np.flatnonzero(step.classes.class_of == number).tolist()),
@@ -67,7 +67,7 @@ def _rank_use(evaluation: Evaluation, known: _ByRank, rank: int, number: int) ->
     )
 
 
-def node_groups(evaluation: Evaluation, rank: int, number: int) -> list[NodeGroup]:
+def groups_of_rank(evaluation: Evaluation, rank: int, number: int) -> list[NodeGroup]:
     """The groups of nodes that a pipeline rank of a class lies on."""
     step = evaluation.step
     groups = in_groups(step.job.cluster).groups

@@ -30,7 +30,7 @@ from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.prediction import Prediction, RankUse
-from parsim.sim.rank_use import node_groups, rank_uses
+from parsim.sim.rank_use import groups_of_rank, rank_uses
 from parsim.sim.recurrence.evaluate import ROUNDING, Evaluation, evaluate
 from parsim.sim.step.lanes import has_classes
 from parsim.sim.step.priced_step import plan_shape
@@ -227,7 +227,7 @@ def _memory_spread(
 def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> _FullestRank:
     use = max(uses, key=lambda use: use.peak_allocated / use.usable)
     number = int(evaluation.step.classes.class_of[use.replicas[0]])
-    groups = node_groups(evaluation, use.pipeline_rank, number)
+    groups = groups_of_rank(evaluation, use.pipeline_rank, number)
     device = min((group.system.device for group in groups), key=lambda device: device.usable_memory)
     return _FullestRank(use=use, number=number, device=device)
 

@@ -132,14 +132,14 @@ def _edges(count: int) -> list[Any]:
 def _ours(schedule: Any, modules: dict[int, Any]) -> Callable[..., object]:
     import torch
 
-    from executor.model.loss import loss
+    from executor.model.loss import cross_entropy
     from executor.pipeline.runner import PipelineRunner
 
     return PipelineRunner(
         schedule,
         modules,
         edges=_edges(schedule.num_stages),
-        loss_fn=loss,
+        loss_fn=cross_entropy,
         group=torch.distributed.group.WORLD,
         device=torch.device("cpu"),
     ).step
@@ -155,7 +155,7 @@ def _torchs(name: str, count: int, modules: dict[int, Any]) -> Callable[..., obj
         ScheduleInterleaved1F1B,
     )
 
-    from executor.model.loss import loss
+    from executor.model.loss import cross_entropy
 
     edges = _edges(count)
     stages = [
@@ -170,9 +170,11 @@ def _torchs(name: str, count: int, modules: dict[int, Any]) -> Callable[..., obj
         for stage, module in modules.items()
     ]
     made: dict[str, Callable[[], Any]] = {
-        "gpipe": lambda: ScheduleGPipe(stages[0], MICROBATCHES, loss_fn=loss),
-        "1f1b": lambda: Schedule1F1B(stages[0], MICROBATCHES, loss_fn=loss),
-        "interleaved_1f1b": lambda: ScheduleInterleaved1F1B(stages, MICROBATCHES, loss_fn=loss),
+        "gpipe": lambda: ScheduleGPipe(stages[0], MICROBATCHES, loss_fn=cross_entropy),
+        "1f1b": lambda: Schedule1F1B(stages[0], MICROBATCHES, loss_fn=cross_entropy),
+        "interleaved_1f1b": lambda: ScheduleInterleaved1F1B(
+            stages, MICROBATCHES, loss_fn=cross_entropy
+        ),
     }
     run = made[name]()
 

@@ -11,7 +11,7 @@ from parsim.model.transformer import TransformerSpec, with_options
 
 torch = pytest.importorskip("torch")
 
-from executor.model.loss import loss  # noqa: E402
+from executor.model.loss import cross_entropy  # noqa: E402
 from executor.model.module import build_stage  # noqa: E402
 from executor.model.stage import Stage  # noqa: E402
 
@@ -83,7 +83,7 @@ def draw(spec: TransformerSpec, rows: int = 3) -> tuple[Tensor, Tensor]:
 
 
 def gradients(stage: Stage, tokens: Tensor, targets: Tensor) -> dict[str, Tensor]:
-    loss(stage(tokens), targets).backward()
+    cross_entropy(stage(tokens), targets).backward()
     return {name: p.grad for name, p in stage.named_parameters()}
 
 

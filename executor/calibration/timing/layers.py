@@ -21,7 +21,7 @@ from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, L
 from executor.calibration.timing.pace import Pace
 from executor.calibration.timing.passes import LEAST_ADDED, PassTimer
 from executor.devices.mesh import build_mesh, mesh_of
-from executor.model.loss import loss
+from executor.model.loss import cross_entropy
 from executor.model.mixture.experts import WHOLE
 from executor.model.module import build_stage
 from executor.model.stage import Stage
@@ -130,7 +130,11 @@ class LayerBench:
     def _loss(self, workload: Workload) -> LossFn:
         """The loss of whole logits, or of a tensor rank's part of them."""
         plan = workload.plan
-        return loss if plan.tp == 1 else partial(loss, group=self._mesh(plan, "tp").get_group())
+        return (
+            cross_entropy
+            if plan.tp == 1
+            else partial(cross_entropy, group=self._mesh(plan, "tp").get_group())
+        )
 
     def _block(self, task: LayerTask, bundle: Bundle, seconds: float) -> list[LayerSample]:
         """One of a chain of equal layers, and what ranks that exchange something in it wait."""

@@ -19,7 +19,7 @@ from executor.calibration.cases import kinds
 from executor.calibration.cases.networks import DIRECTIONS, convolution_of
 from executor.calibration.cases.workloads import Case
 from executor.model.attention.rotary import Rotary
-from executor.model.loss import loss
+from executor.model.loss import cross_entropy
 from executor.training.norm import scale_down, square_sum
 
 
@@ -220,7 +220,7 @@ class Operators:
     def _loss(self, tokens: int, vocabulary: int) -> Graph:
         logits = self.normal(1, tokens, vocabulary).requires_grad_(True)
         targets = torch.randint(vocabulary, (1, tokens), device=self.device)
-        return (lambda: loss(logits, targets)), [logits]
+        return (lambda: cross_entropy(logits, targets)), [logits]
 
 
 def _backward(forward: Callable[[], Tensor], inputs: Sequence[Tensor]) -> Call:

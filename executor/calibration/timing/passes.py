@@ -19,7 +19,7 @@ from executor.calibration.timing.pace import Pace, at_pace, doubt, lost, slowest
 from executor.devices.accelerator import accelerator
 from executor.measure.exposed import exposed_of, overlap
 from executor.measure.traffic import Traffic
-from executor.model.loss import loss
+from executor.model.loss import cross_entropy
 from executor.parallel.replica import LossFn
 
 SCHEDULER = Path("/proc/thread-self/schedstat")
@@ -103,7 +103,7 @@ class PassTimer:
         inputs: Tensor,
         targets: Tensor | None,
         seconds: float,
-        criterion: LossFn = loss,
+        criterion: LossFn = cross_entropy,
         *,
         exchanges: bool = False,
     ) -> Passes:
@@ -180,7 +180,7 @@ class PassTimer:
         part: nn.Module,
         inputs: Tensor,
         targets: Tensor | None,
-        criterion: LossFn = loss,
+        criterion: LossFn = cross_entropy,
     ) -> tuple[float, float, float, float]:
         """When forward and backward begin and end."""
         if inputs.is_floating_point():

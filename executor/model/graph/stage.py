@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from executor.model.graph.modules import module_of
 from executor.model.graph.tokens import weight_of
-from executor.model.loss import loss as cross_entropy
+from executor.model.loss import cross_entropy
 from executor.model.offload import HostLayer, repeated
 from executor.model.stage import Stage
 from parsim.model.graph.build import owners

@@ -24,7 +24,7 @@ from executor.measure.memory import peak_above
 from executor.measure.steps import Batch, known
 from executor.measure.tolerance import judge
 from executor.model.graph.stage import recompute_first
-from executor.model.loss import loss as cross_entropy
+from executor.model.loss import cross_entropy
 from executor.model.module import TransformerStage, build_stage
 from executor.model.stage import Stage, answers, layer_count
 from executor.parallel.gradients.layout import trainable

@@ -122,7 +122,7 @@ def gather_errors(
 
     The factors of levels are not among them: `levels.py` computes those from these figures.
     """
-    calibrated = keyed(calibrated_groups(reports))
+    calibrated = keyed(calibrated_errors(reports))
     whole = Errors(
         groups={},
         factors=dict.fromkeys(LEVELS, 1.0),
@@ -184,7 +184,7 @@ def as_generic(job: Job) -> Job | None:
     return replace(job, software=software(GENERIC))
 
 
-def calibrated_groups(reports: Iterable[Path]) -> list[Group]:
+def calibrated_errors(reports: Iterable[Path]) -> list[Group]:
     """Errors of runs on calibrated machines, from the hardware suite's `report.json` files."""
     errors = [
         log(case["step_time_s"]["measured"] / case["step_time_s"]["predicted"])

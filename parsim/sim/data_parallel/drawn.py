@@ -8,7 +8,7 @@ from dataclasses import replace
 from parsim.cost.jitter import Jitter
 from parsim.sim.data_parallel.pace import rounds_of
 from parsim.sim.data_parallel.priced_strategy import PricedStrategy
-from parsim.sim.drawing.timeline import hardware_meta
+from parsim.sim.drawing.timeline import predicted_hardware
 from parsim.sim.rounds.linked_run import Carrier
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.strategy import StepProgram
@@ -38,7 +38,7 @@ def strategy_timeline(
         meta={
             "source": "predicted",
             "model": workers.job.model.name,
-            **hardware_meta(workers.job),
+            **predicted_hardware(workers.job),
             "plan": workers.plan.label(),
             "step_time_s": end.end / program.rounds,
             "steps": program.rounds,

@@ -155,7 +155,7 @@ def _flows(step: PricedStep, spans: tuple[Span, ...], index: dict[_Key, int]) ->
                 yield Flow(i, index[lane, received, stage, span.microbatch])
 
 
-def hardware_meta(job: Job) -> dict[str, object]:
+def predicted_hardware(job: Job) -> dict[str, object]:
     """What a prediction is for, as `parsim.comparison.compared` reads it."""
     named: dict[str, object] = {"system": job.cluster.words}
     if job.mixed:
@@ -176,7 +176,7 @@ def _meta(evaluation: Evaluation) -> dict[str, object]:
         "source": "predicted",
         "model": job.model.name,
         "parameters": job.model.parameters,
-        **hardware_meta(job),
+        **predicted_hardware(job),
         "plan": plan.label(),
         "ranks": lanes_in_words(step),
         "step_time_s": evaluation.step_time,

@@ -67,7 +67,7 @@ class Buffers:
         """Price them for all plans."""
         logits, rows = logit_values(job, table), embedding_moment(job, table)
         alone = job.model.tied_embeddings and int(table.pp[0]) == 1
-        backward, at_loss = gathered_bytes(job, table)
+        backward, at_loss = pipelined_gathered_bytes(job, table)
         layer = layer_bytes(job, table, layers)
         first, first_gradients = first_backward(job, table, layer)
         return cls(
@@ -154,7 +154,7 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     return np.asarray(again + highest + around)
 
 
-def gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
+def pipelined_gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
     """(in backward, at the loss): what a pipeline's `fully_shard` holds beside the shards, (B,).
 
     Backward of a layer under ZeRO-3: its parameters, and the next layer's on their way (the

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 
 from executor.model.graph.modules import check_cut, without_dropout  # noqa: E402
 from executor.model.graph.tokens import Additive, buckets  # noqa: E402
-from executor.model.loss import loss as cross_entropy  # noqa: E402
+from executor.model.loss import cross_entropy  # noqa: E402
 from executor.model.module import build_model, build_stage  # noqa: E402
 from parsim.errors import ModelError, PlanError  # noqa: E402
 from parsim.model.graph.build import build_graph  # noqa: E402

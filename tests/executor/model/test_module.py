@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
-from executor.model.loss import loss  # noqa: E402
+from executor.model.loss import cross_entropy  # noqa: E402
 from executor.model.module import (  # noqa: E402
     OUTPUT_TABLE,
     TOKEN_TABLE,
@@ -204,7 +204,7 @@ def test_gradients_of_two_stages_sum_to_those_of_one_model(spec: TransformerSpec
     tokens, targets = draw(spec)
     expected = gradients(build_model(spec), tokens, targets)
     first, last = cut(spec, 3, 1)
-    loss(last(first(tokens)), targets).backward()
+    cross_entropy(last(first(tokens)), targets).backward()
     result = {n: p.grad for stage in (first, last) for n, p in stage.named_parameters()}
     if first.tied_parameters():
         result[TOKEN_TABLE] = result[TOKEN_TABLE] + result.pop(OUTPUT_TABLE)

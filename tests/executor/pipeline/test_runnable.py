@@ -7,7 +7,7 @@ from typing import get_args
 
 import pytest
 
-from executor.pipeline.runnable import DpKind, check_runnable, with_communication
+from executor.pipeline.runnable import DpKind, as_run, check_runnable
 from parsim.errors import DeadlockError, PlanError, ScheduleError
 from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.lowering import lower
@@ -112,15 +112,15 @@ def test_half_lowered_schedule_is_refused() -> None:
 
 @pytest.mark.parametrize("dp_kind", get_args(DpKind))
 def test_communication_fits_the_kind(dp_kind: DpKind) -> None:
-    run = with_communication(FULL, dp_kind)
+    run = as_run(FULL, dp_kind)
     check_runnable(run, dp_kind=dp_kind, zero_stage=STAGES[dp_kind], backend="nccl")
     kinds = {action.kind for row in run.ranks for action in row}
     assert (Kind.UNSHARD in kinds) == (dp_kind in ("fully_shard", "replicate"))
-    assert with_communication(run, dp_kind) is run
+    assert as_run(run, dp_kind) is run
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_schedules_are_legal(seed: int) -> None:
     schedule = random_schedule(seed, pp=3)
     check_runnable(schedule)
-    check_runnable(with_communication(schedule, "reduce_grad"), dp_kind="reduce_grad")
+    check_runnable(as_run(schedule, "reduce_grad"), dp_kind="reduce_grad")

@@ -10,7 +10,7 @@ import torch
 from torch.distributed.pipelining import ScheduleInterleaved1F1B
 
 from executor.pipeline.outbox import Outbox
-from executor.pipeline.runnable import with_communication
+from executor.pipeline.runnable import as_run
 from executor.pipeline.runtime import Runtime, check_output
 from executor.pipeline.tensor_spec import TensorSpec
 from executor.torch_internals import pipelining
@@ -54,7 +54,7 @@ def test_interleaved_is_torchs_own_list_without_what_sharding_needs(
 ) -> None:
     schedule = build_schedule("interleaved_1f1b", pp=2, num_microbatches=microbatches, v=chunks)
     ours = Runtime(schedule, _stages(rank, chunks), (), _loss, Outbox())
-    rows = with_communication(schedule, "none").ranks
+    rows = as_run(schedule, "none").ranks
     ours._prepare_schedule_with_comms(
         {number: pipelining.to_torch(row) for number, row in enumerate(rows)},
         format="compute_comms",

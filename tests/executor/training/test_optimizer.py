@@ -16,7 +16,7 @@ torch = pytest.importorskip("torch")
 import torch.distributed as dist  # noqa: E402
 
 from executor.devices.mesh import build_mesh  # noqa: E402
-from executor.model.loss import loss  # noqa: E402
+from executor.model.loss import cross_entropy  # noqa: E402
 from executor.model.module import build_model  # noqa: E402
 from executor.parallel.data import apply_data_parallel  # noqa: E402
 from executor.parallel.precision import storage_dtype  # noqa: E402
@@ -47,7 +47,7 @@ def build(plan: Plan, config: OptimizerConfig) -> tuple[Replica, StageOptimizer]
 def train(replica: Replica, optimizer: StageOptimizer, steps: int) -> None:
     for _ in range(steps):
         optimizer.zero_grad()
-        replica.accumulate(*batch(replica.plan, GPT), loss)
+        replica.accumulate(*batch(replica.plan, GPT), cross_entropy)
         optimizer.step()
 
 
@@ -77,7 +77,7 @@ def test_adamw_of_fp32_is_that_of_torch() -> None:
     for _ in range(2):
         theirs.zero_grad()
         tokens, targets = batch(plan, GPT)
-        loss(model(tokens), targets).backward()
+        cross_entropy(model(tokens), targets).backward()
         theirs.step()
     assert all(map(torch.equal, weights(replica), model.parameters()))
 
@@ -124,7 +124,7 @@ def test_making_the_states_changes_no_weight(precision: str, name: Literal["adam
 def test_norm_is_that_of_all_gradients(precision: str) -> None:
     plan = Plan(precision=precision, microbatch_size=2)
     replica, _ = build(plan, OptimizerConfig())
-    replica.accumulate(*batch(plan, GPT), loss)
+    replica.accumulate(*batch(plan, GPT), cross_entropy)
     gradients = [gradient.norm() for _, _, gradient in replica.gradients()]
     expected = float(torch.stack(gradients).norm())
     assert gradient_norm([replica]) == pytest.approx(expected, rel=1e-6)

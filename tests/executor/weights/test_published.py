@@ -23,7 +23,7 @@ from parsim.model.transformer import TransformerSpec
 
 torch = pytest.importorskip("torch")
 
-from executor.model.loss import loss  # noqa: E402
+from executor.model.loss import cross_entropy  # noqa: E402
 from executor.model.module import build_model  # noqa: E402
 from executor.model.stage import Stage  # noqa: E402
 from executor.weights.export import StageTensors, check_export  # noqa: E402
@@ -57,7 +57,7 @@ def trained(name: str, **changes: object) -> tuple[Stage, float]:
     spec = replace(read(name), dropout=False, **changes)  # type: ignore[arg-type]
     model = build_model(spec, values=Published(PUBLISHED / name, spec))
     given = tensors(PUBLISHED / name / "expected.safetensors")
-    value = loss(model(given["tokens"]), given["targets"], words=spec.vocab_size)
+    value = cross_entropy(model(given["tokens"]), given["targets"], words=spec.vocab_size)
     value.backward()
     return model, float(value.detach())
 

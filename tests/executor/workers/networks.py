@@ -10,7 +10,7 @@ import torch.distributed as dist
 from executor.devices.mesh import process_group
 from executor.measure.gradients import gather_gradients, max_relative_error, reference
 from executor.model.batch_norm import synchronise
-from executor.model.loss import loss
+from executor.model.loss import cross_entropy
 from executor.model.module import build_model
 from executor.parallel.context import rank_part
 from executor.training.build import build_trainer
@@ -77,7 +77,7 @@ def exact() -> float:
     model = build_model(graph, dtype=torch.float64, seed=1)
     synchronise(model, dist.group.WORLD)
     rows = slice(8 * dist.get_rank(), 8 * dist.get_rank() + 8)
-    loss(model(images[rows].double()), classes[rows]).backward()
+    cross_entropy(model(images[rows].double()), classes[rows]).backward()
     gradients = {}
     for name, parameter in model.named_parameters():
         dist.all_reduce(parameter.grad)

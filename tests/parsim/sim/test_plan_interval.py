@@ -17,7 +17,13 @@ from parsim.plan import Plan
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.known_errors import shipped_errors
-from parsim.sim.plan_interval import StackTime, is_mixture, mixture_interval, quantile, stacks_on
+from parsim.sim.plan_interval import (
+    StackTime,
+    mixture_interval,
+    quantile,
+    software_unsaid,
+    stacks_on,
+)
 
 PLAN = Plan(tp=8, sequence_parallel=True, num_microbatches=4)
 
@@ -71,7 +77,7 @@ def test_a_device_under_software_that_is_not_said() -> None:
 
 
 def test_no_mixture_without_stacks_to_mix() -> None:
-    assert not is_mixture(job("nemo"))
+    assert not software_unsaid(job("nemo"))
     unmeasured, plan = job(GENERIC, "dgx-1v"), replace(PLAN, precision="fp16")
-    assert not is_mixture(unmeasured)
+    assert not software_unsaid(unmeasured)
     assert "generic assumptions" in simulate(unmeasured, plan).interval.basis

@@ -18,7 +18,7 @@ from parsim.fitting.constants.source_cases import load_source
 from parsim.fitting.intervals.figures import (
     JUDGED_ALONE,
     added,
-    calibrated_groups,
+    calibrated_errors,
     covered,
     errors_text,
     figures,
@@ -145,7 +145,7 @@ def test_a_report_of_a_calibrated_machine(tmp_path: Path) -> None:
         for i in range(12)
     ]
     path.write_text(json.dumps({"cases": times}), encoding="utf-8")
-    (gathered,) = calibrated_groups([path])
+    (gathered,) = calibrated_errors([path])
     assert (gathered.device, gathered.n) == (CALIBRATED, 11)
     assert gathered.half == pytest.approx(0.04)
 
