@@ -10,8 +10,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("parsim", "executor", "tests")
-EMPTY = {"found", "held", "one", "own", "place", "said"}
-"""Words that do not say what a variable holds."""
+EMPTY = {"found", "held", "one", "own", "place", "said", "LEAST", "MOST"}
+"""Words that do not say what a variable holds, and limits that do not say of what."""
 OPENINGS = ("Of ", "Those ", "As ", "The same")
 """Beginnings of a first line that is no sentence by itself."""
 

@@ -24,7 +24,7 @@ from parsim.files import read_json
 from parsim.launch.ranks import PARENT
 from parsim.report.writing import write_text
 
-LEAST = 5.0
+LEAST_SECONDS = 5.0
 """Seconds below which a part is not begun."""
 
 GRACE = 10.0
@@ -75,7 +75,7 @@ class Parts:
                 _say(f"{part.name}: done before")
                 continue
             left = until - time.monotonic()
-            if left < LEAST:
+            if left < LEAST_SECONDS:
                 self._note(part, "left out", f"no time: {max(left, 0.0):.0f} s are left")
                 continue
             self._run(part, min(part.seconds, left))

@@ -15,7 +15,7 @@ from typing import get_args
 from parsim.cluster.cables import read_cables
 from parsim.cluster.document import Document, Node, is_null, is_text
 from parsim.cluster.evidence import RecordedStep, read_spreads, read_steps, read_unmeasured
-from parsim.cluster.fields import FIELDS, REMOVED, check_plausible
+from parsim.cluster.fields import FIELDS, MOST_EFFICIENCY, REMOVED, check_plausible
 from parsim.cluster.hardware import (
     Cable,
     Curve,
@@ -33,8 +33,6 @@ from parsim.units import count_of, parse_quantity
 
 Said = Mapping[str, float] | Mapping[str, str] | tuple[RecordedStep, ...]
 Value = str | bool | int | float | Measured | tuple[Curve, ...] | tuple[Cable, ...] | Said
-MOST = 1.3
-"""An efficiency beyond this is a mistake: of the peak, of the bandwidth or in the measurement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,9 +194,9 @@ def _number(text: str, kind: str) -> float:
         raise ValueError(f"'{shown(text)}' must be a plain number of at least 0")
     if kind in ("share", "efficiency") and value == 0:
         raise ValueError(f"'{shown(text)}' must be above 0")
-    if kind == "efficiency" and value > MOST:
+    if kind == "efficiency" and value > MOST_EFFICIENCY:
         raise ValueError(
-            f"'{shown(text)}' is above {MOST}, which no kernel reaches; check the peak"
+            f"'{shown(text)}' is above {MOST_EFFICIENCY}, which no kernel reaches; check the peak"
         )
     if kind == "part" and value > 1.0:
         raise ValueError(f"'{shown(text)}' must be a number from 0 to 1")

@@ -11,8 +11,8 @@ REMOVED = {"gemm_wave_loss": "gemm_wave_quantisation (0 to 1, see parsim/cost/ke
 """Fields of older files, and what stands for them."""
 
 # field -> kind. "capacity" is a size above 0, "count" an integer of 1 or more, "share" a number
-# above 0, "efficiency" a share of at most MOST (some parts boost above the clock their peak is
-# quoted at), "part" a number from 0 to 1, "drop" a factor of 1 or more, "amount" 0 or more.
+# above 0, "efficiency" a share of at most MOST_EFFICIENCY, "part" a number from 0 to 1,
+# "drop" a factor of 1 or more, "amount" 0 or more.
 DEVICE_FIELDS: Mapping[str, str] = {
     "name": "text",
     "memory": "capacity",

@@ -19,7 +19,7 @@ OnMesh = tuple[Signature, ...]
 """An operation's signature on each axis of a mesh."""
 Stated = Mapping[str, Mapping[str, str]]
 """What users say by operation: of its input, weight and output, each as "B,S(1)"."""
-MOST = 65
+LISTED_BELOW = 65
 """Sizes of an axis below which a message lists those that are allowed."""
 PARTS = ("input", "weight", "output")
 """Tensors of an operation that a user may state."""
@@ -210,7 +210,9 @@ def divided(options: Options, node: Node, way: OnMesh) -> str:
     """The message where axes do not divide what signatures split, with sizes that do."""
     for (name, size), signature in zip(options.mesh.axes, way, strict=True):
         shapes = options.shapes(node)
-        usable = [n for n in range(1, MOST) if fits(node.operation, *shapes, (signature,), (n,))]
+        usable = [
+            n for n in range(1, LISTED_BELOW) if fits(node.operation, *shapes, (signature,), (n,))
+        ]
         if size not in usable:
             return (
                 f"axis {name}={size} does not divide '{node.name}' by {signature.word}; allowed: "

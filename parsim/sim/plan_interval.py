@@ -28,7 +28,7 @@ from parsim.sim.confidence.known_errors import ANY, Errors, Standing, shipped_er
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.step_breakdown import breakdown
 
-LEAST = 2
+LEAST_STACKS = 2
 """Fewer measured stacks make no mixture."""
 
 
@@ -51,7 +51,7 @@ class StackTime:
 def software_unsaid(job: Job) -> bool:
     """Whether a job's software is not said, on a device of which several stacks were measured."""
     unsaid = job.software.id == GENERIC and not job.mixed and not job.device.calibrated
-    return unsaid and len(stacks_on(job, shipped_errors())) >= LEAST
+    return unsaid and len(stacks_on(job, shipped_errors())) >= LEAST_STACKS
 
 
 def stacks_on(job: Job, errors: Errors) -> list[str]:

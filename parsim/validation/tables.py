@@ -22,7 +22,7 @@ Cells = dict[str, str]
 Progress = Callable[[int, int], None]
 """Is called with (rows done, rows in all)."""
 
-LEAST, MOST = 1e-15, 1e15
+LEAST_MEASURED, MOST_MEASURED = 1e-15, 1e15
 """Between these is every time, rate and size that somebody measured, in any unit in use."""
 
 Check = Callable[[Path, list[str]], None]
@@ -53,9 +53,11 @@ def measured_in(row: Mapping[str, str], name: str) -> float | None:
         RowSkipped: the cell is no number, or one that nobody can have measured.
     """
     value = number_in(row, name)
-    if value is not None and not LEAST <= value <= MOST:
+    if value is not None and not LEAST_MEASURED <= value <= MOST_MEASURED:
         cell = shown(row[name])
-        raise RowSkipped(f"{name}='{cell}' must be a number from {LEAST:g} to {MOST:g}")
+        raise RowSkipped(
+            f"{name}='{cell}' must be a number from {LEAST_MEASURED:g} to {MOST_MEASURED:g}"
+        )
     return value
 
 

@@ -27,7 +27,7 @@ LIMIT = 1.03
 RANKS = 2
 LAUNCHES = 3
 MICROBATCHES = 8
-WARMUP, LEAST, MOST = 4, 40, 120
+WARMUP, LEAST_PAIRS, MOST_PAIRS = 4, 40, 120
 STILL = 25
 """Pairs of steps without a faster one of either kind, after which the least ones are known."""
 
@@ -191,7 +191,7 @@ def _torchs(name: str, count: int, modules: dict[int, Any]) -> Callable[..., obj
 def _alternate(steps: list[Callable[[], object]], modules: dict[int, Any]) -> tuple[float, float]:
     """Go on until neither gets faster, so that the end does not depend on who is ahead."""
     least, still = [float("inf"), float("inf")], 0
-    for number in range(WARMUP + MOST):
+    for number in range(WARMUP + MOST_PAIRS):
         still += 1
         for which, step in list(enumerate(steps))[:: 1 if number % 2 else -1]:  # A B, B A, A B ...
             for module in modules.values():
@@ -200,7 +200,7 @@ def _alternate(steps: list[Callable[[], object]], modules: dict[int, Any]) -> tu
             if number >= WARMUP and seconds < least[which]:
                 still = still if seconds > 0.995 * least[which] else 0
                 least[which] = seconds
-        if number >= WARMUP + LEAST and still >= STILL:
+        if number >= WARMUP + LEAST_PAIRS and still >= STILL:
             break
     return least[0], least[1]
 

@@ -16,7 +16,7 @@ from executor.calibration.fitting.earlier_file import Calibration, part_of, wher
 from parsim.arrays import Array
 from parsim.cluster.hardware import Measured
 
-LEAST = {
+LEAST_SHAPES = {
     kinds.GEMM: 20,
     kinds.LAUNCH: 1,
     kinds.FORWARD: 4,
@@ -58,11 +58,11 @@ def lacking(candidates: Sequence[Candidate], weights: Array, known: Sequence[int
             rows_of.setdefault((candidate.shape[0], _ranks(candidate)), []).append(i)
     placed: list[tuple[int, bool, int]] = []
     for (kind, _), rows in rows_of.items():
-        late = LATE if kind not in LEAST and not weights[rows].any() else 0
+        late = LATE if kind not in LEAST_SHAPES and not weights[rows].any() else 0
         have = [i for i in rows if i in known_rows]
-        chosen = _farthest(candidates, rows, have, LEAST.get(kind, LEAST_OTHER))
+        chosen = _farthest(candidates, rows, have, LEAST_SHAPES.get(kind, LEAST_OTHER))
         every = A_ROUND.get(kind, 1)
-        placed += [(late + n // every, kind not in LEAST, i) for n, i in enumerate(chosen)]
+        placed += [(late + n // every, kind not in LEAST_SHAPES, i) for n, i in enumerate(chosen)]
     return [i for _, _, i in sorted(placed, key=lambda entry: entry[:2])]
 
 

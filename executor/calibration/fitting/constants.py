@@ -14,7 +14,6 @@ import numpy as np
 from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Kernels, Sample, link_times, seconds_of
 from parsim.arrays import Array
-from parsim.cluster.entries import MOST
 from parsim.cluster.fields import MOST_EFFICIENCY
 from parsim.cluster.hardware import Device, System
 
@@ -45,7 +44,7 @@ PRIOR = 0.03
 """Weight of staying at the catalog's constant, per unit of its logarithm. It decides only what the
 times leave open: latency and call overhead occur as a sum, and so do the two overheads of a call.
 """
-LEAST = 1e-9
+LEAST_START = 1e-9
 """Where a constant of 0 starts from: 1 ns, or nothing for a half-length."""
 LEAST_CALL = 1e-6
 """Start of what a call costs, where the catalog has it in its collectives' latency."""
@@ -70,13 +69,13 @@ def fit_device(device: Device, samples: Sequence[Sample], kernels: Kernels) -> D
 
 
 def _on_own_scale(device: Device) -> Device:
-    """Raise peaks or bandwidth, at the same rates, where an efficiency would pass MOST.
+    """Raise peaks or bandwidth, at the same rates, where an efficiency would pass MOST_EFFICIENCY.
 
-    A catalog's CPU core is one of many; efficiencies beyond MOST are refused when read.
+    A catalog's CPU core is one of many; efficiencies beyond MOST_EFFICIENCY are refused when read.
     """
     for shares, scale in ((RATES, "peak_flops"), (BYTES, "memory_bandwidth")):
         most = max(getattr(device, name) for name in shares)
-        if most > MOST:
+        if most > MOST_EFFICIENCY:
             known = getattr(device, scale)
             peaks = shares is RATES
             raised = {key: most * x for key, x in known.items()} if peaks else most * known
@@ -88,7 +87,7 @@ def _on_own_scale(device: Device) -> Device:
 def _fitted(
     device: Device, names: Sequence[str], samples: Sequence[Sample], kernels: Kernels
 ) -> Device:
-    start = np.array([max(getattr(device, name), LEAST) for name in names])
+    start = np.array([max(getattr(device, name), LEAST_START) for name in names])
 
     def made(values: Array) -> Device:
         named = dict(zip(names, map(float, values), strict=True))

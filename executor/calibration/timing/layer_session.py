@@ -28,7 +28,7 @@ AGAIN = 0.05
 FIRST = 0.7
 """Share of the seconds for the first pass; a target's own sizes may take all of them."""
 OVER = 1.2
-OTHERS, LEAST = 0.05, 1e-3
+OTHERS, LEAST_WEIGHT = 0.05, 1e-3
 """Weight of a usual size over a target's own, and of a part that no target has."""
 PACES = (0.1, 30.0)
 """Limits of how much slower than the catalog's device tasks were so far."""
@@ -126,7 +126,7 @@ class LayerSession:
 
 def _weight(task: LayerTask) -> float:
     """How much of the time a task may have, to other tasks: a target's own sizes repeat longer."""
-    return max(task.share * (1.0 if task.asked_for else OTHERS), LEAST)
+    return max(task.share * (1.0 if task.asked_for else OTHERS), LEAST_WEIGHT)
 
 
 def quicker(first: Sequence[LayerSample], second: Sequence[LayerSample]) -> list[LayerSample]:

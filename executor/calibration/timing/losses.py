@@ -48,16 +48,18 @@ def losses(bench: Bench) -> Losses:
     )
 
 
-MOST = Losses(1.0, 1.0, memory_contention=MOST_CONTENTION, two_way_loss=MOST_CONTENTION)
+MOST_LOSSES = Losses(1.0, 1.0, memory_contention=MOST_CONTENTION, two_way_loss=MOST_CONTENTION)
 """What an exchange takes from compute beside it is at most its own time."""
 
 
 def mean_losses(moments: Sequence[Losses]) -> Losses | None:
-    """The mean of several moments, from 0 to MOST; None without any."""
+    """The mean of several moments, from 0 to MOST_LOSSES; None without any."""
     if not moments:
         return None
     means = (sum(shares) / len(moments) for shares in zip(*moments, strict=True))
-    return Losses(*(min(max(mean, 0.0), most) for mean, most in zip(means, MOST, strict=True)))
+    return Losses(
+        *(min(max(mean, 0.0), most) for mean, most in zip(means, MOST_LOSSES, strict=True))
+    )
 
 
 PARAMETERS = 1 << 23

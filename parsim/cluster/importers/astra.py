@@ -31,7 +31,7 @@ SHAPES = ("Ring", "FullyConnected", "Switch")
 GB = 2.0**30
 MOST_NPUS = 1024
 """Devices of a dimension; the largest domains of NVLink have 576."""
-MOST = 1e9
+MOST_LINK = 1e9
 """GB/s or ns that a link may have."""
 _LISTS = ("topology", "npus_count", "bandwidth", "latency")
 
@@ -192,8 +192,8 @@ def _number(document: Document, word: str, node: Node, least: float) -> float:
     except (TypeError, ValueError):
         value = math.nan
     whole = word == "npus_count"
-    if not least <= value <= (MOST_NPUS if whole else MOST) or (whole and value != int(value)):
-        most = f"a number of at most {MOST:g}, above 0 for a bandwidth"
+    if not least <= value <= (MOST_NPUS if whole else MOST_LINK) or (whole and value != int(value)):
+        most = f"a number of at most {MOST_LINK:g}, above 0 for a bandwidth"
         kind = f"a whole number from 1 to {MOST_NPUS}" if whole else most
         raise document.error(node, word, f"'{shown(node.value)}' must be {kind}")
     return value

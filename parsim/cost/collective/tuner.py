@@ -22,7 +22,7 @@ from parsim.cost.collective.measured_curve import measured
 from parsim.cost.collective.modelled import bandwidths, modelled
 from parsim.cost.collective.nccl import Protocol, table
 
-MOST = (100.0 * 2.0**30, 2.0**20)
+MOST_MAPPED = (100.0 * 2.0**30, 2.0**20)
 """Where the plugin's maps end, bytes and ranks."""
 ON_EDGE = 1e-10
 FEWEST_NODES = 3
@@ -80,7 +80,7 @@ def _area(entry: dict[str, Any]) -> Area:
 
 def _corner(corner: list[Any]) -> tuple[float, float]:
     """A corner's logarithms; of four numbers, where the line through two points leaves the map."""
-    far = float(np.log2(MOST[0])), float(np.log2(MOST[1]))
+    far = float(np.log2(MOST_MAPPED[0])), float(np.log2(MOST_MAPPED[1]))
     logs = [
         far[position % 2] if value == "most" else float(np.log2(max(float(value), 1.0)))
         for position, value in enumerate(corner)

@@ -20,7 +20,7 @@ from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, software
 from parsim.errors import PlanError
 from parsim.fitting.intervals.groups import (
-    LEAST,
+    LEAST_HALF,
     Residual,
     groups,
     keyed,
@@ -194,7 +194,7 @@ def calibrated_errors(reports: Iterable[Path]) -> list[Group]:
     ]
     if not errors:
         return []
-    half = max(float(np.quantile(np.abs(errors), COVERAGE)), LEAST)
+    half = max(float(np.quantile(np.abs(errors), COVERAGE)), LEAST_HALF)
     return [Group(device=CALIBRATED, software=ANY, n=len(errors), half=half, ranges={})]
 
 

@@ -18,7 +18,7 @@ Cell = tuple[float, Array]
 
 SHRINK = 5.0
 """A group of so many independent runs counts half, the usual bounds the other half."""
-LEAST = 0.01
+LEAST_HALF = 0.01
 """No half of a calibrated interval is narrower: repeats of a step scatter by a percent."""
 IRREGULAR = 1.25
 """A release whose time for a plan is so many times that of any other release's is no usual one:

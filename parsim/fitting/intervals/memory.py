@@ -17,7 +17,7 @@ from parsim.fitting.intervals.groups import (
 )
 from parsim.sim.confidence.known_errors import MemoryGroup
 
-LEAST = 0.003
+LEAST_PEAK_HALF = 0.003
 """No half of an interval is narrower: a peak scatters by 0.2 % between ranks and repeats."""
 LEAST_REACH = 0.01
 """Log error of a peak per factor e outside of the measured sizes, at least: runs that were measured
@@ -40,7 +40,9 @@ def memory_groups(runs: Sequence[Residual]) -> list[MemoryGroup]:
 
 
 def _half(runs: Sequence[Residual]) -> float:
-    return max(quantile(np.abs(np.array([run.error for run in runs])), weights(runs)), LEAST)
+    return max(
+        quantile(np.abs(np.array([run.error for run in runs])), weights(runs)), LEAST_PEAK_HALF
+    )
 
 
 def _group(key: tuple[str, str], runs: Sequence[Residual], usual: float) -> MemoryGroup:

@@ -34,7 +34,7 @@ _DEFAULT_HEAD_DIM = {"qwen3": 128}
 _EPSILON_KEYS = {"bert": "layer_norm_eps", "gpt2": "layer_norm_epsilon"}
 _DEFAULT_EPSILONS = {"bert": 1e-12, "gpt2": 1e-5, "mixtral": 1e-5, "gpt_oss": 1e-5}
 
-MOST = 10**12
+MOST_SIZE = 10**12
 """No size of a model is larger."""
 
 _LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
@@ -108,8 +108,8 @@ class Config:
         value = self.values[key]
         if isinstance(value, bool) or not isinstance(value, int) or value < least:
             raise self._wrong(key, f"a whole number of at least {least}")
-        if value > MOST:
-            raise self._wrong(key, f"at most {MOST}")
+        if value > MOST_SIZE:
+            raise self._wrong(key, f"at most {MOST_SIZE}")
         return value
 
     def optional_integer(self, key: str, default: int | None) -> int | None:
@@ -147,7 +147,11 @@ class Config:
         value = self.values.get(key)
         if value is None:
             return default
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= MOST:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 <= value <= MOST_SIZE
+        ):
             raise self._wrong(key, "a number of at least 0")
         return float(value)
 

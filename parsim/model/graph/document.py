@@ -31,7 +31,7 @@ from parsim.model.graph.traces.graph import read_trace
 
 SCHEMA_VERSION = 1
 KIND = "graph"
-MOST = 10**9
+MOST_SIZE = 10**9
 """No size of an operation is larger."""
 NEAR = (".yaml", ".json", ".gz", ".txt")
 """Suffixes of such files."""
@@ -180,7 +180,11 @@ def _value(field: Field[Any], value: object) -> object:
             raise ModelError(f"{field.name}={shown(value)} must be true or false")
         return value
     if kind == "float":
-        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < MOST:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | float)
+            or not 0 <= value < MOST_SIZE
+        ):
             raise ModelError(f"{field.name}={shown(value)} must be a number of at least 0")
         return float(value)
     if kind == "int":
@@ -199,8 +203,10 @@ def _sizes(name: str, value: object) -> tuple[int, ...]:
 
 def _size(name: str, value: object) -> int:
     least = 0 if name in _MAY_BE_ZERO else 1
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST:
-        raise ModelError(f"{name}={shown(value)} must be a whole number from {least} to {MOST:,}")
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_SIZE:
+        raise ModelError(
+            f"{name}={shown(value)} must be a whole number from {least} to {MOST_SIZE:,}"
+        )
     return value
 
 

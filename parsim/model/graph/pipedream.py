@@ -40,7 +40,7 @@ class Profiled:
 COSTS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 """What a node's line says: milliseconds, then bytes."""
 
-MOST = 1e15
+MOST_COST = 1e15
 """The largest of them that may be true."""
 
 
@@ -117,8 +117,8 @@ def _profiled(number: int, what: str, figures: str) -> Profiled:
     except (KeyError, ValueError) as reason:
         raise ModelError(f"line {number}: {reason} is missing or no number") from None
     for name, value in costs.items():
-        if not 0.0 <= value <= MOST:
-            raise ModelError(f"line {number}: {name}={value:g} is not between 0 and {MOST:g}")
+        if not 0.0 <= value <= MOST_COST:
+            raise ModelError(f"line {number}: {name}={value:g} is not between 0 and {MOST_COST:g}")
     forward, backward, outputs, parameters = costs.values()
     return Profiled(
         what=what,

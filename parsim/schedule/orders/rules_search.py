@@ -25,7 +25,7 @@ BEST = 24
 CHILDREN = 192
 """New rules of a generation: as many as arrays of some 1,000 numbers take together."""
 
-MOST = 6000
+MOST_RULES = 6000
 """Rules that are tried at most, however short their orders are."""
 
 PATIENT = 6
@@ -51,7 +51,7 @@ def best_rule(
         until: what `time.perf_counter` says at the end instead, however many are run by then.
     """
     draws, each = np.random.default_rng(0), shop.p * shop.actions
-    target, left = bound * (1.0 + _ROUNDING), min(actions // each, MOST)
+    target, left = bound * (1.0 + _ROUNDING), min(actions // each, MOST_RULES)
     best, shortest = _plain(shop), np.inf
 
     def goes_on() -> bool:

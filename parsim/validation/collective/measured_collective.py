@@ -18,7 +18,7 @@ from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.group_bandwidth import Groups
 from parsim.errors import TableError, shown
-from parsim.validation.tables import LEAST, MOST, RowSkipped, number_in, read_rows
+from parsim.validation.tables import LEAST_MEASURED, MOST_MEASURED, RowSkipped, number_in, read_rows
 
 REQUIRED = ("row_id", "gpu_type", "n_nodes", "gpus_per_node", "collective", "message_bytes")
 TIMES = ("time_us", "busbw_gb_per_s", "algbw_gb_per_s")
@@ -146,8 +146,8 @@ def _kind(row: Mapping[str, str]) -> str:
 def _number(row: Mapping[str, str], name: str) -> float | None:
     """A cell as a number; None where it is blank or 0."""
     value = number_in(row, name)
-    if value and not LEAST <= value <= MOST:
-        allowed = f"0, or from {LEAST:g} to {MOST:g}"
+    if value and not LEAST_MEASURED <= value <= MOST_MEASURED:
+        allowed = f"0, or from {LEAST_MEASURED:g} to {MOST_MEASURED:g}"
         raise RowSkipped(f"{name}='{shown(row[name])}' cannot be; allowed: {allowed}")
     return value or None
 

@@ -17,7 +17,7 @@ from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.cost.layer.attention import FLASH_BACKWARD
 from parsim.errors import TableError, shown
-from parsim.validation.tables import LEAST, RowSkipped, read_rows
+from parsim.validation.tables import LEAST_MEASURED, RowSkipped, read_rows
 
 NEEDED = ("row_id", "gpu_type", "op")
 """Columns that every table of kernels has."""
@@ -238,7 +238,7 @@ def _number(row: Mapping[str, str], name: str) -> float:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not LEAST <= value <= LARGEST:
+    if not LEAST_MEASURED <= value <= LARGEST:
         allowed = f"a number above 0 and at most {LARGEST:g}"
         raise RowSkipped(f"{name}={shown(text)} is not {allowed}")
     return value

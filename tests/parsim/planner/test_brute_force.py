@@ -32,7 +32,7 @@ from tests.parsim.planner.conftest import with_memory
 MODELS = ("gpt2", "llama3-8b", "mixtral-8x7b")
 SYSTEMS = ("dgx-a100", "dgx-h100", "dgx-1v", "rtx-4090-node")
 STACKS = ("generic", "megatron-2022", "megatron-te-2025", "torchtitan", "executor-cpu")
-MOST = 48
+MOST_PLANS = 48
 """Plans of a scenario: each is simulated alone."""
 FEW = 8
 """Plans of a scenario of the fast test."""
@@ -44,7 +44,7 @@ def ways_of_every_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "MANY", 0)
 
 
-def scenario(seed: int, most: int = MOST) -> tuple[Job, PlanSpace, PlanTable] | None:
+def scenario(seed: int, most: int = MOST_PLANS) -> tuple[Job, PlanSpace, PlanTable] | None:
     """A short model on a few devices, and a part of its space; None where that is empty."""
     rng = random.Random(seed)
     spec = replace(model_spec(rng.choice(MODELS)), num_layers=rng.choice((3, 4, 6, 8)), seq_len=512)
@@ -92,7 +92,7 @@ def _with_fewest(job: Job, plan: Plan) -> float:
     return inf
 
 
-def check(seed: int, most: int = MOST) -> None:
+def check(seed: int, most: int = MOST_PLANS) -> None:
     """The ten best of a scenario are those of brute force, and nothing fits that was left out."""
     made = scenario(seed, most)
     if made is None:

@@ -16,7 +16,7 @@ from parsim.report.text.planning.search import dominant
 from parsim.report.text.tables import between, table
 from parsim.units import format_bytes, format_seconds
 
-LEAST = 1e-4
+LEAST_SHARE = 1e-4
 """Share of a step below which a difference is not listed."""
 MOST_RULES = 5
 
@@ -58,7 +58,7 @@ def _compared(result: Reasons, wished: Ranked) -> Iterator[RenderableType]:
 def _parts(result: Reasons) -> Table:
     rows = table("part | best | wished | difference", right=(1, 2, 3))
     for name, first, second in differences(result.parts, result.wished_parts):
-        if abs(second - first) < LEAST * result.best.step_time:
+        if abs(second - first) < LEAST_SHARE * result.best.step_time:
             continue
         change = second - first
         sign = "+" if change > 0 else "-"
