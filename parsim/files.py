@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from parsim.errors import InputError, did_you_mean, shown
-from parsim.units import format_bytes
+from parsim.units import GIB, format_bytes
 
 MOST_TEXT: Final = 64 << 20
 """Bytes of JSON or XML: a timeline of a million spans."""
@@ -33,7 +33,7 @@ MOST_YAML: Final = 256 << 10
 GZIP: Final = b"\x1f\x8b"
 """The first bytes of a file that gzip packed."""
 
-MOST_CORPUS: Final = 1 << 30
+MOST_CORPUS: Final = GIB
 """Bytes of a text to train on, which is taken as it is."""
 
 

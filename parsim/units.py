@@ -16,6 +16,14 @@ from typing import Final
 
 from parsim.errors import UnitError, shown
 
+# Seconds and bytes that have names.
+MINUTE: Final = 60.0
+HOUR: Final = 60.0 * MINUTE
+DAY: Final = 24.0 * HOUR
+KIB: Final = 2**10
+MIB: Final = 2**20
+GIB: Final = 2**30
+
 _DECIMAL = ("", "K", "M", "G", "T")
 _BINARY = ("Ki", "Mi", "Gi", "Ti")
 
@@ -85,7 +93,7 @@ _DIMENSIONS = {
     "span": _Dimension(
         noun="span of time",
         example="30d",
-        factors={"s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0},
+        factors={"s": 1.0, "min": MINUTE, "h": HOUR, "d": DAY},
         most=1e11,
     ),
 }
@@ -169,7 +177,7 @@ def _scaled(number: str, unit: str) -> float:
 
 def format_bytes(amount: float) -> str:
     """Write a size in GiB with one decimal, or in MiB or B where that would show nothing."""
-    for factor, unit in ((2**30, "GiB"), (2**20, "MiB")):
+    for factor, unit in ((GIB, "GiB"), (MIB, "MiB")):
         if abs(amount) >= factor / 10:
             return f"{amount / factor:.1f} {unit}"
     return f"{amount:.0f} B"
@@ -219,7 +227,7 @@ def format_count(amount: float) -> str:
 
 def format_span(duration: float) -> str:
     """Write a long duration in days, hours, minutes or seconds, with three figures."""
-    for unit, factor, least in (("days", 86400.0, 2.0), ("h", 3600.0, 1.0), ("min", 60.0, 1.0)):
+    for unit, factor, least in (("days", DAY, 2.0), ("h", HOUR, 1.0), ("min", MINUTE, 1.0)):
         amount = duration / factor
         if amount >= least:
             return f"{amount:,.0f} {unit}" if amount >= 1000.0 else f"{amount:.3g} {unit}"

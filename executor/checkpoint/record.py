@@ -18,6 +18,7 @@ from parsim.errors import InputError, shown
 from parsim.files import read_json
 from parsim.model.spec import TransformerSpec
 from parsim.plan import Plan
+from parsim.units import MIB
 
 FORMAT = 2
 """Version of the layout; another one is refused."""
@@ -28,7 +29,7 @@ class DamagedCheckpoint(InputError):
 
 
 PLAN = "plan.json"
-_BLOCK = 1 << 20  # bytes read at a time for a checksum
+_BLOCK = MIB  # bytes read at a time for a checksum
 
 
 def what_is_trained(

@@ -17,6 +17,7 @@ from parsim.errors import InputError
 from parsim.launch.nodes import Nodes
 from parsim.plan import Plan
 from parsim.plan.rules.degrees import divisors
+from parsim.units import GIB
 
 if TYPE_CHECKING:
     import torch
@@ -30,7 +31,7 @@ TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3
 """Options of glibc's `mallopt` (malloc.h): free bytes at the top that go back to the system, and
 the size from which an allocation is mapped by itself and goes back as a whole."""
 
-KEPT_BYTES = 1 << 30
+KEPT_BYTES = GIB
 """Memory below this many bytes stays with a CPU rank that has freed it."""
 
 

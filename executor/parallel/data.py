@@ -30,8 +30,7 @@ from executor.parallel.refused import check_parallel
 from executor.parallel.replica import DataKind, Replica
 from parsim.plan import Plan
 from parsim.plan.record import BUCKET_BYTES
-
-MIB = 2**20
+from parsim.units import MIB
 
 
 def apply_data_parallel(

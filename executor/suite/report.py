@@ -12,7 +12,7 @@ from executor.suite.predict import KINDS
 from executor.suite.results import Amount, Outcome, Pair, Result, covered, spearman, summary
 from parsim.report.text.tables import percent
 from parsim.report.writing import write_text
-from parsim.units import format_seconds
+from parsim.units import GIB, MIB, format_seconds
 
 SCHEMA_VERSION = 1
 
@@ -218,7 +218,7 @@ def _cases(results: Sequence[Result]) -> Iterator[str]:
 
 def _bytes(amount: float) -> str:
     """With digits enough that 3 % show."""
-    return f"{amount / 2**30:.2f} GiB" if amount >= 2**30 else f"{amount / 2**20:.1f} MiB"
+    return f"{amount / GIB:.2f} GiB" if amount >= GIB else f"{amount / MIB:.1f} MiB"
 
 
 def _parts(results: Sequence[Result]) -> Iterator[str]:

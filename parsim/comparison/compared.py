@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from parsim.comparison.quantities import PEAK, STEP
 from parsim.results import Result
+from parsim.units import GIB, MIB
 
 _KINDS: Final = {"cpu": "CPU cores", "cuda": "GPUs"}
 
@@ -83,7 +84,7 @@ JUDGED = (STEP, PEAK)
 Names = tuple[str, str]
 PREDICTED_MEASURED: Names = ("predicted", "measured")
 _SECONDS = ((1.0, "s", 3), (1e-3, "ms", 3), (1e-6, "us", 3))
-_BYTES = ((2.0**30, "GiB", 3), (2.0**20, "MiB", 3), (1.0, "B", 0))
+_BYTES = ((GIB, "GiB", 3), (MIB, "MiB", 3), (1.0, "B", 0))
 
 
 class Compared(NamedTuple):

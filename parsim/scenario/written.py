@@ -9,7 +9,7 @@ from parsim.cluster.background import Background, Stream
 from parsim.cluster.hardware import IntraNode, Network
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.units import parse_quantity
+from parsim.units import DAY, HOUR, MINUTE, parse_quantity
 
 _DIMENSIONS = {
     "bandwidth": "bandwidth",
@@ -31,7 +31,7 @@ _UNITS = {
     "bandwidth": {"GB/s": 1e9, "B/s": 1.0},
     "bytes": {"MB": 1e6, "B": 1.0},
     "time": {"us": 1e-6, "s": 1.0},
-    "span": {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0},
+    "span": {"d": DAY, "h": HOUR, "min": MINUTE, "s": 1.0},
 }
 Record = TransformerSpec | IntraNode | Network | Plan
 

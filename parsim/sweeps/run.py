@@ -17,7 +17,7 @@ from parsim.sim.confidence.memory_fit import Fit
 from parsim.sweeps.case import Case
 from parsim.sweeps.workers import in_order
 from parsim.training_run.training_run import predicted_run
-from parsim.units import format_bytes, format_seconds
+from parsim.units import DAY, format_bytes, format_seconds
 
 SCHEMA_VERSION = 1
 
@@ -101,9 +101,6 @@ class Outcomes(Result):
     def records(self) -> list[dict[str, Any]]:
         """One row per case."""
         return [row.record() for row in self.rows]
-
-
-DAY = 86400.0
 
 
 def run_cases(

@@ -21,9 +21,8 @@ from typing import Final
 
 from parsim.errors import InputError
 from parsim.training_run.estimate import Estimate
-from parsim.units import format_span
+from parsim.units import DAY, format_span
 
-DAY: Final = 86400.0
 NODE: Final = 8
 """Devices of the nodes that rates per 1,000 node-days are quoted for."""
 

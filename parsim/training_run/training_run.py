@@ -22,9 +22,8 @@ from parsim.sim.prediction import Prediction
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.failures import Goodput, TrainingGoal, goodput
 from parsim.training_run.power import SPREAD, cluster_watts, computing_share, device_numbers
-from parsim.units import format_count
+from parsim.units import DAY, HOUR, format_count
 
-HOUR = 3600.0
 JOULES_PER_KWH = 3.6e6
 
 
@@ -56,7 +55,7 @@ class TrainingRun(Result):
     @property
     def headline(self) -> str:
         """Tokens, days with their interval, and dollars."""
-        low, days, high = (part / 86400.0 for part in self.elapsed)
+        low, days, high = (part / DAY for part in self.elapsed)
         cost = f", {self.cost.value:,.0f} US dollars" if self.cost else ""
         words = f"{format_count(self.tokens)} {self.unit} on {self.devices:,} devices"
         return f"{words}: {days:.3g} days ({low:.3g} to {high:.3g}){cost}"

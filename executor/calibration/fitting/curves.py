@@ -18,7 +18,7 @@ from executor.calibration.fitting.catalog_file import with_units
 from executor.calibration.fitting.constants import system_constants
 from parsim.arrays import Array
 from parsim.cluster.hardware import Curve, System
-from parsim.cost.collective.kinds import MIB
+from parsim.units import MIB
 
 FEWEST = 3
 """Sizes that a curve of three figures needs."""

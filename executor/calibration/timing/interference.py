@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 
 from executor.calibration.timing.bench import Bench
+from parsim.units import MIB
 
 Wait = Callable[[], object]
 ROUNDS = 5
 """Times that each is measured at a moment, in turns; the slowest rank counts. One behind the other,
 `two_way_loss` came out between 0.5 and 1 on one machine; in turns, between 0.8 and 1."""
-MIB = 1 << 20
 BESIDE = {"cpu": (512, 16 * MIB), "cuda": (4096, 256 * MIB)}
 """Edge of the products and bytes of the exchange that run beside each other."""
 SIZES = (0.5, 1.0, 2.0)

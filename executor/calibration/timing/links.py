@@ -28,8 +28,8 @@ from executor.calibration.timing.bench import Bench
 from executor.collectives.timing import Team, Work, team, work_of
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
+from parsim.units import KIB, MIB
 
-KIB, MIB = 1 << 10, 1 << 20
 SIZES = (4 * KIB, 64 * KIB, 512 * KIB, 2 * MIB, 8 * MIB, 32 * MIB, 128 * MIB, 1024 * MIB)
 """Bytes of the whole array: 4 or 5 sizes fit the constants, the others their residuals."""
 KINDS = (kinds.ALL_REDUCE, kinds.ALL_GATHER, kinds.REDUCE_SCATTER)

@@ -10,6 +10,7 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
+from parsim.units import KIB
 
 CollectiveKind = Literal[
     "all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"
@@ -23,9 +24,6 @@ def wire_share(kind: CollectiveKind, ranks: Array) -> Array:
     if kind in ("broadcast", "reduce"):
         return np.ones_like(ranks)
     return np.asarray(2.0 * part if kind == "all_reduce" else part)
-
-
-KIB, MIB = 2.0**10, 2.0**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +48,10 @@ class Constants:
     hop: float = 0.6e-6
     across: float = 60e-6
     across_small: float = 15e-6
-    full: float = 64 * KIB
+    full: float = 64.0 * KIB
     ring_hop: tuple[float, float] = (1.9e-6, 3.4e-6)
     ring_across: tuple[float, float] = (4.0e-6, 14.0e-6)
-    ring_full: float = 16 * KIB
+    ring_full: float = 16.0 * KIB
     usual: float = 2e-6
     crossings: float = 4.0
     ramp: Mapping[str, float] = field(

@@ -23,6 +23,7 @@ from parsim.cluster.hardware import Curve, System
 from parsim.cost.collective.group_bandwidth import Groups
 from parsim.cost.collective.kinds import CONSTANTS, CollectiveKind, Constants
 from parsim.cost.collective.modelled import Shape, modelled
+from parsim.units import KIB, MIB
 
 
 def shape(
@@ -122,7 +123,7 @@ SPREAD = {
 def size_class(size: Array | float) -> Index:
     """0 below 64 KiB, 1 below 1 MiB, 2 up to 64 MiB, 3 above."""
     size = np.asarray(size, dtype=np.float64)
-    return (size >= 64 * 2.0**10).astype(np.int64) + (size >= 2.0**20) + (size > 64 * 2.0**20)
+    return (size >= 64 * KIB).astype(np.int64) + (size >= MIB) + (size > 64 * MIB)
 
 
 def collective_spread(

@@ -11,13 +11,13 @@ from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import GLOO, Groups, gloo_bandwidth, inter_bandwidth
 from parsim.cost.collective.kinds import (
     CONSTANTS,
-    MIB,
     Algorithm,
     CollectiveKind,
     Constants,
     generation,
     wire_share,
 )
+from parsim.units import MIB
 
 ONE = np.ones(1)
 RANKS = 8.0

@@ -9,7 +9,8 @@ import numpy as np
 from parsim.cost.collective.group_bandwidth import inter_bandwidth
 from parsim.cost.collective.modelled import Shape
 from parsim.fitting.collectives.fit import Fitted, fit_curve
-from parsim.fitting.collectives.points import LEAST_POINTS, MIB, Points, ranks_and_nodes
+from parsim.fitting.collectives.points import LEAST_POINTS, Points, ranks_and_nodes
+from parsim.units import MIB
 
 
 def catalog_curves(curves: Sequence[Points], fitted: Fitted) -> dict[str, list[str]]:

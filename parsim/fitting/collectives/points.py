@@ -12,6 +12,7 @@ from parsim.arrays import Array, Flags
 from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import Groups
 from parsim.cost.collective.kinds import CollectiveKind
+from parsim.units import MIB
 from parsim.validation.collective.measured_collective import (
     MeasuredCollective,
     parse_collective,
@@ -23,7 +24,6 @@ SMALL = 0.3
 """Weight of a point below 1 MiB over that of a larger one."""
 LEAST_POINTS = 5
 """Curves with fewer points take part in the fit but are not left out by themselves."""
-MIB = 2.0**20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

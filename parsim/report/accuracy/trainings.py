@@ -13,12 +13,12 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from parsim.report.text.tables import percent
+from parsim.units import HOUR
 from parsim.validation.tables import blind_tables
 from parsim.validation.validate import Validation, step_errors, validate
 from parsim.validation.validated_row import ValidatedRow
 
 TABLE = "published_trainings"
-HOUR = 3600.0
 
 HEAD = f"""# Published trainings
 

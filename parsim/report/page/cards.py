@@ -17,9 +17,8 @@ from parsim.report.text.tables import between, percent
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import Prediction
 from parsim.training_run.training_run import TrainingRun
-from parsim.units import format_bytes, format_seconds
+from parsim.units import DAY, format_bytes, format_seconds
 
-DAY = 86400.0
 ROOM: Final = 0.5
 """Share of the interval's length that is drawn on either side of it."""
 

@@ -24,6 +24,7 @@ from matplotlib.typing import ColorType
 
 from parsim.report.picture import colours
 from parsim.report.picture.grid import DPI, POINTS, Box, Grid, readable_unit
+from parsim.units import GIB
 
 FONT: Final = "DejaVu Sans"
 """Comes with matplotlib: the same everywhere."""
@@ -41,7 +42,6 @@ LEGEND: Final[Mapping[str, Any]] = {
 """How legends look: arguments for matplotlib."""
 
 _BOLD: Final = 13.5  # 12 point bold letters are as wide as these
-_GIB: Final = 2.0**30
 _FULL: Final = 1.0 - 1e-9
 
 # Inches.
@@ -166,7 +166,7 @@ def _caption(meta: Mapping[str, Any]) -> str:
         of = f" ({meta['bubble_definition']})" if meta.get("bubble_definition") else ""
         parts.append(f"bubble {100 * meta['bubble_fraction']:.1f} %{of}")
     if meta.get("peak_allocated_bytes") is not None:
-        peak = np.max(meta["peak_allocated_bytes"]) / _GIB
+        peak = np.max(meta["peak_allocated_bytes"]) / GIB
         parts.append(f"peak allocated {peak:.1f} GiB")
     return " · ".join(parts)
 

@@ -14,8 +14,8 @@ from parsim.report.picture import colours
 from parsim.report.picture.grid import Grid
 from parsim.report.picture.legend import LEGEND
 from parsim.timelines.timeline import MemoryCurve
+from parsim.units import GIB
 
-_GIB: Final = 2.0**30
 _FEW_CURVES: Final = 8
 _BINS: Final = 1000
 
@@ -42,9 +42,9 @@ def draw_memory(
     most = max(worst.bytes)
     if capacity is not None:
         most = max(most, capacity)
-        label = f"memory of the device, {capacity / _GIB:.4g} GiB"
-        axes.axhline(capacity / _GIB, color=colours.CAPACITY, ls="--", linewidth=1.2, label=label)
-    axes.set_ylim(0.0, 1.08 * most / _GIB)
+        label = f"memory of the device, {capacity / GIB:.4g} GiB"
+        axes.axhline(capacity / GIB, color=colours.CAPACITY, ls="--", linewidth=1.2, label=label)
+    axes.set_ylim(0.0, 1.08 * most / GIB)
     axes.set_ylabel("allocated [GiB]")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#E0E0E0", linewidth=0.5)
@@ -63,7 +63,7 @@ def _draw_parts(axes: Axes, curve: MemoryCurve, grid: Grid) -> None:
     parts |= {"activations": np.array(curve.activations), "buffers": np.array(curve.buffers)}
     level = np.zeros(len(times))
     for name, values in parts.items():
-        top = level + np.append(values, values[-1]) / _GIB
+        top = level + np.append(values, values[-1]) / GIB
         colour = colours.PARTS.get(name, "#BBBBBB")
         axes.fill_between(
             times, level, top, step="post", color=colour, alpha=0.75, linewidth=0, label=name
@@ -101,7 +101,7 @@ def _draw_curve(
 ) -> None:
     """Steps that hold their value until the next change, the last one to the picture's end."""
     times = [*(time * grid.per_second for time in curve.times), grid.end]
-    values = [value / _GIB for value in (*curve.bytes, curve.bytes[-1])]
+    values = [value / GIB for value in (*curve.bytes, curve.bytes[-1])]
     axes.plot(times, values, drawstyle="steps-post", color=colour, linewidth=linewidth, label=label)
 
 
@@ -112,7 +112,7 @@ def _range_of(curves: Sequence[MemoryCurve], grid: Grid) -> tuple[Array, Array, 
     high = np.full(len(edges), -np.inf)
     for curve in curves:
         times = np.asarray(curve.times) * grid.per_second
-        values = np.asarray(curve.bytes) / _GIB
+        values = np.asarray(curve.bytes) / GIB
         standing = values[np.maximum(np.searchsorted(times, edges, side="right") - 1, 0)]
         np.minimum(low, standing, out=low)
         np.maximum(high, standing, out=high)

@@ -8,6 +8,7 @@ from typing import Any
 from rich.table import Table
 
 from parsim.report.text.tables import table
+from parsim.units import GIB
 
 Row = dict[str, Any]
 
@@ -46,7 +47,7 @@ def _devices() -> list[Row]:
     return [
         {
             "id": device.id,
-            "memory_gib": device.memory / 2**30,
+            "memory_gib": device.memory / GIB,
             "bandwidth_gb_per_s": device.memory_bandwidth / 1e9,
             "peak_tflops": ", ".join(
                 f"{k} {_rate(v / 1e12)}" for k, v in device.peak_flops.items()

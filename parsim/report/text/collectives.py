@@ -13,6 +13,7 @@ from parsim.cost.collective.modelled import bandwidths
 from parsim.report.text.tables import percent, table
 from parsim.sim.benchmark.collective_sweep import Collective, Row, Sweep, benchmarked
 from parsim.sim.benchmark.concurrent import Concurrent, ConcurrentRow
+from parsim.units import GIB, KIB, MIB
 
 CONVENTION = (
     "bytes, algbw and busbw as nccl-tests count them, GB = 1e9; [ ] is the 80 % interval of the "
@@ -32,7 +33,7 @@ def sweep_view(sweep: Sweep, *, verbose: bool = False) -> RenderableType:
 
 def size_text(size: int) -> str:
     """A size in the largest binary unit that it is a whole multiple of."""
-    for factor, unit in ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB")):
+    for factor, unit in ((GIB, "GiB"), (MIB, "MiB"), (KIB, "KiB")):
         if size >= factor and size % factor == 0:
             return f"{size // factor} {unit}"
     return f"{size} B"

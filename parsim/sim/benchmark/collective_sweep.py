@@ -20,6 +20,7 @@ from parsim.cost.collective.nccl import Protocol
 from parsim.errors import PlanError
 from parsim.results import Result, figure_of
 from parsim.sim.benchmark.group_layout import GroupLayout
+from parsim.units import MIB
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -177,12 +178,12 @@ def able_kinds(
     able = []
     for kind in COLLECTIVES:
         try:
-            benchmark_choice(layout, kind, 1 << 20, algorithm, protocol)
+            benchmark_choice(layout, kind, MIB, algorithm, protocol)
         except PlanError:
             continue
         able.append(kind)
     if not able:
-        benchmark_choice(layout, "all_reduce", 1 << 20, algorithm, protocol)
+        benchmark_choice(layout, "all_reduce", MIB, algorithm, protocol)
     return tuple(able)
 
 

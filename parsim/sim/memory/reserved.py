@@ -21,8 +21,9 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.software import Software
+from parsim.units import MIB
 
-SEGMENT = 2.0 * 2**20
+SEGMENT = 2.0 * MIB
 """Bytes to which large segments are rounded."""
 
 PRESSED = 0.9

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from parsim.errors import shown
+from parsim.units import GIB
 from parsim.validation.step.known_models import Filled, blank_sizes, known_mixture, unmodelled
 from parsim.validation.step.known_models import cells as filled_cells
 from parsim.validation.step.row_cells import Cells, Profile
@@ -36,7 +37,6 @@ OPTIONAL = (
     "t_backward_weight_ms", "t_p2p_ms", "task", "note",
 )  # fmt: skip
 
-GIB = 2.0**30
 
 ON_DEVICE = "nvidia-smi"
 """A cell of `peak_memory_kind` that begins so is of the whole device: the context counts too."""

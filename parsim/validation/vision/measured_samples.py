@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parsim.errors import shown
+from parsim.units import GIB
 from parsim.validation.tables import RowSkipped, measured_in
 
 REQUIRED = (
@@ -34,7 +35,6 @@ MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}
 """Images of a batch in torchgpipe's memory benchmarks (main.py of each, commit a1b4ee2)."""
 
 LARGEST = 10**9
-GIB = 2.0**30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

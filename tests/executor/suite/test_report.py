@@ -17,6 +17,7 @@ from executor.suite.report import report_document, write_report
 from executor.suite.results import Pair, Result, covered, read, spearman, summary
 from parsim.errors import InputError
 from parsim.timelines.timeline import Span, Timeline
+from parsim.units import MIB
 
 SHARED = "ranks share one GPU: correctness is real, speed is not that of N GPUs; NCCL"
 MACHINE = Machine(
@@ -35,7 +36,6 @@ CALIBRATION = {
     "system": None,
     "residuals": {"kernels": {"gemm": {"n": 9, "median": 0.02, "p90": 0.05, "max": 0.08}}},
 }
-MIB = 2**20
 
 
 def result(predicted: float, measured: float, **changes: Any) -> Result:

@@ -8,13 +8,13 @@ from collections.abc import Callable
 import pytest
 
 from parsim.timelines.timeline import Flow, MemoryCurve, Span, Timeline, ordered
+from parsim.units import GIB
 
 Action = tuple[str, int, int]
 """Kind, stage, micro-batch."""
 
 LENGTH = {"F": 0.010, "B": 0.020}
 HOP = 0.001
-GIB = 2**30
 
 
 def order(rank: int, p: int, m: int, v: int) -> list[Action]:

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import InputError
-from parsim.training_run.failures import DAY, Failures, daly, goodput, goodput_of, young
+from parsim.training_run.failures import Failures, daly, goodput, goodput_of, young
+from parsim.units import DAY
 
 BETWEEN = 11_135.0
 """Seconds between interruptions of 16,384 devices, one failing every 2,112 days."""

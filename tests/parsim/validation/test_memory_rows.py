@@ -9,6 +9,7 @@ from statistics import mean
 import pytest
 
 from parsim.sim import simulate
+from parsim.units import GIB
 from parsim.validation.predict_row import predict_row
 from parsim.validation.step.case import Case, build_case
 from parsim.validation.step.measured_run import parse_row
@@ -16,7 +17,6 @@ from parsim.validation.tables import RowSkipped, shipped_tables
 from parsim.validation.validate import read_table
 from parsim.validation.validated_row import ValidatedRow
 
-GIB = 2**30
 TABLES = {path.stem: path for path in shipped_tables()}
 
 

@@ -19,9 +19,9 @@ from parsim.planner.choice import Choice, Choices
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
 from parsim.report.picture.scatter import COLOURS, MARKS
 from parsim.training_run.estimate import Estimate
+from parsim.units import DAY, GIB
 
 SIZE: Final = (11.0, 5.2)
-DAY: Final = 86400.0
 FAINT: Final = 0.3
 """Shade of the choices that are not on the front."""
 
@@ -104,5 +104,5 @@ def _cost_words(result: Choices) -> str:
 
 
 def _memory(choice: Choice) -> Estimate:
-    gib = choice.ranked.peak_allocated / 2**30
+    gib = choice.ranked.peak_allocated / GIB
     return Estimate(gib, gib, gib)

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from parsim.guide.record import OTHERWISE, FamilyRow, Guide
 from parsim.report.picture.saving import STYLE, save_picture
+from parsim.units import GIB
 
 FITS, TOO_LARGE, CHOSEN = "#56B4E9", "#E8E8E8", "#0072B2"
-_GIB = 2.0**30
 
 
 def draw_guide(guide: Guide, path: Path) -> Figure:
@@ -32,8 +32,8 @@ def draw_guide(guide: Guide, path: Path) -> Figure:
             speed.text(row.samples_per_second if row.fits else 0.0, index, text, va="center")
         speed.set_xlabel("samples/s")
         speed.margins(x=0.16)
-        memory.barh(names, [_peak(row) / _GIB for row in rows], color=colours)
-        usable = min(row.prediction.usable for row in rows if row.prediction) / _GIB
+        memory.barh(names, [_peak(row) / GIB for row in rows], color=colours)
+        usable = min(row.prediction.usable for row in rows if row.prediction) / GIB
         memory.axvline(usable, color="#D55E00", linewidth=1.0)
         memory.set_xlabel(f"peak memory [GiB]; line: {usable:.1f} GiB usable")
         title = f"recommended for {guide.headline}" if guide.chosen else guide.headline

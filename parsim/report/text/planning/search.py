@@ -18,7 +18,7 @@ from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import between, percent, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.space.words import plan_label
-from parsim.units import format_bytes, format_seconds
+from parsim.units import DAY, format_bytes, format_seconds
 
 TIED = (
     "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "
@@ -28,7 +28,6 @@ MOST_REASONS = 4
 """Rules that plans break that are printed; `--json` has every message."""
 LONGEST_REASON = 150
 """Characters of a rule that are printed."""
-DAY = 86400.0
 LEAST_PART = 0.02
 """Shares of a step below this are not named as what it goes into."""
 

@@ -12,7 +12,7 @@ from parsim.planner.choice import Choice, Choices
 from parsim.report.text.tables import pairs, table
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.training_run import TrainingRun
-from parsim.units import format_bytes, format_count, format_seconds, format_span
+from parsim.units import DAY, format_bytes, format_count, format_seconds, format_span
 
 
 def training_run_view(run: TrainingRun) -> RenderableType:
@@ -59,7 +59,7 @@ def _energy(energy: Estimate | None) -> str:
 
 
 def _days(seconds: Estimate) -> str:
-    return _between(seconds.times(1.0 / 86400.0))
+    return _between(seconds.times(1.0 / DAY))
 
 
 def _percent(share: Estimate) -> str:
@@ -144,7 +144,7 @@ def _cells(choice: Choice) -> list[str]:
 def run_cells(run: TrainingRun) -> tuple[str, str, str]:
     """Days with interruptions and dollars, each with its interval, and kilowatt-hours."""
     return (
-        _between_ends(run.elapsed.times(1.0 / 86400.0)),
+        _between_ends(run.elapsed.times(1.0 / DAY)),
         _between_ends(run.cost) if run.cost else "-",
         amount(run.energy.value) if run.energy else "-",
     )

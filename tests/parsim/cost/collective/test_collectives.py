@@ -16,6 +16,7 @@ from parsim.cost.collective.group_bandwidth import Groups, groups, inter_bandwid
 from parsim.cost.collective.kinds import Algorithm, CollectiveKind
 from parsim.cost.collective.measured_curve import collective_spread, shape
 from parsim.errors import PlanError
+from parsim.units import GIB
 
 SYSTEMS = (
     *("dgx-a100", "dgx-h100", "hgx-h200", "dgx-1v", "a100-pcie-node", "dgx-b200"),
@@ -51,9 +52,6 @@ def busbw(
         on = replace(on, network=replace(on.network, nics_per_node=int(links["nics"])))
     choice = choose(on, "all_reduce", size, one_group(on, ranks), algorithm=algorithm)
     return 2 * (ranks - 1) / ranks * size / choice.seconds / 1e9
-
-
-GIB = 2.0**30
 
 
 @pytest.mark.parametrize(

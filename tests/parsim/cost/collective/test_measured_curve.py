@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from parsim.cluster.hardware import Curve, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.collective.kinds import CONSTANTS, MIB
+from parsim.cost.collective.kinds import CONSTANTS
 from parsim.cost.collective.measured_curve import measured, shape
 from parsim.cost.collective.modelled import bandwidths, modelled
+from parsim.units import MIB
 
 CURVE = Curve(
     collective="all_reduce",

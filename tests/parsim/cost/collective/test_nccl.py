@@ -10,8 +10,8 @@ from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.nccl import Call, estimates, table, tables
 from parsim.errors import CatalogError, PlanError
+from parsim.units import MIB
 
-MIB = 2.0**20
 CALL = Call(
     kind="all_reduce",
     size=1e6,

@@ -18,9 +18,7 @@ from parsim.cost.collective.kinds import Algorithm
 from parsim.cost.collective.modelled import bandwidths
 from parsim.cost.collective.nccl import Protocol
 from parsim.cost.collective.tuner import Area, algorithm_seconds, areas, chosen
-
-MIB = 2**20
-GIB = 2**30
+from parsim.units import GIB, MIB
 
 
 def bare(name: str) -> System:

@@ -26,8 +26,8 @@ from parsim.plan import Plan, PlanTable, Recompute
 from parsim.schedule import build_schedule
 from parsim.sim.memory.categories import in_flight_at_peak
 from parsim.sim.step.schedule_costs import on_ranks
+from parsim.units import GIB
 
-GIB = 2**30
 NONE, SELECTIVE, FULL = Recompute.NONE, Recompute.SELECTIVE, Recompute.FULL
 
 

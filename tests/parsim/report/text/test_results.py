@@ -18,12 +18,12 @@ from parsim.sim import simulate
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
+from parsim.units import GIB
 from parsim.validation.validate import Validation
 from parsim.validation.validated_row import ValidatedRow
 from tests.commands import ROOT
 
 SMALL = ROOT / "scenarios" / "gpt2-small-cpu.yaml"
-GIB = 2.0**30
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from parsim.sim.benchmark.collective_sweep import (
     sweep,
 )
 from parsim.sim.benchmark.group_layout import axis_layout, spread_layout
+from parsim.units import MIB
 
-MIB = 1 << 20
 SIZES = tuple(8 << i for i in range(31))
 SYSTEMS = load_catalog().systems
 

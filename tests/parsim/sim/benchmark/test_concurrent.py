@@ -12,8 +12,8 @@ from parsim.cost.collective.group_bandwidth import groups, inter_bandwidth
 from parsim.sim.benchmark.collective_sweep import COLLECTIVES, Collective, sweep
 from parsim.sim.benchmark.concurrent import Shared, together
 from parsim.sim.benchmark.group_layout import GroupLayout, axis_layout, spread_layout
+from parsim.units import GIB
 
-GIB = 1 << 30
 SYSTEMS = load_catalog().systems
 
 

@@ -14,11 +14,11 @@ from parsim.plan import Plan, PlanTable, Recompute
 from parsim.scenario import load_scenario, scenario_text
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import STATED, Fit, fit_of, has_room, margin_of, margin_shares
+from parsim.units import GIB
 from tests.commands import LLAMA
 from tests.parsim.planner.conftest import with_memory
 from tests.parsim.sim.conftest import PLANS, gpt_job
 
-GIB = 2.0**30
 CUDA, CPU = software("megatron-2022"), software("executor-cpu")
 
 

@@ -31,8 +31,7 @@ from parsim.sim.memory.buffers import (
 )
 from parsim.sim.memory.categories import static_bytes
 from parsim.sim.step.kept_bytes import stage_kept
-
-GIB = 2**30
+from parsim.units import GIB
 
 
 def trimmed(

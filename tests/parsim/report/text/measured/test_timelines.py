@@ -17,10 +17,10 @@ from parsim.report.text.tables import console
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.timelines.timeline import MemoryCurve, Span, Timeline, ordered
+from parsim.units import GIB
 from tests.commands import GPT3, LLAMA, SMALL
 
 Pipeline = Callable[..., Timeline]
-GIB = 2**30
 
 
 def spans(rank: int, *, slower: float = 1.0) -> list[Span]:
