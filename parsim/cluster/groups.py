@@ -25,16 +25,12 @@ from parsim.errors import CatalogError, PlanError, alternatives, shown
 Order = tuple[str, ...] | None
 
 
-def mixed_cluster(
-    groups: Sequence[NodeGroup],
-    placement: tuple[int, ...] | None = None,
-    failed: tuple[str, ...] = (),
-) -> Cluster:
+def mixed_cluster(groups: Sequence[NodeGroup]) -> Cluster:
     """One cluster of several groups of nodes.
 
     Raises:
-        CatalogError: no groups, a name twice, a group that no network joins to the others, gloo
-            beside NCCL, or a placement that does not fit.
+        CatalogError: no groups, a name twice, a group that no network joins to the others, or gloo
+            beside NCCL.
     """
     if not groups:
         raise CatalogError("a mixed cluster needs at least one group of nodes")
@@ -56,13 +52,7 @@ def mixed_cluster(
             f"group {gloo[0]} communicates by gloo and others by NCCL, which cannot meet in one "
             f"job; use systems of one library"
         )
-    return Cluster(
-        system=groups[0].system,
-        num_nodes=total,
-        placement=placement,
-        failed=failed,
-        groups=tuple(groups),
-    )
+    return Cluster(system=groups[0].system, num_nodes=total, groups=tuple(groups))
 
 
 def order_problem(cluster: Cluster, order: Order) -> str | None:

@@ -59,15 +59,14 @@ def contended_order(
     job: Job,
     result: SearchResult,
     *,
-    best: int = BEST,
     background: Background = NOTHING,
     progress: Progress | None = None,
 ) -> ContendedOrder:
-    """Run the first `best` plans of a job's search in tier C, with `background` beside each.
+    """Run the first `BEST` plans of a job's search in tier C, with `background` beside each.
 
     `progress` is called with (plans done, plans in all).
     """
-    chosen = result.plans[:best]
+    chosen = result.plans[:BEST]
     graph = None if job.mixed else build_graph(job.cluster)  # there each plan places its ranks
     contentions = []
     for entry in chosen:

@@ -73,7 +73,6 @@ def search_front(
     job: Job,
     space: PlanSpace,
     *,
-    progress: Progress | None = None,
     time_limit: float | None = None,
     goal: TrainingGoal = WHATEVER,
 ) -> SearchResult:
@@ -96,7 +95,7 @@ def search_front(
     if space.strategies:
         raise InputError("search.strategies: the front of time and memory has none; leave it away")
     until = _until(begin, time_limit)
-    request = Request(top=0, progress=progress, until=until, goal=goal)
+    request = Request(top=0, progress=None, until=until, goal=goal)
     return front_equal(_question(job, space, request, begin))
 
 

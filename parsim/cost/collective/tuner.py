@@ -17,12 +17,13 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index, sorted_values
 from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import Groups
-from parsim.cost.collective.kinds import CONSTANTS, Algorithm, CollectiveKind, Constants
+from parsim.cost.collective.kinds import CONSTANTS, Algorithm, CollectiveKind
 from parsim.cost.collective.measured_curve import measured
 from parsim.cost.collective.modelled import bandwidths, modelled
 from parsim.cost.collective.nccl import Protocol, table
+from parsim.units import GIB
 
-MOST_MAPPED = (100.0 * 2.0**30, 2.0**20)
+MOST_MAPPED = (100.0 * GIB, 2.0**20)
 """Where the plugin's maps end, bytes and ranks."""
 ON_EDGE = 1e-10
 FEWEST_NODES = 3
@@ -133,7 +134,6 @@ def algorithm_seconds(
     where: Groups,
     algorithm: Algorithm,
     protocol: Protocol,
-    constants: Constants = CONSTANTS,
 ) -> Array:
     """Seconds of one algorithm and protocol across nodes, S bytes.
 
@@ -149,27 +149,25 @@ def algorithm_seconds(
     Source: bandwidths of `shape.py` times `PROTOCOLS`, hops of `nccl.yaml`, the system's latency.
     Leaves out: chunks that NCCL rounds to its buffers.
     """
-    rate = bandwidths(system, kind, where, constants)[algorithm] * PROTOCOLS[protocol]
-    best = modelled(system, kind, where, constants)
+    rate = bandwidths(system, kind, where)[algorithm] * PROTOCOLS[protocol]
+    best = modelled(system, kind, where)
     if algorithm == "ring" and protocol == "Simple":
         return replace(best, bandwidth=rate).seconds(size)
     sending = size / np.maximum(rate, 1.0)
-    path = _path(system, where, algorithm, protocol, constants)
+    path = _path(system, where, algorithm, protocol)
     if algorithm == "ring":
         seconds = np.maximum(sending, path + sending / LL128_ALONE)
     else:
         seconds = (np.sqrt(sending) + np.sqrt(path)) ** 2
-    return np.asarray(np.maximum(constants.call + seconds, best.waiting(size)))
+    return np.asarray(np.maximum(CONSTANTS.call + seconds, best.waiting(size)))
 
 
-def _path(
-    system: System, where: Groups, algorithm: Algorithm, protocol: Protocol, constants: Constants
-) -> Array:
+def _path(system: System, where: Groups, algorithm: Algorithm, protocol: Protocol) -> Array:
     """Seconds in which a byte goes all the way: round twice, or up the tree and down again."""
-    crossing = system.network.latency if system.network else constants.usual
+    crossing = system.network.latency if system.network else CONSTANTS.usual
     if algorithm == "ring":
         inside = LL128_STEP * (where.size - where.nodes)
-        return np.asarray(2.0 * (inside + where.nodes * (constants.ring_across[0] + crossing)))
+        return np.asarray(2.0 * (inside + where.nodes * (CONSTANTS.ring_across[0] + crossing)))
     inside = 0.0 * where.nodes
     if algorithm == "tree":
         hops = table(system.library)["hop_us"]["nvlink"]["tree"]

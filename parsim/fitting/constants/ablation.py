@@ -30,23 +30,20 @@ class Ablated:
     without: dict[str, Summary]
 
 
-def ablate(effects: tuple[Effect, ...] = ALL) -> list[Ablated]:
+def ablate() -> list[Ablated]:
     """Every source of every family that has predictable rows."""
     return [
-        _ablated(family, source, effects)
-        for family in families()
-        for source in load(family)
-        if source.cases
+        _ablated(family, source) for family in families() for source in load(family) if source.cases
     ]
 
 
-def _ablated(family: Family, source: SourceCases, effects: tuple[Effect, ...]) -> Ablated:
+def _ablated(family: Family, source: SourceCases) -> Ablated:
     rows = Rows(source.cases)
     return Ablated(
         family=family.name,
         source=source.source.name,
         full=_summary(rows, NOTHING),
-        without={effect.name: _summary(rows, effect) for effect in effects},
+        without={effect.name: _summary(rows, effect) for effect in ALL},
     )
 
 

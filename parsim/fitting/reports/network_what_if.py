@@ -32,7 +32,7 @@ def what_ifs() -> Iterator[Row]:
         scenario.job, scenario.fixed_plan(), background=scenario.background
     )
     yield what_if("checkpoints and batches of the scenario", beside, plain)
-    yield from two_jobs(load_scenario(SCENARIO, QUIET), plain)
+    yield from two_jobs(load_scenario(SCENARIO, QUIET))
 
 
 def run(changes: dict[str, str] | None = None, slow: dict[int, float] | None = None) -> Contention:
@@ -52,7 +52,7 @@ def what_if(name: str, changed: Contention, plain: Contention) -> Row:
     )
 
 
-def two_jobs(scenario: Scenario, plain: Contention) -> Iterator[Row]:
+def two_jobs(scenario: Scenario) -> Iterator[Row]:
     """The scenario twice, side by side and with nodes in turn."""
     for nodes in ([(0, 1, 2, 3), (4, 5, 6, 7)], [(0, 2, 4, 6), (1, 3, 5, 7)]):
         jobs, system = shared_jobs([(scenario, nodes[0]), (scenario, nodes[1])])

@@ -33,6 +33,8 @@ from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes
 
 _LONGEST: Final = 1.5
+_BESIDE: Final = 2
+"""Panels side by side."""
 
 # Inches.
 _COLUMN: Final = 8.7
@@ -58,7 +60,6 @@ def draw_staircases(
     *,
     path: Path | None = None,
     until: float | None = None,
-    columns: int = 2,
 ) -> Figure:
     """Draw one panel a schedule, and save the page where a path is given.
 
@@ -66,7 +67,6 @@ def draw_staircases(
         compared: the schedules, with their timelines.
         path: a `.png` or `.svg` file.
         until: end of all panels, in the table's unit.
-        columns: panels side by side.
 
     Raises:
         InputError: there is nothing to draw until then, or the file cannot be written.
@@ -74,7 +74,7 @@ def draw_staircases(
     check_picture(path)
     end = _end(compared, until)
     with matplotlib.rc_context(STYLE):
-        figure = _compose(compared, end, min(columns, len(compared.rows)))
+        figure = _compose(compared, end, min(_BESIDE, len(compared.rows)))
     save_picture(figure, path)
     return figure
 

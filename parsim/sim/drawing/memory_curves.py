@@ -34,7 +34,7 @@ def memory_curves(
     kept = np.maximum(kept, 0.0)  # eager PyTorch's composed operators are moved and not among it
     peak, static = memory.peak[:, 0], memory.static[:, 0]
     frees = frees_before_weights(job, table, schedule)
-    after = schedule.in_copies(kept_for_weights(job, table, layers))[:, 0] if frees else kept
+    after = schedule.in_copies(kept_for_weights(job, table))[:, 0] if frees else kept
     for rank in range(schedule.pp):
         stages = list(schedule.stages_on(rank))
         mine = [item for item in placed if item.rank == rank]

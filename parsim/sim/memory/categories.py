@@ -101,7 +101,7 @@ def memory_use(
     counts = layer_counts(job.model, stage_cut(job, table))
     kept = schedule.in_copies(stage_kept(job, table, layers, counts))
     with_blocks = ranks_with_blocks(schedule.in_copies(counts), schedule)
-    in_flight, whole = _in_flight(job, table, layers, kept, schedule)
+    in_flight, whole = _in_flight(job, table, kept, schedule)
     logits, temporary = buffer_bytes(job, table, layers, schedule, (kept, whole), with_blocks)
     temporary = temporary + stage_again(job, table, layers, counts, schedule)
     temporary = temporary + with_blocks[:, None] * buffered_bytes(job, table, layers)
@@ -185,9 +185,7 @@ def stage_again(
     return np.stack(ranks)
 
 
-def _in_flight(
-    job: Job, table: PlanTable, layers: LayerTable, kept: Array, schedule: Schedule
-) -> tuple[Array, Array]:
+def _in_flight(job: Job, table: PlanTable, kept: Array, schedule: Schedule) -> tuple[Array, Array]:
     """(micro-batches in flight, those of them that wait for their I) at the peak, (S, B).
 
     One that waits for its W only counts as the share that W needs, where I frees the rest.
@@ -195,7 +193,7 @@ def _in_flight(
     if not frees_before_weights(job, table, schedule):
         in_flight = in_flight_at_peak(kept, schedule)
         return in_flight, in_flight
-    after = schedule.in_copies(kept_for_weights(job, table, layers))
+    after = schedule.in_copies(kept_for_weights(job, table))
     whole, rest = np.zeros_like(kept), np.zeros_like(kept)
     for rank, moments in enumerate(split_counts(schedule)):
         stages = list(schedule.stages_on(rank))

@@ -75,7 +75,7 @@ def is_split(schedule: Schedule) -> bool:
     return any(action.kind == Kind.I for action in chain.from_iterable(schedule.ranks))
 
 
-def kept_for_weights(job: Job, table: PlanTable, layers: LayerTable) -> Array:
+def kept_for_weights(job: Job, table: PlanTable) -> Array:
     """Bytes that one micro-batch keeps on each stage between I and W, (S, B).
 
         F  everything that backward needs       I  gone: scores, masks, what norms and GELU kept

@@ -38,7 +38,8 @@ def test_ranks_fill_nodes_in_order() -> None:
 
 
 def test_a_placement_puts_ranks_on_devices() -> None:
-    placed = mixed_cluster([group("a", 1), group("b", 1)], placement=(7, 6, 5, 4, 3, 2, 1, 0))
+    both = mixed_cluster([group("a", 1), group("b", 1)])
+    placed = replace(both, placement=(7, 6, 5, 4, 3, 2, 1, 0))
     assert rank_groups(placed).tolist() == [1, 1, 1, 1, 0, 0, 0, 0]
 
 

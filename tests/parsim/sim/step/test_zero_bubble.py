@@ -10,7 +10,6 @@ import pytest
 
 from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.plan.names import SPLIT, TWO_WAY, V_SHAPED
 from parsim.planner.search import search
@@ -92,7 +91,7 @@ def test_between_i_and_w_a_product_keeps_input_and_output_gradient(job: Job) -> 
     """32 s b h a layer of GPT without tensor parallelism (arXiv 2401.10241, table 1)."""
     plan = Plan(pp=4, dp_replicate=4, num_microbatches=4, schedule="zb_h1", microbatch_size=2)
     table = PlanTable.of([plan])
-    kept = kept_for_weights(job, table, LayerTable.of(job, table))[:, 0]
+    kept = kept_for_weights(job, table)[:, 0]
     model = job.model
     assert kept.tolist() == [6 * 32.0 * 2 * model.border] * 4
 
