@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from parsim.cost.job import EXPERTS
-from parsim.errors import TableError
+from parsim.errors import TableError, did_you_mean, shown
 from parsim.results import Result, figure_of
 from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, Summary, coverage, summarise
 from parsim.validation.predict_row import predict_row
 from parsim.validation.ranking import Choice, Missed, Ranking, missed, rank
+from parsim.validation.step.measured_run import OPTIONAL as RUNS_OPTIONAL
 from parsim.validation.step.measured_run import REQUIRED as RUNS
 from parsim.validation.tables import Progress, predict_tables, read_rows
 from parsim.validation.validated_row import ValidatedRow
+from parsim.validation.vision.measured_samples import OPTIONAL as SAMPLES_OPTIONAL
 from parsim.validation.vision.measured_samples import REQUIRED as SAMPLES
 from parsim.validation.vision.measured_samples import is_samples
 from parsim.validation.vision.predict_samples import predict_samples
@@ -45,6 +47,11 @@ def _check_header(path: Path, header: list[str]) -> None:
 
 
 SCHEMA_VERSION = 1
+
+_RUN_COLUMNS = frozenset((*RUNS, *RUNS_OPTIONAL))
+_SAMPLE_COLUMNS = frozenset((*SAMPLES, *SAMPLES_OPTIONAL))
+MOST_UNREAD = 5
+"""Unknown columns that a note lists."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -198,5 +205,18 @@ def validate(paths: Sequence[Path], *, progress: Progress | None = None) -> Vali
 
 
 def _predict(table: str, row: dict[str, str]) -> ValidatedRow:
-    """A row of either schema."""
-    return predict_samples(table, row) if is_samples(row) else predict_row(table, row)
+    """A row of either schema; its notes tell of columns that neither has."""
+    predicted = predict_samples(table, row) if is_samples(row) else predict_row(table, row)
+    unread = _unread(table, row)
+    return replace(predicted, notes=(*predicted.notes, unread)) if unread else predicted
+
+
+def _unread(table: str, columns: Mapping[str, str]) -> str:
+    """What to say of columns that the schema does not have, mistyped ones too; or nothing."""
+    known = _SAMPLE_COLUMNS if is_samples(columns) else _RUN_COLUMNS
+    unknown = [column for column in columns if column and column not in known]
+    if not unknown:
+        return ""
+    listed = [f"{shown(column)}{did_you_mean(column, known)}" for column in unknown[:MOST_UNREAD]]
+    more = f" and {len(unknown) - MOST_UNREAD} more" if len(unknown) > MOST_UNREAD else ""
+    return f"table {table}: unknown columns, which are not read: {', '.join(listed)}{more}"

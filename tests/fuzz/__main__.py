@@ -179,8 +179,10 @@ def run_one(options: argparse.Namespace) -> int:
         os.chdir(folder)
         kind, given = made(options.seed, options.number, options.kind)
         sys.stdout.write(f"{kind}: parsim {' '.join(map(repr, given.words))}\n")
-        for name, text in given.files.items() if options.show else ():
-            sys.stdout.write(f"--- {name}\n{text}\n")
+        for name, content in given.files.items() if options.show else ():
+            sys.stdout.write(
+                f"--- {name}\n{content if isinstance(content, str) else repr(content)}\n"
+            )
         wrong = None if options.show else judged(given, SECONDS)
         os.chdir(ROOT)
     if options.show:

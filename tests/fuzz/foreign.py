@@ -14,7 +14,7 @@ from parsim.model.graph.document import graph_text
 from parsim.scenario import load_scenario
 from tests.commands import GPT3, LLAMA, ROOT
 from tests.fuzz.inputs import Input, pairs, text_of
-from tests.fuzz.mutations import mutated, value
+from tests.fuzz.mutations import mutated, spoiled_bytes, value
 from tests.parsim.frameworks.reading.test_reading import SCRIPT, TITAN
 from tests.parsim.launch.test_recorded_runs import run_of
 
@@ -66,6 +66,18 @@ def model_file(random: Random) -> Input:
         words=(*words, *(sets if random.random() < 0.2 else ())),
         files={name: mutated(random, text)},
     )
+
+
+def packed(random: Random) -> Input:
+    """A file that gzip packed, with spoiled bytes: a trace of a model, or a scenario."""
+    if random.random() < 0.5:
+        name, content = TRACE.name, TRACE.read_bytes()
+        block = f'{{"file": "{Path(name).absolute()}"}}'
+        words: tuple[str, ...] = ("simulate", str(IMAGES), "--set", f"model={block}")
+    else:
+        name, content = "s.yaml", gzip.compress(text_of(IMAGES).encode(), mtime=0)
+        words = (random.choice(("check", "simulate")), name)
+    return Input(words=words, files={name: spoiled_bytes(random, content)})
 
 
 def partition(random: Random) -> Input:

@@ -17,10 +17,10 @@ SMALL_ONES = [path for path in SCENARIOS if "cpu" in path.stem or "8b-dgx" in pa
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Input:
-    """Words of a command line, and the files that it reads: their names in its folder to texts."""
+    """Words of a command line, and the files that it reads: names to contents."""
 
     words: tuple[str, ...]
-    files: Mapping[str, str] = field(default_factory=dict)
+    files: Mapping[str, str | bytes] = field(default_factory=dict)
 
 
 @cache

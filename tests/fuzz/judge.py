@@ -46,8 +46,10 @@ def made(seed: int, number: int, kind: str | None = None) -> tuple[str, Input]:
 
 def judged(given: Input, seconds: float) -> str | None:
     """What is wrong with what parsim did with an input, in the folder that is current."""
-    for name, text in given.files.items():
-        Path(name).write_bytes(text.encode("utf-8", "surrogatepass"))
+    for name, content in given.files.items():
+        if isinstance(content, str):
+            content = content.encode("utf-8", "surrogatepass")
+        Path(name).write_bytes(content)
     out, err = io.StringIO(), io.StringIO()
     try:
         with _limited(seconds), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):

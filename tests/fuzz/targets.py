@@ -230,6 +230,7 @@ TARGETS: Mapping[str, tuple[int, Callable[[Random], Input]]] = {
     "fields_of_a_plan": (2, plans.fields_of_a_plan),
     "launch_file": (3, foreign.launch_file),
     "model_file": (2, foreign.model_file),
+    "packed": (1, foreign.packed),
     "partition": (2, foreign.partition),
     "recorded_run": (2, foreign.recorded_run),
 }

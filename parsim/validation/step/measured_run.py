@@ -23,7 +23,7 @@ REQUIRED = (
     "row_id", "stack", "system", "gpu_type", "gpus_per_node", "n_gpus", "model", "seq_len",
     "tp", "pp", "dp", "micro_batch_size", "n_micro_batches", "global_batch_size", "step_time_s",
 )  # fmt: skip
-"""Columns that a table must have; all others of the schema may be absent."""
+"""Columns that a table must have."""
 
 OPTIONAL = (
     "source", "stack_release", "internode_gbit_per_s_per_node", "n_layers", "hidden_size",
@@ -34,9 +34,9 @@ OPTIONAL = (
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
     "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
     "out_of_memory", "bubble_fraction", "t_forward_ms", "t_backward_input_ms",
-    "t_backward_weight_ms", "t_p2p_ms", "task", "note",
+    "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
 )  # fmt: skip
-
+"""Columns that it may have; others are not read."""
 
 ON_DEVICE = "nvidia-smi"
 """A cell of `peak_memory_kind` that begins so is of the whole device: the context counts too."""

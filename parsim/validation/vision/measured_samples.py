@@ -28,6 +28,12 @@ REQUIRED = (
 )
 """Columns that a table must have."""
 
+OPTIONAL = (
+    *("source", "n_micro_batches", "partition", "replicas", "recompute", "step_time_s", "note"),
+    *("peak_memory_gib_sum", "speedup", "speedup_over", "internode_gbit_per_s_per_node"),
+)
+"""Columns that it may have; others are not read."""
+
 STRATEGIES = ("single", "data_parallel", "gpipe", "pipedream")
 """What is predicted from a row."""
 

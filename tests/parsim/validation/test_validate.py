@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from parsim.validation.coverage import summarise
 from parsim.validation.predict_row import predict_row
-from parsim.validation.tables import shipped_tables
-from parsim.validation.validate import Validation, validate
+from parsim.validation.tables import all_step_tables, blind_tables, shipped_tables
+from parsim.validation.validate import Validation, _unread, read_table, validate
 from parsim.validation.validated_row import ValidatedRow
 from tests.parsim.validation.conftest import MakeRow
 
@@ -142,6 +142,23 @@ def test_tables_of_one_name_are_told_apart(tmp_path: Path, row: MakeRow) -> None
     first, second = (write(tmp_path / name / "t.csv", row()) for name in ("a", "b"))
     assert validate([first, second]).tables == (str(first), str(second))
     assert validate([first, first]).tables == ("t",)
+
+
+def test_columns_that_are_not_read_are_told(tmp_path: Path, row: MakeRow) -> None:
+    slips = {"zero_stge": "1", **{f"x{number}": "" for number in range(6)}}
+    (result,) = validate([write(tmp_path / "t.csv", row() | slips)]).rows
+    assert not result.skipped
+    assert result.notes[-1] == (
+        "table t: unknown columns, which are not read: zero_stge (did you mean 'zero_stage'?), "
+        "x0, x1, x2, x3 and 2 more"
+    )
+    (clean,) = validate([write(tmp_path / "u.csv", row())]).rows
+    assert result.notes[:-1] == clean.notes
+
+
+def test_every_column_of_the_public_tables_is_read() -> None:
+    for path in (*all_step_tables(), *blind_tables()):
+        assert not _unread(path.stem, read_table(path)[0]), path
 
 
 def test_the_public_tables_are_shipped() -> None:

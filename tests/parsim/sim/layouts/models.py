@@ -78,6 +78,7 @@ MODELS: Mapping[str, Callable[[], Graph]] = {
     "convolutions": convolutions,
     "products": products,
     "text": text,
+    "first row": first_row,
     "tasks": partial(network, "multi-task-2-4", 16, 8),
     "mean": lambda: _mean(),
 }

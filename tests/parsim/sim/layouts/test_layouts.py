@@ -170,13 +170,14 @@ CASES = [
     ("convolutions", plan({"rows": 2, "cols": 4}, {"batch": "rows", "ffn": "cols"})),
     ("convolutions", plan({"rows": 2, "cols": 2}, num_microbatches=3)),
     ("text", plan({"a": 4}, {"heads": "a", "ffn": "a", "vocab": "a"}, num_microbatches=2)),
+    ("first row", plan({"a": 2, "b": 2}, {"batch": "a", "vocab": "b"})),
     ("tasks", plan({"rows": 2, "cols": 2}, {"batch": "rows", "channels": "cols"})),
     ("alexnet", plan()),
 ]
 
 
 @pytest.mark.parametrize(
-    ("name", "which"), CASES, ids=["named", "replicas", "text", "tasks", "alexnet"]
+    ("name", "which"), CASES, ids=["named", "replicas", "text", "first row", "tasks", "alexnet"]
 )
 def test_the_recurrence_is_the_events_on_every_task(name: str, which: Plan) -> None:
     made = priced(name, which)
