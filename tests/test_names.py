@@ -12,6 +12,11 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("parsim", "executor", "tests")
 EMPTY = {"found", "held", "one", "own", "place", "said", "LEAST", "MOST"}
 """Words that do not say what a variable holds, and limits that do not say of what."""
+DOCUMENTED = (
+    ("parsim/cost/software.py", "Software"),
+    ("parsim/cluster/hardware/device.py", "Device"),
+)
+"""Files, and their records of so many fields that a class docstring cannot hold them."""
 OPENINGS = ("Of ", "Those ", "As ", "The same")
 """Beginnings of a first line that is no sentence by itself."""
 
@@ -30,6 +35,26 @@ def test_docstrings_open_with_a_sentence(package: str) -> None:
         if text.startswith(OPENINGS)
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize(("file", "record"), DOCUMENTED)
+def test_every_field_has_a_line_of_its_own(file: str, record: str) -> None:
+    """A comment above it or behind it says what it is, and its unit."""
+    text = (ROOT / file).read_text(encoding="utf-8")
+    (body,) = [
+        node.body
+        for node in ast.parse(text).body
+        if isinstance(node, ast.ClassDef) and node.name == record
+    ]
+    lines = text.splitlines()
+    fields = [node for node in body if isinstance(node, ast.AnnAssign)]
+    assert len(fields) > 40
+    assert not [
+        ast.unparse(field.target)
+        for field in fields
+        if "  # " not in lines[field.lineno - 1]
+        and not lines[field.lineno - 2].lstrip().startswith("# ")
+    ]
 
 
 def _trees(package: str) -> Iterator[tuple[Path, ast.Module]]:

@@ -43,7 +43,11 @@ def host_link(system: System, asked: str = "strategy.on=hosts") -> float:
 
 
 def host_memory(system: System) -> float:
-    """Bytes/s that the memory of a node's host moves, reads and writes together."""
+    """Bytes/s that the memory of a node's host moves, reads and writes together.
+
+    Raises:
+        PlanError: the system does not say.
+    """
     if system.host_bandwidth is None:
         raise PlanError(f"system {system.id} says nothing of its host's memory: host_bandwidth")
     return STREAM_SHARE * system.host_bandwidth

@@ -39,170 +39,190 @@ DISPATCHERS = ("alltoall", "deepep", "hybridep")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
-    """One software stack.
+    """One software stack: what it does, and what that costs the host and the memory."""
 
-    `traffic` scales the bytes of memory-bound kernels (1: each value moved once). `compile` says
-    that torch.compile fuses them in each layer, without which they move `eager_traffic` times as
-    much (0: the stack has no such switch), `eager_values` what kinds of operators move forward and
-    backward whose kernels are counted one by one (`cost/layer/eager.py`), and `eager_kept` what
-    they keep beside fused ones,
-    `scores_traffic` those of softmax and dropout over unfused attention's scores, to which
-    `scores_beside` adds bytes of forward and of backward per 16-bit score. `launch_cost`
-    is host seconds per kernel launch, `host_spread` the relative standard deviation of it
-    between ranks, `microbatch_overhead` host seconds per micro-batch. `replica_spread` maps a
-    compute precision (or "default") to the relative standard deviation of a step between
-    replicas, which wait for the slowest one. `attention_factor` maps
-    the start of a device id (or "default") to how fast the stack's fused attention runs beside
-    the vendor's best kernel there, forward and backward. `executor` says that it is parsim's
-    own, which refuses more (`plan/rules/executor/`). `selective` says what selective
-    recomputation repeats: "attention" or "half-products", `recompute_region` that what a plan
-    names to be repeated is one region of a compiler (`kept/recomputed_modules.py`), and
-    `keeps_output` whether half-products keep a layer's output that nothing needs (eager PyTorch).
-    `recomputes_last` says that the last of several micro-batches is recomputed like the others,
-    `checkpoints_stages` that full recomputation keeps what enters a stage, not a layer.
-    `fused_casts` says that a compiler folds casts to 8 bit into what makes their values,
-    `quantized_gather` that sharded parameters of 8-bit products are gathered in 8 bit.
-    `cp_comm_type` is how context-parallel ranks exchange keys and values where the plan does not
-    say (`plan/names.py`); `context_balanced` that each gets one piece from either end of a
-    causal sequence, and `context_keeps_output` that a layer keeps one more tensor of its
-    attention's output. `loss_bytes` is moved, `loss_kept` live at the peak and `loss_saved`
-    from there to backward, per logit. `reserved_share` is
-    what the allocator reserves above the allocated bytes, and `prints_reserved` says that the
-    stack's own figure of its peak is the reserved one. `fp32_shards` says that what ZeRO-3
-    shards is the fp32 copy, gathered in 16 bit. `eager` says that tensors live as eager
-    autograd has them (`parsim/sim/memory/eager_peaks.py`), `composes` that dropout, attention
-    with it and RMS norms are several kernels each (`cost/layer/composed.py`),
-    `reorders_convolutions` that gradients of convolutions are made in a layout of the library's
-    first (`cost/layer/kept/graph_backward.py`), and
-    `scatter_copies` how many copies of a bucket its library makes to reduce and scatter it.
-    `overlap` is the share of
-    data-parallel collectives that are issued beside compute, `tp_overlap` says that GEMMs are
-    cut into chunks beside which their collectives run (`cost/layer/tensor_exchanges.py`),
-    `tp_overlap_backward` is the share of those in backward that are issued beside a whole GEMM;
-    what they take from compute is the hardware's (`cost/layer/interference.py`).
-    `gathers_per_layer` and `scatters_per_layer` are how many collectives ZeRO-3 needs for a
-    layer's parameters and gradients, and `reuse_distance` how many parameters may be used between
-    two uses of a gathered one before it is let go (None: any number;
-    `gathered_again` of `cost/step/stages.py`).
-    `split_cost` is what each group of parameters adds to the host's seconds of a backward in two,
-    to I and to W, and `split_reads` how often W reads its operands again, a norm's and a product's
-    (`cost/layer/split_calls.py`).
-    `staging` is moved per byte that a sharded collective carries, between its flat buffer and the
-    tensors, and `piece_cost` host seconds for each rank's piece of it, where these are tensors of
-    their own; `channels_last` are the precisions in which images are stored as kernels want them,
-    channels innermost; `lookup_gradient` bytes per value of the token table by each backward.
-    `optimizer_bytes` is moved per local parameter by a step, `norm_bytes` by the norm of its
-    gradients before, `clip_bytes` where they are clipped; `norm_sums` are scalar all-reduces;
-    `scaling_bytes` and `scaling_sums` are what fp16's scale of the loss adds to these.
-    `expert_overlap` maps the start of a device id (or "default") to the share of dispatching
-    tokens to experts and back that hides beside compute there, `expert_imbalance` is the tokens
-    of the busiest rank's experts over
-    the mean. `expert_launch` is host seconds per kernel launch around experts. `row_rate` is
-    what kernels that gather rows or compute much for each value move a second and
-    multiprocessor: those around experts' products, and Mamba-2's scan (0: as much as the
-    memory). `fused_experts` says that products, activation, bias and casts of experts are fused
-    kernels. `expert_dispatcher` is what moves them: "alltoall" sends a copy for each expert,
-    "deepep" and "hybridep" one for each rank that holds any of a token's experts
-    (`cost/layer/dispatch.py`), and `quantized_dispatch` says that 8-bit training sends them in 8
-    bit. `graphs` are the parts of layers that CUDA graphs launch, as
-    Megatron-Core names them, and `cuda_graphs` says that one graph launches a whole iteration.
-    `blocking_launches` says that the host waits for each kernel (CUDA_LAUNCH_BLOCKING=1), so that
-    its time comes on top of the device's and nothing runs beside anything else.
-    `gradient_copy` says that bf16 gradients of all parameters stand beside the fp32 ones, to which
-    they are added when a backward is over, and which ZeRO-1 does not share out
-    (`cost/data/buckets.py`). `ddp_buckets` is whose rule cuts gradients into buckets,
-    "torch" or "megatron", and `ddp_bucket_parameters` a size that replaces the rule's
-    (`cost/data/buckets.py`). `schedules` are the pipeline schedules that the stack has, by parsim's
-    names, none where it has no pipelines: a search that names none looks at these. `zero_stages`
-    are the ZeRO stages that it has without a pipeline, and `pipeline_zero_stages` those that it has
-    with one. `kv_heads` says what it does where tensor-parallel ranks are more than key-value heads
-    (`parsim/model/shared_heads.py`): "copied", "gathered", or "whole" where each head must be on
-    one rank. `balanced_cut` says that a pipeline whose cut nobody states is cut by the seconds of
-    layers, embedding and head counted, where that is not slower than as many layers on every stage
-    (`sim/cuts.py`).
-    """
-
+    # Its key in `software.yaml`.
     id: str
+    # A sentence about it.
     description: str
+    # Bytes of memory-bound kernels over those of moving each value once.
     traffic: float
+    # Whether torch.compile fuses the memory-bound kernels of each layer.
     compile: bool
+    # How many times as much they move without it (0: the stack has no such switch).
     eager_traffic: float
+    # Values that kinds of operators move forward and backward for each of theirs, where kernels are
+    # counted one by one (`cost/layer/eager.py`).
     eager_values: Mapping[str, tuple[float, float]]
+    # Values that these keep for each of theirs beside fused ones.
     eager_kept: Mapping[str, float]
+    # `traffic` of softmax and dropout over unfused attention's scores.
     scores_traffic: float
+    # Bytes that forward and backward move beside, per 16-bit score.
     scores_beside: tuple[float, float]
+    # Host seconds of a kernel's launch.
     launch_cost: float
+    # Relative standard deviation of it between ranks.
     host_spread: float
+    # Host seconds of a micro-batch.
     microbatch_overhead: float
+    # Relative standard deviation of a step between replicas, which wait for the slowest one, by
+    # compute precision (or "default").
     replica_spread: Mapping[str, float]
+    # How fast fused attention runs beside the vendor's best kernel, forward and backward, by the
+    # start of a device id (or "default").
     attention_factor: Mapping[str, tuple[float, float]]
+    # Whether it is parsim's own, which refuses more (`plan/rules/executor/`).
     executor: bool
+    # Whether attention is one kernel where the model does not say.
     fused_attention: bool
+    # What selective recomputation repeats: "attention" or "half-products".
     selective: str
+    # Whether what a plan names to be repeated is one region of a compiler
+    # (`kept/recomputed_modules.py`).
     recompute_region: bool
+    # Whether half-products keep a layer's output that nothing needs, as eager PyTorch does.
     keeps_output: bool
+    # Whether the last of several micro-batches is recomputed like the others.
     recomputes_last: bool
+    # Whether full recomputation keeps what enters a stage, not a layer.
     checkpoints_stages: bool
+    # Whether products of weight gradients add to them, with no kernel of its own for that.
     fused_gradient_accumulation: bool
+    # Whether a compiler folds casts to 8 bit into what makes their values.
     fused_casts: bool
+    # Whether sharded parameters of 8-bit products are gathered in 8 bit.
     quantized_gather: bool
+    # How context-parallel ranks exchange keys and values where the plan does not say
+    # (`plan/names.py`).
     cp_comm_type: CpCommType
+    # Whether each of them gets one piece from either end of a causal sequence.
     context_balanced: bool
+    # Whether a layer then keeps one more tensor of its attention's output.
     context_keeps_output: bool
+    # Bytes that the loss moves per logit.
     loss_bytes: float
+    # Bytes of it live at the peak, per logit.
     loss_kept: float
+    # Bytes of it live from there to backward, per logit.
     loss_saved: float
+    # Whether what ZeRO-3 shards is the fp32 copy, gathered in 16 bit.
     fp32_shards: bool
+    # Whether the stack's own figure of its peak is the reserved memory.
     prints_reserved: bool
+    # Share that the allocator reserves above the allocated bytes.
     reserved_share: float
+    # Whether tensors live as eager autograd has them (`sim/memory/eager_peaks.py`).
     eager: bool
+    # Whether dropout, attention with it and RMS norms are several kernels each
+    # (`cost/layer/composed.py`).
     composes: bool
+    # Whether gradients of convolutions are made in a layout of the library's first
+    # (`cost/layer/kept/graph_backward.py`).
     reorders_convolutions: bool
+    # Copies of a bucket that its library makes to reduce and scatter it.
     scatter_copies: float
+    # Share of data-parallel collectives that are issued beside compute; what they take from it is
+    # the hardware's (`cost/layer/interference.py`).
     overlap: float
+    # Whether products are cut into chunks beside which the collectives of tensor parallelism run
+    # (`cost/layer/tensor_exchanges.py`).
     tp_overlap: bool
+    # Share of these in backward that are issued beside a whole product.
     tp_overlap_backward: float
+    # Collectives that ZeRO-3 needs for a layer's parameters.
     gathers_per_layer: int
+    # Collectives that it needs for a layer's gradients.
     scatters_per_layer: int
+    # Parameters that may be used between two uses of a gathered one before it is let go (None: any
+    # number; `gathered_again` of `cost/step/stages.py`).
     reuse_distance: float | None
+    # Bytes moved between flat buffer and tensors, per byte of a sharded collective.
     staging: float
+    # Host seconds for each rank's piece of it, where these are tensors of their own.
     piece_cost: float
+    # Host seconds that each group of parameters adds to I and to W of a backward in two
+    # (`cost/layer/split_calls.py`).
     split_cost: tuple[float, float]
+    # Times that W reads its operands again, a norm's and a product's.
     split_reads: tuple[float, float]
+    # Bytes that each backward moves per value of the token table.
     lookup_gradient: float
+    # Precisions in which images are stored as kernels want them, channels innermost.
     channels_last: tuple[str, ...]
+    # Bytes that a step of the optimizer moves per local parameter.
     optimizer_bytes: float
+    # Host seconds of such a step.
     optimizer_fixed: float
+    # Scalar all-reduces before it.
     norm_sums: float
+    # Bytes that the norm of its gradients moves, per local parameter.
     norm_bytes: float
+    # Bytes that clipping them moves, per local parameter.
     clip_bytes: float
+    # Bytes that fp16's scale of the loss adds, per local parameter.
     scaling_bytes: float
+    # Scalar all-reduces that it adds.
     scaling_sums: float
+    # Bytes of library workspaces and small buffers on each device.
     workspace: float
+    # What gradients are accumulated in where the plan does not say: "fp32" or "same".
     gradient_precision: str
+    # What they are reduced in where the plan does not say: "fp32" or "same".
     reduce_precision: str
+    # Whether gradients are reduced beside backward where the plan does not say.
     overlap_grad_reduce: bool
+    # Whether parameters are gathered beside forward where the plan does not say.
     overlap_param_gather: bool
+    # Whether stages send and receive beside compute where the plan does not say.
     overlap_p2p: bool
+    # Whether each tensor rank sends its share of a border where the plan does not say.
     scatter_p2p: bool
+    # Share of moving tokens to experts and back that hides beside compute, by the start of a device
+    # id (or "default").
     expert_overlap: Mapping[str, float]
+    # Tokens of the busiest rank's experts over the mean.
     expert_imbalance: float
+    # Bytes a second that each multiprocessor moves in kernels that gather rows or compute much for
+    # each value: around experts' products, and Mamba-2's scan (0: as much as the memory).
     row_rate: float
+    # Whether products, activation, bias and casts of experts are fused kernels.
     fused_experts: bool
+    # Host seconds of a kernel's launch around experts.
     expert_launch: float
+    # What moves tokens to experts: "alltoall" sends a copy for each expert, "deepep" and "hybridep"
+    # one for each rank that holds any of a token's experts (`cost/layer/dispatch.py`).
     expert_dispatcher: str
+    # Whether 8-bit training sends them in 8 bit.
     quantized_dispatch: bool
+    # Parts of layers that CUDA graphs launch, as Megatron-Core names them.
     graphs: tuple[str, ...]
+    # Whether one graph launches a whole iteration.
     cuda_graphs: bool
+    # Whether the host waits for each kernel (CUDA_LAUNCH_BLOCKING=1), so that its time comes on top
+    # of the device's and nothing runs beside anything else.
     blocking_launches: bool
+    # Whether bf16 gradients of all parameters stand beside the fp32 ones, to which they are added
+    # when a backward is over, and which ZeRO-1 does not share out (`cost/data/buckets.py`).
     gradient_copy: bool
+    # Whose rule cuts gradients into buckets: "torch" or "megatron" (`cost/data/buckets.py`).
     ddp_buckets: str
+    # Parameters of a bucket that replace the rule's (None: the rule's).
     ddp_bucket_parameters: float | None
+    # Pipeline schedules that the stack has, by parsim's names: a search that names none looks at
+    # these (empty: it has no pipelines).
     schedules: tuple[str, ...]
+    # ZeRO stages that it has without a pipeline.
     zero_stages: tuple[int, ...]
+    # ZeRO stages that it has with a pipeline.
     pipeline_zero_stages: tuple[int, ...]
+    # What it does where tensor-parallel ranks are more than key-value heads: "copied", "gathered",
+    # or "whole" where each head must be on one rank (`model/shared_heads.py`).
     kv_heads: str
+    # Whether a pipeline whose cut nobody states is cut by the seconds of layers, embedding and head
+    # counted, where that is not slower than as many layers on every stage (`sim/cuts.py`).
     balanced_cut: bool
+    # Why each field is what it is, by field.
     reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property

@@ -58,7 +58,11 @@ def require_torch(what: str) -> None:
 
 
 def ask(module: str, words: list[str]) -> subprocess.CompletedProcess[str]:
-    """Let a module of the executor answer, or refuse, before anything is launched."""
+    """Let a module of the executor answer, or refuse, before anything is launched.
+
+    Raises:
+        InputError: it refuses; the text is its message.
+    """
     done = python(module, words)
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.startswith("error: ")]

@@ -108,7 +108,11 @@ class PlanTable:
 
     @property
     def common(self) -> Plan:
-        """The fields that all rows share."""
+        """The fields that all rows share.
+
+        Raises:
+            RuntimeError: the table is of several settings, which are priced one by one.
+        """
         if len(self.settings) != 1:
             raise RuntimeError("a table of several settings is priced setting by setting")
         return self.settings[0]

@@ -136,7 +136,11 @@ def _of_strategy(
 
 
 def guard(evaluation: Evaluation) -> None:
-    """Refuse impossible results: makespan below the busiest rank, negative bubble or memory."""
+    """Refuse impossible results: makespan below the busiest rank, negative bubble or memory.
+
+    Raises:
+        SimulatorError: which of these it is.
+    """
     slack = evaluation.clock.max(axis=0) - evaluation.busy.max(axis=0)
     if (slack < -ROUNDING * evaluation.pipeline_time).any() or evaluation.bubble_fraction < 0:
         raise SimulatorError("negative bubble: the pipeline ends before its busiest rank")

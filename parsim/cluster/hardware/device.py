@@ -39,82 +39,111 @@ Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 class Device:
     """One accelerator (or CPU socket share) and how well kernels use it.
 
-    `peak_flops` maps a precision (fp32 tf32 fp16 bf16 fp8 mxfp8 nvfp4) to dense FLOP/s.
-    `sm_count` is the number of multiprocessors a GEMM's tiles are dealt to. The `gemm_*`
-    constants are those of the tile model in `parsim/cost/kernel/gemm.py`, in this order: which
-    tiles there are; share of the peak one block reaches; depth k that a block's prologue and
-    epilogue are worth; launch; how much a partly full last wave costs; bytes/s through the
-    cache to the multiprocessors and share of the memory bandwidth; launch of a split-K
-    reduction; factor of accumulating into fp32; by how much kernels longer than
-    `gemm_boost_time` slow down with the clock. `gemm_unaligned` and `gemm_odd` are the shares of
-    the rate where rows start at multiples of 4 or 8 bytes, and of 2, instead of 16.
-    `fp8_efficiency` is the share of its peak that a product of 8 bit or less reaches, over that of
-    a 16-bit one, `fp16_efficiency` that of one in fp16 or bf16 over `gemm_efficiency`.
-    `gemm_sustained` and
-    `attention_sustained` are the shares of those rates that a training step sustains beside a
-    benchmark (clocks, power, data). `attention_*_efficiency` holds for heads up to 128, times
-    `attention_*_wide` beyond; the `*_tail` seconds are in `attention_time`. `grouped_*` are
-    those of `grouped_gemm_time`, `convolution` of `convolution_time`, `kernel_latency` is the
-    least time of a kernel. `calibrated` is True only for constants measured on a real device of
-    this kind; otherwise they are the catalog's and predictions say so. `residuals` are a
-    calibration's measured times over the constants' (see `parsim/cost/kernel/residuals.py`);
-    `spreads`, `unmeasured` and `steps` say how sure it is, what it could not measure, and which
-    runs were recorded (`parsim/cluster/evidence.py`).
-    `power` are the watts that it is designed for (None: nobody says), `server_factor` those that a
-    server is rated at over its devices'. `core_product` are the seconds of a CPU core's small
-    product (fp32, 256 rows and columns) at its quickest while it was calibrated, by which a run
-    tells how fast its cores are (None: nobody timed it).
+    The formulas that take the constants are in `parsim/cost/kernel/`: `gemm_*` in `gemm.py`,
+    `attention_*` and `grouped_*` in `kernels.py`, `convolution` in `convolutions.py`.
     """
 
+    # Its key in the catalog.
     id: str
+    # What people call it.
     name: str
+    # Bytes.
     memory: float
+    # Bytes/s, reads and writes together.
     memory_bandwidth: float
+    # Dense FLOP/s by precision: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4.
     peak_flops: Mapping[str, float]
+    # Multiprocessors that a product's tiles are dealt to.
     sm_count: int
+    # Share of the peak that blocks of a product reach.
     gemm_efficiency: float
+    # Depth k that a block's prologue and epilogue are worth.
     gemm_k_half: float
+    # Seconds of a product's launch.
     gemm_latency: float
+    # How much a partly full last wave costs, 0 to 1 (1: as much as a full one).
     gemm_wave_quantisation: float
+    # Bytes/s through the cache to all multiprocessors.
     gemm_cache_bandwidth: float
+    # Share of the memory bandwidth that products reach.
     gemm_memory_efficiency: float
+    # Seconds of the launch that sums the parts of a split-K product.
     gemm_split_latency: float
+    # Share of the memory bandwidth that memory-bound kernels reach.
     memory_efficiency: float
+    # Share of the peak that fused attention reaches with heads up to 128, forward.
     attention_forward_efficiency: float
+    # Share of the peak that it reaches with them, backward.
     attention_backward_efficiency: float
+    # Seconds that the shortest kernel takes.
     kernel_latency: float
+    # Which tiles a product may be cut into (`TILINGS` of `parsim/cost/kernel/gemm.py`).
     gemm_tiles: Tiles = "ampere"
+    # Share of its peak that a product of 8 bit or less reaches, over that of a 16-bit one.
     fp8_efficiency: float = 0.8
+    # Share that one in fp16 or bf16 reaches, over `gemm_efficiency`.
     fp16_efficiency: float = 1.0
+    # Share of a product's rate where rows start at multiples of 4 or 8 bytes instead of 16.
     gemm_unaligned: float = 1.0
+    # Share of it where they start at multiples of 2 bytes.
     gemm_odd: float = 1.0
+    # Times as long as a product takes that adds to fp32.
     gemm_accumulate_factor: float = 1.0
+    # Factor on a lone product's seconds beyond `gemm_boost_time`, where the clock falls.
     gemm_clock_drop: float = 1.0
+    # Seconds that a lone product runs at the boosted clock.
     gemm_boost_time: float = 0.0
+    # Share of a product's rate in a benchmark that a training step sustains: clocks, power, data.
     gemm_sustained: float = 1.0
+    # Factor on `attention_forward_efficiency` of heads beyond 128.
     attention_forward_wide: float = 1.0
+    # Factor on `attention_backward_efficiency` of heads beyond 128.
     attention_backward_wide: float = 1.0
+    # Seconds of a call of attention alone in a benchmark, forward.
     attention_forward_latency: float = 0.0
+    # Seconds of a call of it there, backward.
     attention_backward_latency: float = 0.0
+    # Seconds that such a call takes at least, forward.
     attention_forward_floor: float = 0.0
+    # Seconds that such a call takes at least, backward.
     attention_backward_floor: float = 0.0
+    # Share of attention's rate that a training step sustains.
     attention_sustained: float = 1.0
+    # Share of the peak that products of experts reach (`grouped_gemm_time`).
     grouped_gemm_efficiency: float = 0.5
+    # Share of the peak that their weight gradients reach.
     grouped_weight_efficiency: float = 0.4
+    # Seconds that each expert's product adds.
     grouped_gemm_latency: float = 3.6e-6
+    # Seconds that each expert's product takes at least, without these.
     grouped_gemm_floor: float = 4.6e-6
+    # Rows of tokens that an expert's product is filled up to.
     grouped_gemm_tile: int = 128
+    # Factor on the software's seconds of a kernel's launch.
     launch_factor: float = 1.0
+    # Shares of the rate that convolutions reach, by class and direction (empty: `CONVOLUTION`).
     convolution: Mapping[str, float] = field(default_factory=dict)
+    # Bytes of the driver's context.
     context_memory: float = 0.0
+    # Watts that it is designed for (None: nobody says).
     power: float | None = None
+    # Watts that a server is rated at over those of its devices.
     server_factor: float = 1.8
+    # Seconds of a CPU core's small product (fp32, 256 rows and columns) at its quickest while it
+    # was calibrated, by which a run tells how fast its cores are (None: nobody timed it).
     core_product: float | None = None
+    # A calibration's measured times over the constants', by kind (`cost/kernel/residuals.py`).
     residuals: Measured = field(default_factory=dict)
+    # Standard deviation of ln(measured / modelled), by kind (`parsim/cluster/evidence.py`).
     spreads: Mapping[str, float] = field(default_factory=dict)
+    # What a calibration could not measure, and why.
     unmeasured: Mapping[str, str] = field(default_factory=dict)
+    # Runs that were recorded on it.
     steps: tuple[RecordedStep, ...] = ()
+    # Whether the constants were measured on a real device of this kind; otherwise they are the
+    # catalog's, and predictions say so.
     calibrated: bool = False
+    # Where each number comes from, by field.
     sources: Mapping[str, str] = field(default_factory=dict)
 
     def convolution_share(self, name: str) -> float:

@@ -74,7 +74,11 @@ class Config:
 
     @staticmethod
     def open(config: Mapping[str, Any]) -> Config:
-        """A config of a supported family."""
+        """A config of a supported family.
+
+        Raises:
+            ModelError: the family is not named, or none that is supported.
+        """
         supported = (
             f"{', '.join(sorted(_DROPOUT_KEYS))}; of another family write the sizes into the "
             f"model block, or `parsim profile` the module"
@@ -93,7 +97,11 @@ class Config:
         return ModelError(f"{key}={value} in a {self.model_type} config must be {wanted}")
 
     def integer(self, key: str) -> int:
-        """A whole number of at least 1 that must be in the file."""
+        """A whole number of at least 1 that must be in the file.
+
+        Raises:
+            ModelError: the key is missing, or its value no such number.
+        """
         if key not in self.values:
             raise ModelError(
                 f"{self.model_type} config has no key '{key}'; add it, it decides the model's size"
@@ -179,7 +187,11 @@ class Config:
         return tuple(value)
 
     def head_dim(self, width: str, heads: str) -> int:
-        """Width of a head: the file's in llama and its kin, else an equal share."""
+        """Width of a head: the file's in llama and its kin, else an equal share.
+
+        Raises:
+            ModelError: a key is missing, its value no whole number, or the shares are not equal.
+        """
         if self.model_type in _LATENT:
             return self.integer("qk_nope_head_dim") + self.integer("qk_rope_head_dim")
         if self.model_type in DEFAULT_KV_HEADS:

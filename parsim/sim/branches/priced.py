@@ -58,7 +58,11 @@ class Branched:
 
     @property
     def branching(self) -> Branching:
-        """The paths of the model."""
+        """The paths of the model.
+
+        Raises:
+            PlanError: the model has none.
+        """
         branching = self.evaluation.step.job.model.branching
         if branching is None:
             raise PlanError(f"{self.evaluation.step.job.model.name} has no branches")

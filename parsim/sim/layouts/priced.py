@@ -51,7 +51,11 @@ class LaidOut:
 
     @property
     def graph(self) -> Graph:
-        """What the model was built from."""
+        """What the model was built from.
+
+        Raises:
+            PlanError: it was not built from a graph.
+        """
         graph = self.evaluation.step.job.model.graph
         if graph is None:
             raise PlanError(f"{self.evaluation.step.job.model.name} has no graph of operations")

@@ -90,7 +90,11 @@ class RoundsRun:
         self.whole = [rank for rank in ranks if rows.turns[rank]]
 
     def run(self) -> None:
-        """Take ranks on until all have done all their rounds."""
+        """Take ranks on until all have done all their rounds.
+
+        Raises:
+            ScheduleError: ranks wait for one another for ever.
+        """
         while True:
             while self.todo:
                 self._advance(self.todo.pop())

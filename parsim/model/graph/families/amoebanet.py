@@ -70,7 +70,11 @@ class Cells:
 
 
 def amoebanet_d(name: str, image_size: int, classes: int, *, first: int, second: int) -> Graph:
-    """AmoebaNet-D of `first` normal cells, a multiple of 3, and `second` filters."""
+    """AmoebaNet-D of `first` normal cells, a multiple of 3, and `second` filters, of 4.
+
+    Raises:
+        ModelError: they are no such multiples.
+    """
     if first % 3 or not first or second % 4:
         raise ModelError(f"{name}: {first} layers must be a multiple of 3, {second} filters of 4")
     draw = Sketch(name, (3, image_size, image_size))
