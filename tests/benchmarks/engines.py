@@ -19,8 +19,8 @@ from parsim.sim.rounds.run import run_rounds
 from parsim.sim.step.compiled_schedule import compiled_schedule
 from parsim.sim.step.folding import fold
 from tests.benchmarks.measure import Benchmark, cpu_seconds
-from tests.parsim.sim.mesh import mesh_links
 from tests.parsim.sim.rounds.servers import prices, server
+from tests.parsim.sim.step.mesh import mesh_links
 from tests.parsim.sim.tiers import simulate_events
 
 PP8 = ("1f1b", 8, 32, 1)

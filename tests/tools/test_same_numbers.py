@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from tests.tools.same_numbers import main
-from tests.tools.same_numbers_case import settings
-from tests.tools.same_numbers_cases import all_cases, cheap_first, chosen_cases
-from tests.tools.same_numbers_compare import judge
-from tests.tools.same_numbers_worker import outline
+from tests.tools.same_numbers.__main__ import main
+from tests.tools.same_numbers.case import settings
+from tests.tools.same_numbers.cases import all_cases, cheap_first, chosen_cases
+from tests.tools.same_numbers.compare import judge
+from tests.tools.same_numbers.worker import outline
 
 
 def case(stdout: Any, sha: str = "") -> dict[str, Any]:

@@ -10,9 +10,9 @@ import pytest
 pytest.importorskip("torch")
 
 from tests.executor.launch import launch
-from tests.executor.workers.branches import CASES
+from tests.executor.workers.together.branches import CASES
 
-WORKER = Path(__file__).parent.parent / "workers" / "branches.py"
+WORKER = Path(__file__).parent.parent / "workers" / "together" / "branches.py"
 TWO = ["tasks", "three tasks", "towers", "modules", "forked", "found"]
 FOUR = ["cells", "replicas of modules"]
 

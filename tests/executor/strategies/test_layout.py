@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("torch")
 
 from tests.executor.launch import launch
-from tests.executor.workers.layouts import FOUR, TWO
+from tests.executor.workers.together.layouts import FOUR, TWO
 
-WORKER = Path(__file__).parent.parent / "workers" / "layouts.py"
-MEMORY = Path(__file__).parent.parent / "workers" / "laid_memory.py"
+WORKER = Path(__file__).parent.parent / "workers" / "together" / "layouts.py"
+MEMORY = Path(__file__).parent.parent / "workers" / "together" / "laid_memory.py"
 NETWORK = """
 description: a network on two CPU ranks
 model: {name: resnet18, image_size: 32, num_classes: 10}

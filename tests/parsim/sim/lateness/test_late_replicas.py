@@ -18,8 +18,8 @@ from parsim.sim.recurrence.evaluate import pipeline
 from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_schedule
 from tests.parsim.sim.cases import make_costs, random_case
-from tests.parsim.sim.late_ranks import RecordedBlock, step_time
-from tests.parsim.sim.planes import run_planes
+from tests.parsim.sim.lateness.late_ranks import RecordedBlock, step_time
+from tests.parsim.sim.recurrence.planes import run_planes
 
 STILL = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0)
 

@@ -16,7 +16,7 @@ from parsim.sim.lateness.late_replicas import late_steps
 from parsim.sim.lateness.monte_carlo import ranks_of, simulate_jitter
 from parsim.sim.lateness.pipelines import Pipelines, ReplicaSubset, priced_plan, speeds
 from parsim.sim.recurrence.evaluate import evaluate
-from tests.parsim.sim.late_ranks import RecordedBlock, step_time
+from tests.parsim.sim.lateness.late_ranks import RecordedBlock, step_time
 from tests.parsim.sim.mixed_clusters import (
     BY_REPLICA,
     PLANS,
@@ -25,7 +25,7 @@ from tests.parsim.sim.mixed_clusters import (
     job_on,
     node,
 )
-from tests.parsim.sim.planes import run_planes
+from tests.parsim.sim.recurrence.planes import run_planes
 
 STILL = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0)
 UNEVEN = ("uneven", "hsdp uneven")

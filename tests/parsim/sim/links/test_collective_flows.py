@@ -13,7 +13,7 @@ from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import groups, inter_bandwidth
 from parsim.cost.collective.kinds import CollectiveKind
 from parsim.sim.links.collective_flows import by_node, pattern, together
-from tests.parsim.sim.link_graphs import RailGraph, collective_flow, message_flow, placed
+from tests.parsim.sim.links.link_graphs import RailGraph, collective_flow, message_flow, placed
 
 KINDS: tuple[CollectiveKind, ...] = (
     "all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "reduce",

@@ -31,7 +31,7 @@ from tests.parsim.sim.mixed_clusters import (
     node,
     slower,
 )
-from tests.parsim.sim.planes import run_planes
+from tests.parsim.sim.recurrence.planes import run_planes
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parsim.errors import InputError
 from parsim.sim.step.folding import Communicator, Edge, Folding, fold
-from tests.parsim.sim.mesh import mesh_links
+from tests.parsim.sim.step.mesh import mesh_links
 
 
 def stage_colours(pp: int, dp: int, tp: int) -> list[object]:

@@ -31,7 +31,7 @@ from parsim.strategy.synchronous import LATE
 from tests.executor.random_schedules import random_schedule
 from tests.parsim.sim.cases import Case, random_costs
 from tests.parsim.sim.conftest import PLANS
-from tests.parsim.sim.planes import run_planes
+from tests.parsim.sim.recurrence.planes import run_planes
 from tests.parsim.sim.tiers import both_tiers, finish_events, finish_times, reduced_events
 
 PIPELINES = [name for name, plan in PLANS.items() if plan.pp > 1]

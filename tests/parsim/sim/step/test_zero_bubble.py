@@ -20,7 +20,7 @@ from parsim.sim.step.action_times import action_times, with_action_times
 from parsim.sim.step.kept_bytes import kept_for_weights
 from parsim.sim.step.schedule_costs import SplitCosts, action_seconds
 from tests.parsim.sim.cases import Case, random_costs
-from tests.parsim.sim.planes import run_planes
+from tests.parsim.sim.recurrence.planes import run_planes
 from tests.parsim.sim.tiers import both_tiers, finish_events, finish_times
 
 NAMES = sorted(SPLIT)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from tests.tools.same_numbers_group import (
+from tests.tools.same_numbers.group import (
     EVENTS,
     HYBRID,
     JITTER,

@@ -1,6 +1,6 @@
 """Runs cases of `same_numbers` against one checkout; a script of its own, started in that checkout.
 
-    python same_numbers_worker.py TREE INLINE_BYTES
+    python worker.py TREE INLINE_BYTES
 
 Reads one case a line from stdin, as JSON with `words` and `target`, writes what its commands ended
 with to the file `target`, and answers with a line. It knows parsim by `python -m parsim` alone, so

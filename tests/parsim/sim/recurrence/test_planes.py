@@ -17,9 +17,9 @@ from parsim.sim.step.compiled_schedule import compile_repeated, compile_schedule
 from parsim.sim.step.folding import fold
 from parsim.strategy.synchronous import LATE
 from tests.parsim.sim.cases import make_costs, random_case
-from tests.parsim.sim.mesh import mesh_links
-from tests.parsim.sim.per_rank import Mesh, Rank, Times, folded_ranks, mesh_ranks
-from tests.parsim.sim.planes import run_planes, step_time_with_slowdown
+from tests.parsim.sim.recurrence.per_rank import Mesh, Rank, Times, folded_ranks, mesh_ranks
+from tests.parsim.sim.recurrence.planes import run_planes, step_time_with_slowdown
+from tests.parsim.sim.step.mesh import mesh_links
 
 LAYERS = (2, 3, 3, 2)
 PP, DP, TP, M = 4, 4, 2, 8

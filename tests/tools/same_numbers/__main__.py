@@ -28,12 +28,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from queue import Empty, Queue
 
-from tests.tools.same_numbers_case import INPUTS, Case
-from tests.tools.same_numbers_cases import cheap_first, chosen_cases
-from tests.tools.same_numbers_compare import Options, compare_folders, read_cases
+from tests.tools.same_numbers.case import INPUTS, Case
+from tests.tools.same_numbers.cases import cheap_first, chosen_cases
+from tests.tools.same_numbers.compare import Options, compare_folders, read_cases
 
-ROOT = Path(__file__).resolve().parents[2]
-SCRIPT = Path(__file__).with_name("same_numbers_worker.py")
+ROOT = Path(__file__).resolve().parents[3]
+SCRIPT = Path(__file__).with_name("worker.py")
 READY = "ready"
 INLINE = 40_000
 """Characters up to which a timeline is recorded in full beside its hash."""

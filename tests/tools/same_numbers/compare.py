@@ -12,7 +12,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from tests.tools.same_numbers_cases import matches
+from tests.tools.same_numbers.cases import matches
 
 ABSENT = "<absent>"
 NUMBER = re.compile(r"(?<![\w.])[+-]?\d[\d,]*(?:\.\d+)?(?:[eE][+-]?\d+)?")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.tools.same_numbers_group import (
+from tests.tools.same_numbers.group import (
     EVENTS,
     FP8,
     HYBRID,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import product
 
-from tests.tools.same_numbers_case import Case, Words, scenario, settings
+from tests.tools.same_numbers.case import Case, Words, scenario, settings
 
 PLAIN, LINKS, JITTER, EVENTS, TEXT, TRACE, SEARCH = (
     "plain",

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.tools.same_numbers_case import SYSTEMS, Case, scenario, settings
-from tests.tools.same_numbers_group import (
+from tests.tools.same_numbers.case import SYSTEMS, Case, scenario, settings
+from tests.tools.same_numbers.group import (
     EVENTS,
     HYBRID,
     JITTER,

@@ -25,7 +25,7 @@ from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.layouts.priced import laid_out
 from tests.executor.launch import die_with_parent, results
-from tests.executor.workers.layouts import batch_of
+from tests.executor.workers.together.layouts import batch_of
 
 CPU = torch.device("cpu")
 

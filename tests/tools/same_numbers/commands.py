@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.tools.same_numbers_case import SYSTEMS, Case, scenario
+from tests.tools.same_numbers.case import SYSTEMS, Case, scenario
 
 TABLES = (
     "korthikanti2022_step_time_22b_530b",

@@ -19,7 +19,7 @@ from parsim.sim import simulate
 from parsim.sim.contention.contention import simulate_contention
 from parsim.sim.memory.layer_moments import gathered_moment
 from parsim.sim.step.folding import fold
-from tests.parsim.sim.mesh import mesh_links
+from tests.parsim.sim.step.mesh import mesh_links
 
 PLANS = {
     "data": Plan(cp=2, dp_replicate=8, num_microbatches=3),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.tools.same_numbers_case import Case, scenario, settings
+from tests.tools.same_numbers.case import Case, scenario, settings
 
 L8, SMALL = "llama3-8b-dgx-h100", "gpt2-small-cpu"
 MIXED, QWEN = "llama3-70b-h100-a100", "qwen3-30b-a3b-dgx-h100"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tests.tools.same_numbers_case import Case, Words, scenario, settings
+from tests.tools.same_numbers.case import Case, Words, scenario, settings
 
 SCENARIOS = {
     "bert-large-dgx-1v": 0.6,

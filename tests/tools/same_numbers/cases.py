@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from fnmatch import fnmatch
 
-from tests.tools.same_numbers_case import Case
-from tests.tools.same_numbers_clusters import CLUSTER_GROUPS, beside_cases
-from tests.tools.same_numbers_commands import command_cases
-from tests.tools.same_numbers_errors import error_cases
-from tests.tools.same_numbers_kernels import KERNEL_GROUPS
-from tests.tools.same_numbers_plans import PLAN_GROUPS
-from tests.tools.same_numbers_scenarios import scenario_cases, search_cases
+from tests.tools.same_numbers.case import Case
+from tests.tools.same_numbers.clusters import CLUSTER_GROUPS, beside_cases
+from tests.tools.same_numbers.commands import command_cases
+from tests.tools.same_numbers.errors import error_cases
+from tests.tools.same_numbers.kernels import KERNEL_GROUPS
+from tests.tools.same_numbers.plans import PLAN_GROUPS
+from tests.tools.same_numbers.scenarios import scenario_cases, search_cases
 
 GROUPS = (*PLAN_GROUPS, *KERNEL_GROUPS, *CLUSTER_GROUPS)
 
