@@ -134,6 +134,15 @@ def test_nobody_is_told_to_install_a_strangers_package() -> None:
     assert {name for _, name in hints} <= needed | {"."}, hints
 
 
+def test_the_map_of_the_house_names_every_room() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    rooms = [path.parent for path in ROOT.glob("parsim/*/__init__.py")]
+    inner = [path.parent for path in ROOT.glob("parsim/sim/*/__init__.py")]
+    assert len(rooms) > 20
+    assert not [room.name for room in rooms if f"parsim/{room.name}/" not in text]
+    assert not [room.name for room in inner if not re.search(rf"^ +.*\b{room.name}/", text, re.M)]
+
+
 def normal_name(requirement: str) -> str:
     """The name of a requirement without its version, written the one way (PEP 503)."""
     return re.sub("[-_.]+", "-", re.split("[<>=]", requirement)[0]).lower()
