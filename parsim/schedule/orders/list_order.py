@@ -168,9 +168,9 @@ class _Listing:
         self.events: dict[float, list[int]] = {0.0: list(numbered.first)}
         self.times = [0.0]
 
-    def run(self, lengths: Sequence[float]) -> tuple[list[list[int]], float]:
+    def run(self, lengths: Sequence[float], message: float) -> tuple[list[list[int]], float]:
         """The order of each rank and when the last action ends."""
-        rank_of, follower, message = self.numbered.rank, self.numbered.follower, self.work.message
+        rank_of, follower = self.numbered.rank, self.numbered.follower
         clock = 0.0
         while self.times:
             clock = heapq.heappop(self.times)
@@ -234,7 +234,8 @@ RATIOS = (1.0, 1.5, 2.0, 2.5, 3.0)
 def best_order(work: Work) -> Ordered:
     """The shortest of the orders that list scheduling finds for several lengths of backwards.
 
-    The limit makes ranks take backwards.
+    The limit makes ranks take backwards. Orders are listed with the work's messages and as if these
+    took no time: the shortest may be either.
 
     Raises:
         ScheduleError: a rank's limit is below the number of its stages.
@@ -244,8 +245,9 @@ def best_order(work: Work) -> Ordered:
     tried = []
     for ratio in RATIOS:
         lengths = [1.0 if action.kind == Kind.F else ratio for action in numbered.actions]
-        order, _ = _Listing(work, numbered).run(lengths)
-        tried.append((_makespan(work, numbered, order, durations), order))
+        for message in dict.fromkeys((0.0, work.message)):
+            order, _ = _Listing(work, numbered).run(lengths, message)
+            tried.append((_makespan(work, numbered, order, durations), order))
     length, order = min(tried, key=lambda each: each[0])
     return Ordered(rows=numbered.rows(order), makespan=length)
 

@@ -233,3 +233,25 @@ def test_refusals() -> None:
         search_order(two)
     with pytest.raises(ScheduleError, match="a limit of 1 chunks in flight on rank 0 is too small"):
         best_order(replace(two, limits=[1, 2]))
+
+
+@pytest.mark.parametrize("name", ["hanayo", "chimera"])
+@pytest.mark.parametrize("message", [0.01, 0.1])
+def test_short_messages_make_no_listed_order_worse_than_one_without(
+    name: str, message: float
+) -> None:
+    """An order that was listed as if messages took no time is one of those that are tried."""
+    v, times = 2 if name == "hanayo" else 1, (1.0, 1.0, 1.0, message, 1.0)
+    short = build_schedule(name, pp=8, num_microbatches=16, v=v)
+    told = build_schedule(name, pp=8, num_microbatches=16, v=v, times=times)
+    one_each = [1.0] * short.num_stages
+    ours = Work(
+        stage_rank=short.stage_rank,
+        num_microbatches=16,
+        forward=one_each,
+        backward=[2.0] * short.num_stages,
+        limits=[16 * v] * 8,
+        message=message,
+        copies=short.copies,
+    )
+    assert makespan(ours, told.ranks) <= makespan(ours, short.ranks)
