@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from parsim.cost.software import Software
 from parsim.cost.step.stages import plan_cut
+from parsim.frameworks.export.megatron_model import Flag, model_flags
 from parsim.frameworks.export.rules import (
     Rules,
     check_rules,
@@ -31,9 +32,6 @@ FP8 = {"fp8": "delayed", "fp8_rowwise": "tensorwise", "mxfp8": "mxfp8", "fp8_amp
 INSIDE_OUT = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
 """The order of --use-tp-pp-dp-mapping, outermost first."""
 
-Flag = tuple[str, object]
-"""A flag and its value; True is a flag that stands alone."""
-
 
 def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
     """A shell file that sets `MEGATRON_ARGS`.
@@ -44,7 +42,7 @@ def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
     spec = transformer_of(scenario, "megatron")
     check_rules("megatron", plan, [*no_placement(plan), *megatron_rules(spec, plan)])
     parallel = [*parallel_flags(spec, plan), *_switches(scenario.job.software, plan)]
-    flags = [*_sizes(spec, plan), *parallel, *_training(spec, plan)]
+    flags = [*model_flags(spec, plan), *parallel, *_training(spec, plan)]
     lines = [" ".join([name, *([] if value is True else [str(value)])]) for name, value in flags]
     return "\n".join(
         [
@@ -122,38 +120,6 @@ def _offload_rules(spec: TransformerSpec, plan: Plan) -> Rules:
         f"offload_layers={most}",
     )
     yield ("mlp" in modules, "offload_modules=mlp, which is no name of its own; leave it out")
-
-
-def _sizes(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
-    yield ("--num-layers", spec.num_layers)
-    yield ("--hidden-size", spec.hidden_size)
-    yield ("--num-attention-heads", spec.num_attention_heads)
-    yield ("--kv-channels", spec.head_dim)
-    yield ("--ffn-hidden-size", spec.ffn_hidden_size)
-    if spec.num_key_value_heads != spec.num_attention_heads:
-        yield ("--group-query-attention", True)
-        yield ("--num-query-groups", spec.num_key_value_heads)
-    yield ("--seq-length", spec.seq_len)
-    yield ("--vocab-size", spec.vocab_size)
-    yield ("--max-position-embeddings", max(spec.positions, spec.seq_len))
-    yield ("--position-embedding-type", "rope" if spec.rope else "learned_absolute")
-    if spec.rms_norm:
-        yield ("--normalization", "RMSNorm")
-    if spec.gated_mlp:
-        yield ("--swiglu", True)
-    if not spec.mlp_bias:
-        yield ("--disable-bias-linear", True)
-    if not spec.tied_embeddings:
-        yield ("--untie-embeddings-and-output-weights", True)
-    if spec.num_experts:
-        yield ("--num-experts", spec.num_experts)
-        yield ("--moe-router-topk", spec.experts_per_token)
-        if spec.expert_groups > 1:
-            yield ("--moe-router-num-groups", spec.expert_groups)
-            yield ("--moe-router-group-topk", spec.groups_per_token)
-        yield ("--moe-ffn-hidden-size", spec.expert_ffn_hidden_size)
-        if spec.shared_expert_ffn_hidden_size:
-            yield ("--moe-shared-expert-intermediate-size", spec.shared_expert_ffn_hidden_size)
 
 
 def parallel_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-from collections.abc import Mapping
 from typing import Any
 
 from parsim.cost.software import DISPATCHERS
-from parsim.errors import InputError, shown
+from parsim.errors import InputError
+from parsim.frameworks.reading.arguments import Reader, arguments_of
 from parsim.frameworks.reading.described_job import DescribedJob
+from parsim.frameworks.reading.megatron_model import model_of
 from parsim.units import whole_number
-
-Arguments = Mapping[str, list[str]]
-"""Values behind each flag; none behind a switch."""
 
 _REQUIRED = (
     *("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length"),
@@ -40,31 +36,6 @@ _SCHEDULED = {
 """Flags that do not change what a step takes; none of them is told as unread."""
 
 
-def arguments_of(text: str) -> Arguments:
-    """Flags with what stands behind them; comments, shell words and line ends are left out.
-
-    Raises:
-        InputError: quotes that do not close.
-    """
-    lines = [re.sub(r"(^|\s)#.*$", "", line).replace("\\", " ") for line in text.splitlines()]
-    try:
-        words = shlex.split(" ".join(lines).replace("(", " ").replace(")", " "))
-    except ValueError as error:
-        raise InputError(f"cannot read the arguments: {error}") from None
-    arguments: dict[str, list[str]] = {}
-    values: list[str] | None = None
-    for word in words:
-        name, sign, value = word.partition("=")
-        if word.startswith("--"):
-            values = arguments.setdefault(name, [])
-            values.extend([value] if sign else [])
-        elif values is not None and not (sign and name.isidentifier()):
-            values.append(word)
-        else:
-            values = None
-    return arguments
-
-
 def megatron_job(text: str) -> DescribedJob:
     """The job of Megatron-LM's arguments.
 
@@ -75,8 +46,8 @@ def megatron_job(text: str) -> DescribedJob:
     missing = [flag for flag in _REQUIRED if flag not in given]
     if missing:
         raise InputError(f"these are no arguments of a Megatron-LM training: no {missing[0]}")
-    reader = _Reader(given)
-    plan, model, software = _plan(reader), _model(reader), _software(reader)
+    reader = Reader(given)
+    plan, model, software = _plan(reader), model_of(reader), _software(reader)
     precision = "fp16" if reader.has("--fp16") else "bf16" if reader.has("--bf16") else "fp32"
     if reader.has("--fp8-format"):
         recipe = reader.word("--fp8-recipe", "delayed")
@@ -101,7 +72,7 @@ def megatron_job(text: str) -> DescribedJob:
     )
 
 
-def _software(reader: _Reader) -> str | dict[str, Any]:
+def _software(reader: Reader) -> str | dict[str, Any]:
     """The stack, with the switches that the arguments set otherwise than its usual jobs."""
     switches: dict[str, Any] = {}
     if reader.number("--tensor-model-parallel-size", 1) > 1 and not reader.has("--tp-comm-overlap"):
@@ -116,79 +87,7 @@ def _software(reader: _Reader) -> str | dict[str, Any]:
     return {"name": "megatron-lm", **switches} if switches else "megatron-lm"
 
 
-class _Reader:
-    """Values by flag, and which flags were looked at."""
-
-    def __init__(self, given: Arguments) -> None:
-        self.given = given
-        self.read: set[str] = set()
-
-    def has(self, flag: str) -> bool:
-        """Whether a flag is given."""
-        self.read.add(flag)
-        return flag in self.given
-
-    def word(self, flag: str, default: str) -> str:
-        """The first word behind a flag."""
-        return (self.given[flag] or [default])[0] if self.has(flag) else default
-
-    def number(self, flag: str, default: int) -> int:
-        """The number behind a flag."""
-        text = self.word(flag, str(default))
-        number = whole_number(text)
-        if number is None:
-            raise InputError(
-                f"{flag} {shown(text)} must be a whole number; write out what the shell puts in"
-            )
-        return number
-
-    def count(self, flag: str) -> int:
-        """The number behind a flag that counts ranks, heads or stages; 1 without it."""
-        number = self.number(flag, 1)
-        if number < 1:
-            raise InputError(f"{flag} {number} must be at least 1")
-        return number
-
-
-def _model(reader: _Reader) -> dict[str, Any]:
-    llama = reader.has("--swiglu")
-    rope = reader.word("--position-embedding-type", "learned_absolute") == "rope"
-    heads = reader.count("--num-attention-heads")
-    hidden = reader.number("--hidden-size", 1)
-    model: dict[str, Any] = {
-        "family": "llama" if llama else "gpt2",
-        "num_layers": reader.number("--num-layers", 1),
-        "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "head_dim": reader.number("--kv-channels", max(hidden // heads, 1)),
-        "ffn_hidden_size": reader.number("--ffn-hidden-size", 4 * hidden),
-        "vocab_size": reader.number("--vocab-size", 128256 if llama else 50257),
-        "seq_len": reader.number("--seq-length", 1),
-        "rope": rope or reader.has("--use-rotary-position-embeddings"),
-        "rms_norm": reader.word("--normalization", "LayerNorm") == "RMSNorm",
-        "tied_embeddings": not reader.has("--untie-embeddings-and-output-weights"),
-    }
-    if reader.has("--group-query-attention"):
-        model["num_key_value_heads"] = reader.number("--num-query-groups", heads)
-    if reader.has("--disable-bias-linear") and not llama:
-        model |= dict.fromkeys(("qkv_bias", "projection_bias", "mlp_bias"), False)
-    positions = reader.number("--max-position-embeddings", model["seq_len"])
-    if not model["rope"]:
-        model["positions"] = positions
-    if reader.has("--num-experts"):
-        model["num_experts"] = reader.number("--num-experts", 1)
-        model["experts_per_token"] = reader.number("--moe-router-topk", 2)
-        if reader.has("--moe-router-num-groups"):
-            model["expert_groups"] = reader.number("--moe-router-num-groups", 1)
-            model["groups_per_token"] = reader.number("--moe-router-group-topk", 1)
-        width = model["ffn_hidden_size"]
-        model["expert_ffn_hidden_size"] = reader.number("--moe-ffn-hidden-size", width)
-        shared = reader.number("--moe-shared-expert-intermediate-size", 0)
-        model |= {"shared_expert_ffn_hidden_size": shared} if shared else {}
-    return model
-
-
-def _plan(reader: _Reader) -> dict[str, Any]:
+def _plan(reader: Reader) -> dict[str, Any]:
     pp = reader.count("--pipeline-model-parallel-size")
     plan: dict[str, Any] = {
         "tp": reader.count("--tensor-model-parallel-size"),
@@ -219,7 +118,7 @@ def _plan(reader: _Reader) -> dict[str, Any]:
     return plan
 
 
-def _zero(reader: _Reader) -> int:
+def _zero(reader: Reader) -> int:
     stages = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
     if reader.has("--use-megatron-fsdp"):
         return stages.get(reader.word("--data-parallel-sharding-strategy", "no_shard"), 0)
@@ -228,7 +127,7 @@ def _zero(reader: _Reader) -> int:
     return int(reader.has("--use-distributed-optimizer"))
 
 
-def _chunks(reader: _Reader, pp: int) -> int:
+def _chunks(reader: Reader, pp: int) -> int:
     """Virtual stages of a rank, said in one of Megatron's three ways."""
     if pp == 1:
         return 1
@@ -243,7 +142,7 @@ def _chunks(reader: _Reader, pp: int) -> int:
     return 1
 
 
-def _offload(reader: _Reader, stages: int) -> dict[str, Any]:
+def _offload(reader: Reader, stages: int) -> dict[str, Any]:
     """What is kept in the host's memory: whole layers, or modules of all layers of a stage."""
     if reader.has("--fine-grained-activation-offloading") and reader.has("--offload-modules"):
         each = -(-reader.number("--num-layers", 1) // stages)
@@ -252,7 +151,7 @@ def _offload(reader: _Reader, stages: int) -> dict[str, Any]:
     return {"offload_layers": layers} if reader.has("--cpu-offloading") and layers else {}
 
 
-def _recompute(reader: _Reader) -> dict[str, Any]:
+def _recompute(reader: Reader) -> dict[str, Any]:
     if reader.has("--recompute-activations"):
         return {"recompute": "selective"}
     how = reader.word("--recompute-granularity", "none")

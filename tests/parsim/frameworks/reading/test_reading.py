@@ -10,7 +10,7 @@ import pytest
 from parsim.errors import InputError
 from parsim.frameworks.export import export_plan
 from parsim.frameworks.reading import read_config
-from parsim.frameworks.reading.megatron import arguments_of
+from parsim.frameworks.reading.arguments import arguments_of
 from parsim.plan import CpCommType, Plan, Recompute
 from parsim.scenario import Scenario, load_scenario
 from tests.commands import GPT3, ROOT
