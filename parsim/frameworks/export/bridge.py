@@ -10,6 +10,7 @@ from parsim.frameworks.export.megatron import (
     megatron_rules,
     offload_flags,
     recompute_flags,
+    reduced_as_summed,
 )
 from parsim.frameworks.export.rules import (
     check_rules,
@@ -36,6 +37,8 @@ def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
         [
             *heading(scenario, plan),
             "# overrides of a recipe of the model, e.g. behind `torchrun ... recipe.py`",
+            *reduced_as_summed(plan, "ddp.grad_reduce_in_fp32"),
+            *_precision_of_a_recipe(plan),
             *(f"{name}={value}" for name, value in values),
             "",
         ]
@@ -75,10 +78,17 @@ def _training(plan: Plan) -> Iterator[tuple[str, object]]:
         yield ("ddp.data_parallel_sharding_strategy", SHARDING[plan.zero_stage])
     if plan.zero_stage and plan.dp_replicate > 1:
         yield ("ddp.num_distributed_optimizer_instances", plan.dp_replicate)
-    yield ("ddp.grad_reduce_in_fp32", _word(plan.reduce_precision == "fp32"))
+    yield ("ddp.grad_reduce_in_fp32", _word(plan.gradient_precision == "fp32"))
     yield ("ddp.overlap_grad_reduce", _word(plan.overlap_grad_reduce))
     gathers = plan.overlap_param_gather and plan.overlap_grad_reduce and plan.zero_stage > 0
     yield ("ddp.overlap_param_gather", _word(gathers))
+
+
+def _precision_of_a_recipe(plan: Plan) -> Iterator[str]:
+    """A comment on recipes: where they have a mixed precision, it overwrites the reduction's."""
+    if plan.gradient_precision != "fp32":
+        yield "# a recipe's mixed_precision overwrites ddp.grad_reduce_in_fp32 (true in most): set"
+        yield "# mixed_precision.grad_reduce_in_fp32=false too"
 
 
 def _word(value: bool) -> str:

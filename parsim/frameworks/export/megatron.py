@@ -199,10 +199,37 @@ def _training(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
     if plan.precision in FP8:
         yield ("--fp8-format", "hybrid")
         yield ("--fp8-recipe", FP8[plan.precision])
-    if plan.gradient_precision == "fp32":
-        yield ("--accumulate-allreduce-grads-in-fp32", True)
+    yield from _gradients(plan)
     yield from recompute_flags(plan)
     yield from offload_flags(plan)
+
+
+def _gradients(plan: Plan) -> Iterator[Flag]:
+    """The precision of the buffer in which gradients are summed and from which they are sent.
+
+    With --bf16 Megatron takes fp32 unless it is told --grad-reduce-in-bf16 (`validate_args`).
+    """
+    if plan.gradient_precision == "fp32":
+        yield ("--accumulate-allreduce-grads-in-fp32", True)
+    elif plan.precision not in ("fp32", "tf32", "fp16"):
+        yield ("--grad-reduce-in-bf16", True)
+    if plan.zero_stage in SHARDING and _two_widths(plan):
+        kinds = {"fp32": "fp32", "same": "fp16" if plan.precision == "fp16" else "bf16"}
+        yield ("--megatron-fsdp-main-grads-dtype", kinds[plan.gradient_precision])
+        yield ("--megatron-fsdp-grad-comm-dtype", kinds[plan.reduce_precision])
+
+
+def _two_widths(plan: Plan) -> bool:
+    """Whether gradients are sent in another precision than they are summed in."""
+    whole = plan.precision in ("fp32", "tf32")
+    return not whole and plan.gradient_precision != plan.reduce_precision
+
+
+def reduced_as_summed(plan: Plan, flag: str) -> Iterator[str]:
+    """A comment where a plan has two precisions of gradients and Megatron's buffer has only one."""
+    if _two_widths(plan):
+        yield f"# reduce_precision {plan.reduce_precision}: {flag} is for"
+        yield f"# sums and reductions of gradients alike, here {plan.gradient_precision}"
 
 
 def offload_flags(plan: Plan) -> Iterator[Flag]:
@@ -238,3 +265,5 @@ def _unsaid(plan: Plan) -> Iterator[str]:
         yield "# scatter_p2p: Megatron scatters messages only with --sequence-parallel"
     if plan.precision in ("nvfp4", "fp8_rowwise", "bf16_amp", "fp8_amp", "tf32"):
         yield f"# precision {plan.precision}: the flags below are the nearest; set yours"
+    if plan.zero_stage not in SHARDING:
+        yield from reduced_as_summed(plan, "--accumulate-allreduce-grads-in-fp32")

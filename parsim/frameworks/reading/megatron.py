@@ -100,8 +100,7 @@ def _plan(reader: Reader) -> dict[str, Any]:
         "overlap_grad_reduce": reader.has("--overlap-grad-reduce"),
         "overlap_param_gather": reader.has("--overlap-param-gather"),
     }
-    if reader.has("--accumulate-allreduce-grads-in-fp32"):
-        plan |= {"gradient_precision": "fp32", "reduce_precision": "fp32"}
+    plan |= _gradients(reader, plan["zero_stage"])
     if reader.has("--cp-comm-type"):  # of another word the scenario's reader tells
         plan["cp_comm_type"] = reader.word("--cp-comm-type", "p2p")
     if reader.has("--expert-tensor-parallel-size"):
@@ -116,6 +115,30 @@ def _plan(reader: Reader) -> dict[str, Any]:
         instances = reader.number("--num-distributed-optimizer-instances", 1)
         plan |= {"dp_replicate": instances} if instances > 1 else {}
     return plan
+
+
+def _gradients(reader: Reader, zero_stage: int) -> dict[str, Any]:
+    """What gradients are summed and sent in.
+
+    One buffer serves both (`group_params_for_buffers` of Megatron-Core). With --bf16 it is in fp32
+    unless --grad-reduce-in-bf16 or main gradients in bf16 say otherwise; with --fp16 it is in 16
+    bits unless a flag says fp32 (`validate_args`). Megatron-FSDP has a flag for either.
+    """
+    wide = reader.has("--accumulate-allreduce-grads-in-fp32")
+    narrow = reader.has("--grad-reduce-in-bf16")
+    main = reader.word("--main-grads-dtype", "fp32")
+    if reader.has("--bf16"):
+        wide = not narrow and (wide or main == "fp32")
+    summed = sent = "fp32" if wide else "same"
+    if zero_stage >= 2 and reader.has("--use-megatron-fsdp"):
+        summed = _width(reader.word("--megatron-fsdp-main-grads-dtype", "auto"), summed)
+        sent = _width(reader.word("--megatron-fsdp-grad-comm-dtype", "auto"), summed)
+    return {"gradient_precision": summed, "reduce_precision": sent}
+
+
+def _width(dtype: str, usual: str) -> str:
+    """A type of Megatron-FSDP's in a plan's words."""
+    return {"fp32": "fp32", "auto": usual}.get(dtype, "same")
 
 
 def _zero(reader: Reader) -> int:

@@ -94,6 +94,40 @@ def test_megatron_values_are_the_plans(gpt3: Scenario) -> None:
     assert flags["--recompute-modules"] == ["core_attn"]
 
 
+@pytest.mark.parametrize(
+    ("changes", "flags", "bridge"),
+    [
+        ({"gradient_precision": "same", "reduce_precision": "same"}, ["--grad-reduce-in-bf16"], 0),
+        (
+            {"gradient_precision": "fp32", "reduce_precision": "same"},
+            ["--accumulate-allreduce-grads-in-fp32"],
+            1,
+        ),
+        (
+            {"gradient_precision": "fp32", "reduce_precision": "fp32", "precision": "fp16"},
+            ["--accumulate-allreduce-grads-in-fp32"],
+            1,
+        ),
+        (
+            {"gradient_precision": "same", "reduce_precision": "same", "precision": "fp16"},
+            [],
+            0,
+        ),
+    ],
+)
+def test_precision_of_gradients(
+    gpt3: Scenario, changes: dict[str, Any], flags: list[str], bridge: bool
+) -> None:
+    """Megatron has one buffer for both; with --bf16 alone it would be fp32."""
+    plan = planned(gpt3, **changes)
+    text, overrides = (export_plan(gpt3, plan, name) for name in ("megatron", "megatron-bridge"))
+    assert [name for name in flags_of(text) if "-grad" in name and "overlap" not in name] == flags
+    assert f"ddp.grad_reduce_in_fp32={str(bool(bridge)).lower()}" in overrides.splitlines()
+    assert "mixed_precision.grad_reduce_in_fp32=false" in overrides or bridge
+    two = plan.gradient_precision != plan.reduce_precision
+    assert ("# reduce_precision same" in text) == ("# reduce_precision same" in overrides) == two
+
+
 def test_layers_on_the_host_in_megatrons_words(gpt3: Scenario) -> None:
     whole = planned(gpt3, pp=1, v=1, schedule="1f1b", dp_replicate=128, offload_layers=20)
     whole = replace(whole, recompute=Recompute.NONE)

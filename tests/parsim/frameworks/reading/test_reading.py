@@ -22,6 +22,7 @@ DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "num_microbatches", 
 KEPT = (
     *("recompute", "recompute_modules", "recompute_layers"),
     *("offload_layers", "offload_modules"),
+    *("gradient_precision", "reduce_precision"),
 )
 
 
@@ -46,11 +47,25 @@ def the_same(first: Plan, again: Plan) -> None:
         {"recompute": Recompute.NONE, "recompute_modules": ("layernorm",)},
         {"recompute": Recompute.NONE, "recompute_layers": 2},
         {"offload_layers": 4, "offload_modules": ("core_attn", "attn_proj")},
+        {"gradient_precision": "same", "reduce_precision": "same"},
+        {"gradient_precision": "fp32", "reduce_precision": "fp32"},
+        {"precision": "fp16", "gradient_precision": "same", "reduce_precision": "same"},
+        {
+            "pp": 1,
+            "v": 1,
+            "schedule": "1f1b",
+            "num_microbatches": 12,
+            "zero_stage": 3,
+            "dp_replicate": 1,
+            "dp_shard": 128,
+            "reduce_precision": "same",
+        },
     ],
 )
 def test_what_megatron_is_told_is_read_back(tmp_path: Path, changes: dict[str, object]) -> None:
     scenario = load_scenario(GPT3)
-    plan = replace(scenario.fixed_plan(), **changes)  # type: ignore[arg-type]
+    alike = {"reduce_precision": "fp32", **changes}  # as gradients are summed
+    plan = replace(scenario.fixed_plan(), **alike)  # type: ignore[arg-type]
     again = read(tmp_path, export_plan(scenario, plan, "megatron"), nodes=128)
     assert again.plan is not None
     the_same(plan, again.plan)
@@ -100,6 +115,23 @@ def test_a_script_as_people_write_it(tmp_path: Path) -> None:
     assert scenario.job.model.parameters == pytest.approx(8.03e9, rel=1e-3)
     notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
     assert notes == ("not read: --moe-aux-loss-coeff",)
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [
+        ("--bf16", "fp32"),
+        ("--bf16 --grad-reduce-in-bf16", "same"),
+        ("--bf16 --accumulate-allreduce-grads-in-fp32 --grad-reduce-in-bf16", "same"),
+        ("--fp16", "same"),
+        ("--fp16 --accumulate-allreduce-grads-in-fp32", "fp32"),
+    ],
+)
+def test_what_gradients_are_summed_in(tmp_path: Path, flags: str, precision: str) -> None:
+    plan = read(tmp_path, SCRIPT.replace("--bf16", flags)).plan
+    assert plan is not None
+    assert (plan.gradient_precision, plan.reduce_precision) == (precision, precision)
+    assert "grad" not in str(read_config(tmp_path / "train.sh", "dgx-h100", None)[1])
 
 
 def test_what_context_ranks_exchange(tmp_path: Path) -> None:
