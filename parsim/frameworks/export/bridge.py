@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from parsim.frameworks.export.megatron import (
     SHARDING,
     layout,
-    megatron_rules,
     offload_flags,
     recompute_flags,
     reduced_as_summed,
 )
+from parsim.frameworks.export.megatron_rules import megatron_rules
 from parsim.frameworks.export.rules import (
     check_rules,
     equal_cut,

@@ -1,9 +1,4 @@
-"""Megatron-LM's arguments of a plan (names of megatron-core 0.19.2, megatron/training).
-
-Rules: exactly one way to say virtual stages; sequences divisible by 2 x context parallelism;
-interleaving without overlapped messages needs pp > 2; ZeRO-2 and 3 are Megatron-FSDP's, which
-parsim writes without pipelines only.
-"""
+"""Megatron-LM's arguments of a plan (names of megatron-core 0.19.2, megatron/training)."""
 
 from __future__ import annotations
 
@@ -12,8 +7,8 @@ from collections.abc import Iterator
 from parsim.cost.software import Software
 from parsim.cost.step.stages import plan_cut
 from parsim.frameworks.export.megatron_model import Flag, model_flags
+from parsim.frameworks.export.megatron_rules import INSIDE_OUT, megatron_rules
 from parsim.frameworks.export.rules import (
-    Rules,
     check_rules,
     equal_cut,
     heading,
@@ -21,16 +16,12 @@ from parsim.frameworks.export.rules import (
     transformer_of,
 )
 from parsim.model.transformer import TransformerSpec
-from parsim.plan import RANK_ORDER, Plan, Recompute
-from parsim.plan.names import REGION_MODULES
+from parsim.plan import Plan, Recompute
 from parsim.scenario import Scenario
 
-SCHEDULES = ("1f1b", "interleaved_1f1b")
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 FP8 = {"fp8": "delayed", "fp8_rowwise": "tensorwise", "mxfp8": "mxfp8", "fp8_amp": "delayed"}
 """--fp8-recipe of each precision; Megatron has no row-wise one, the nearest is a scale a tensor."""
-INSIDE_OUT = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
-"""The order of --use-tp-pp-dp-mapping, outermost first."""
 
 
 def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
@@ -56,70 +47,6 @@ def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
             "",
         ]
     )
-
-
-def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
-    """Rules of Megatron-LM that parsim's plans can break."""
-    named = plan.schedule if plan.actions is None else "a schedule of your own"
-    yield (
-        plan.pp > 1 and (plan.actions is not None or plan.schedule not in SCHEDULES),
-        f"schedule {named}; it has {' and '.join(SCHEDULES)}",
-    )
-    yield (
-        plan.zero_stage >= 2 and plan.pp > 1,
-        f"zero_stage={plan.zero_stage} with pp={plan.pp}; with pipelines use zero_stage 0 or 1",
-    )
-    yield (
-        plan.cp > 1 and spec.seq_len % (2 * plan.cp) != 0,
-        f"seq_len={spec.seq_len} is not divisible by 2 x cp={2 * plan.cp}",
-    )
-    yield (
-        plan.schedule == "interleaved_1f1b" and plan.pp == 2 and not plan.overlap_p2p,
-        "interleaving with pp=2 needs overlapped messages; set overlap_p2p=true or use pp > 2",
-    )
-    yield (
-        plan.rank_order not in (RANK_ORDER, INSIDE_OUT),
-        f"rank_order={'-'.join(plan.rank_order)}; it has {'-'.join(RANK_ORDER)} and "
-        f"{'-'.join(INSIDE_OUT)}",
-    )
-    yield (
-        plan.overlap_param_gather and not plan.overlap_grad_reduce and plan.zero_stage > 0,
-        "overlap_param_gather needs overlap_grad_reduce",
-    )
-    unknown = [name for name in plan.recompute_modules if name in REGION_MODULES]
-    yield (
-        bool(unknown),
-        f"recompute_modules={'+'.join(unknown)}; its --recompute-modules has no such module",
-    )
-    yield from _offload_rules(spec, plan)
-
-
-def _offload_rules(spec: TransformerSpec, plan: Plan) -> Rules:
-    """Rules of Megatron-Core's two ways to move activations to the host."""
-    layers, modules = plan.offload_layers, plan.offload_modules
-    whole, rest = layers > 0 and not modules, spec.num_layers - 1
-    again = plan.recompute is not Recompute.NONE or bool(plan.recompute_modules)
-    yield (
-        plan.recompute_layers > 0 and again,
-        f"recompute_layers={plan.recompute_layers} beside selective recomputation of the other "
-        f"layers; it has one or the other, use recompute=none without recompute_modules",
-    )
-    yield (
-        whole and (plan.pp > 1 or again),
-        f"offload_layers={layers} of whole layers beside a pipeline or recomputation, which its "
-        f"--cpu-offloading forbids; name offload_modules",
-    )
-    yield (
-        whole and layers > rest,
-        f"offload_layers={layers}; its --cpu-offloading-num-layers is at most {rest}",
-    )
-    most = max(plan_cut(plan, spec.num_layers))
-    yield (
-        bool(modules) and layers < most,
-        f"offload_modules of {layers} layers of a stage; it moves those of all: "
-        f"offload_layers={most}",
-    )
-    yield ("mlp" in modules, "offload_modules=mlp, which is no name of its own; leave it out")
 
 
 def parallel_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
