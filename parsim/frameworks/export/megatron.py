@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from parsim.cost.software import Software
 from parsim.cost.step.stages import plan_cut
-from parsim.frameworks.export.megatron_model import Flag, model_flags
+from parsim.frameworks.export.megatron_model import Flag, model_flags, vocabulary_unsaid
 from parsim.frameworks.export.megatron_rules import INSIDE_OUT, megatron_rules
 from parsim.frameworks.export.rules import (
     check_rules,
@@ -40,6 +40,7 @@ def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
             "#!/usr/bin/env bash",
             *heading(scenario, plan),
             "# torchrun ... pretrain_gpt.py ${MEGATRON_ARGS[@]} and data, tokenizer, learning rate",
+            *vocabulary_unsaid(spec, plan.tp),
             *_unsaid(plan),
             "MEGATRON_ARGS=(",
             *(f"    {line}" for line in lines),

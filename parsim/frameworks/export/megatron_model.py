@@ -9,6 +9,8 @@ from parsim.plan import Plan
 
 Flag = tuple[str, object]
 """A flag and its value; True is a flag that stands alone."""
+USUAL_PADDING = 128
+"""Megatron's default of --make-vocab-size-divisible-by."""
 
 
 def model_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
@@ -23,6 +25,9 @@ def model_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
         yield ("--num-query-groups", spec.num_key_value_heads)
     yield ("--seq-length", spec.seq_len)
     yield ("--vocab-size", spec.vocab_size)
+    unit = padding(spec, plan.tp)
+    if unit not in (None, USUAL_PADDING):
+        yield ("--make-vocab-size-divisible-by", unit)
     yield ("--max-position-embeddings", max(spec.positions, spec.seq_len))
     yield ("--position-embedding-type", "rope" if spec.rope else "learned_absolute")
     if spec.rms_norm:
@@ -42,3 +47,27 @@ def model_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
         yield ("--moe-ffn-hidden-size", spec.expert_ffn_hidden_size)
         if spec.shared_expert_ffn_hidden_size:
             yield ("--moe-shared-expert-intermediate-size", spec.shared_expert_ffn_hidden_size)
+
+
+def padding(spec: TransformerSpec, tp: int) -> int | None:
+    """What Megatron must pad the vocabulary to, for each tensor rank, to store the model's rows.
+
+    Its default where that does, else the largest power of two, else the smallest number; None where
+    no number does, or only one that leaves a rank's rows no multiple of 8, as fast products need.
+    """
+    rows, missing = spec.vocab_rows, spec.vocab_rows - spec.vocab_size
+    if rows % tp or rows // tp % 8:
+        return None
+    each = rows // tp
+    fits = [unit for unit in range(1, each + 1) if each % unit == 0 and unit * tp > missing]
+    usual = [USUAL_PADDING >> power for power in range(8)]
+    return next((unit for unit in usual if unit in fits), fits[0])
+
+
+def vocabulary_unsaid(spec: TransformerSpec, tp: int) -> Iterator[str]:
+    """A comment where Megatron pads the vocabulary to other rows than were predicted."""
+    if padding(spec, tp) is None:
+        unit = USUAL_PADDING * tp
+        rows = -(-spec.vocab_size // unit) * unit
+        yield f"# predicted with {spec.vocab_rows} rows of the vocabulary; Megatron pads them to"
+        yield f"# {rows}: to predict those, --set model.padded_vocab_size={rows}"

@@ -39,11 +39,12 @@ def arguments_of(text: str) -> Arguments:
 
 
 class Reader:
-    """Values by flag, and which flags were looked at."""
+    """Values by flag, which flags were looked at, and notes of what had to be assumed."""
 
     def __init__(self, given: Arguments) -> None:
         self.given = given
         self.read: set[str] = set()
+        self.notes: list[str] = []
 
     def has(self, flag: str) -> bool:
         """Whether a flag is given."""
@@ -64,9 +65,9 @@ class Reader:
             )
         return number
 
-    def count(self, flag: str) -> int:
-        """The number behind a flag that counts ranks, heads or stages; 1 without it."""
-        number = self.number(flag, 1)
+    def count(self, flag: str, default: int = 1) -> int:
+        """The number behind a flag that counts ranks, heads, stages or the like."""
+        number = self.number(flag, default)
         if number < 1:
             raise InputError(f"{flag} {number} must be at least 1")
         return number

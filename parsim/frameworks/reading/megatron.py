@@ -60,7 +60,10 @@ def megatron_job(text: str) -> DescribedJob:
         devices = counts[0] * counts[1]
     batch = reader.number("--global-batch-size", 1)
     unread = sorted(set(given) - reader.read - _SCHEDULED)
-    notes = [f"not read: {', '.join(unread[:12])}{' ...' if unread[12:] else ''}"] if unread else []
+    notes = reader.notes
+    notes += (
+        [f"not read: {', '.join(unread[:12])}{' ...' if unread[12:] else ''}"] if unread else []
+    )
     return DescribedJob(
         model=model,
         plan=plan,

@@ -19,8 +19,8 @@ def model_of(reader: Reader) -> dict[str, Any]:
         "hidden_size": hidden,
         "num_attention_heads": heads,
         "head_dim": reader.number("--kv-channels", max(hidden // heads, 1)),
-        "ffn_hidden_size": reader.number("--ffn-hidden-size", 4 * hidden),
-        "vocab_size": reader.number("--vocab-size", 128256 if llama else 50257),
+        "ffn_hidden_size": reader.number("--ffn-hidden-size", _width(hidden, gated=llama)),
+        **_vocabulary(reader, 128256 if llama else 50257),
         "seq_len": reader.number("--seq-length", 1),
         "rope": rope or reader.has("--use-rotary-position-embeddings"),
         "rms_norm": reader.word("--normalization", "LayerNorm") == "RMSNorm",
@@ -44,3 +44,21 @@ def model_of(reader: Reader) -> dict[str, Any]:
         shared = reader.number("--moe-shared-expert-intermediate-size", 0)
         model |= {"shared_expert_ffn_hidden_size": shared} if shared else {}
     return model
+
+
+def _width(hidden: int, *, gated: bool) -> int:
+    """The feed-forward width that Megatron takes where none is given (`validate_args`)."""
+    return hidden * 8 // 3 // 64 * 64 if gated else 4 * hidden
+
+
+def _vocabulary(reader: Reader, usual: int) -> dict[str, Any]:
+    """Tokens, and the rows that are stored: a multiple of so many for each tensor-parallel rank."""
+    size = reader.count("--vocab-size", usual)
+    if not reader.has("--vocab-size"):
+        reader.notes.append(
+            f"vocab_size = {size} is assumed, which is the tokenizer's: no --vocab-size tells it"
+        )
+    unit = reader.count("--make-vocab-size-divisible-by", 128)
+    unit *= reader.count("--tensor-model-parallel-size")
+    rows = reader.number("--padded-vocab-size", -(-size // unit) * unit)
+    return {"vocab_size": size, **({"padded_vocab_size": rows} if rows != size else {})}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from parsim.errors import InputError
 from parsim.frameworks.export import export_plan
 from parsim.frameworks.reading import read_config
 from parsim.frameworks.reading.arguments import arguments_of
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import CpCommType, Plan, Recompute
 from parsim.scenario import Scenario, load_scenario
 from tests.commands import GPT3, ROOT
@@ -73,6 +75,41 @@ def test_what_megatron_is_told_is_read_back(tmp_path: Path, changes: dict[str, o
     assert again.job.model.parameters == pytest.approx(scenario.job.model.parameters, rel=1e-3)
 
 
+@pytest.mark.parametrize(
+    ("sizes", "tp", "flag"),
+    [
+        ({"vocab_size": 50257, "padded_vocab_size": 51200}, 8, None),
+        ({"vocab_size": 50257, "padded_vocab_size": 50304}, 1, None),
+        ({"vocab_size": 50257, "padded_vocab_size": 50304}, 8, "16"),
+        ({"vocab_size": 50257, "padded_vocab_size": 50304 * 2}, 8, "12576"),
+        ({"vocab_size": 128256, "padded_vocab_size": None}, 8, "32"),
+    ],
+)
+def test_rows_of_the_vocabulary_come_back(
+    tmp_path: Path, sizes: dict[str, Any], tp: int, flag: str | None
+) -> None:
+    scenario = load_scenario(GPT3)
+    assert isinstance(scenario.model, TransformerSpec)
+    padded = replace(scenario, model=replace(scenario.model, **sizes))
+    text = export_plan(
+        padded, replace(scenario.fixed_plan(), tp=tp, sequence_parallel=tp > 1), "megatron"
+    )
+    told = arguments_of(text).get("--make-vocab-size-divisible-by", [None])
+    assert told == [flag]
+    again = read(tmp_path, text, nodes=16 * tp).spec
+    assert again.vocab_size == sizes["vocab_size"]
+    assert again.vocab_rows == (sizes["padded_vocab_size"] or again.vocab_size)
+
+
+def test_rows_that_megatron_would_store_otherwise() -> None:
+    scenario = load_scenario(GPT3)
+    assert isinstance(scenario.model, TransformerSpec)
+    odd = replace(scenario, model=replace(scenario.model, vocab_size=50257, padded_vocab_size=None))
+    text = export_plan(odd, scenario.fixed_plan(), "megatron")
+    assert "--make-vocab-size-divisible-by" not in text
+    assert "# 51200: to predict those, --set model.padded_vocab_size=51200" in text
+
+
 def test_what_hides_beside_compute_is_read_back(tmp_path: Path) -> None:
     scenario = load_scenario(MIXTURE)
     switched = scenario.job.software.switched(
@@ -115,6 +152,28 @@ def test_a_script_as_people_write_it(tmp_path: Path) -> None:
     assert scenario.job.model.parameters == pytest.approx(8.03e9, rel=1e-3)
     notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
     assert notes == ("not read: --moe-aux-loss-coeff",)
+
+
+@pytest.mark.parametrize(
+    ("change", "size", "rows"),
+    [
+        (" ", 50257, 50432),
+        (" --make-vocab-size-divisible-by 64 ", 50257, 50304),
+        (" --make-vocab-size-divisible-by 64 --padded-vocab-size 60000 ", 50257, 60000),
+    ],
+)
+def test_megatron_pads_the_vocabulary(tmp_path: Path, change: str, size: int, rows: int) -> None:
+    spec = read(tmp_path, SCRIPT.replace(" --vocab-size 128256 ", f" --vocab-size 50257{change}"))
+    assert (spec.spec.vocab_size, spec.spec.vocab_rows) == (size, rows)
+
+
+def test_what_megatron_takes_where_nothing_is_told(tmp_path: Path) -> None:
+    text = SCRIPT.replace("--vocab-size 128256", "").replace("--ffn-hidden-size=14336", "")
+    assert read(tmp_path, text).spec.ffn_hidden_size == 10880  # int(4 x 4096 x 2 / 3 / 64) x 64
+    notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
+    assert notes[0].startswith("vocab_size = 128256 is assumed")
+    plain = read(tmp_path, text.replace("--swiglu", ""))
+    assert (plain.spec.ffn_hidden_size, plain.spec.vocab_size) == (4 * 4096, 50257)
 
 
 @pytest.mark.parametrize(
