@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import ceil
@@ -15,7 +16,8 @@ from parsim.errors import InputError
 class DescribedJob:
     """Blocks of a scenario as their keys, and notes.
 
-    `devices` are those that the file names, None where it names none; dp follows from them.
+    `devices` are those that the file names, None where it names none; dp follows from them. `words`
+    are the file's words for keys of a scenario, by which errors call them.
     """
 
     model: Mapping[str, Any]
@@ -25,6 +27,13 @@ class DescribedJob:
     software: str | Mapping[str, Any]
     devices: int | None = None
     notes: list[str] = field(default_factory=list)
+    words: Mapping[str, str] = field(default_factory=dict)
+
+    def in_its_words(self, message: str) -> str:
+        """A message of a scenario's reader, with the file's words for the keys that it names."""
+        keys = dict.fromkeys(re.findall(r"\b[a-z_]+(?==)", message))
+        told = [f"{key} is {self.words[key]}" for key in keys if key in self.words]
+        return f"{message} ({', '.join(told)})" if told else message
 
     def document(self, system: System, nodes: int | None, source: str) -> dict[str, Any]:
         """The scenario on so many nodes of a system; None: as many as the file or the plan needs.
@@ -36,7 +45,7 @@ class DescribedJob:
         for axis in ("tp", "pp", "cp"):
             degree = int(self.plan.get(axis, 1))
             if degree < 1:
-                raise InputError(f"{axis}={degree} must be at least 1")
+                raise InputError(self.in_its_words(f"{axis}={degree} must be at least 1"))
             ranks *= degree
         replicas = int(self.plan.get("dp_replicate", 1)) * int(self.plan.get("dp_shard", 1))
         each = system.devices_per_node

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from parsim.cost.software import DISPATCHERS
@@ -34,6 +35,38 @@ _SCHEDULED = {
     "--merge-file",
 }
 """Flags that do not change what a step takes; none of them is told as unread."""
+
+
+WORDS: Mapping[str, str] = {
+    "tp": "--tensor-model-parallel-size",
+    "pp": "--pipeline-model-parallel-size",
+    "cp": "--context-parallel-size",
+    "ep": "--expert-model-parallel-size",
+    "etp": "--expert-tensor-parallel-size",
+    "v": "--num-virtual-stages-per-pipeline-rank",
+    "microbatch_size": "--micro-batch-size",
+    "global_batch_size": "--global-batch-size",
+    "dp_replicate": "--num-distributed-optimizer-instances",
+    "num_layers": "--num-layers",
+    "hidden_size": "--hidden-size",
+    "ffn_hidden_size": "--ffn-hidden-size",
+    "num_attention_heads": "--num-attention-heads",
+    "num_key_value_heads": "--num-query-groups",
+    "head_dim": "--kv-channels",
+    "seq_len": "--seq-length",
+    "positions": "--max-position-embeddings",
+    "padded_vocab_size": "--padded-vocab-size",
+    "num_experts": "--num-experts",
+    "experts_per_token": "--moe-router-topk",
+    "expert_groups": "--moe-router-num-groups",
+    "groups_per_token": "--moe-router-group-topk",
+    "recompute_modules": "--recompute-modules",
+    "recompute_layers": "--recompute-num-layers",
+    "offload_layers": "--cpu-offloading-num-layers",
+    "offload_modules": "--offload-modules",
+    "cp_comm_type": "--cp-comm-type",
+}
+"""Flags by the keys of a scenario that errors name."""
 
 
 def megatron_job(text: str) -> DescribedJob:
@@ -72,6 +105,7 @@ def megatron_job(text: str) -> DescribedJob:
         software=software,
         devices=devices,
         notes=notes,
+        words=WORDS,
     )
 
 
@@ -92,13 +126,14 @@ def _software(reader: Reader) -> str | dict[str, Any]:
 
 def _plan(reader: Reader) -> dict[str, Any]:
     pp = reader.count("--pipeline-model-parallel-size")
+    tp = reader.count("--tensor-model-parallel-size")
     plan: dict[str, Any] = {
-        "tp": reader.count("--tensor-model-parallel-size"),
+        "tp": tp,
         "pp": pp,
         "cp": reader.count("--context-parallel-size"),
         "ep": reader.number("--expert-model-parallel-size", 1),
         "microbatch_size": reader.number("--micro-batch-size", 1),
-        "sequence_parallel": reader.has("--sequence-parallel"),
+        "sequence_parallel": _sequence_parallel(reader, tp),
         "zero_stage": _zero(reader),
         "overlap_grad_reduce": reader.has("--overlap-grad-reduce"),
         "overlap_param_gather": reader.has("--overlap-param-gather"),
@@ -118,6 +153,16 @@ def _plan(reader: Reader) -> dict[str, Any]:
         instances = reader.number("--num-distributed-optimizer-instances", 1)
         plan |= {"dp_replicate": instances} if instances > 1 else {}
     return plan
+
+
+def _sequence_parallel(reader: Reader, tp: int) -> bool:
+    """Whether tokens are split beside tensor parallelism; alone, Megatron switches that off."""
+    given = reader.has("--sequence-parallel")
+    if given and tp == 1:
+        reader.notes.append(
+            "--sequence-parallel is off with --tensor-model-parallel-size 1, as in Megatron-LM"
+        )
+    return given and tp > 1
 
 
 def _gradients(reader: Reader, zero_stage: int) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from io import StringIO
 from pathlib import Path
@@ -38,8 +39,8 @@ def read_config(path: Path, system: str, nodes: int | None) -> tuple[str, tuple[
         try:
             load_scenario(file)
         except ParsimError as error:
-            words = str(error).replace(f"{file}:", "in the scenario made of it, ")
-            raise InputError(f"{path}: {words}") from None
+            message = re.sub(rf"{re.escape(str(file))}(:\d+)*:? ?", "", str(error))
+            raise InputError(f"{path}: {job.in_its_words(message)}") from None
     return text, tuple(job.notes)
 
 

@@ -253,6 +253,26 @@ def test_what_is_refused(tmp_path: Path, text: str, name: str, message: str) -> 
         read(tmp_path, text, name)
 
 
+def test_sequence_parallelism_alone_is_off_as_in_megatron(tmp_path: Path) -> None:
+    alone = SCRIPT.replace("--tensor-model-parallel-size 2", "--tensor-model-parallel-size 1")
+    plan = read(tmp_path, alone).plan
+    assert plan is not None
+    assert not plan.sequence_parallel
+    notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
+    assert notes[0].startswith("--sequence-parallel is off with --tensor-model-parallel-size 1")
+
+
+def test_errors_call_things_by_the_files_words(tmp_path: Path) -> None:
+    """Nobody has the scenario that they are about, so no line of it is told."""
+    with pytest.raises(InputError) as caught:
+        read(tmp_path, SCRIPT.replace("groups 8", "groups 3"))
+    assert str(caught.value) == (
+        f"{tmp_path / 'train.sh'}: model num_key_value_heads=3 does not divide "
+        "num_attention_heads=32 (num_key_value_heads is --num-query-groups, num_attention_heads is "
+        "--num-attention-heads)"
+    )
+
+
 def test_a_missing_file(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="no such file"):
         read_config(tmp_path / "none.sh", "dgx-a100", None)
