@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
+from math import inf, isinf
 
 from parsim.errors import InputError, shown
 from parsim.units import whole_number
@@ -21,7 +22,7 @@ def arguments_of(text: str) -> Arguments:
     """
     lines = [re.sub(r"(^|\s)#.*$", "", line).replace("\\", " ") for line in text.splitlines()]
     try:
-        words = shlex.split(" ".join(lines).replace("(", " ").replace(")", " "))
+        words = _words(" ".join(lines))
     except ValueError as error:
         raise InputError(f"cannot read the arguments: {error}") from None
     arguments: dict[str, list[str]] = {}
@@ -31,11 +32,31 @@ def arguments_of(text: str) -> Arguments:
         if word.startswith("--"):
             values = arguments.setdefault(name, [])
             values.extend([value] if sign else [])
-        elif values is not None and not (sign and name.isidentifier()):
-            values.append(word)
-        else:
+        elif values is None or _ends_a_list(word):
             values = None
+        else:
+            values.append(word)
     return arguments
+
+
+def _words(line: str) -> list[str]:
+    """Words as a shell reads them; brackets stay where quotes keep them."""
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="()")
+    lexer.whitespace_split, lexer.commenters = True, ""
+    words: list[str] = []
+    for word in lexer:
+        name, sign, value = word.partition("=")
+        if sign and name.isidentifier() and value.lstrip().startswith("--"):
+            words += [f"{name}=", *_words(value), ")"]  # ARGS="--flag value --flag"
+        elif set(word) != {"("}:
+            words.append(word)
+    return words
+
+
+def _ends_a_list(word: str) -> bool:
+    """Whether a word is no value: the end of a shell's array, or another variable's."""
+    name, sign, _ = word.partition("=")
+    return bool(sign and name.isidentifier()) or not set(word) - {"(", ")"}
 
 
 class Reader:
@@ -51,6 +72,10 @@ class Reader:
         self.read.add(flag)
         return flag in self.given
 
+    def first(self, flag: str) -> str:
+        """The first word behind a flag, which is not looked at yet."""
+        return (self.given.get(flag) or [""])[0]
+
     def word(self, flag: str, default: str) -> str:
         """The first word behind a flag."""
         return (self.given[flag] or [default])[0] if self.has(flag) else default
@@ -62,6 +87,16 @@ class Reader:
         if number is None:
             raise InputError(
                 f"{flag} {shown(text)} must be a whole number; write out what the shell puts in"
+            )
+        return number
+
+    def real(self, flag: str, default: float) -> float:
+        """The number behind a flag that takes fractions; at least 0."""
+        text = self.word(flag, str(default))
+        number = float(text) if re.fullmatch(r"\d*\.?\d+(e-?\d{1,3})?", text, re.I) else inf
+        if isinf(number):
+            raise InputError(
+                f"{flag} {shown(text)} must be a number; write out what the shell puts in"
             )
         return number
 

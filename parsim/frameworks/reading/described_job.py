@@ -11,13 +11,17 @@ from typing import Any
 from parsim.cluster.hardware import System
 from parsim.errors import InputError
 
+GUESSED = "the number of nodes is not known"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedJob:
     """Blocks of a scenario as their keys, and notes.
 
-    `devices` are those that the file names, None where it names none; dp follows from them. `words`
-    are the file's words for keys of a scenario, by which errors call them.
+    `devices` are those that the file names, None where it names none; dp follows from them. `nodes`
+    are those of a file that does not say how many devices a node has, and `guessed` is why nothing
+    is known of either. `words` are the file's words for keys of a scenario, by which errors call
+    them.
     """
 
     model: Mapping[str, Any]
@@ -25,7 +29,10 @@ class DescribedJob:
     global_batch_size: int
     precision: str
     software: str | Mapping[str, Any]
+    clip: float | None = None
     devices: int | None = None
+    nodes: int | None = None
+    guessed: str = ""
     notes: list[str] = field(default_factory=list)
     words: Mapping[str, str] = field(default_factory=dict)
 
@@ -50,8 +57,15 @@ class DescribedJob:
         replicas = int(self.plan.get("dp_replicate", 1)) * int(self.plan.get("dp_shard", 1))
         each = system.devices_per_node
         asked = self.devices or ranks * replicas
-        nodes = nodes or ceil(asked / each)
-        devices = min(each, asked) if nodes == 1 and self.devices is None else each
+        if self.guessed and nodes is None:
+            fewest = ceil(asked / each)
+            self.notes.append(
+                f"{GUESSED} ({self.guessed}): {fewest} x {system.id} assumed, as few as the plan "
+                f"fits; give --nodes"
+            )
+        nodes = nodes or self.nodes or ceil(asked / each)
+        counted = self.devices is not None or self.nodes is not None
+        devices = min(each, asked) if nodes == 1 and not counted else each
         if nodes * devices % ranks:
             raise InputError(
                 f"tp x pp x cp = {ranks} does not divide the {nodes * devices} devices of "
@@ -68,6 +82,7 @@ class DescribedJob:
             "training": {
                 "global_batch_size": self.global_batch_size,
                 "precision": self.precision,
+                **({} if self.clip is None else {"clip": self.clip}),
             },
             "plan": dict(self.plan),
             "search": {},

@@ -5,38 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parsim.cost.job import CLIP
 from parsim.cost.software import DISPATCHERS
-from parsim.errors import InputError
+from parsim.errors import InputError, shown
 from parsim.frameworks.reading.arguments import Reader, arguments_of
 from parsim.frameworks.reading.described_job import DescribedJob
 from parsim.frameworks.reading.megatron_model import model_of
+from parsim.frameworks.reading.unread import unread_notes
 from parsim.units import whole_number
 
 _REQUIRED = (
     *("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length"),
     *("--micro-batch-size", "--global-batch-size"),
 )
-_SCHEDULED = {
-    "--train-iters",
-    "--lr",
-    "--min-lr",
-    "--weight-decay",
-    "--clip-grad",
-    "--log-interval",
-    "--save",
-    "--load",
-    "--save-interval",
-    "--eval-iters",
-    "--eval-interval",
-    "--data-path",
-    "--split",
-    "--tokenizer-type",
-    "--vocab-file",
-    "--merge-file",
+USUAL: Mapping[str, tuple[str, ...]] = {
+    "--transformer-impl": ("transformer_engine",),
+    "--optimizer": ("adam",),
+    "--moe-token-dispatcher-type": ("alltoall", "flex"),
 }
-"""Flags that do not change what a step takes; none of them is told as unread."""
-
-
+"""Flags that say what is taken in any case, with these words behind them."""
 WORDS: Mapping[str, str] = {
     "tp": "--tensor-model-parallel-size",
     "pp": "--pipeline-model-parallel-size",
@@ -81,32 +68,49 @@ def megatron_job(text: str) -> DescribedJob:
         raise InputError(f"these are no arguments of a Megatron-LM training: no {missing[0]}")
     reader = Reader(given)
     plan, model, software = _plan(reader), model_of(reader), _software(reader)
-    precision = "fp16" if reader.has("--fp16") else "bf16" if reader.has("--bf16") else "fp32"
-    if reader.has("--fp8-format"):
-        recipe = reader.word("--fp8-recipe", "delayed")
-        precision = "mxfp8" if recipe == "mxfp8" else "fp8"
-    devices = None
-    nodes, each = reader.word("--nnodes", ""), reader.word("--nproc-per-node", "")
-    each = each or reader.word("--nproc_per_node", "")
-    counts = whole_number(nodes), whole_number(each)
-    if counts[0] is not None and counts[1] is not None:
-        devices = counts[0] * counts[1]
-    batch = reader.number("--global-batch-size", 1)
-    unread = sorted(set(given) - reader.read - _SCHEDULED)
-    notes = reader.notes
-    notes += (
-        [f"not read: {', '.join(unread[:12])}{' ...' if unread[12:] else ''}"] if unread else []
-    )
+    usual = {flag for flag, words in USUAL.items() if reader.first(flag) in words}
+    devices, nodes = _launched(reader)
+    batch, clip = reader.number("--global-batch-size", 1), reader.real("--clip-grad", CLIP)
     return DescribedJob(
         model=model,
         plan=plan,
         global_batch_size=batch,
-        precision=precision,
+        precision=_precision(reader),
+        clip=None if clip == CLIP else clip,
         software=software,
         devices=devices,
-        notes=notes,
+        nodes=nodes,
+        guessed="" if devices or nodes else _given(reader, "--nnodes"),
+        notes=[*reader.notes, *unread_notes(set(given) - reader.read - usual)],
         words=WORDS,
     )
+
+
+def _precision(reader: Reader) -> str:
+    """The precision of products, in parsim's words."""
+    if reader.has("--fp4-format"):
+        return "nvfp4"
+    if reader.has("--fp8-format"):
+        return "mxfp8" if reader.word("--fp8-recipe", "delayed") == "mxfp8" else "fp8"
+    return "fp16" if reader.has("--fp16") else "bf16" if reader.has("--bf16") else "fp32"
+
+
+def _launched(reader: Reader) -> tuple[int | None, int | None]:
+    """The devices that the launcher is told of, or the nodes alone where it says no devices."""
+    each_flag = "--nproc-per-node" if reader.has("--nproc-per-node") else "--nproc_per_node"
+    nodes = whole_number(reader.word("--nnodes", ""))
+    each = whole_number(reader.word(each_flag, ""))
+    if nodes and each:
+        return nodes * each, None
+    if nodes:
+        reader.notes.append(f"{_given(reader, each_flag)}: all devices of a node are assumed")
+    return None, nodes
+
+
+def _given(reader: Reader, flag: str) -> str:
+    """A flag that gives no number, or that it is not there."""
+    word = shown(reader.word(flag, ""))
+    return f"{flag} {word} is no number" if reader.has(flag) else f"no {flag}"
 
 
 def _software(reader: Reader) -> str | dict[str, Any]:

@@ -1,49 +1,34 @@
-"""Sizes of the model that Megatron-LM's arguments describe."""
+"""Sizes of the model that Megatron-LM's arguments describe (defaults of its `arguments.py`)."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from parsim.frameworks.reading.arguments import Reader
+from parsim.frameworks.reading.megatron_experts import expert_sizes
 
 
 def model_of(reader: Reader) -> dict[str, Any]:
     """The model block of a scenario."""
-    llama = reader.has("--swiglu")
-    rope = reader.word("--position-embedding-type", "learned_absolute") == "rope"
-    heads = reader.count("--num-attention-heads")
+    gated = reader.has("--swiglu")
     hidden = reader.number("--hidden-size", 1)
     model: dict[str, Any] = {
-        "family": "llama" if llama else "gpt2",
+        "family": "llama" if gated else "gpt2",
         "num_layers": reader.number("--num-layers", 1),
         "hidden_size": hidden,
-        "num_attention_heads": heads,
-        "head_dim": reader.number("--kv-channels", max(hidden // heads, 1)),
-        "ffn_hidden_size": reader.number("--ffn-hidden-size", _width(hidden, gated=llama)),
-        **_vocabulary(reader, 128256 if llama else 50257),
+        "ffn_hidden_size": reader.number("--ffn-hidden-size", _width(hidden, gated=gated)),
+        **_vocabulary(reader, 128256 if gated else 50257),
         "seq_len": reader.number("--seq-length", 1),
-        "rope": rope or reader.has("--use-rotary-position-embeddings"),
         "rms_norm": reader.word("--normalization", "LayerNorm") == "RMSNorm",
+        "norm_epsilon": reader.real("--norm-epsilon", 1e-5),
         "tied_embeddings": not reader.has("--untie-embeddings-and-output-weights"),
+        "predicted_tokens": reader.number("--mtp-num-layers", 0),
+        **_attention(reader, hidden),
+        **_biases(reader),
+        **_dropout(reader),
+        **_positions(reader),
     }
-    if reader.has("--group-query-attention"):
-        model["num_key_value_heads"] = reader.number("--num-query-groups", heads)
-    if reader.has("--disable-bias-linear") and not llama:
-        model |= dict.fromkeys(("qkv_bias", "projection_bias", "mlp_bias"), False)
-    positions = reader.number("--max-position-embeddings", model["seq_len"])
-    if not model["rope"]:
-        model["positions"] = positions
-    if reader.has("--num-experts"):
-        model["num_experts"] = reader.number("--num-experts", 1)
-        model["experts_per_token"] = reader.number("--moe-router-topk", 2)
-        if reader.has("--moe-router-num-groups"):
-            model["expert_groups"] = reader.number("--moe-router-num-groups", 1)
-            model["groups_per_token"] = reader.number("--moe-router-group-topk", 1)
-        width = model["ffn_hidden_size"]
-        model["expert_ffn_hidden_size"] = reader.number("--moe-ffn-hidden-size", width)
-        shared = reader.number("--moe-shared-expert-intermediate-size", 0)
-        model |= {"shared_expert_ffn_hidden_size": shared} if shared else {}
-    return model
+    return model | expert_sizes(reader, model["num_layers"], model["ffn_hidden_size"])
 
 
 def _width(hidden: int, *, gated: bool) -> int:
@@ -62,3 +47,57 @@ def _vocabulary(reader: Reader, usual: int) -> dict[str, Any]:
     unit *= reader.count("--tensor-model-parallel-size")
     rows = reader.number("--padded-vocab-size", -(-size // unit) * unit)
     return {"vocab_size": size, **({"padded_vocab_size": rows} if rows != size else {})}
+
+
+def _attention(reader: Reader, hidden: int) -> dict[str, Any]:
+    """Heads, and how keys and values are made."""
+    heads = reader.count("--num-attention-heads")
+    attention: dict[str, Any] = {"num_attention_heads": heads}
+    if reader.word("--attention-backend", "auto") in ("unfused", "local"):
+        attention["fused_attention"] = False
+    reader.has("--use-flash-attn")  # what is taken in any case
+    normed = reader.has("--qk-layernorm")
+    if reader.has("--multi-latent-attention"):
+        return attention | _latent(reader)
+    attention["head_dim"] = reader.number("--kv-channels", max(hidden // heads, 1))
+    if normed:
+        attention["qk_norm"] = True
+    if reader.has("--group-query-attention"):
+        attention["num_key_value_heads"] = reader.number("--num-query-groups", heads)
+    return attention
+
+
+def _latent(reader: Reader) -> dict[str, Any]:
+    """Latent attention, whose heads have a rotary part and another."""
+    rotary = reader.count("--qk-pos-emb-head-dim", 64)
+    return {
+        "head_dim": reader.count("--qk-head-dim", 128) + rotary,
+        "rope_head_dim": rotary,
+        "value_head_dim": reader.count("--v-head-dim", 128),
+        "q_lora_rank": reader.number("--q-lora-rank", 0),
+        "kv_lora_rank": reader.count("--kv-lora-rank", 32),
+    }
+
+
+def _biases(reader: Reader) -> dict[str, bool]:
+    """Which products add a bias: all, none, or those of queries, keys and values alone."""
+    everywhere = not reader.has("--disable-bias-linear")
+    attention = reader.has("--add-qkv-bias") or everywhere
+    return {"qkv_bias": attention, "projection_bias": everywhere, "mlp_bias": everywhere}
+
+
+def _dropout(reader: Reader) -> dict[str, bool]:
+    """Whether there is any: Megatron has both kinds unless they are told to be 0."""
+    rates = [reader.real(f"--{name}-dropout", 0.1) for name in ("attention", "hidden")]
+    return {"dropout": any(rates)}
+
+
+def _positions(reader: Reader) -> dict[str, Any]:
+    """Angles of rotary embeddings, or the table of learned positions."""
+    kind = reader.word("--position-embedding-type", "learned_absolute")
+    longest = reader.number("--max-position-embeddings", reader.number("--seq-length", 1))
+    base = reader.real("--rotary-base", 10_000.0)
+    rotary = kind in ("rope", "yarn") or reader.has("--use-rotary-position-embeddings")
+    if rotary or reader.has("--multi-latent-attention"):
+        return {"rope": True, "rope_theta": base}
+    return {"rope": False, "positions": longest if kind == "learned_absolute" else 0}

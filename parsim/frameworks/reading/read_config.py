@@ -12,7 +12,7 @@ from typing import Any
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError, ParsimError
 from parsim.files import read_text
-from parsim.frameworks.reading.described_job import DescribedJob
+from parsim.frameworks.reading.described_job import GUESSED, DescribedJob
 from parsim.frameworks.reading.megatron import megatron_job
 from parsim.frameworks.reading.torchtitan import torchtitan_job
 from parsim.scenario import load_scenario
@@ -40,7 +40,9 @@ def read_config(path: Path, system: str, nodes: int | None) -> tuple[str, tuple[
             load_scenario(file)
         except ParsimError as error:
             message = re.sub(rf"{re.escape(str(file))}(:\d+)*:? ?", "", str(error))
-            raise InputError(f"{path}: {job.in_its_words(message)}") from None
+            asked = f"; {GUESSED} ({job.guessed}): give --nodes"
+            asked = asked if job.guessed and nodes is None else ""
+            raise InputError(f"{path}: {job.in_its_words(message)}{asked}") from None
     return text, tuple(job.notes)
 
 

@@ -151,7 +151,8 @@ def test_a_script_as_people_write_it(tmp_path: Path) -> None:
     assert scenario.job.cluster.num_nodes == 2
     assert scenario.job.model.parameters == pytest.approx(8.03e9, rel=1e-3)
     notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
-    assert notes == ("not read: --moe-aux-loss-coeff",)
+    assert notes[0] == "not read: --moe-aux-loss-coeff"
+    assert notes[1].startswith("left out, as no step depends on them: 1 flag of logging")
 
 
 @pytest.mark.parametrize(
@@ -281,3 +282,9 @@ def test_a_missing_file(tmp_path: Path) -> None:
 def test_flags_and_values() -> None:
     given = arguments_of("A=1 --x 1 2 --y=3 --z # --w\n--u")
     assert given == {"--x": ["1", "2"], "--y": ["3"], "--z": [], "--u": []}
+
+
+def test_flags_in_a_shells_variables() -> None:
+    """An array ends where its bracket does; quotes keep brackets and hold a list of flags."""
+    given = arguments_of('A=(--x 1 2)\nB="--y ([0]*3) --z=4"\nrun ${A[@]} "$B" --w "([1]*2)"')
+    assert given == {"--x": ["1", "2"], "--y": ["[0]*3"], "--z": ["4"], "--w": ["([1]*2)"]}

@@ -1,0 +1,133 @@
+"""Models that Megatron-LM's arguments describe, and which flags are told as not read."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from parsim.errors import InputError
+from parsim.frameworks.reading import read_config
+from parsim.frameworks.reading.unread import unread_notes
+from parsim.model.reader import model_spec
+from tests.commands import ROOT
+from tests.parsim.frameworks.reading.test_reading import SCRIPT, read
+
+MIXTURE = ROOT / "scenarios" / "deepseek-v3-hgx-h800.yaml"
+LATENT = """\
+LAUNCH=(--nproc_per_node $GPUS --nnodes $NNODES --master_addr $ADDRESS)
+GPT=(
+  --num-layers 61 --hidden-size 7168 --num-attention-heads 128 --ffn-hidden-size 18432 --swiglu
+  --seq-length 4096 --normalization RMSNorm --norm-epsilon 1e-6 --disable-bias-linear
+  --untie-embeddings-and-output-weights --position-embedding-type rope --vocab-size 129280
+  --attention-dropout 0.0 --hidden-dropout 0.0 --qk-layernorm
+  --multi-latent-attention --q-lora-rank 1536 --kv-lora-rank 512 --qk-head-dim 128
+  --qk-pos-emb-head-dim 64 --v-head-dim 128 --moe-layer-freq "([0]*3+[1]*58)"
+  --num-experts 256 --moe-router-topk 8 --moe-ffn-hidden-size 2048
+  --moe-shared-expert-intermediate-size 2048 --moe-router-num-groups 8 --moe-router-group-topk 4
+  --moe-router-score-function sigmoid --moe-router-enable-expert-bias
+  --moe-router-topk-scaling-factor 2.5 --mtp-num-layers 1
+)
+PARALLEL=(
+  --pipeline-model-parallel-size 16 --expert-model-parallel-size 64 --use-distributed-optimizer
+  --micro-batch-size 1 --global-batch-size 15360 --bf16 --transformer-impl transformer_engine
+  --decoder-first-pipeline-num-layers 4 --overlap-grad-reduce --cuda-graph-impl local
+  --use-checkpoint-args --lr 1e-4 --save-interval 100 --tensorboard-dir x --seed 1
+)
+torchrun ${LAUNCH[@]} pretrain_gpt.py ${GPT[@]} ${PARALLEL[@]}
+"""
+
+
+def test_latent_attention_dense_layers_and_predicted_tokens(tmp_path: Path) -> None:
+    """DeepSeek-V3's flags make the model of the catalog."""
+    scenario = read(tmp_path, LATENT, nodes=256)
+    known = model_spec("deepseek-v3")
+    changes = {"name": known.name, "predicted_tokens": 0}
+    assert replace(scenario.spec, **changes) == known  # type: ignore[arg-type]
+    assert scenario.spec.predicted_tokens == 1
+
+
+def test_all_flags_that_may_matter_are_named(tmp_path: Path) -> None:
+    read(tmp_path, LATENT, nodes=256)
+    notes = read_config(tmp_path / "train.sh", "dgx-h100", 256)[1]
+    named = "--cuda-graph-impl, --decoder-first-pipeline-num-layers, --use-checkpoint-args"
+    assert notes[0] == f"not read: {named}"
+    assert notes[1].startswith("left out, as no step depends on them: 5 flags of ")
+    assert len(notes) == 2
+    many = [f"--decisive-{number}" for number in range(100)]
+    assert unread_notes(many)[0].count("--decisive") == 100
+
+
+def test_a_launcher_with_shell_variables(tmp_path: Path) -> None:
+    """The number of nodes is said to be assumed, and errors of too few ask for it."""
+    unknown = SCRIPT.replace("--nnodes=2", "--nnodes $NNODES")
+    unknown = unknown.replace("--use-distributed-optimizer", "")
+    read(tmp_path, unknown)
+    notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
+    assert notes[-1] == (
+        "the number of nodes is not known (--nnodes $NNODES is no number): 1 x dgx-h100 assumed, "
+        "as few as the plan fits; give --nodes"
+    )
+    assert not any("nodes" in note for note in read_config(tmp_path / "train.sh", "dgx-h100", 2)[1])
+    with pytest.raises(InputError, match=r"nothing to shard .*\$NNODES is no number\): give --nod"):
+        read(tmp_path, LATENT)
+
+
+def test_a_launcher_without_devices_of_a_node(tmp_path: Path) -> None:
+    scenario = read(tmp_path, SCRIPT.replace("--nproc_per_node 8", "--nproc_per_node $GPUS"))
+    assert scenario.job.cluster.num_devices == 16
+    notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
+    assert "--nproc_per_node $GPUS is no number: all devices of a node are assumed" in notes
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("1", (0, 1)),
+        ("([0]*3+[1]*58)", (3, 1)),
+        ("[0]+[0]*2+[1,1]*29", (3, 1)),
+        ("([0]+[1])*30+[0]", (0, 2)),
+        ("([0,0]+[0,1]*29+[0])", (2, 2)),
+        ("([1]*3+[0])*15+[1]", (15, 1)),
+    ],
+)
+def test_layers_with_experts(tmp_path: Path, pattern: str, expected: tuple[int, int]) -> None:
+    spec = read(tmp_path, LATENT.replace("([0]*3+[1]*58)", pattern), nodes=256).spec
+    assert (spec.dense_layers, spec.expert_every) == expected
+    notes = str(read_config(tmp_path / "train.sh", "dgx-h100", 256)[1])
+    assert ("are taken as those with experts" in notes) == (expected == (15, 1))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "message"),
+    [
+        ("[0]*3+[1]*57", "names 60 of --num-layers 61"),
+        ("[0]*61", "leaves no layer with experts"),
+        ("[1]*999999999", "names 10000 of --num-layers 61"),
+        ("[1]*9999*9999", "must be a number, or a list"),
+        ("__import__('os')", "must be a number, or a list"),
+        ("[" * 3000, "must be a number, or a list"),
+    ],
+)
+def test_patterns_that_are_refused(tmp_path: Path, pattern: str, message: str) -> None:
+    with pytest.raises(InputError, match=f"--moe-layer-freq .*{message}"):
+        read(tmp_path, LATENT.replace('"([0]*3+[1]*58)"', f'"{pattern}"'), nodes=256)
+
+
+def test_what_layers_have(tmp_path: Path) -> None:
+    """Dropout and biases are on in Megatron unless flags switch them off."""
+    usual = read(tmp_path, SCRIPT).spec
+    assert (usual.dropout, usual.mlp_bias, usual.qkv_bias, usual.rope_theta) == (
+        *(True, True, True),
+        10_000.0,
+    )
+    flags = "--attention-dropout 0 --hidden-dropout 0.0 --disable-bias-linear --add-qkv-bias"
+    script = SCRIPT.replace("--bf16", f"--bf16 {flags} --rotary-base 500000 --qk-layernorm")
+    spec = read(tmp_path, script).spec
+    assert (spec.dropout, spec.mlp_bias, spec.qkv_bias, spec.qk_norm) == (False, False, True, True)
+    assert spec.rope_theta == 500_000.0
+    with pytest.raises(InputError, match=r"--hidden-dropout \$DROP must be a number"):
+        read(tmp_path, script.replace("--hidden-dropout 0.0", "--hidden-dropout $DROP"))
+    unclipped = read(tmp_path, script.replace("--bf16", "--bf16 --clip-grad 0"))
+    assert unclipped.job.clip == 0
