@@ -76,6 +76,7 @@ def _training(plan: Plan) -> Iterator[tuple[str, object]]:
     if plan.zero_stage in SHARDING:
         yield ("ddp.use_megatron_fsdp", "true")
         yield ("ddp.data_parallel_sharding_strategy", SHARDING[plan.zero_stage])
+        yield ("checkpoint.ckpt_format", "fsdp_dtensor")
     if plan.zero_stage and plan.dp_replicate > 1:
         yield ("ddp.num_distributed_optimizer_instances", plan.dp_replicate)
     yield ("ddp.grad_reduce_in_fp32", _word(plan.gradient_precision == "fp32"))

@@ -113,6 +113,7 @@ def _sharding(plan: Plan) -> Iterator[Flag]:
     if plan.zero_stage in SHARDING:
         yield ("--use-megatron-fsdp", True)
         yield ("--data-parallel-sharding-strategy", SHARDING[plan.zero_stage])
+        yield ("--ckpt-format", "fsdp_dtensor")  # `validate_args` asserts it
     if plan.dp_replicate > 1:
         yield ("--num-distributed-optimizer-instances", plan.dp_replicate)
 
@@ -193,5 +194,7 @@ def _unsaid(plan: Plan) -> Iterator[str]:
         yield "# scatter_p2p: Megatron scatters messages only with --sequence-parallel"
     if plan.precision in ("nvfp4", "fp8_rowwise", "bf16_amp", "fp8_amp", "tf32"):
         yield f"# precision {plan.precision}: the flags below are the nearest; set yours"
-    if plan.zero_stage not in SHARDING:
+    if plan.zero_stage in SHARDING:
+        yield "# Megatron-FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1: unset it"
+    else:
         yield from reduced_as_summed(plan, "--accumulate-allreduce-grads-in-fp32")

@@ -48,31 +48,9 @@ class DescribedJob:
         Raises:
             InputError: the plan does not fill the nodes.
         """
-        ranks = 1
-        for axis in ("tp", "pp", "cp"):
-            degree = int(self.plan.get(axis, 1))
-            if degree < 1:
-                raise InputError(self.in_its_words(f"{axis}={degree} must be at least 1"))
-            ranks *= degree
-        replicas = int(self.plan.get("dp_replicate", 1)) * int(self.plan.get("dp_shard", 1))
-        each = system.devices_per_node
-        asked = self.devices or ranks * replicas
-        if self.guessed and nodes is None:
-            fewest = ceil(asked / each)
-            self.notes.append(
-                f"{GUESSED} ({self.guessed}): {fewest} x {system.id} assumed, as few as the plan "
-                f"fits; give --nodes"
-            )
-        nodes = nodes or self.nodes or ceil(asked / each)
-        counted = self.devices is not None or self.nodes is not None
-        devices = min(each, asked) if nodes == 1 and not counted else each
-        if nodes * devices % ranks:
-            raise InputError(
-                f"tp x pp x cp = {ranks} does not divide the {nodes * devices} devices of "
-                f"{nodes} x {system.id}; give --nodes or another --system"
-            )
+        nodes, devices = self._nodes(system, nodes)
         cluster: dict[str, Any] = {"system": system.id, "nodes": nodes}
-        if devices != each:
+        if devices != system.devices_per_node:
             cluster["devices_per_node"] = devices
         return {
             "description": f"read from {source}",
@@ -87,3 +65,42 @@ class DescribedJob:
             "plan": dict(self.plan),
             "search": {},
         }
+
+    def _nodes(self, system: System, asked: int | None) -> tuple[int, int]:
+        """Nodes, and the devices of each that take part: all, unless the plan fills one not quite.
+
+        Raises:
+            InputError: the plan does not fill the nodes.
+        """
+        ranks, each = self._ranks(), system.devices_per_node
+        replicas = int(self.plan.get("dp_replicate", 1)) * int(self.plan.get("dp_shard", 1))
+        fewest = self.devices or ranks * replicas
+        if self.guessed and asked is None:
+            self.notes.append(
+                f"{GUESSED} ({self.guessed}): {ceil(fewest / each)} x {system.id} assumed, as few "
+                f"as the plan fits; give --nodes"
+            )
+        nodes = asked or self.nodes or ceil(fewest / each)
+        counted = self.devices is not None or self.nodes is not None
+        filled = counted or (bool(self.guessed) and nodes * each % ranks == 0)
+        devices = min(each, fewest) if nodes == 1 and not filled else each
+        if nodes * devices % ranks:
+            raise InputError(
+                f"tp x pp x cp = {ranks} does not divide the {nodes * devices} devices of "
+                f"{nodes} x {system.id}; give --nodes or another --system"
+            )
+        return nodes, devices
+
+    def _ranks(self) -> int:
+        """Ranks that hold one model.
+
+        Raises:
+            InputError: a degree below 1.
+        """
+        ranks = 1
+        for axis in ("tp", "pp", "cp"):
+            degree = int(self.plan.get(axis, 1))
+            if degree < 1:
+                raise InputError(self.in_its_words(f"{axis}={degree} must be at least 1"))
+            ranks *= degree
+        return ranks

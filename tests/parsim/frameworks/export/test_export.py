@@ -142,6 +142,20 @@ def test_layers_on_the_host_in_megatrons_words(gpt3: Scenario) -> None:
     assert "model.offload_modules=[core_attn,attn_proj]" in overrides
 
 
+def test_sharded_parameters_need_their_checkpoint_format(llama: Scenario) -> None:
+    """Megatron asserts it (`validate_args`), Megatron-Bridge where it saves or loads."""
+    text, overrides = (
+        export_plan(llama, llama.fixed_plan(), name) for name in ("megatron", "megatron-bridge")
+    )
+    flags = flags_of(text)
+    assert flags["--use-megatron-fsdp"] == []
+    assert flags["--ckpt-format"] == ["fsdp_dtensor"]
+    assert set(flags) <= set(names("megatron-core-0.19.2.json")["flags"])
+    assert "checkpoint.ckpt_format=fsdp_dtensor" in overrides.splitlines()
+    replicated = planned(llama, zero_stage=1)
+    assert "--ckpt-format" not in flags_of(export_plan(llama, replicated, "megatron"))
+
+
 def test_megatron_runs_in_a_shell(gpt3: Scenario, tmp_path: Path) -> None:
     file = tmp_path / "train.sh"
     file.write_text(export_plan(gpt3, gpt3.fixed_plan(), "megatron"), encoding="utf-8")
@@ -158,7 +172,10 @@ def test_megatron_layout_of_unequal_stages() -> None:
 def test_megatron_bridge_names(gpt3: Scenario) -> None:
     known = names("megatron-core-0.19.2.json")
     known["model"] += ["seq_length"]  # of the model's provider
-    for changes in PLANS:
+    known["checkpoint"] = ["ckpt_format"]  # of Megatron-Bridge's CheckpointConfig
+    fully: dict[str, Any] = {"pp": 1, "v": 1, "schedule": "1f1b", "zero_stage": 3, "dp_shard": 128}
+    fully["dp_replicate"] = 1
+    for changes in (*PLANS, fully):
         text = export_plan(gpt3, planned(gpt3, **changes), "megatron-bridge")
         for line in (line for line in text.splitlines() if line and not line.startswith("#")):
             block, _, field = line.partition("=")[0].partition(".")

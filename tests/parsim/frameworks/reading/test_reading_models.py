@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from parsim.errors import InputError
+from parsim.frameworks.export import export_plan
 from parsim.frameworks.reading import read_config
 from parsim.frameworks.reading.unread import unread_notes
 from parsim.model.reader import model_spec
-from tests.commands import ROOT
+from parsim.scenario import load_scenario
+from tests.commands import LLAMA
 from tests.parsim.frameworks.reading.test_reading import SCRIPT, read
 
-MIXTURE = ROOT / "scenarios" / "deepseek-v3-hgx-h800.yaml"
 LATENT = """\
 LAUNCH=(--nproc_per_node $GPUS --nnodes $NNODES --master_addr $ADDRESS)
 GPT=(
@@ -48,6 +50,28 @@ def test_latent_attention_dense_layers_and_predicted_tokens(tmp_path: Path) -> N
     assert scenario.spec.predicted_tokens == 1
 
 
+@pytest.mark.parametrize("name", ["deepseek-v3", "qwen3-30b-a3b", "llama3-8b", "gpt2"])
+def test_models_there_and_back(tmp_path: Path, name: str) -> None:
+    """What export writes of a model is what import reads."""
+    plain = load_scenario(LLAMA)
+    rows = 50304 if name == "gpt2" else None  # 393 x 128; the others' divide without
+    spec = replace(model_spec(name), seq_len=1024, padded_vocab_size=rows)
+    scenario = replace(plain, model=spec)
+    text = export_plan(scenario, replace(plain.fixed_plan(), zero_stage=3), "megatron")
+    again = read(tmp_path, text, nodes=1).spec
+    assert replace(again, name=spec.name) == spec
+
+
+def test_a_model_without_dropout(tmp_path: Path) -> None:
+    """Megatron's default is 0.1 of both kinds; angles are the model's."""
+    scenario = load_scenario(LLAMA)
+    text = export_plan(scenario, scenario.fixed_plan(), "megatron")
+    for flag in ("--attention-dropout 0", "--hidden-dropout 0", "--rotary-base 500000"):
+        assert flag in text
+    with_dropout = replace(scenario, model=replace(scenario.spec, dropout=True))
+    assert "dropout" not in export_plan(with_dropout, scenario.fixed_plan(), "megatron")
+
+
 def test_all_flags_that_may_matter_are_named(tmp_path: Path) -> None:
     read(tmp_path, LATENT, nodes=256)
     notes = read_config(tmp_path / "train.sh", "dgx-h100", 256)[1]
@@ -72,6 +96,13 @@ def test_a_launcher_with_shell_variables(tmp_path: Path) -> None:
     assert not any("nodes" in note for note in read_config(tmp_path / "train.sh", "dgx-h100", 2)[1])
     with pytest.raises(InputError, match=r"nothing to shard .*\$NNODES is no number\): give --nod"):
         read(tmp_path, LATENT)
+
+
+def test_replicas_fill_the_nodes_that_are_asked_for(tmp_path: Path) -> None:
+    """A file without a launcher says nothing of devices: those of the node take part."""
+    single = re.sub(r"torchrun .*pretrain_gpt.py", "", SCRIPT).replace("size 4 ", "size 1 ")
+    scenario = read(tmp_path, re.sub(r"--num-layers-per\S+ 4", "", single), nodes=1)
+    assert (scenario.job.cluster.num_devices, scenario.fixed_plan().dp) == (8, 4)
 
 
 def test_a_launcher_without_devices_of_a_node(tmp_path: Path) -> None:
