@@ -15,6 +15,7 @@ from parsim.frameworks.export.deepspeed import deepspeed_json
 from parsim.frameworks.export.megatron import megatron_arguments
 from parsim.frameworks.export.scripts import sbatch_script, schedule_csv, torchrun_script
 from parsim.frameworks.export.torchtitan import torchtitan_python, torchtitan_toml
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.scenario import Scenario
 
@@ -59,7 +60,8 @@ def export_plan(scenario: Scenario, plan: Plan, target: str) -> str:
         return TARGETS[name](scenario, plan)
     except PlanError as error:
         stack = STACKS.get(name)
-        if stack is None or scenario.job.software.id == stack:
+        transformer = isinstance(scenario.model, TransformerSpec)  # no plan helps other models
+        if stack is None or scenario.job.software.id == stack or not transformer:
             raise
         words = f"{scenario.path or 'SCENARIO'} --set software={stack}"
         raise PlanError(f"{error}; for plans that it runs: parsim search {words}") from None

@@ -95,8 +95,9 @@ def equal_cut(plan: Plan, layers: int) -> bool:
 def heading(scenario: Scenario, plan: Plan, mark: str = "#") -> list[str]:
     """Comment lines that say what a file is of."""
     job = scenario.job
+    tokens = job.model.tokens
+    kind = f"sequences of {tokens} tokens" if tokens > 1 else "samples"
     return [
         f"{mark} {job.model.name} on {job.cluster.words}: {plan.label()}",
-        f"{mark} global batch {plan.global_batch_size} sequences of {job.model.tokens} tokens; "
-        f"written by parsim export",
+        f"{mark} global batch {plan.global_batch_size} {kind}; written by parsim export",
     ]

@@ -389,6 +389,16 @@ def test_targets_that_copy_no_key_value_heads(target: str) -> None:
     assert export_plan(grouped, replace(plan, tp=2, dp_shard=4), target)
 
 
+def test_models_that_are_no_transformers() -> None:
+    """No plan makes them one, so none is advised; their samples have no tokens."""
+    images = load_scenario(ROOT / "scenarios" / "resnet50-dgx-1v.yaml")
+    for target in ("megatron", "torchtitan"):
+        with pytest.raises(PlanError, match=r"trains transformers; resnet50 is none$"):
+            export_plan(images, images.fixed_plan(), target)
+    text = export_plan(images, images.fixed_plan(), "deepspeed")
+    assert f"global batch {images.fixed_plan().global_batch_size} samples; written" in text
+
+
 def test_experts_borrow_ranks() -> None:
     mixture = load_scenario(MIXTURE)
     plan = planned(mixture, tp=1, sequence_parallel=False, ep=16, dp_shard=8, zero_stage=3)
