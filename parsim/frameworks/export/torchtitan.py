@@ -1,7 +1,7 @@
 """torchtitan's configuration of a plan: one Python function (0.3.0), or TOML before (0.2.2).
 
-Rules: it shards (FSDP, ZeRO-3) or replicates (DDP), so no ZeRO-1 and 2; sharded replicas need no
-pipeline between gathers; expert parallelism borrows from dp_shard x cp x tp.
+Rules: it shards (FSDP, ZeRO-2 and 3) or replicates (DDP), so no ZeRO-1; expert
+parallelism borrows from dp_shard x cp x tp.
 
 torchtitan's TOML of a plan, which its releases before 0.3 read (names of 0.2.2).
 
@@ -78,6 +78,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         f"        local_batch_size={sequences},  # sequences of a data-parallel rank at a time",
         f"        global_batch_size={plan.global_batch_size},",
         f"        seq_len={scenario.job.model.tokens},",
+        f"        mixed_precision_param={titan_param(plan)!r},",
         f"        mixed_precision_reduce={titan_reduce(plan)!r},",
         "    )",
         "    config.parallelism = ParallelismConfig(",
@@ -98,8 +99,9 @@ def rules(plan: Plan) -> Rules:
         f"schedule {named}; it has {', '.join(SCHEDULES)}, and files of actions",
     )
     yield (
-        plan.zero_stage in (1, 2),
-        f"zero_stage={plan.zero_stage}; it replicates (0) or shards parameters (3, FSDP)",
+        plan.zero_stage == 1,
+        "zero_stage=1; it replicates (0) or shards with FSDP, which lets parameters go (3) or "
+        "keeps them gathered (2)",
     )
     yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
     yield torchs_context(plan)
@@ -118,8 +120,8 @@ def parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
     """The keys of its block of degrees."""
     yield ("data_parallel_replicate_degree", plan.dp_replicate)
     yield ("data_parallel_shard_degree", plan.dp_shard)
-    if plan.zero_stage == 3:
-        yield ("fsdp_reshard_after_forward", "default" if plan.pp > 1 else "always")
+    if plan.zero_stage:  # its default is never with a pipeline, else always
+        yield ("fsdp_reshard_after_forward", "always" if plan.zero_stage == 3 else "never")
     yield ("tensor_parallel_degree", plan.tp)
     if plan.tp > 1:
         yield ("enable_sequence_parallel", plan.sequence_parallel)
@@ -139,6 +141,11 @@ def parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
 def local_batch(plan: Plan) -> int:
     """Sequences that a data-parallel rank takes at a time: those of a whole pipeline's step."""
     return plan.microbatch_size if plan.pp == 1 else plan.global_batch_size // plan.dp
+
+
+def titan_param(plan: Plan) -> str:
+    """Say in torch's words the type that parameters are gathered and used in."""
+    return "float32" if plan.precision in ("fp32", "tf32") else "bfloat16"
 
 
 def titan_reduce(plan: Plan) -> str:
@@ -219,6 +226,7 @@ def _training(scenario: Scenario, plan: Plan) -> list[tuple[str, object]]:
         ("local_batch_size", local_batch(plan)),
         ("global_batch_size", plan.global_batch_size),
         ("seq_len", scenario.job.model.tokens),
+        ("mixed_precision_param", titan_param(plan)),
         ("mixed_precision_reduce", "float32"),
     ]
 

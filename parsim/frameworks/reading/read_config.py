@@ -31,7 +31,8 @@ def read_config(path: Path, system: str, nodes: int | None) -> tuple[str, tuple[
         CatalogError: an unknown system.
     """
     known = load_catalog().system(system)
-    job = _job(path, read_text(path))
+    devices = None if nodes is None else nodes * known.devices_per_node
+    job = _job(path, read_text(path), devices)
     text = _yaml(job, job.document(known, nodes, path.name))
     with TemporaryDirectory() as folder:
         file = Path(folder) / "scenario.yaml"
@@ -46,11 +47,11 @@ def read_config(path: Path, system: str, nodes: int | None) -> tuple[str, tuple[
     return text, tuple(job.notes)
 
 
-def _job(path: Path, text: str) -> DescribedJob:
+def _job(path: Path, text: str, devices: int | None) -> DescribedJob:
     try:
         if path.suffix.lower() != ".toml":
             return megatron_job(text)
-        return torchtitan_job(_toml(text))
+        return torchtitan_job(_toml(text), devices)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 

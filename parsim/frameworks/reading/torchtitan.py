@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from parsim.cost.job import CLIP
 from parsim.errors import InputError, alternatives, shown
 from parsim.frameworks.reading.described_job import DescribedJob
+from parsim.frameworks.reading.torchtitan_keys import Keys, harmless
+from parsim.frameworks.reading.unread import unread_notes
 
 FLAVOURS = {
     ("llama3", "8B"): "llama3-8b",
@@ -23,81 +26,188 @@ SCHEDULES = {
     "loopedbfs": "looped_bfs",
     "dualpipev": "dualpipe_v",
 }
+TWO_CHUNKS = ("interleaved_1f1b", "looped_bfs")
 RECOMPUTED = {"none": "none", "selective": "selective", "full": "full"}
+RESHARDED = ("default", "always", "never")
+ROTATED = {"allgather": "all_gather", "alltoall": "p2p"}
+"""parsim's name of what context-parallel ranks exchange: pieces go round by all-to-all."""
+WORDS: Mapping[str, str] = {
+    "tp": "parallelism.tensor_parallel_degree",
+    "pp": "parallelism.pipeline_parallel_degree",
+    "cp": "parallelism.context_parallel_degree",
+    "ep": "parallelism.expert_parallel_degree",
+    "etp": "parallelism.expert_tensor_parallel_degree",
+    "dp_replicate": "parallelism.data_parallel_replicate_degree",
+    "dp_shard": "parallelism.data_parallel_shard_degree",
+    "schedule": "parallelism.pipeline_parallel_schedule",
+    "microbatch_size": "training.local_batch_size",
+    "global_batch_size": "training.global_batch_size",
+    "seq_len": "training.seq_len",
+}
+"""Keys of a file by the keys of a scenario that errors name."""
 
-Section = Mapping[str, Any]
 
-
-def torchtitan_job(document: Mapping[str, Any]) -> DescribedJob:
+def torchtitan_job(document: Mapping[str, Any], devices: int | None = None) -> DescribedJob:
     """The job of a TOML file.
+
+    Args:
+        document: what the file says.
+        devices: all that there are, where known: those that are left are for shards.
 
     Raises:
         InputError: a model that parsim does not know, or a key of the wrong kind.
     """
-    training, parallel = _section(document, "training"), _section(document, "parallelism")
-    plan = _plan(parallel, _section(document, "activation_checkpoint"))
-    local = _number(training, "local_batch_size", _number(training, "batch_size", 8))
-    replicas = plan["dp_replicate"] * plan["dp_shard"]
-    stated = _number(training, "global_batch_size", -1)
-    batch = stated if stated > 0 else local * replicas
-    if plan["pp"] > 1:
-        plan["microbatch_size"] = _number(parallel, "pipeline_parallel_microbatch_size", 1)
-    else:
-        plan["microbatch_size"] = local
-    model: dict[str, Any] = {"name": _model(_section(document, "model"))}
-    if "seq_len" in training:
-        model["seq_len"] = _number(training, "seq_len", 8192)
-    notes = [] if stated > 0 else [f"global_batch_size = local x replicas = {batch}"]
+    keys = Keys(document)
+    model = {"name": _model(keys), "seq_len": keys.number("training.seq_len", 2048)}
+    plan = _plan(keys, devices)
+    batch, notes = _batch(keys, plan)
+    quantized = _quantized(keys)
+    precision = _precision(keys, plan, quantized)
+    if keys.words("model.converters") and precision == "fp32":
+        notes.append("model.converters are left out: nothing runs in 16 or 8 bit here")
+    software, clip = _software(keys, plan["tp"]), keys.real("training.max_norm", CLIP)
     return DescribedJob(
         model=model,
         plan=plan,
         global_batch_size=batch,
-        precision="bf16_amp" if plan["zero_stage"] == 3 else "fp32",
-        software="torchtitan",
-        notes=notes,
+        precision=precision,
+        clip=None if clip == CLIP else clip,
+        software=software,
+        notes=[*notes, *_every_second_layer(keys), *unread_notes(keys.unread(), harmless, "key")],
+        words=WORDS,
     )
 
 
-def _plan(parallel: Section, recompute: Section) -> dict[str, Any]:
-    shard = _number(parallel, "data_parallel_shard_degree", -1)
-    if shard < 1:
+def _batch(keys: Keys, plan: dict[str, Any]) -> tuple[int, list[str]]:
+    """Sequences of a step, with a note where they follow; the plan gets those of a micro-batch."""
+    local = keys.number("training.local_batch_size", keys.number("training.batch_size", 8))
+    of_stages = keys.number("parallelism.pipeline_parallel_microbatch_size", 1)
+    plan["microbatch_size"] = of_stages if plan["pp"] > 1 else local
+    stated = keys.number("training.global_batch_size", -1)
+    batch = stated if stated > 0 else local * plan["dp_replicate"] * plan["dp_shard"]
+    return batch, [] if stated > 0 else [f"global_batch_size = local x replicas = {batch}"]
+
+
+def _plan(keys: Keys, devices: int | None) -> dict[str, Any]:
+    plan: dict[str, Any] = {
+        axis: keys.number(WORDS[axis], 1) for axis in ("tp", "pp", "cp", "ep", "dp_replicate")
+    }
+    plan["dp_shard"] = _shards(keys, plan, devices)
+    sequences = keys.switch("parallelism.enable_sequence_parallel", default=True)
+    plan["sequence_parallel"] = plan["tp"] > 1 and sequences
+    plan["zero_stage"] = _zero(keys, plan)
+    plan["recompute"] = _recompute(keys)
+    if keys.word("training.mixed_precision_reduce", "float32") == "bfloat16":
+        plan["reduce_precision"] = "same"
+    rotated = keys.word("parallelism.context_parallel_rotate_method", "")
+    if plan["cp"] > 1 and rotated in ROTATED:
+        plan["cp_comm_type"] = ROTATED[rotated]
+    split = keys.number(WORDS["etp"], 1)
+    plan |= {"etp": split} if plan["ep"] > 1 and split > 1 else {}
+    return plan | (_pipeline(keys) if plan["pp"] > 1 else {})
+
+
+def _shards(keys: Keys, plan: Mapping[str, int], devices: int | None) -> int:
+    """Ranks that share out parameters: the number of the file, or those that are left."""
+    shards = keys.number(WORDS["dp_shard"], -1)
+    if shards > 0:
+        return shards
+    told = f"{WORDS['dp_shard']} = {shards} means the ranks that are left"
+    if devices is None:
+        raise InputError(f"{told}, which the file does not say; give --nodes")
+    ranks = 1
+    for axis in ("tp", "pp", "cp", "dp_replicate"):
+        if plan[axis] < 1:
+            raise InputError(f"{WORDS[axis]} = {plan[axis]} must be at least 1")
+        ranks *= plan[axis]
+    if devices % ranks:
+        raise InputError(f"{told}, but the other degrees, {ranks}, do not divide {devices} devices")
+    return devices // ranks
+
+
+def _zero(keys: Keys, plan: Mapping[str, int]) -> int:
+    """FSDP is ZeRO-3 where parameters are let go behind their forward, and ZeRO-2 where they stay.
+
+    The default lets them go without a pipeline (`parallelize.py`); ranks of a sequence share too.
+    """
+    policy = keys.word("parallelism.fsdp_reshard_after_forward", "default")
+    if policy not in RESHARDED:
         raise InputError(
-            "parallelism.data_parallel_shard_degree = -1 means the ranks that are left, which the "
-            "file does not say; write the number"
+            f"parallelism.fsdp_reshard_after_forward '{shown(policy)}' is unknown"
+            f"{alternatives(policy, RESHARDED)}"
         )
-    mode = str(recompute.get("mode", "selective")).lower()
+    if plan["dp_shard"] * plan["cp"] == 1:
+        return 0
+    return 2 if policy == "never" or (policy == "default" and plan["pp"] > 1) else 3
+
+
+def _recompute(keys: Keys) -> str:
+    mode = keys.word("activation_checkpoint.mode", "selective").lower()
     if mode not in RECOMPUTED:
         raise InputError(
             f"activation_checkpoint.mode '{shown(mode)}' is unknown{alternatives(mode, RECOMPUTED)}"
         )
-    pp = _number(parallel, "pipeline_parallel_degree", 1)
-    tp = _number(parallel, "tensor_parallel_degree", 1)
-    plan: dict[str, Any] = {
-        "tp": tp,
-        "pp": pp,
-        "cp": _number(parallel, "context_parallel_degree", 1),
-        "ep": _number(parallel, "expert_parallel_degree", 1),
-        "dp_replicate": _number(parallel, "data_parallel_replicate_degree", 1),
-        "dp_shard": shard,
-        "zero_stage": 3 if shard > 1 else 0,
-        "sequence_parallel": tp > 1 and parallel.get("enable_sequence_parallel", True) is True,
-        "recompute": RECOMPUTED[mode],
-    }
-    if pp > 1:
-        name = str(parallel.get("pipeline_parallel_schedule", "1F1B")).lower()
-        if name not in SCHEDULES:
-            raise InputError(
-                f"parallelism.pipeline_parallel_schedule '{shown(name)}' is unknown"
-                f"{alternatives(name, SCHEDULES)}"
-            )
-        plan["schedule"] = SCHEDULES[name]
-        if SCHEDULES[name] in ("interleaved_1f1b", "looped_bfs"):
-            plan["v"] = 2  # torchtitan's choice where no layers per stage are given
-    return plan
+    return RECOMPUTED[mode]
 
 
-def _model(model: Section) -> str:
-    name, flavour = str(model.get("name", "")), str(model.get("flavor", ""))
+def _every_second_layer(keys: Keys) -> list[str]:
+    """A note where whole layers are recomputed, of which parsim's selective mode knows nothing."""
+    option = keys.word("activation_checkpoint.selective_ac_option", "2")
+    if _recompute(keys) != "selective" or option == "op":
+        return []
+    return [f"activation_checkpoint.selective_ac_option = {shown(option)} is taken as op"]
+
+
+def _pipeline(keys: Keys) -> dict[str, Any]:
+    name = keys.word(WORDS["schedule"], "1F1B").lower()
+    if name not in SCHEDULES:
+        raise InputError(
+            f"parallelism.pipeline_parallel_schedule '{shown(name)}' is unknown"
+            f"{alternatives(name, SCHEDULES)}"
+        )
+    # two chunks are torchtitan's choice where no layers per stage are given
+    chunks = {"v": 2} if SCHEDULES[name] in TWO_CHUNKS else {}
+    return {"schedule": SCHEDULES[name], **chunks}
+
+
+def _quantized(keys: Keys) -> str:
+    """The precision of products that a converter of the model makes, none where there is none."""
+    for name in keys.words("model.converters"):
+        if name.endswith("float8"):
+            older = keys.word("float8.recipe_name", "tensorwise")
+            recipe = keys.word("quantize.linear.float8.recipe_name", older)
+            return "fp8_rowwise" if recipe.startswith("rowwise") else "fp8"
+        if name in ("mx", "quantize.linear.mx"):
+            return "mxfp8"
+    return ""
+
+
+def _precision(keys: Keys, plan: Mapping[str, Any], quantized: str) -> str:
+    """Mixed where parameters are sharded, or replicated alone (`maybe_enable_amp`), else fp32.
+
+    Parameters that stay gathered are 16-bit copies beside the shards of the fp32 ones.
+    """
+    mixed = plan["zero_stage"] > 0 or plan["tp"] == plan["pp"] == 1
+    if not mixed or keys.word("training.mixed_precision_param", "bfloat16") == "float32":
+        return "fp32"
+    if plan["zero_stage"] == 2 or quantized in ("fp8_rowwise", "mxfp8"):
+        return quantized or "bf16"
+    return f"{quantized or 'bf16'}_amp"
+
+
+def _software(keys: Keys, tp: int) -> str | dict[str, Any]:
+    """The stack, with the switches that the file sets otherwise than its usual jobs."""
+    older = keys.switch("training.compile")
+    parts = keys.words("compile.components", ("model", "loss"))
+    compiled = keys.switch("compile.enable", default=older) and "model" in parts
+    overlapped = keys.switch("parallelism.enable_async_tensor_parallel") and compiled and tp > 1
+    switches: dict[str, Any] = {} if compiled else {"compile": False}
+    switches |= {"tp_overlap": True} if overlapped else {}
+    return {"name": "torchtitan", **switches} if switches else "torchtitan"
+
+
+def _model(keys: Keys) -> str:
+    name, flavour = keys.word("model.name", ""), keys.word("model.flavor", "")
     if (name, flavour) not in FLAVOURS:
         known = [f"{first} {second}" for first, second in FLAVOURS]
         raise InputError(
@@ -105,17 +215,3 @@ def _model(model: Section) -> str:
             f"others write the scenario's model block yourself"
         )
     return FLAVOURS[name, flavour]
-
-
-def _section(document: Mapping[str, Any], name: str) -> Section:
-    section = document.get(name, {})
-    if not isinstance(section, dict):
-        raise InputError(f"[{name}] must be a table")
-    return section
-
-
-def _number(section: Section, name: str, default: int) -> int:
-    value = section.get(name, default)
-    if not isinstance(value, int) or isinstance(value, bool):
-        raise InputError(f"{name} = {shown(value)} must be a whole number")
-    return value

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 _BEGINNINGS = (
     *("--adam-", "--adlr-", "--async-", "--auto-detect-ckpt", "--ckpt-", "--config-logger"),
@@ -46,13 +46,15 @@ def harmless(flag: str) -> bool:
     return flag in _NAMES or flag.startswith(_BEGINNINGS)
 
 
-def unread_notes(unread: Iterable[str]) -> list[str]:
-    """Notes of flags that nobody looked at: names of those that may matter, a count of others."""
+def unread_notes(
+    unread: Iterable[str], harmless: Callable[[str], bool] = harmless, kind: str = "flag"
+) -> list[str]:
+    """Notes of what nobody looked at: names of what may matter, a count of the rest."""
     names = sorted(set(unread))
     telling = [name for name in names if not harmless(name)]
     count = len(names) - len(telling)
     notes = [f"not read: {', '.join(telling)}"] if telling else []
     if count:
-        flags = "1 flag" if count == 1 else f"{count} flags"
+        flags = f"1 {kind}" if count == 1 else f"{count} {kind}s"
         notes.append(f"left out, as no step depends on them: {flags} of {_HARMLESS}")
     return notes
