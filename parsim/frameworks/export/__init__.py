@@ -14,7 +14,8 @@ from parsim.frameworks.export.bridge import bridge_overrides
 from parsim.frameworks.export.deepspeed import deepspeed_json
 from parsim.frameworks.export.megatron import megatron_arguments
 from parsim.frameworks.export.scripts import sbatch_script, schedule_csv, torchrun_script
-from parsim.frameworks.export.torchtitan import torchtitan_python, torchtitan_toml
+from parsim.frameworks.export.torchtitan import torchtitan_python
+from parsim.frameworks.export.torchtitan_toml import torchtitan_toml
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.scenario import Scenario

@@ -2,20 +2,13 @@
 
 Rules: it shards (FSDP, ZeRO-2 and 3) or replicates (DDP), so no ZeRO-1; expert
 parallelism borrows from dp_shard x cp x tp.
-
-torchtitan's TOML of a plan, which its releases before 0.3 read (names of 0.2.2).
-
-    0.2.2  CONFIG_FILE=plan.toml ./run_train.sh      0.3.0  a Python file, see `.torchtitan`
-
-Rules beside those of 0.3.0: sequence parallelism always goes with tensor parallelism, gradients are
-reduced in fp32, and experts that are split as the rest is borrow no tensor ranks.
 """
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
+from parsim.cost.software import Software
 from parsim.frameworks.export.rules import (
     Rules,
     check_rules,
@@ -27,7 +20,6 @@ from parsim.frameworks.export.rules import (
     transformer_of,
     whole_heads,
 )
-from parsim.frameworks.reading.torchtitan import FLAVOURS
 from parsim.plan import RANK_ORDER, Plan, Recompute
 from parsim.scenario import Scenario
 
@@ -54,7 +46,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
     transformer_of(scenario, "torchtitan")
     heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
     check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), heads, *rules(plan)])
-    sequences = local_batch(plan)
+    sequences, stack = local_batch(plan), scenario.job.software
     recompute = {
         Recompute.NONE: "None",
         Recompute.SELECTIVE: "SelectiveAC.Config()",
@@ -65,7 +57,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         f"# for torchtitan {RELEASE}; for the TOML of 0.2: --to torchtitan-0.2",
         "# MODULE=<this module> CONFIG=config NGPU=<devices of a node> ./run_train.sh",
         *unsaid(plan, scenario.job.model.num_layers),
-        "from torchtitan.config import ParallelismConfig, TrainingConfig",
+        "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
         "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
         "",
         "# put your model's function here: torchtitan.models.llama3.config_registry has Llama 3's",
@@ -84,6 +76,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         "    config.parallelism = ParallelismConfig(",
         *(f"        {name}={value!r}," for name, value in parallelism(plan)),
         "    )",
+        f"    config.compile = CompileConfig({_arguments(compiling(stack, plan))})",
         f"    config.activation_checkpoint = {recompute}",
         "    return config",
         "",
@@ -138,6 +131,27 @@ def parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
         yield ("pipeline_parallel_microbatch_size", plan.microbatch_size)
 
 
+def compiled(stack: Software) -> bool:
+    """Whether what was predicted has layers compiled: its switch, or kernels fused otherwise."""
+    return stack.compile or not stack.eager_traffic
+
+
+def overlaps(stack: Software, plan: Plan) -> bool:
+    """Whether products run beside their collectives, which needs compiled layers."""
+    return compiled(stack) and stack.tp_overlap and plan.tp > 1 and plan.sequence_parallel
+
+
+def compiling(stack: Software, plan: Plan) -> Iterator[tuple[str, object]]:
+    """The keys of its block of torch.compile, which is off where nothing is said."""
+    yield ("enable", compiled(stack))
+    if overlaps(stack, plan):
+        yield ("enable_async_tensor_parallel", True)
+
+
+def _arguments(values: Iterator[tuple[str, object]]) -> str:
+    return ", ".join(f"{name}={value!r}" for name, value in values)
+
+
 def local_batch(plan: Plan) -> int:
     """Sequences that a data-parallel rank takes at a time: those of a whole pipeline's step."""
     return plan.microbatch_size if plan.pp == 1 else plan.global_batch_size // plan.dp
@@ -165,79 +179,3 @@ def unsaid(plan: Plan, layers: int) -> Iterator[str]:
         yield f"# recompute_modules {', '.join(plan.recompute_modules)}: subclass SelectiveAC"
     if plan.precision.startswith(("fp8", "mxfp8", "nvfp4")):
         yield f"# precision {plan.precision}: a converter of torchtitan.components.quantization"
-
-
-OLDER = "0.2.2"
-"""The release whose names are written."""
-
-
-def torchtitan_toml(scenario: Scenario, plan: Plan) -> str:
-    """A TOML file for `CONFIG_FILE=` of torchtitan's releases 0.2.
-
-    Raises:
-        PlanError: torchtitan cannot run the plan.
-    """
-    target = "torchtitan-0.2"
-    transformer_of(scenario, target)
-    heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
-    shared = [*no_placement(plan), *no_layers(plan), heads, *rules(plan)]
-    check_rules(target, plan, [*shared, *_toml_rules(plan)])
-    lines = [
-        *heading(scenario, plan),
-        f"# for torchtitan {OLDER}: CONFIG_FILE=<this file> NGPU=<devices of a node> "
-        f"./run_train.sh",
-        *unsaid(plan, scenario.job.model.num_layers),
-        *_section("model", _model(scenario)),
-        *_section("training", _training(scenario, plan)),
-        *_section("parallelism", _parallelism(plan)),
-        *_section("activation_checkpoint", _recompute(plan)),
-    ]
-    return "\n".join([*lines, ""])
-
-
-def _toml_rules(plan: Plan) -> Rules:
-    yield (
-        plan.tp > 1 and not plan.sequence_parallel,
-        f"sequence_parallel=false with tp={plan.tp}; {OLDER} has no switch for it, use true or "
-        f"export to torchtitan (0.3.0)",
-    )
-    reduced = titan_reduce(plan)
-    yield (reduced != "float32", f"gradients reduced in {reduced}; {OLDER} reduces in fp32")
-    shards = (plan.dp_shard if plan.zero_stage else 1) * plan.cp
-    yield (
-        plan.ep > 1 and plan.etp == plan.tp and shards % plan.ep != 0,
-        f"ep={plan.ep} with etp={plan.etp} does not divide dp_shard x cp = {shards}, from which it "
-        f"borrows ranks; use etp=1, which borrows tensor ranks too",
-    )
-
-
-def _section(name: str, values: Iterable[tuple[str, object]]) -> list[str]:
-    return ["", f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values)]
-
-
-def _model(scenario: Scenario) -> list[tuple[str, object]]:
-    known = {ours: theirs for theirs, ours in FLAVOURS.items()}
-    name, flavour = known.get(scenario.job.model.name, ("<your model>", "<its flavor>"))
-    return [("name", name), ("flavor", flavour)]
-
-
-def _training(scenario: Scenario, plan: Plan) -> list[tuple[str, object]]:
-    return [
-        ("local_batch_size", local_batch(plan)),
-        ("global_batch_size", plan.global_batch_size),
-        ("seq_len", scenario.job.model.tokens),
-        ("mixed_precision_param", titan_param(plan)),
-        ("mixed_precision_reduce", "float32"),
-    ]
-
-
-def _parallelism(plan: Plan) -> list[tuple[str, object]]:
-    kept = [pair for pair in parallelism(plan) if pair[0] != "enable_sequence_parallel"]
-    experts = [("expert_tensor_parallel_degree", plan.etp)] if plan.ep > 1 else []
-    return [*kept, *experts]
-
-
-def _recompute(plan: Plan) -> list[tuple[str, object]]:
-    """Its default selects every second layer; by operators it keeps every second product."""
-    option = [("selective_ac_option", "op")] if plan.recompute.name == "SELECTIVE" else []
-    return [("mode", plan.recompute.name.lower()), *option]

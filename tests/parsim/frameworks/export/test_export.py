@@ -256,6 +256,37 @@ def test_torchtitan_before_its_python_files(
     assert again.model["name"] == llama.job.model.name
 
 
+@pytest.mark.parametrize(
+    ("stack", "switches", "enabled", "overlapped"),
+    [
+        ("torchtitan", {}, True, False),
+        ("torchtitan", {"compile": False}, False, False),
+        ("torchtitan", {"tp_overlap": True}, True, True),
+        ("torchtitan", {"tp_overlap": True, "compile": False}, False, False),
+        ("executor-cuda", {}, False, False),
+        ("generic", {}, True, False),
+    ],
+)
+def test_torchtitan_compiles_what_was_predicted_as_compiled(
+    llama: Scenario, stack: str, switches: dict[str, Any], enabled: bool, overlapped: bool
+) -> None:
+    """torch.compile is off in torchtitan where nothing is said."""
+    job = replace(llama.job, software=software(stack).switched(switches))
+    switched, plan = replace(llama, job=job), planned(llama, tp=2, dp_shard=4)
+    plan = replace(plan, sequence_parallel=True)
+    text = export_plan(switched, plan, "torchtitan")
+    asked = {"enable": enabled, **({"enable_async_tensor_parallel": True} if overlapped else {})}
+    assert keywords(text, "CompileConfig") == asked
+    assert set(asked) <= set(names("torchtitan-0.3.0.json")["CompileConfig"])
+    assert "import CompileConfig" in text
+    document = tomllib.loads(export_plan(switched, plan, "torchtitan-0.2"))
+    assert document["compile"] == {"enable": enabled}
+    assert document["parallelism"].get("enable_async_tensor_parallel", False) is overlapped
+    again = torchtitan_job(document).software
+    if stack == "torchtitan":
+        assert (again == "torchtitan") == (not switches)
+
+
 # --------------------------------------------------------------------------- the others
 
 
