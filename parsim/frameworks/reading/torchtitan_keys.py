@@ -106,7 +106,7 @@ class Keys:
     def unread(self) -> list[str]:
         """Names of keys that nobody asked for and whose value is not what is taken in any case."""
         return [
-            shown(name)
+            name
             for name, value in _leaves(self.document, "")
             if name not in self.read and value not in USUAL.get(name, ())
         ]

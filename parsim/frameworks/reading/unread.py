@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from parsim.errors import shown
+
 _BEGINNINGS = (
     *("--adam-", "--adlr-", "--async-", "--auto-detect-ckpt", "--ckpt-", "--config-logger"),
     *("--consumed-", "--data-args", "--data-cache", "--data-parallel-random", "--data-path"),
@@ -53,7 +55,7 @@ def unread_notes(
     names = sorted(set(unread))
     telling = [name for name in names if not harmless(name)]
     count = len(names) - len(telling)
-    notes = [f"not read: {', '.join(telling)}"] if telling else []
+    notes = [f"not read: {', '.join(map(shown, telling))}"] if telling else []
     if count:
         flags = f"1 {kind}" if count == 1 else f"{count} {kind}s"
         notes.append(f"left out, as no step depends on them: {flags} of {_HARMLESS}")
