@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from parsim.frameworks.export.megatron import (
     SHARDING,
-    layout,
+    layout_of,
     offload_flags,
     recompute_flags,
     reduced_as_summed,
@@ -14,7 +14,6 @@ from parsim.frameworks.export.megatron import (
 from parsim.frameworks.export.megatron_rules import megatron_rules
 from parsim.frameworks.export.rules import (
     check_rules,
-    equal_cut,
     heading,
     no_placement,
     transformer_of,
@@ -48,8 +47,8 @@ def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
 def _model(spec: TransformerSpec, plan: Plan) -> Iterator[tuple[str, object]]:
     yield ("model.tensor_model_parallel_size", plan.tp)
     yield ("model.pipeline_model_parallel_size", plan.pp)
-    if plan.pp > 1 and not equal_cut(plan, spec.num_layers):
-        yield ("model.pipeline_model_parallel_layout", layout(plan, spec.num_layers))
+    if plan.pp > 1 and (cut := layout_of(spec, plan)):
+        yield ("model.pipeline_model_parallel_layout", cut)
     elif plan.v > 1:
         yield ("model.virtual_pipeline_model_parallel_size", plan.v)
     if plan.pp > 1:

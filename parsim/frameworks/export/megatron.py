@@ -90,17 +90,32 @@ def _stages(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
     """Virtual stages, and the cut where stages differ, each said in one way only."""
     if plan.pp == 1:
         return
-    if not equal_cut(plan, spec.num_layers):
-        yield ("--pipeline-model-parallel-layout", f'"{layout(plan, spec.num_layers)}"')
+    if cut := layout_of(spec, plan):
+        yield ("--pipeline-model-parallel-layout", f'"{cut}"')
     elif plan.v > 1:
         yield ("--num-virtual-stages-per-pipeline-rank", plan.v)
     if plan.v > 1 and not plan.overlap_p2p:
         yield ("--no-overlap-p2p-communication", True)
 
 
-def layout(plan: Plan, num_layers: int) -> str:
-    """The stages in Megatron's letters: E embedding, t a layer, L head and loss; | between."""
-    stages = ["t" * count for count in plan_cut(plan, num_layers)]
+def layout_of(spec: TransformerSpec, plan: Plan) -> str:
+    """The stages in Megatron's letters; none where all have equally many layers."""
+    layers = spec.num_layers + spec.predicted_tokens
+    if not spec.predicted_tokens and equal_cut(plan, layers):
+        return ""
+    return layout(plan, layers, spec.predicted_tokens)
+
+
+def layout(plan: Plan, num_layers: int, predicted: int = 0) -> str:
+    """Stages in Megatron's letters: E embedding, t a layer, L head and loss; | between.
+
+    The last layers predict more tokens: m.
+    """
+    letters = "t" * (num_layers - predicted) + "m" * predicted
+    stages = []
+    for count in plan_cut(plan, num_layers):
+        stages.append(letters[:count])
+        letters = letters[count:]
     stages[0] = f"E{stages[0]}"
     stages[-1] = f"{stages[-1]}L"
     return "|".join(stages)

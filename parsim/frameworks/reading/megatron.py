@@ -11,6 +11,7 @@ from parsim.errors import InputError, shown
 from parsim.frameworks.reading.arguments import Reader, arguments_of
 from parsim.frameworks.reading.described_job import DescribedJob
 from parsim.frameworks.reading.megatron_model import model_of
+from parsim.frameworks.reading.megatron_stages import stages_of
 from parsim.frameworks.reading.unread import unread_notes
 from parsim.units import whole_number
 
@@ -30,6 +31,7 @@ WORDS: Mapping[str, str] = {
     "cp": "--context-parallel-size",
     "ep": "--expert-model-parallel-size",
     "etp": "--expert-tensor-parallel-size",
+    "stage_layers": "--pipeline-model-parallel-layout",
     "v": "--num-virtual-stages-per-pipeline-rank",
     "microbatch_size": "--micro-batch-size",
     "global_batch_size": "--global-batch-size",
@@ -147,9 +149,10 @@ def _plan(reader: Reader) -> dict[str, Any]:
         plan["cp_comm_type"] = reader.word("--cp-comm-type", "p2p")
     if reader.has("--expert-tensor-parallel-size"):
         plan["etp"] = reader.number("--expert-tensor-parallel-size", 1)
-    chunks = _chunks(reader, pp)
+    stages = stages_of(reader, pp)
+    chunks, plan = stages.get("v", 1), plan | stages
     if chunks > 1:
-        plan |= {"schedule": "interleaved_1f1b", "v": chunks}
+        plan["schedule"] = "interleaved_1f1b"
         plan["overlap_p2p"] = not reader.has("--no-overlap-p2p-communication")
     plan |= _recompute(reader)
     plan |= _offload(reader, pp * chunks)
@@ -200,21 +203,6 @@ def _zero(reader: Reader) -> int:
     if reader.has("--use-torch-fsdp2"):
         return 3
     return int(reader.has("--use-distributed-optimizer"))
-
-
-def _chunks(reader: Reader, pp: int) -> int:
-    """Virtual stages of a rank, said in one of Megatron's three ways."""
-    if pp == 1:
-        return 1
-    if reader.has("--num-virtual-stages-per-pipeline-rank"):
-        return reader.count("--num-virtual-stages-per-pipeline-rank")
-    if reader.has("--num-layers-per-virtual-pipeline-stage"):
-        each = reader.number("--num-layers-per-virtual-pipeline-stage", 1)
-        return max(reader.number("--num-layers", 1) // (pp * max(each, 1)), 1)
-    if reader.has("--pipeline-model-parallel-layout"):
-        layout = reader.word("--pipeline-model-parallel-layout", "")
-        return max((layout.count("|") + 1) // pp, 1)
-    return 1
 
 
 def _offload(reader: Reader, stages: int) -> dict[str, Any]:

@@ -64,7 +64,7 @@ def torchtitan_job(document: Mapping[str, Any], devices: int | None = None) -> D
     quantized = _quantized(keys)
     precision = _precision(keys, plan, quantized)
     if keys.words("model.converters") and precision == "fp32":
-        notes.append("model.converters are left out: nothing runs in 16 or 8 bit here")
+        notes.append("model.converters are left out: parsim has no 8-bit products beside fp32 ones")
     software, clip = _software(keys, plan["tp"]), keys.real("training.max_norm", CLIP)
     return DescribedJob(
         model=model,

@@ -167,6 +167,7 @@ def test_megatron_runs_in_a_shell(gpt3: Scenario, tmp_path: Path) -> None:
 def test_megatron_layout_of_unequal_stages() -> None:
     assert layout(Plan(pp=2, stage_layers=(1, 2)), 3) == "Et|ttL"
     assert layout(Plan(pp=2, v=2, stage_layers=(0, 2, 1, 0)), 3) == "E|tt|t|L"
+    assert layout(Plan(pp=2, stage_layers=(1, 2)), 3, predicted=1) == "Et|tmL"
 
 
 def test_megatron_bridge_names(gpt3: Scenario) -> None:

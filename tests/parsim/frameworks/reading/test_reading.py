@@ -24,7 +24,7 @@ DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "num_microbatches", 
 KEPT = (
     *("recompute", "recompute_modules", "recompute_layers"),
     *("offload_layers", "offload_modules"),
-    *("gradient_precision", "reduce_precision"),
+    *("gradient_precision", "reduce_precision", "stage_layers"),
 )
 
 
@@ -49,6 +49,7 @@ def the_same(first: Plan, again: Plan) -> None:
         {"recompute": Recompute.NONE, "recompute_modules": ("layernorm",)},
         {"recompute": Recompute.NONE, "recompute_layers": 2},
         {"offload_layers": 4, "offload_modules": ("core_attn", "attn_proj")},
+        {"schedule": "1f1b", "v": 1, "stage_layers": (11, 13, 12, 12, 12, 12, 12, 12)},
         {"gradient_precision": "same", "reduce_precision": "same"},
         {"gradient_precision": "fp32", "reduce_precision": "fp32"},
         {"precision": "fp16", "gradient_precision": "same", "reduce_precision": "same"},

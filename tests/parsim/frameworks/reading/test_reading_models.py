@@ -11,6 +11,8 @@ import pytest
 from parsim.errors import InputError
 from parsim.frameworks.export import export_plan
 from parsim.frameworks.reading import read_config
+from parsim.frameworks.reading.arguments import Reader, arguments_of
+from parsim.frameworks.reading.megatron_stages import stages_of
 from parsim.frameworks.reading.unread import unread_notes
 from parsim.model.reader import model_spec
 from parsim.scenario import load_scenario
@@ -34,7 +36,7 @@ GPT=(
 PARALLEL=(
   --pipeline-model-parallel-size 16 --expert-model-parallel-size 64 --use-distributed-optimizer
   --micro-batch-size 1 --global-batch-size 15360 --bf16 --transformer-impl transformer_engine
-  --decoder-first-pipeline-num-layers 4 --overlap-grad-reduce --cuda-graph-impl local
+  --account-for-loss-in-pipeline-split --overlap-grad-reduce --cuda-graph-impl local
   --use-checkpoint-args --lr 1e-4 --save-interval 100 --tensorboard-dir x --seed 1
 )
 torchrun ${LAUNCH[@]} pretrain_gpt.py ${GPT[@]} ${PARALLEL[@]}
@@ -75,7 +77,7 @@ def test_a_model_without_dropout(tmp_path: Path) -> None:
 def test_all_flags_that_may_matter_are_named(tmp_path: Path) -> None:
     read(tmp_path, LATENT, nodes=256)
     notes = read_config(tmp_path / "train.sh", "dgx-h100", 256)[1]
-    named = "--cuda-graph-impl, --decoder-first-pipeline-num-layers, --use-checkpoint-args"
+    named = "--account-for-loss-in-pipeline-split, --cuda-graph-impl, --use-checkpoint-args"
     assert notes[0] == f"not read: {named}"
     assert notes[1].startswith("left out, as no step depends on them: 5 flags of ")
     assert len(notes) == 2
@@ -162,3 +164,54 @@ def test_what_layers_have(tmp_path: Path) -> None:
         read(tmp_path, script.replace("--hidden-dropout 0.0", "--hidden-dropout $DROP"))
     unclipped = read(tmp_path, script.replace("--bf16", "--bf16 --clip-grad 0"))
     assert unclipped.job.clip == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "pp", "expected"),
+    [
+        (
+            "--pipeline-model-parallel-layout 'Et*3|(tt|)*2,m|L'",
+            5,
+            {"stage_layers": [3, 2, 2, 1, 0]},
+        ),
+        ("--pipeline-model-parallel-layout Ett|tt|t|tL", 2, {"v": 2, "stage_layers": [2, 2, 1, 1]}),
+        ("--decoder-first-pipeline-num-layers 3", 4, {"stage_layers": [3, 3, 3, 3]}),
+        ("--num-layers-in-last-pipeline-stage 6", 4, {"stage_layers": [2, 2, 2, 6]}),
+        (
+            "--decoder-first-pipeline-num-layers 1 --decoder-last-pipeline-num-layers 1 "
+            "--mtp-num-layers 1",
+            4,
+            {"stage_layers": [1, 5, 5, 2]},
+        ),
+        ("--num-virtual-stages-per-pipeline-rank 3", 4, {"v": 3}),
+        ("--num-layers-per-virtual-pipeline-stage 1", 4, {"v": 3}),
+        ("", 4, {}),
+        ("--pipeline-model-parallel-layout Et|tL", 1, {}),
+    ],
+)
+def test_stages(flags: str, pp: int, expected: dict[str, object]) -> None:
+    reader = Reader(arguments_of(f"--num-layers 12 {flags}"))
+    assert stages_of(reader, pp) == expected
+
+
+def test_ends_of_interleaved_pipelines_are_told_as_not_read() -> None:
+    flags = "--num-virtual-stages-per-pipeline-rank 2 --decoder-first-pipeline-num-layers 1"
+    reader = Reader(arguments_of(f"--num-layers 12 {flags}"))
+    assert stages_of(reader, 4) == {"v": 2}
+    assert "--decoder-first-pipeline-num-layers" not in reader.read
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("Ettx|tL", "must be of E, t, m, L and"),
+        ("Et|t|tL", "has 3 stages, no multiple of 2 pipeline ranks"),
+        ("Et*99999|tL", "has more than 10000 layers"),
+        ("Et*99999999|tL", "has more than 10000 layers"),
+        ("E(t*999)*999|tL", "has more than 10000 layers"),
+    ],
+)
+def test_layouts_that_are_refused(text: str, message: str) -> None:
+    reader = Reader({"--pipeline-model-parallel-layout": [text]})
+    with pytest.raises(InputError, match=message):
+        stages_of(reader, 2)
