@@ -17,9 +17,11 @@ from torch import Tensor, nn
 from executor.devices.machine import use_one_thread
 from executor.profiling.export import exported, graph_of
 from executor.profiling.hooks import hooked
+from executor.profiling.sizes import another, same_nodes
 from parsim.errors import InputError, ParsimError, did_you_mean, shown
 from parsim.model.graph.build import build_graph
 from parsim.model.graph.document import graph_text
+from parsim.model.graph.record import Graph
 
 WORDS = 100
 """Token ids are below this, for every vocabulary has as many."""
@@ -108,16 +110,11 @@ def profiled(target: str, sizes: str, *, hooks: bool) -> dict[str, object]:
     graph = None
     if not hooks:
         try:
-            graph, writer = graph_of(name, exported(model, batch), batch, device)
-            if writer.measured:
-                words = ", ".join(sorted(set(writer.measured)))
-                share = f"{len(writer.measured)} of {len(graph.nodes)} operations"
-                notes.append(f"{share} have no formula and are timed on {device}: {words}")
+            graph = _of_export(name, model, batch, device, notes)
         except ParsimError as reason:
             notes.append(f"{reason}; modules are timed one after another instead (hooks)")
     if graph is None:
-        graph = hooked(name, model, batch, device)
-        notes.append(f"all of {len(graph.nodes)} modules are timed on {device}")
+        graph = _of_hooks(name, model, batch, device, notes)
     parameters = sum(parameter.numel() for parameter in model.parameters())
     read_back = build_graph(graph)
     if read_back.parameters != parameters:
@@ -133,6 +130,45 @@ def profiled(target: str, sizes: str, *, hooks: bool) -> dict[str, object]:
         "notes": notes,
         "text": graph_text(graph, tuple(notes)),
     }
+
+
+def _of_export(name: str, model: nn.Module, batch: Tensor, device: str, notes: list[str]) -> Graph:
+    """The exported graph, timed with two batches where the module takes both."""
+    module, other, again = exported(model, batch), another(batch), None
+    try:
+        second = exported(model, other)
+        again = (second, other) if same_nodes(module, second) else None
+    except ParsimError:
+        pass
+    graph, measured = graph_of(name, module, batch, device, again)
+    if measured:
+        words = ", ".join(sorted(set(measured)))
+        share = f"{len(measured)} of {len(graph.nodes)} operations"
+        notes.append(f"{share} have no formula and are timed on {device}: {words}")
+        notes.append(_batches(batch, other if again else None))
+    return graph
+
+
+def _of_hooks(name: str, model: nn.Module, batch: Tensor, device: str, notes: list[str]) -> Graph:
+    """Modules timed one after another, with two batches where they take both."""
+    other: Tensor | None = another(batch)
+    try:
+        graph = hooked(name, model, (batch, other), device)
+    except InputError:
+        other = None
+        graph = hooked(name, model, (batch, None), device)
+    notes.append(f"all of {len(graph.nodes)} modules are timed on {device}")
+    notes.append(_batches(batch, other))
+    return graph
+
+
+def _batches(batch: Tensor, other: Tensor | None) -> str:
+    """At which batches something was timed, and what that leaves open."""
+    asked = len(batch)
+    if other is None:
+        alone = f"a batch of {asked} alone, as the module does not take {len(another(batch))}"
+        return f"timed with {alone}: seconds a sample hold near that batch only"
+    return f"timed with batches of {asked} and {len(other)}: seconds of a call, and of each sample"
 
 
 if __name__ == "__main__":

@@ -3,70 +3,25 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
 
 from executor.profiling.known import OPERATIONS
+from executor.profiling.seconds import line, seconds_of, tensors
+from executor.profiling.sizes import Sizes, shapes_of
+from executor.profiling.stored import Stored, memory_of
 from parsim.errors import InputError
 from parsim.model.graph.operation import Operation, Shape
+from parsim.model.graph.pointwise import Flatten, View
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import CrossEntropy, Measured
 
-REPEATS = 3
-"""So often an operation is timed; the fastest counts."""
-
-
-def timed(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
-) -> tuple[float, float]:
-    """Seconds forward and backward; 0 backward where nothing has a gradient."""
-    leaves: list[Tensor] = []
-    given = [_leaf(arg, leaves) for arg in args]
-    forward, result = _fastest(lambda: function(*given, **kwargs))
-    outputs = [t for t in _tensors(result) if t.requires_grad]
-    if not leaves or not outputs:
-        return forward, 0.0
-    ones = [torch.ones_like(t) for t in outputs]
-
-    def back() -> object:
-        again = [t for t in _tensors(function(*given, **kwargs)) if t.requires_grad]
-        return torch.autograd.grad(again, leaves, ones, allow_unused=True, retain_graph=True)
-
-    both, _ = _fastest(back)
-    return forward, max(both - forward, 0.0)
-
-
-def _fastest(function: Callable[[], Any]) -> tuple[float, Any]:
-    best, result = float("inf"), None
-    for _ in range(REPEATS + 1):  # the first one warms up
-        began = time.perf_counter()
-        result = function()
-        best = min(best, time.perf_counter() - began)
-    return best, result
-
-
-def _leaf(value: object, leaves: list[Tensor]) -> object:
-    if isinstance(value, list | tuple):
-        return type(value)(_leaf(part, leaves) for part in value)
-    if not isinstance(value, Tensor):
-        return value
-    copy = value.detach().clone()
-    if copy.is_floating_point():
-        leaves.append(copy.requires_grad_())
-        return copy * 1.0  # what a network computes may be overwritten, a leaf may not
-    return copy
-
-
-def _tensors(value: object) -> list[Tensor]:
-    if isinstance(value, Tensor):
-        return [value]
-    if isinstance(value, list | tuple):
-        return [tensor for part in value for tensor in _tensors(part)]
-    return []
+ROWS = frozenset({"linear", "dropout", "layer_norm", "gelu", "relu"})
+"""Operations that take rows as they come, wherever the batch stands among them."""
 
 
 def exported(model: nn.Module, batch: Tensor) -> fx.GraphModule:
@@ -85,19 +40,25 @@ def exported(model: nn.Module, batch: Tensor) -> fx.GraphModule:
 
 
 class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
-    """Runs an exported graph once, and writes down what comes from its input."""
+    """Runs an exported graph once, and writes down what comes from its input.
 
-    def __init__(self, module: fx.GraphModule, batch: Tensor) -> None:
+    What is neither known nor a view is listed in `measured`, by the name of torch's node; its
+    seconds and what it keeps are not there yet.
+    """
+
+    def __init__(self, module: fx.GraphModule, sizes: Sizes) -> None:
         super().__init__(module)
-        self.batch = len(batch)
+        self.sizes = sizes
+        self.stored = Stored([*module.parameters(), *module.buffers()])
         self.inputs: dict[str, str] = {}
         """The name that a node's output has in the graph, of those that come from the input."""
         self.nodes: list[Node] = []
         self.names: set[str] = {INPUT}
-        self.measured: list[str] = []
+        self.measured: dict[str, fx.Node] = {}
 
     def run_node(self, n: fx.Node) -> Any:  # noqa: ANN401 - whatever the operation gives
         """Run one operation and write it down."""
+        self.stored.at = n.name
         result = super().run_node(n)
         if n.op == "placeholder":
             self.inputs[n.name] = INPUT
@@ -107,27 +68,43 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         return result
 
     def _written(self, n: fx.Node, sources: list[fx.Node], result: object) -> str:
-        operation = self._known(n, sources, result)
         inputs = tuple(self.inputs[source.name] for source in _in_order(n, sources))
+        name, view = self._name(n), self._is_view(n, result)
+        operation = self._known(n, sources, result)
+        if operation is not None and not _fits(operation, inputs, view=view):
+            operation = None
+        if operation is None and view:
+            inputs, operation = inputs[:1], View(output=self._output(n, result))
         if operation is None:
-            operation = self._timed(n, result)
-            self.measured.append(_word(n))
-        name = self._name(n)
+            operation = self._measured(n, result)
+            self.measured[name] = n
         self.nodes.append(Node(name=name, operation=operation, inputs=inputs))
         return name
 
     def _known(self, n: fx.Node, sources: list[fx.Node], result: object) -> Operation | None:
-        known = OPERATIONS.get(_word(n))
-        if known is None or not isinstance(result, Tensor) or not self._whole(result):
+        known, first = OPERATIONS.get(_word(n)), self.env[sources[0]]
+        if known is None or not isinstance(result, Tensor) or not isinstance(first, Tensor):
             return None
-        first = self.env[sources[0]]
-        if not isinstance(first, Tensor) or not self._whole(first):
+        whole = self.sizes.has_rows if _word(n) in ROWS else self.sizes.leads
+        if not whole(n.name, result) or not whole(sources[0].name, first):
             return None
-        return known(self._arguments(n), _shape(first), _shape(result))
+        shapes = self.sizes.sample(sources[0].name, first), self.sizes.sample(n.name, result)
+        return known(self._arguments(n), *shapes)
 
-    def _whole(self, tensor: Tensor) -> bool:
-        """Whether a tensor holds the batch in its first dimension, and something behind it."""
-        return bool(tensor.dim() > 1 and tensor.shape[0] == self.batch)
+    def _is_view(self, n: fx.Node, result: object) -> bool:
+        """Whether an operation only gives its input's memory another shape, or a part of it."""
+        schema = getattr(n.target, "_schema", None)
+        args, made = self.fetch_args_kwargs_from_env(n), tensors(result)
+        there = {memory_of(tensor) for tensor in tensors(args)}
+        shared = bool(made) and all(memory_of(tensor) in there for tensor in made)
+        return shared and not (schema is not None and schema.is_mutable)
+
+    def _output(self, n: fx.Node, result: object) -> Shape:
+        """Sizes of a sample of what an operation makes, several tensors as so many values."""
+        if isinstance(result, Tensor):
+            return self.sizes.sample(n.name, result)
+        values = sum(tensor.numel() for tensor in tensors(result))
+        return (max(values // self.sizes.batch, 1),)
 
     def _arguments(self, n: fx.Node) -> dict[str, Any]:
         """Arguments by name, defaults included; tensors as their shapes."""
@@ -143,20 +120,15 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
             return tuple(parameters.shape) if isinstance(parameters, Tensor) else parameters
         return value
 
-    def _timed(self, n: fx.Node, result: object) -> Measured:
-        """An operation that has no formula: its seconds here, and what it holds."""
-        args, kwargs = self.fetch_args_kwargs_from_env(n)
-        forward, backward = timed(n.target, args, kwargs)
-        tensors = [t for t in _flat(result) if isinstance(t, Tensor)]
-        values = sum(t.numel() for t in tensors) // self.batch or 1
-        whole = isinstance(result, Tensor) and self._whole(result)
-        parameters = [t for t in _flat((args, kwargs)) if isinstance(t, nn.Parameter)]
+    def _measured(self, n: fx.Node, result: object) -> Measured:
+        """An operation that has no formula, without its seconds."""
+        given = tensors(self.fetch_args_kwargs_from_env(n))
+        parameters = [tensor for tensor in given if isinstance(tensor, nn.Parameter)]
         return Measured(
-            output=_shape(result) if whole and isinstance(result, Tensor) else (values,),
-            forward_s=forward / self.batch,
-            backward_s=backward / self.batch,
+            output=self._output(n, result),
+            forward_s=0.0,
+            backward_s=0.0,
             parameters=sum(parameter.numel() for parameter in parameters),
-            kept_values=values if backward else 0,
         )
 
     def _name(self, n: fx.Node) -> str:
@@ -173,21 +145,76 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         return name
 
 
-def graph_of(name: str, module: fx.GraphModule, batch: Tensor, device: str) -> tuple[Graph, Writer]:
-    """Run an exported module once and return its graph, which ends with a loss over classes."""
-    writer = Writer(module, batch)
-    writer.run(batch)
+def graph_of(
+    name: str,
+    module: fx.GraphModule,
+    batch: Tensor,
+    device: str,
+    again: tuple[fx.GraphModule, Tensor] | None = None,
+) -> tuple[Graph, list[str]]:
+    """Run an exported module and return its graph, which ends with a loss over classes.
+
+    `again` is the same module exported with another batch. What is measured is also named, by the
+    words of torch.
+    """
+    sizes = Sizes(batch=len(batch))
+    if again is not None:
+        sizes = Sizes(batch=len(batch), other=len(again[1]), shapes=shapes_of(again[0]))
+    writer = Writer(module, sizes)
+    with writer.stored:
+        writer.run(batch)
     if not writer.nodes:
         raise InputError(f"{name}: nothing in it depends on its input")
-    nodes = writer.nodes
-    last = nodes[-1]
-    graph = Graph(name=name, input_shape=tuple(batch.shape[1:]), nodes=tuple(nodes))
-    if len(graph.output_shape) <= 2 and graph.output_shape[-1] > 1:
-        loss = Node(name="loss", operation=CrossEntropy(), inputs=(last.name,))
-        nodes = [*nodes, loss]
-    used = device if writer.measured else ""
+    nodes = _with_seconds(writer, module, batch, again)
     shape = tuple(batch.shape[1:])
-    return Graph(name=name, input_shape=shape, nodes=tuple(nodes), device=used), writer
+    graph = Graph(name=name, input_shape=shape, nodes=tuple(nodes))
+    if len(graph.output_shape) <= 2 and graph.output_shape[-1] > 1:
+        nodes.append(Node(name="loss", operation=CrossEntropy(), inputs=(nodes[-1].name,)))
+    used = device if writer.measured else ""
+    graph = Graph(name=name, input_shape=shape, nodes=tuple(nodes), device=used)
+    return graph, [_word(n) for n in writer.measured.values()]
+
+
+def _with_seconds(
+    writer: Writer,
+    module: fx.GraphModule,
+    batch: Tensor,
+    again: tuple[fx.GraphModule, Tensor] | None,
+) -> list[Node]:
+    """A writer's nodes, what is measured with its seconds and with what it keeps for backward."""
+    names = [n.name for n in writer.measured.values()]
+    kept = writer.stored.values(names, len(batch))
+    asked, other = seconds_of(module, names, batch), {}
+    if again is not None:
+        other = seconds_of(again[0], names, again[1])
+    nodes = []
+    for node in writer.nodes:
+        if node.name in writer.measured and isinstance(node.operation, Measured):
+            n = writer.measured[node.name].name
+            forward, backward = (
+                line(
+                    (len(batch), asked[n][way]),
+                    (len(again[1]), other[n][way]) if again is not None else None,
+                )
+                for way in (0, 1)
+            )
+            timed = replace(
+                node.operation,
+                forward_s=forward.sample,
+                forward_call_s=forward.call,
+                backward_s=backward.sample,
+                backward_call_s=backward.call,
+                kept_values=kept[n],
+            )
+            node = replace(node, operation=timed)
+        nodes.append(node)
+    return nodes
+
+
+def _fits(operation: Operation, inputs: tuple[str, ...], *, view: bool) -> bool:
+    """Whether an operation takes as many tensors, and a flattening moves nothing."""
+    moves = isinstance(operation, Flatten) and not view
+    return not moves and operation.arity in (None, len(inputs))
 
 
 def _word(n: fx.Node) -> str:
@@ -208,7 +235,3 @@ def _flat(value: object) -> list[object]:
     if isinstance(value, dict):
         return [inner for part in value.values() for inner in _flat(part)]
     return [value]
-
-
-def _shape(tensor: Tensor) -> Shape:
-    return tuple(int(size) for size in tensor.shape[1:])

@@ -9,53 +9,75 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from executor.profiling.seconds import Line, line
+from executor.profiling.stored import Stored
 from parsim.errors import InputError
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import Measured
 
+STEPS = 4
+"""So many steps are run, of which the first one warms up; the fastest of each module counts."""
 
-def hooked(name: str, model: nn.Module, batch: Tensor, device: str) -> Graph:
-    """Time the leaf modules of two steps, the second of which counts, and chain them.
+
+def hooked(
+    name: str, model: nn.Module, batches: tuple[Tensor, Tensor | None], device: str
+) -> Graph:
+    """Time the leaf modules of some steps with one batch or two, and chain them.
 
     Joins, branches and what runs between modules are not seen: the chain has their modules one
     after another, and the time between them is nobody's.
 
     Raises:
-        InputError: the module fails, or no leaf module runs.
+        InputError: the module fails, no leaf module runs, or others with the second batch.
     """
+    batch, second = batches
+    clock = _timed(name, model, batch)
+    other = None if second is None else _timed(name, model, second)
+    if other is not None and other.order != clock.order:
+        raise InputError(f"{name}: other modules run with a batch of {other.batch}")
+    shape = tuple(int(size) for size in batch.shape[1:])
+    return Graph(name=name, input_shape=shape, nodes=tuple(clock.nodes(other)), device=device)
+
+
+def _timed(name: str, model: nn.Module, batch: Tensor) -> _Clock:
+    """The clock of some steps with one batch."""
     if batch.is_floating_point():
         batch = batch.detach().requires_grad_()  # so that backward hooks see the first module too
-    for _ in range(2):
-        clock = _Clock(len(batch))
-        handles = [
-            handle
-            for path, leaf in model.named_modules()
-            if path and not list(leaf.children())
-            for handle in clock.watch(path, leaf)
-        ]
-        try:
-            output = model(batch)
-            clock.sum_of(output).backward()
-        except Exception as reason:  # whatever the user's code raises
-            raise InputError(f"{name} failed: {type(reason).__name__}: {reason}") from None
-        finally:
-            for handle in handles:
-                handle.remove()
+    stored = Stored([*model.parameters(), *model.buffers()])
+    clock = _Clock(len(batch), stored)
+    handles = [
+        handle
+        for path, leaf in model.named_modules()
+        if path and not list(leaf.children())
+        for handle in clock.watch(path, leaf)
+    ]
+    try:
+        with stored:
+            model(batch)
+        for step in range(STEPS):
+            clock.begin(warm=step > 1)
+            clock.sum_of(model(batch)).backward()
+        clock.begin(warm=True)
+    except Exception as reason:  # whatever the user's code raises
+        raise InputError(f"{name} failed: {type(reason).__name__}: {reason}") from None
+    finally:
+        for handle in handles:
+            handle.remove()
     if not clock.order:
         raise InputError(f"{name}: no module inside of it was called, so nothing can be timed")
-    shape = tuple(int(size) for size in batch.shape[1:])
-    return Graph(name=name, input_shape=shape, nodes=tuple(clock.nodes()), device=device)
+    return clock
 
 
 class _Clock:
     """Seconds, outputs and parameters of leaf modules as they are called."""
 
-    def __init__(self, batch: int) -> None:
-        self.batch = batch
+    def __init__(self, batch: int, stored: Stored) -> None:
+        self.batch, self.stored = batch, stored
         self.order: list[str] = []
         self.began: dict[str, float] = {}
-        self.forward: dict[str, float] = {}
-        self.backward: dict[str, float] = {}
+        self.step: dict[tuple[str, int], float] = {}
+        """Seconds of the step that runs, by module and way: 0 is forward, 1 backward."""
+        self.best: dict[tuple[str, int], float] = {}
         self.values: dict[str, int] = {}
         self.parameters: dict[str, int] = {}
 
@@ -69,18 +91,29 @@ class _Clock:
             leaf.register_full_backward_hook(self._behind(path)),
         ]
 
+    def begin(self, *, warm: bool) -> None:
+        """Begin a step; the one before counts where it was warm."""
+        if warm:
+            for key, seconds in self.step.items():
+                self.best[key] = min(seconds, self.best.get(key, seconds))
+        self.step = {}
+
     def _start(self, path: str) -> Callable[..., None]:
         def start(*_: object) -> None:
+            self.stored.at = path
             self.began[path] = time.perf_counter()
 
         return start
 
+    def _took(self, path: str, way: int) -> None:
+        took = time.perf_counter() - self.began[path]
+        self.step[path, way] = self.step.get((path, way), 0.0) + took
+
     def _end(self, path: str) -> Callable[..., None]:
         def end(_: nn.Module, inputs: object, output: object) -> None:
-            took = time.perf_counter() - self.began[path]
+            self._took(path, 0)
             if path not in self.order:
                 self.order.append(path)
-            self.forward[path] = self.forward.get(path, 0.0) + took
             tensors = [output] if isinstance(output, Tensor) else []
             count = sum(tensor.numel() for tensor in tensors)
             self.values[path] = max(count // self.batch, 1)
@@ -89,8 +122,7 @@ class _Clock:
 
     def _behind(self, path: str) -> Callable[..., None]:
         def behind(*_: object) -> None:
-            took = time.perf_counter() - self.began[path]
-            self.backward[path] = self.backward.get(path, 0.0) + took
+            self._took(path, 1)
 
         return behind
 
@@ -101,17 +133,30 @@ class _Clock:
         parts = output.values() if isinstance(output, dict) else output
         return torch.stack([part.float().sum() for part in parts]).sum()  # type: ignore[attr-defined]
 
-    def nodes(self) -> list[Node]:
-        """A node for each module, in a chain."""
+    def nodes(self, other: _Clock | None) -> list[Node]:
+        """A node for each module, in a chain, with its seconds at this clock's batch and another's.
+
+        What runs between two modules keeps its tensors for the first of them.
+        """
         made, before = [], INPUT
+        kept = self.stored.values(self.order, self.batch)
         for path in self.order:
+            forward, backward = (self._line(path, way, other) for way in (0, 1))
             operation = Measured(
                 output=(self.values[path],),
-                forward_s=self.forward[path] / self.batch,
-                backward_s=self.backward.get(path, 0.0) / self.batch,
+                forward_s=forward.sample,
+                backward_s=backward.sample,
+                forward_call_s=forward.call,
+                backward_call_s=backward.call,
                 parameters=self.parameters[path],
-                kept_values=self.values[path],
+                kept_values=kept[path],
             )
             made.append(Node(name=path, operation=operation, inputs=(before,)))
             before = path
         return made
+
+    def _line(self, path: str, way: int, other: _Clock | None) -> Line:
+        batches = [
+            (clock.batch, clock.best.get((path, way), 0.0)) for clock in (self, other) if clock
+        ]
+        return line(batches[0], batches[1] if other else None)

@@ -71,7 +71,7 @@ def _kept(op: Operation, before: Names, dims: int) -> Names:
     """The names of an operation that changes no dimension, or those that it cannot cut."""
     if isinstance(op, texts.CrossEntropy | texts.MeanLoss):
         return ("",) * (1 + dims)
-    if isinstance(op, texts.Lstm | texts.AdditiveAttention | texts.Measured):
+    if isinstance(op, texts.Lstm | texts.AdditiveAttention | texts.Measured | pointwise.View):
         return ("batch", *("",) * dims)
     if isinstance(op, pointwise.Concat):
         joined = 1 if dims >= IMAGE else dims

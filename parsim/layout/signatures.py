@@ -251,6 +251,7 @@ MAKERS: Mapping[type[Operation], Maker] = {
     pointwise.Scale: _product,
     pointwise.Concat: _concat,
     pointwise.Flatten: _flatten,
+    pointwise.View: _by_batch,
     texts.Dense: _dense,
     texts.LayerNorm: _layer_norm,
     texts.Gelu: _function,

@@ -238,10 +238,13 @@ class OperatorKernels:
         yield (self._moved(PassPart.BACKWARD, f"{op.kind}_backward", behind, op.launches[1]),)
 
     def _timed(self, op: Timed) -> Iterator[Kernels]:
-        """Measured seconds, in proportion to the samples."""
+        """Measured seconds: those of a call, which hold its launch on that host, and of samples."""
         images = np.asarray(self.table.on_rank(1), dtype=np.float64)
-        for part, each in ((PassPart.FORWARD, op.forward), (PassPart.BACKWARD, op.backward)):
-            seconds = images * each
+        for part, call, each in (
+            (PassPart.FORWARD, op.forward_call, op.forward),
+            (PassPart.BACKWARD, op.backward_call, op.backward),
+        ):
+            seconds = call + images * each
             yield (Kernel(kind=op.name, part=part, shape=(images,), seconds=seconds, launches=1),)
 
     def _lookup(self, op: Lookup) -> Iterator[Kernels | Exchange]:

@@ -7,7 +7,7 @@ from math import prod
 
 from parsim.errors import PlanError
 from parsim.model.graph.operation import Operation, Setting, moving
-from parsim.model.graph.pointwise import Relu
+from parsim.model.graph.pointwise import Relu, View
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import Dense, Embedding
 from parsim.model.layer import Layer
@@ -20,15 +20,18 @@ def first_kept(graph: Graph) -> dict[str, int]:
     """Values of a sample that each node is the first to keep, by its name.
 
     A convolution keeps its input, a ReLU its output; where both are one tensor the first one keeps
-    it. Views and what works in place share the memory of their input.
+    it. Views and what works in place share the memory of their input; a part of a tensor keeps all
+    of it where that is a `View`.
     """
-    memory = {INPUT: INPUT}
+    memory, sizes = {INPUT: INPUT}, {INPUT: prod(graph.input_shape)}
     kept: set[str] = set()
     counts = {}
     for node in graph.nodes:
         source = node.inputs[0] if node.inputs else INPUT
         shares = node.operation.view or _in_place(node.operation)
         memory[node.name] = memory[source] if shares else node.name
+        part = isinstance(node.operation, View)
+        sizes[node.name] = sizes[source] if part else prod(graph.shapes[node.name])
         wanted = []
         if "input" in node.operation.kept:
             wanted += list(node.inputs)
@@ -36,7 +39,7 @@ def first_kept(graph: Graph) -> dict[str, int]:
             wanted.append(node.name)
         new = [name for name in dict.fromkeys(wanted) if memory[name] not in kept]
         kept.update(memory[name] for name in new)
-        counts[node.name] = sum(prod(graph.shapes[name]) for name in new)
+        counts[node.name] = sum(sizes[name] for name in new)
     return counts
 
 

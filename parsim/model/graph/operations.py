@@ -26,6 +26,7 @@ from parsim.model.graph.pointwise import (
     Relu,
     Scale,
     Sigmoid,
+    View,
 )
 from parsim.model.graph.texts import (
     AdditiveAttention,
@@ -57,6 +58,7 @@ OPERATIONS: Mapping[str, type[Operation]] = {
     "scale": Scale,
     "concat": Concat,
     "flatten": Flatten,
+    "view": View,
     "crop": Crop,
     "upsample": Upsample,
     "pad": Pad,

@@ -170,6 +170,19 @@ class Flatten(Operation):
         return (prod(inputs[0]),)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class View(Operation):
+    """A tensor's memory in another shape or order, or a part of it; nothing moves."""
+
+    output: tuple[int, ...]
+
+    view: ClassVar[bool] = True
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """As it says."""
+        return self.output
+
+
 def _joined_axis(shape: Shape) -> int:
     return len(shape) - 1 if len(shape) < 3 else 0
 

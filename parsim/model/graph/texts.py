@@ -231,18 +231,23 @@ class Lstm(Operation):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured(Operation):
-    """A module known by its measured seconds a sample, its output and its parameters alone."""
+    """A module known by its measured seconds, its output and its parameters alone.
+
+    A call on n samples takes `forward_call_s` + n `forward_s`, and backward alike.
+    """
 
     output: tuple[int, ...]
     forward_s: float
     backward_s: float
+    forward_call_s: float = 0.0
+    backward_call_s: float = 0.0
     parameters: int = 0
     kept_values: int = 0
 
     arity: ClassVar[int | None] = None
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """The measured seconds, in one operator."""
+        """As it was measured."""
         return self.output
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
@@ -252,6 +257,8 @@ class Measured(Operation):
                 name="measured",
                 forward=self.forward_s,
                 backward=self.backward_s,
+                forward_call=self.forward_call_s,
+                backward_call=self.backward_call_s,
                 saved=self.kept_values,
                 repeated_parameters=self.parameters,
             ),

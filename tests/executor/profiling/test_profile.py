@@ -167,7 +167,8 @@ def test_a_model_file_goes_into_a_scenario(code: Path, tmp_path: Path) -> None:
 
 def test_an_unknown_operation_is_timed(code: Path) -> None:
     document = profiled(f"{code}:odd", "4x8", hooks=False)
-    (note,) = notes_of(document)
+    note, batches = notes_of(document)
+    assert batches.startswith("timed with batches of 4 and 16")
     assert note.startswith("1 of 4 operations have no formula and are timed on cpu")
     assert note.endswith(": cumsum")
     graph = graph_of(json.loads(str(document["text"])))
@@ -179,7 +180,8 @@ def test_an_unknown_operation_is_timed(code: Path) -> None:
 
 def test_what_cannot_be_exported_is_timed_by_hooks(code: Path) -> None:
     document = profiled(f"{code}:choosing", "4x8", hooks=False)
-    first, second = notes_of(document)
+    first, second, third = notes_of(document)
+    assert third.startswith("timed with batches of 4 and 16")
     assert first.startswith("torch.export: ")
     assert "modules are timed one after another instead (hooks)" in first
     assert second.startswith("all of 2 modules are timed")
