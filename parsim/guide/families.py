@@ -157,7 +157,7 @@ def _pipeline(job: Job, common: Plan) -> Plan | str:
 def _hybrid(job: Job, common: Plan) -> Plan | str:
     devices, degree = job.cluster.num_devices, _inside(job)
     if devices < 4:
-        return f"there are {devices} devices"
+        return f"needs 4 devices or more, two stages of two each; there are {devices}"
     degree = _split(job, degree if devices > degree else degree // 2)
     return _beside(job, replace(common, tp=degree, pp=2))
 

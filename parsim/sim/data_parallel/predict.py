@@ -162,16 +162,25 @@ def _limits(workers: Workers, busy: dict[str, float], step: float) -> str:
     """What holds the strategy back, in words."""
     fullest = next(iter(busy), "")
     if fullest and busy[fullest] >= SATURATED:
-        return f"{fullest} is saturated ({100 * busy[fullest]:.0f} % busy)"
+        return f"{_queue_words(fullest)} is saturated ({100 * busy[fullest]:.0f} % busy)"
     compute = float(workers.compute.mean())
     slowest = float(workers.compute.max())
     if slowest > (1.0 + EXPOSED) * compute and slowest > (1.0 - EXPOSED) * step:
         return "the slowest worker"
     share = 1.0 - (compute + float(workers.optimizer.mean())) / step
     if share > EXPOSED:
-        where = f", most of it at {fullest}" if fullest else ""
+        where = ""
+        if fullest:
+            where = f"; busiest is {_queue_words(fullest)}, {100 * busy[fullest]:.0f} %"
         return f"synchronisation, {100 * share:.0f} % of the step{where}"
     return "compute"
+
+
+def _queue_words(queue: str) -> str:
+    """A queue's name in words: 'server 0 in' is the wire into server 0."""
+    where, _, way = queue.rpartition(" ")
+    words = {"in": f"the wire into {where}", "out": f"the wire out of {where}"}
+    return words.get(way, queue)
 
 
 def _notes(workers: Workers, priced: Priced, ran: Pace, jitter: Jitter | None) -> Iterator[str]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from matplotlib.patches import Rectangle
 
 from parsim.cli.app import main
 from parsim.guide.compare import guide
@@ -140,3 +141,49 @@ def test_the_picture_names_families_without_a_bar(resnet: Guide, tmp_path: Path)
     notes = figure.get_supxlabel()
     assert OTHERWISE in notes
     assert "no plan of tensor (the table says why)" in notes
+
+
+TINY = """model: {family: gpt2, num_layers: 4, hidden_size: 64, num_attention_heads: 4,
+  vocab_size: 512, seq_len: 64, dropout: false}
+cluster: {system: cpu, nodes: 1, devices_per_node: 2}
+software: executor-cpu
+training: {global_batch_size: 8, precision: fp32}
+plan: {pp: 2, microbatch_size: 1, schedule: 1f1b}
+"""
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Guide:
+    file = tmp_path_factory.mktemp("tiny") / "tiny.yaml"
+    file.write_text(TINY, encoding="utf-8")
+    return guide(load_scenario(file))
+
+
+def test_peaks_of_mebibytes_can_be_read(tiny: Guide, resnet: Guide, tmp_path: Path) -> None:
+    memory = draw_guide(tiny, tmp_path / "tiny.png").axes[1]
+    widths = [bar.get_width() for bar in memory.patches if isinstance(bar, Rectangle)]
+    assert max(widths) > 0.5 * memory.get_xlim()[1]
+    texts = [text.get_text().strip() for text in memory.texts]
+    assert all(text.endswith(" MiB") for text in texts)
+    assert memory.get_xlabel() == "peak memory [MiB]; 11.5 GiB usable"
+    larger = draw_guide(resnet, tmp_path / "resnet.png").axes[1]
+    assert "[GiB]; line: " in larger.get_xlabel()
+
+
+def test_limits_are_whole_sentences(tiny: Guide) -> None:
+    words = row(tiny, "parameter server").limits
+    assert words.startswith("synchronisation, ")
+    assert "; busiest is the wire into server 0, " in words
+    assert row(tiny, "hybrid").reason == (
+        "needs 4 devices or more, two stages of two each; there are 2"
+    )
+
+
+def test_a_faster_family_is_passed_over_with_a_reason(tiny: Guide) -> None:
+    assert tiny.chosen is not None
+    assert tiny.chosen.name == "DDP"
+    parallel = row(tiny, "DataParallel")
+    assert parallel.samples_per_second > tiny.chosen.samples_per_second
+    (reason,) = [text for text in tiny.reasons if text.startswith("DataParallel is predicted")]
+    assert "Python's lock between its threads: predictions do not tell 3 % apart" in reason
+    assert reason.endswith("and DDP is simpler to run")

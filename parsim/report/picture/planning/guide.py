@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from parsim.guide.record import OTHERWISE, FamilyRow, Guide
 from parsim.report.picture.saving import STYLE, save_picture
-from parsim.units import GIB
+from parsim.units import GIB, MIB, format_bytes
 
 FITS, TOO_LARGE, CHOSEN = "#56B4E9", "#E8E8E8", "#0072B2"
+FAR = 8.0
+"""Usable memory of so many times the highest peak is not drawn: all bars would be slivers."""
 
 
 def draw_guide(guide: Guide, path: Path) -> Figure:
@@ -32,10 +35,7 @@ def draw_guide(guide: Guide, path: Path) -> Figure:
             speed.text(row.samples_per_second if row.fits else 0.0, index, text, va="center")
         speed.set_xlabel("samples/s")
         speed.margins(x=0.16)
-        memory.barh(names, [_peak(row) / GIB for row in rows], color=colours)
-        usable = min(row.prediction.usable for row in rows if row.prediction) / GIB
-        memory.axvline(usable, color="#D55E00", linewidth=1.0)
-        memory.set_xlabel(f"peak memory [GiB]; line: {usable:.1f} GiB usable")
+        _draw_memory(memory, rows, names, colours)
         title = f"recommended for {guide.headline}" if guide.chosen else guide.headline
         figure.suptitle(title, fontsize="medium", x=0.01, ha="left")
         figure.supxlabel("\n".join(_notes(guide)), fontsize="small", x=0.01, ha="left")
@@ -43,6 +43,22 @@ def draw_guide(guide: Guide, path: Path) -> Figure:
             axes.spines[["top", "right"]].set_visible(False)
     save_picture(figure, path)
     return figure
+
+
+def _draw_memory(axes: Axes, rows: list[FamilyRow], names: list[str], colours: list[str]) -> None:
+    """Peaks with their numbers; the line of what is usable where it is not far beyond all bars."""
+    highest = max(map(_peak, rows))
+    usable = min(row.prediction.usable for row in rows if row.prediction)
+    size, unit = (GIB, "GiB") if highest >= GIB / 10 else (MIB, "MiB")
+    axes.barh(names, [_peak(row) / size for row in rows], color=colours)
+    for index, row in enumerate(rows):
+        axes.text(_peak(row) / size, index, f" {format_bytes(_peak(row))}", va="center")
+    words = f"{format_bytes(usable)} usable"
+    if usable <= FAR * highest:
+        axes.axvline(usable / size, color="#D55E00", linewidth=1.0)
+        words = f"line: {words}"
+    axes.set_xlabel(f"peak memory [{unit}]; {words}")
+    axes.margins(x=0.2)
 
 
 def _speed(samples: float) -> str:
