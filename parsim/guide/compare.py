@@ -14,6 +14,7 @@ from parsim.plan import Plan, Recompute
 from parsim.scenario import Scenario
 from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.memory_fit import Fit
+from parsim.sim.cuts import with_better_cut
 
 Progress = Callable[[int, int], None]
 WAITS = {
@@ -99,8 +100,10 @@ def _predicted(job: Job, plans: Iterable[Plan], scenario: Scenario) -> tuple[lis
 
 
 def _one(job: Job, plan: Plan, scenario: Scenario) -> Prediction:
+    """What `parsim simulate` says of the plan: stages are cut as it cuts them."""
     margin = scenario.memory_margin
-    return simulate(job, plan, memory_margin=margin, jitter=scenario.jitter)
+    cut = with_better_cut(job, plan, margin)
+    return simulate(job, cut, memory_margin=margin, jitter=scenario.jitter)
 
 
 def _passed_its_best(predictions: list[Prediction]) -> bool:

@@ -187,3 +187,20 @@ def test_a_faster_family_is_passed_over_with_a_reason(tiny: Guide) -> None:
     (reason,) = [text for text in tiny.reasons if text.startswith("DataParallel is predicted")]
     assert "Python's lock between its threads: predictions do not tell 3 % apart" in reason
     assert reason.endswith("and DDP is simpler to run")
+
+
+def test_stages_are_cut_as_simulate_cuts_them(tmp_path: Path) -> None:
+    file = tmp_path / "s.yaml"
+    file.write_text(
+        "model: {name: llama3-8b}\ncluster: {system: dgx-h100, nodes: 1}\nsoftware: generic\n"
+        "training: {global_batch_size: 8, precision: bf16}\n"
+        "plan: {pp: 8, tp: 1, microbatch_size: 1, schedule: 1f1b}\n",
+        encoding="utf-8",
+    )
+    scenario = load_scenario(file)
+    assert scenario.plan is not None
+    assert scenario.plan.stage_layers is not None
+    guided = row(guide(scenario), "pipeline").prediction
+    assert guided is not None
+    assert guided.plan.label() == scenario.plan.label()
+    assert guided.step_time == simulate(scenario.job, scenario.plan).step_time
