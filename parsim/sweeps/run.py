@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from parsim.errors import ParsimError
+from parsim.model.model import Model
 from parsim.plan import Plan
 from parsim.planner import search
 from parsim.results import Result
@@ -27,7 +28,8 @@ class Outcome:
     """One case: the values that tell it from others, and its plan's numbers.
 
     Where the case cannot be, or its plan is too large, `error` says why; numbers that it does not
-    have are nan. `digest` tells whether a row of an earlier run is of the same case.
+    have are nan. `digest` tells whether a row of an earlier run is of the same case, and `model`
+    which model and samples it trains; older tables do not say.
     """
 
     values: Mapping[str, str]
@@ -47,6 +49,7 @@ class Outcome:
     cost_usd: float = float("nan")
     energy_kwh: float = float("nan")
     error: str = ""
+    model: str = ""
 
     def record(self) -> dict[str, Any]:
         """A flat row: values first, missing numbers as None."""
@@ -81,13 +84,22 @@ class Outcomes(Result):
         return max(done, key=lambda row: row.tokens_per_s, default=None)
 
     @property
+    def models(self) -> tuple[str, ...]:
+        """The models with their samples that the cases train; speeds of one alone can be ranked."""
+        done = (row.model for row in self.rows if not row.error and row.model)
+        return tuple(dict.fromkeys(done))
+
+    @property
     def headline(self) -> str:
-        """How many cases, and the fastest."""
-        best = self.fastest
+        """How many cases, and the one with the most tokens (or images) a second."""
+        best, count = self.fastest, f"{len(self.rows)} cases"
         if best is None:
-            return f"{len(self.rows)} cases, none of which can be"
+            return f"{count}, none of which can be"
+        if len(self.models) > 1:
+            return f"{count} of different models or samples, which are not ranked by speed"
         words = ", ".join(f"{key}={value}" for key, value in best.values.items())
-        return f"{len(self.rows)} cases; fastest {words}: {format_seconds(best.step_time_s)}"
+        step = format_seconds(best.step_time_s)
+        return f"{count}; fastest {words} (most tokens or images a second): {step} a step"
 
     def to_json(self) -> dict[str, Any]:
         """The document that `parsim sweep --json` prints."""
@@ -168,4 +180,12 @@ def _outcome(case: Case, digest: str, scenario: Scenario, plan: Plan) -> Outcome
         cost_usd=run.cost.value if run and run.cost else nan,
         energy_kwh=run.energy.value if run and run.energy else nan,
         error=need if too_large else "",
+        model=_model_words(scenario.job.model),
     )
+
+
+def _model_words(model: Model) -> str:
+    """A model, its size and what one of its samples is."""
+    sizes = (model.tokens,) if model.graph is None else model.graph.input_shape
+    sample = "x".join(map(str, sizes))
+    return f"{model.name} ({model.parameters:,} parameters, samples of {sample})"

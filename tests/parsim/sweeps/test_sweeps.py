@@ -5,13 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from matplotlib.axes import Axes
+from rich.console import Console, RenderableType
 
 from parsim.errors import InputError
 from parsim.report.picture.planning.sweep import draw_outcomes
+from parsim.report.text.planning.sweep import outcomes_view
 from parsim.report.writing import csv_text
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
@@ -216,10 +220,53 @@ def test_plans_side_by_side_and_their_picture(tmp_path: Path) -> None:
 
 
 def test_a_picture_says_how_its_marks_are_read() -> None:
+    """Files of two models are no line, nor in proportion; node counts of one model are both."""
     rows = tuple(run_cases(cases_of_files([Path(LLAMA), Path(GPT3)], {})))
     result = Outcomes(rows=rows, keys=("file",), total=2)
-    title = draw_outcomes(result).get_suptitle()
+    figure = draw_outcomes(result)
+    title = figure.get_suptitle()
     assert title.startswith(result.headline)
     assert "80 % intervals" in title
-    assert "dotted" in title  # the clusters have different numbers of devices
-    assert "dotted" not in draw_outcomes(replace(result, rows=rows[:1])).get_suptitle()
+    assert "dotted" not in title
+    assert [_joins(axes) for axes in figure.axes] == [False, False]
+    values = ({"cluster.nodes": "1"}, {"cluster.nodes": "2"})
+    alike = [replace(row, values=value, model="a") for row, value in zip(rows, values, strict=True)]
+    figure = draw_outcomes(Outcomes(rows=tuple(alike), keys=("cluster.nodes",), total=2))
+    assert "dotted" in figure.get_suptitle()  # the clusters have different numbers of devices
+    assert [_joins(axes) for axes in figure.axes] == [True, True]
+
+
+def _joins(axes: Axes) -> bool:
+    return any(line.get_linestyle() == "-" for line in axes.lines if line.get_marker() == "o")
+
+
+def test_different_models_are_not_ranked() -> None:
+    """More tokens a second of a smaller model say nothing, so that none is called the fastest."""
+    rows = tuple(run_cases(cases_of_files([Path(LLAMA), Path(GPT3)], {})))
+    result = Outcomes(rows=rows, keys=("file",), total=2)
+    assert len(result.models) == 2
+    assert (
+        result.headline == "2 cases of different models or samples, which are not ranked by speed"
+    )
+    text = printed(outcomes_view(result))
+    assert "speed  " not in text
+    assert "llama3-8b (8,030,261,248 parameters, samples of 8192)" in text
+    twice = Outcomes(rows=(rows[0], rows[0]), keys=("file",), total=2)
+    assert "fastest file=" in twice.headline
+    assert "(most tokens or images a second): " in twice.headline
+    assert " speed " in printed(outcomes_view(twice))
+
+
+def test_a_table_from_before_rows_said_their_model_is_read(tmp_path: Path) -> None:
+    rows = list(run_cases(cases_over(Path(LLAMA), (BATCHES,), {})))
+    older = [cells[:-1] for cells in cells_of(rows, (BATCHES[0],))]
+    file = tmp_path / "s.csv"
+    file.write_text(csv_text(older), encoding="utf-8")
+    again = read_outcomes(file, (BATCHES[0],))
+    assert again[rows[0].digest].record() == replace(rows[0], model="").record()
+
+
+def printed(view: RenderableType) -> str:
+    console = Console(width=240, file=StringIO())
+    console.print(view)
+    return str(console.file.getvalue())  # type: ignore[attr-defined]

@@ -40,9 +40,10 @@ def draw_outcomes(result: Outcomes, path: Path | None = None) -> Figure:
         figure = Figure(figsize=SIZE, layout="constrained")
         seconds, speed = figure.subplots(1, 2)
         for number, (label, points) in enumerate(curves.items()):
-            look = {"color": COLOURS[number % len(COLOURS)], "fmt": f"{MARKS[number % 12]}-"}
+            look = {"color": COLOURS[number % len(COLOURS)], "fmt": MARKS[number % 12]}
+            look["linestyle"] = "-" if _joined(result) else "none"
             _step_times(seconds, points, {**look, "label": label})
-            _speeds(speed, points, look)
+            _speeds(speed, points, look, scaling=_joined(result))
         for axes, words in ((seconds, "step time, s"), (speed, "tokens/s")):
             axes.set(xlabel=_across_words(result), ylabel=words)
             axes.yaxis.set_major_formatter("{x:,g}")
@@ -99,13 +100,19 @@ def _across_words(result: Outcomes) -> str:
 def _title(result: Outcomes) -> str:
     """The cases, and how their marks are read."""
     devices = {row.devices for row in result.rows if not row.error}
-    scaling = "; dotted: the first case in proportion to the devices" if len(devices) > 1 else ""
+    several = len(devices) > 1 and _joined(result)
+    scaling = "; dotted: the first case in proportion to the devices" if several else ""
     return f"{result.headline} (bars: 80 % intervals{scaling})"
 
 
 def _number(text: str) -> float | None:
     match = NUMBER.match(text)
     return float(match[0]) if match else None
+
+
+def _joined(result: Outcomes) -> bool:
+    """Whether neighbouring cases are a line: steps of a field, not files or models."""
+    return result.keys[0] != "file" and len(result.models) <= 1
 
 
 def _step_times(axes: Axes, points: list[tuple[float, Outcome]], look: dict[str, Any]) -> None:
@@ -116,13 +123,15 @@ def _step_times(axes: Axes, points: list[tuple[float, Outcome]], look: dict[str,
     axes.errorbar(across, up, yerr=[below, above], capsize=3, linewidth=1.2, **look)
 
 
-def _speeds(axes: Axes, points: list[tuple[float, Outcome]], look: dict[str, Any]) -> None:
+def _speeds(
+    axes: Axes, points: list[tuple[float, Outcome]], look: dict[str, Any], *, scaling: bool
+) -> None:
     """Tokens a second with their interval, and the line of perfect scaling."""
     across, up = [position for position, _ in points], [row.tokens_per_s for _, row in points]
     below = [row.tokens_per_s * (1 - row.step_time_s / row.step_time_high_s) for _, row in points]
     above = [row.tokens_per_s * (row.step_time_s / row.step_time_low_s - 1) for _, row in points]
     axes.errorbar(across, up, yerr=[below, above], capsize=3, linewidth=1.2, **look)
     first = points[0][1]
-    if len({row.devices for _, row in points}) > 1:
+    if scaling and len({row.devices for _, row in points}) > 1:
         ideal = [first.tokens_per_s * row.devices / first.devices for _, row in points]
         axes.plot(across, ideal, ":", color=look["color"], linewidth=0.9)

@@ -23,12 +23,15 @@ _WHOLE_RUN = {"days": "days", "cost_usd": "cost, USD"}
 def outcomes_view(result: Outcomes) -> RenderableType:
     """One row a case: its values, its plan, time with interval, speed against the first, memory.
 
-    Words that all plans share stand once below the table, and each row has the others.
+    Words that all plans share stand once below the table, and each row has the others. Cases of
+    different models have no speed against the first: a token costs each of them something else.
     """
     shared = _shared([row.plan for row in result.rows if not row.error])
     lines: list[RenderableType] = [_rows(result, shared), Text("")]
     lines += [Text(f"all plans: {' '.join(shared)}")] if shared else []
     lines += [Text(result.headline)]
+    if len(result.models) > 1:
+        lines += [Text(f"- {model}") for model in result.models]
     if len(result.rows) < result.total:
         lines.append(Text(f"interrupted: {len(result.rows)} of {result.total} cases"))
     return Group(*lines)
@@ -43,15 +46,16 @@ def _shared(plans: Sequence[str]) -> list[str]:
 def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
     done = [row for row in result.rows if not row.error]
     whole = [name for name in _WHOLE_RUN if any(_known(getattr(row, name)) for row in done)]
-    same_plan = len({row.plan for row in done}) == 1
+    same_plan, alike = len({row.plan for row in done}) == 1, len(result.models) <= 1
     columns = [
         *result.keys,
         *([] if same_plan else ["plan"]),
-        *("step time", "80 % interval", "speed", "MFU", "bubble", "peak memory"),
+        *("step time", "80 % interval", *(["speed"] if alike else [])),
+        *("MFU", "bubble", "peak memory"),
         *(_WHOLE_RUN[name] for name in whole),
     ]
     rows = table(" | ".join(columns), right=range(len(result.keys) + (not same_plan), 20))
-    first = done[0].tokens_per_s if done else 1.0
+    first = done[0].tokens_per_s if done and alike else None
     for row in result.rows:
         head = [row.values[key] for key in result.keys]
         if row.error:
@@ -65,12 +69,12 @@ def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
     return rows
 
 
-def _numbers(row: Outcome, first: float) -> list[str]:
+def _numbers(row: Outcome, first: float | None) -> list[str]:
     interval = Interval(low=row.step_time_low_s, high=row.step_time_high_s, basis="")
     return [
         format_seconds(row.step_time_s),
         between(interval),
-        f"{row.tokens_per_s / first:.3g} x",
+        *([] if first is None else [f"{row.tokens_per_s / first:.3g} x"]),
         f"{100 * row.mfu:.1f} %",
         f"{100 * row.bubble_fraction:.1f} %",
         f"{format_bytes(row.peak_allocated_bytes)} ({row.memory_fit})",
