@@ -183,9 +183,16 @@ def format_bytes(amount: float) -> str:
     return f"{amount:.0f} B"
 
 
+SHORTEST: Final = 0.5e-9
+"""Seconds below which a duration has no digit."""
+
+
 def format_seconds(duration: float) -> str:
-    """Write a duration with three decimals, in the largest of s, ms and us that is not below 1."""
-    if duration == 0.0:
+    """Write a duration with three decimals, in the largest of s, ms and us that is not below 1.
+
+    What would be 0.000 us, such as what rounding leaves of a difference, is none.
+    """
+    if abs(duration) < SHORTEST:
         return "0 s"
     for factor, unit in ((1.0, "s"), (1e-3, "ms")):
         if abs(duration) >= factor:

@@ -179,6 +179,8 @@ def test_a_formatted_rate_reads_back(rate: float) -> None:
         (format_seconds(0.0123456), "12.346 ms"),
         (format_seconds(5e-6), "5.000 us"),
         (format_seconds(0.0), "0 s"),
+        (format_seconds(-1e-17), "0 s"),  # what rounding leaves of a difference
+        (format_seconds(0.6e-9), "0.001 us"),
         (format_rate(300e9), "300.0 GB/s"),
         (format_rate(12.5e6), "0.0125 GB/s"),
     ],
