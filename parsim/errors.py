@@ -106,14 +106,23 @@ def printable(text: str) -> str:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ` (did you mean 'x'?)` for the closest known word, or an empty text."""
+    """Return ` (did you mean 'x'?)` for the closest known word, or an empty text.
+
+    Names that begin with the word come first, all of them: A100 is no misspelt a10.
+    """
     if len(word) > LONGEST_VALUE:  # no name is as long, and comparing takes its square
         return ""
     spelt = {name.casefold(): name for name in known}
-    close = difflib.get_close_matches(word.casefold(), list(spelt), n=1, cutoff=0.6)
+    short = word.casefold()
+    longer = [name for key, name in spelt.items() if key.startswith(short)]
+    if len(word) >= BEGUN and 0 < len(longer) <= NEAREST:
+        return f" (did you mean {' or '.join(map(repr, longer))}?)"
+    close = difflib.get_close_matches(short, list(spelt), n=1, cutoff=0.6)
     return f" (did you mean '{spelt[close[0]]}'?)" if close else ""
 
 
+BEGUN = 3
+"""Letters of a word from which on it may be the beginning of a name."""
 MOST_LISTED = 12
 """Names that a message lists in full; of more it lists the nearest."""
 

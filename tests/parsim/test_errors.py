@@ -60,4 +60,8 @@ def test_did_you_mean_is_silent_where_nothing_is_close() -> None:
 
 
 def test_did_you_mean_takes_any_iterable() -> None:
+    devices = ["a10", "a100-sxm-80gb", "a100-pcie-80gb", "a40"]
+    both = " (did you mean 'a100-sxm-80gb' or 'a100-pcie-80gb'?)"
+    assert did_you_mean("A100", devices) == both  # no misspelt a10
+    assert did_you_mean("A4", devices) == " (did you mean 'a40'?)"
     assert did_you_mean("h100", iter({"h100-sxm": 1})) == " (did you mean 'h100-sxm'?)"
