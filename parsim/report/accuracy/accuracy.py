@@ -82,7 +82,7 @@ def _sections(
 ) -> Iterator[tuple[str, Iterator[str]]]:
     if left_out is not None:
         yield "What nobody has measured", unseen_lines(left_out)
-    yield "Step time", summary_lines(validation, memory=False)
+    yield "Step time", summary_lines(validation, memory=False, reasons="below")
     yield "Rows that the fit used, and the others", fit_lines(validation)
     yield "Step time by stack, device and precision", grouped(validation, setting_of)
     yield "Step time by GPU type, all sources", grouped(validation, chip_of)
@@ -94,8 +94,13 @@ def _sections(
     yield "Runs that ran, and whether they are predicted to fit", unfit_lines(validation)
 
 
-def summary_lines(validation: Validation, *, memory: bool) -> Iterator[str]:
-    """A Markdown table with one line per table that has a measured value."""
+def summary_lines(
+    validation: Validation, *, memory: bool, reasons: str = "in reports/accuracy.md"
+) -> Iterator[str]:
+    """A Markdown table with one line per table that has a measured value.
+
+    `reasons` tells where a reader finds why tables have no row.
+    """
     of = validation.memory_summary if memory else validation.summary
     listed: dict[str, Summary] = {}
     for name in validation.tables:
@@ -106,7 +111,7 @@ def summary_lines(validation: Validation, *, memory: bool) -> Iterator[str]:
     empty = [name for name in stated if not of(name).n]
     if empty and not memory:
         yield ""
-        yield f"Every row skipped, with reasons in reports/accuracy.md: {', '.join(empty)}."
+        yield f"Every row skipped, with reasons {reasons}: {', '.join(empty)}."
 
 
 def _speedup_lines(validation: Validation) -> Iterator[str]:

@@ -12,7 +12,7 @@ import pytest
 from matplotlib.collections import PathCollection
 
 from parsim.errors import InputError
-from parsim.report.accuracy.accuracy import accuracy_report
+from parsim.report.accuracy.accuracy import accuracy_report, summary_lines
 from parsim.report.accuracy.files import accuracy_rows, check_report, write_accuracy
 from parsim.report.picture.scatter import draw_scatter
 from parsim.validation.coverage import Coverage, LeftOut, LevelCoverage
@@ -54,6 +54,14 @@ def section(lines: list[str], title: str) -> list[str]:
     start = lines.index(f"## {title}") + 1
     rest = [i for i in range(start, len(lines)) if lines[i].startswith("## ")]
     return [line for line in lines[start : min(rest, default=len(lines))] if line]
+
+
+def test_reasons_are_in_the_report_itself(lines: list[str]) -> None:
+    """Whatever file it is written to; the summary of all tables alone points elsewhere."""
+    assert "Every row skipped, with reasons below: two, three." in lines
+    assert not any("reports/accuracy.md" in line for line in lines)
+    elsewhere = summary_lines(Validation(rows=ROWS), memory=False)
+    assert "Every row skipped, with reasons in reports/accuracy.md: two, three." in list(elsewhere)
 
 
 def test_how_to_repeat_it(lines: list[str]) -> None:
