@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from parsim.plan import Plan
@@ -74,7 +74,8 @@ class Prediction(Result):
     says whether every rank's peak fits its devices with that `margin`.
     `host_bytes` are activations in the memory of one node's hosts, which have `host_memory` (None:
     nobody said).
-    `notes` say where device or system constants come from the catalog alone.
+    `notes` say where device or system constants come from the catalog alone, `checked` how well
+    discrete events agreed, where they were asked for.
 
     On a mixed cluster `rank_uses` has what each kind of device does, entries per pipeline rank are
     those of the replica that needs the most, and `context` and `capacity` are those of the device
@@ -115,6 +116,7 @@ class Prediction(Result):
     timeline: Timeline | None = None
     rank_uses: tuple[RankUse, ...] = ()
     strategy: StrategyFigures | None = None
+    checked: str = field(default="", compare=False)
 
     @property
     def headline(self) -> str:
@@ -154,6 +156,22 @@ class Prediction(Result):
             "it may be slower than predicted (allocator retries)",
         )
 
+    @property
+    def mfu_notes(self) -> tuple[str, ...]:
+        """How a utilisation can be above 100 %, where it is."""
+        if self.mfu <= 1.0:
+            return ()
+        return (
+            "MFU above 100 %: operations are counted as of direct convolutions, and Winograd's and "
+            "FFT kernels (fp32) need fewer; without convolutions the stated peak is too low",
+        )
+
+    @property
+    def all_notes(self) -> tuple[str, ...]:
+        """Everything that a reader must know of the numbers."""
+        checked = (self.checked,) if self.checked else ()
+        return (*self.notes, *self.memory_notes, *self.mfu_notes, *checked)
+
     def to_json(self) -> dict[str, Any]:
         """The document that `parsim simulate --json` prints."""
         groups = [use.to_json() for use in self.rank_uses]
@@ -190,7 +208,7 @@ class Prediction(Result):
             "activations_by_layer_bytes": dict(self.activations),
             **({"rank_groups": groups} if groups else {}),
             **({"strategy": self.strategy.to_json()} if self.strategy else {}),
-            "notes": [*self.notes, *self.memory_notes],
+            "notes": list(self.all_notes),
         }
 
     def _host_json(self) -> dict[str, Any]:

@@ -40,6 +40,10 @@ from parsim.sim.utilisation import SimulatorError, mean_peak_flops, recomputed_f
 __all__ = ("SimulatorError", "guard", "plan_shape", "simulate")
 
 Tier = Literal["evaluate", "events"]
+EVENTS_ALONE = (
+    "discrete events alone answer this strategy: there is nothing to compare their time with"
+)
+"""What is said instead of how well two tiers agree."""
 
 UNMEASURED = (
     "nodes of different kinds: no measured run of such a cluster is among parsim's rows, so that "
@@ -83,11 +87,12 @@ def simulate(
         return _as_tasks(job, plan, timeline, memory_margin, tier)
     evaluation = evaluate(job, plan, keep=True)
     guard(evaluation)
+    prediction = _prediction(evaluation, memory_margin)
     if tier == "events":
         from parsim.sim.events.step_run import events_step_time
 
-        _check_tiers(evaluation.step_time, events_step_time(evaluation.step))
-    prediction = _prediction(evaluation, memory_margin)
+        checked = _check_tiers(evaluation.step_time, events_step_time(evaluation.step))
+        prediction = replace(prediction, checked=checked)
     if not timeline:
         return prediction
     from parsim.sim.drawing.timeline import build_timeline
@@ -106,10 +111,9 @@ def _as_tasks(
     run = TaskRun(job, plan)
     evaluation = evaluate(run.job, alike(run.plan, tp=max(run.plan.stage_tp)), keep=True)
     guard(evaluation)
-    if tier == "events":
-        _check_tiers(*tier_times(run))
+    checked = _check_tiers(*tier_times(run)) if tier == "events" else ""
     prediction = prediction_of(run, _prediction(evaluation, memory_margin))
-    return replace(prediction, timeline=run.timeline() if timeline else None)
+    return replace(prediction, timeline=run.timeline() if timeline else None, checked=checked)
 
 
 def _of_strategy(
@@ -129,9 +133,11 @@ def _of_strategy(
     evaluation = evaluate(job, plan.whole_models, keep=True)
     guard(evaluation)
     strategy = PricedStrategy.of(evaluation, plan)
-    if tier == "events":
-        _check_tiers(*tier_times(strategy.priced))
     prediction = prediction_of(strategy, _prediction(evaluation, memory_margin), jitter)
+    if tier == "events":
+        alone = strategy.priced.program.depends_on_arrival
+        checked = EVENTS_ALONE if alone else _check_tiers(*tier_times(strategy.priced))
+        prediction = replace(prediction, checked=checked)
     return replace(prediction, timeline=strategy_timeline(strategy, jitter) if timeline else None)
 
 
@@ -148,10 +154,18 @@ def guard(evaluation: Evaluation) -> None:
         raise SimulatorError("peak memory is below static memory")
 
 
-def _check_tiers(recurrence: float, events: float) -> None:
-    """Refuse two times of one step, seconds, that differ by more than sums round."""
-    if abs(events / recurrence - 1.0) > ROUNDING:
+def _check_tiers(recurrence: float, events: float) -> str:
+    """Refuse two times of one step, seconds, that differ by more than sums round; else say how far.
+
+    Raises:
+        SimulatorError: they differ by more.
+    """
+    apart = abs(events / recurrence - 1.0)
+    if apart > ROUNDING:
         raise SimulatorError(f"tiers disagree: events {events!r} s, recurrence {recurrence!r} s")
+    within = f"within {apart:.1g} of it" if apart else "to the last digit"
+    words = f"discrete events and the recurrence agree on the step time {within}"
+    return f"{words} ({ROUNDING:.0e} of it is allowed)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

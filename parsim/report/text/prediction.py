@@ -41,8 +41,7 @@ def prediction_view(prediction: Prediction, *, evidence: str = "") -> Renderable
         _shares(activations, prediction.activations, format_bytes),
         Text(""),
         *([] if prediction.strategy else [Text(BUBBLE_DEFINITION, style="dim")]),
-        *(Text(f"note: {note}", style="dim") for note in prediction.notes),
-        *(Text(f"note: {note}", style="dim") for note in prediction.memory_notes),
+        *(Text(f"note: {note}", style="dim") for note in prediction.all_notes),
     )
 
 

@@ -57,7 +57,12 @@ def test_sums_of_many_actions_are_no_bubble(microbatches: int) -> None:
 
 
 def test_event_simulation_confirms_the_recurrence(job: Job, plan: Plan) -> None:
-    assert simulate(job, plan, tier="events") == simulate(job, plan)
+    confirmed = simulate(job, plan, tier="events")
+    assert confirmed == simulate(job, plan)
+    words = "discrete events and the recurrence agree on the step time "
+    assert [note for note in confirmed.all_notes if note.startswith(words)] == [confirmed.checked]
+    assert confirmed.checked.endswith(" (1e-09 of it is allowed)")
+    assert not simulate(job, plan).checked
 
 
 def test_bubble_fraction_and_overhead_are_the_same_idle_time(job: Job, plan: Plan) -> None:
@@ -171,3 +176,17 @@ def test_tiers_that_disagree_are_reported(job: Job, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(step_run, "events_step_time", lambda step: 1.001 * real(step))
     with pytest.raises(SimulatorError, match="tiers disagree"):
         simulate(job, PLANS["1f1b"], tier="events")
+
+
+def test_a_utilisation_above_one_says_how_it_can_be() -> None:
+    """VGG-16 in fp32 on V100: cuDNN's Winograd kernels do fewer operations than are counted."""
+    scenario = load_scenario(
+        SCENARIOS / "resnet50-dgx-1v.yaml",
+        {"model": "{name: vgg16}", "training.precision": "fp32", "plan.microbatch_size": "64"},
+    )
+    prediction = simulate(scenario.job, scenario.fixed_plan())
+    assert prediction.mfu > 1.0
+    assert any(note.startswith("MFU above 100 %: ") for note in prediction.all_notes)
+    assert "MFU above 100 %" in str(prediction.to_json()["notes"])
+    below = replace(prediction, mfu=0.5)
+    assert not any("MFU above" in note for note in below.all_notes)
