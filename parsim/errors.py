@@ -112,17 +112,25 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """
     if len(word) > LONGEST_VALUE:  # no name is as long, and comparing takes its square
         return ""
-    spelt = {name.casefold(): name for name in known}
-    short = word.casefold()
-    longer = [name for key, name in spelt.items() if key.startswith(short)]
-    if len(word) >= BEGUN and 0 < len(longer) <= NEAREST:
+    names = list(known)
+    longer = begun(word, names)
+    if longer:
         return f" (did you mean {' or '.join(map(repr, longer))}?)"
-    close = difflib.get_close_matches(short, list(spelt), n=1, cutoff=0.6)
+    spelt = {name.casefold(): name for name in names}
+    close = difflib.get_close_matches(word.casefold(), list(spelt), n=1, cutoff=0.6)
     return f" (did you mean '{spelt[close[0]]}'?)" if close else ""
 
 
 BEGUN = 3
 """Letters of a word from which on it may be the beginning of a name."""
+
+
+def begun(word: str, known: Iterable[str]) -> list[str]:
+    """The names that begin with a word, in any case; none of a short word, or of too many names."""
+    longer = [name for name in dict.fromkeys(known) if name.casefold().startswith(word.casefold())]
+    return longer if len(word) >= BEGUN and len(longer) <= NEAREST else []
+
+
 MOST_LISTED = 12
 """Names that a message lists in full; of more it lists the nearest."""
 
@@ -154,6 +162,8 @@ def alternatives(
     if len(names) <= MOST_LISTED:
         return f"{hint}; {label}: {', '.join(names)}"
     more = f" (all of them: {listing})" if listing else ""
+    if len(begun(word, names)) > 1:  # the nearest begin with it, and a guess would list them twice
+        hint = ""
     return f"{hint}; nearest of {len(names)}: {', '.join(nearest(word, names))}{more}"
 
 
