@@ -304,3 +304,11 @@ def test_shared_links_do_not_take_a_strategy_for_ddp(strategy: Strategy) -> None
     """An outer step behind every step is no average of gradients."""
     with pytest.raises(InputError, match=f"name={strategy.name} "):
         evaluate(job(), plan(strategy))
+
+
+def test_events_that_alone_know_are_compared_with_nothing() -> None:
+    loose = replace(plan(), strategy=AsynchronousServer(servers=1))
+    prediction = simulate(job(), loose, tier="events")
+    assert prediction.checked.startswith("discrete events alone answer this strategy")
+    both = simulate(job(), replace(loose, strategy=ParameterServer(servers=2)), tier="events")
+    assert both.checked.startswith("discrete events and the recurrence agree on the step time")
