@@ -77,6 +77,7 @@ def attend_backward(
         gradients = kernel(grad, q, k, v, out, lse, 0.0, causal, **masked)
     else:
         none = torch.zeros((), dtype=torch.int64, device=q.device)  # no dropout, no random state
+        lse = lse.contiguous()  # this kernel reads it by its address, whatever the strides say
         gradients = kernel(
             grad, q, k, v, out, lse, None, None, q.shape[2], k.shape[2], 0.0, causal, none, none
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 torch = pytest.importorskip("torch")
 
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from executor.model.attention.window import mask  # noqa: E402
 from executor.parallel.context import rank_part, token_places  # noqa: E402
@@ -144,6 +146,49 @@ def test_foreign_blocks_are_half_seen() -> None:
     assert part(1, 0, 8, causal=True) == Part(slice(None), slice(0, 4), causal=False)
     assert part(1, 2, 8, causal=True) == Part(slice(4, None), slice(None), causal=False)
     assert part(1, 2, 8, causal=False) == Part(slice(None), slice(None), causal=False)
+
+
+class _Sums(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here
+    """Notes which sums of exponentials reach the backward of attention side by side in memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.contiguous: list[bool] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten._scaled_dot_product_flash_attention_backward.default:
+            self.contiguous.append(args[5].is_contiguous())
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_gpus_backward_gets_sums_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With half of the queries too: that kernel does not look at strides."""
+    monkeypatch.setitem(kernels._KERNELS, "meta", kernels._KERNELS["cuda"])
+    q = torch.empty(2, 4, 16, 8, device="meta", dtype=torch.bfloat16)
+    out, lse = kernels.attend(q, q, q, causal=False)
+    late = slice(8, None)
+    here, sums = q[:, :, late], lse[:, :, late]
+    assert not sums.is_contiguous()
+    with _Sums() as seen:
+        kernels.attend_backward(here, here, q, q, out[:, :, late], sums, causal=False)
+    assert seen.contiguous == [True]
+
+
+@pytest.mark.gpu
+def test_a_gpus_blocks_of_queries() -> None:
+    """Gradients of either half of the queries add up to those of all (not run on CUDA yet)."""
+    q, k, v, grad = (torch.randn(2, 4, 64, 64, device="cuda", dtype=torch.bfloat16) for _ in "qkvg")
+    out, lse = kernels.attend(q, k, v, causal=False)
+    wanted = kernels.attend_backward(grad, q, k, v, out, lse, causal=False)
+    halves = []
+    for at in (slice(0, 32), slice(32, None)):
+        here, mine, result, sums = (x[:, :, at] for x in (grad, q, out, lse))
+        halves.append(kernels.attend_backward(here, mine, k, v, result, sums, causal=False))
+    by_query = torch.cat([half[0] for half in halves], 2)
+    torch.testing.assert_close(by_query, wanted[0], rtol=2e-2, atol=2e-2)
+    for index in (1, 2):
+        total = halves[0][index] + halves[1][index]
+        torch.testing.assert_close(total, wanted[index], rtol=2e-2, atol=2e-2)
 
 
 @pytest.mark.gpu
