@@ -20,7 +20,7 @@ from executor.pipeline.runnable import check_plan_runnable
 from executor.run.part import feeds
 from executor.run.run import checkpoints_of
 from executor.run.stage_tasks.run import check_pipeline
-from executor.strategies.train import check_strategy
+from executor.strategies.train import check_off_cpu, check_strategy
 from executor.weights.export import check_export
 from executor.weights.published import Published
 from parsim.cost.step.stages import plan_cut
@@ -48,16 +48,8 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
         )
     check_options(plan, options)
     check_strategy(plan)
-    if plan.strategy.one_process and report.kind != "cpu":
-        raise PlanError(
-            f"strategy.name={plan.strategy.name} runs its copies as threads on a CPU here; use "
-            f"--device cpu, or name=ddp"
-        )
-    if plan.strategy.sharers > 1 and report.kind != "cpu":
-        raise PlanError(
-            f"strategy.name={plan.strategy.name} hands parts of a model on over gloo, on a CPU; "
-            f"use --device cpu, or name=ddp"
-        )
+    if report.kind != "cpu":
+        check_off_cpu(plan)
     if plan.strategy.one_process and report.nodes > 1:
         raise PlanError(f"strategy.name={plan.strategy.name} is one process; leave --nnodes out")
     if plan.runs_as_tasks:

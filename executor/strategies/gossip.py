@@ -33,13 +33,15 @@ def gossip(work: Work) -> Trained:
     optimizer, trained = FlatOptimizer(mine, work.config), Trained(weights=mine)
     for number in range(work.rounds):
         begin = time.perf_counter()
-        sends = [dist.isend(mine, target, tag=number) for target in targets]
+        sends = [dist.P2POp(dist.isend, mine, target, tag=number) for target in targets]
         gets = [
-            dist.irecv(values, source, tag=number)
+            dist.P2POp(dist.irecv, values, source, tag=number)
             for values, source in zip(received, sources, strict=True)
         ]
+        # together: NCCL's sends wait for their receives, which would be queued behind them
+        messages = dist.batch_isend_irecv([*sends, *gets])
         loss, gradient = gradient_of(work, number)
-        for message in (*sends, *gets):
+        for message in messages:
             message.wait()
         size = size_of(len(mine))
         work.link.wait(received=size * len(gets), sent=size * len(sends), since=begin)

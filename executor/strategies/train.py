@@ -79,6 +79,32 @@ def check_strategy(plan: Plan) -> None:
         )
 
 
+def check_off_cpu(plan: Plan) -> None:
+    """Refuse a strategy whose workers can only be on a CPU.
+
+    NCCL ignores the tags that tell messages of several threads between the same two ranks apart,
+    and gloo sends and receives what is in the host's memory only.
+
+    Raises:
+        PlanError: naming the strategy, and what it needs.
+    """
+    strategy = plan.strategy
+    what = ""
+    if strategy.one_process:
+        what = "runs its copies as threads on a CPU here"
+    elif strategy.sharers > 1:
+        what = "hands parts of a model on over gloo, on a CPU"
+    elif isinstance(strategy, AsynchronousServer | AsynchronousGossip):
+        what = TAGGED
+    elif isinstance(strategy, ParameterServer) and strategy.backup_workers:
+        what = f"with backup_workers={strategy.backup_workers} {TAGGED}"
+    if what:
+        raise PlanError(f"strategy.name={strategy.name} {what}; use --device cpu, or name=ddp")
+
+
+TAGGED = "tells messages of its threads apart by tags, which NCCL ignores"
+
+
 def _check_backup(plan: Plan, strategy: ParameterServer) -> None:
     """Servers that each wait for the first few must agree on whose gradients count."""
     if (strategy.servers or 1) > 1 or (strategy.on == "devices" and strategy.servers != 1):

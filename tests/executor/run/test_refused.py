@@ -12,7 +12,11 @@ pytest.importorskip("torch")
 
 from executor.devices.machine import DeviceReport
 from executor.run import command
+from executor.run.checks import check_plan
 from parsim.cli.app import main
+from parsim.errors import PlanError
+from parsim.launch.options import RunOptions
+from parsim.scenario import load_scenario
 
 SCENARIO = """
 description: a tiny GPT-2 on two CPU ranks
@@ -153,3 +157,13 @@ def test_the_command_line_passes_a_refusal_on(
         f"error: {tmp_path}/text: no such file; name a text file or a folder of text files\n"
     )
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", ["asynchronous_server", "asynchronous_gossip", "data_parallel"])
+def test_a_strategy_that_needs_a_cpu(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "plan.yaml"
+    plan = f"{{dp_replicate: 2, microbatch_size: 2, strategy: {{name: {name}}}}}"
+    path.write_text(SCENARIO.replace(SCENARIO.splitlines()[-1], f"plan: {plan}"))
+    gpus = DeviceReport(kind="cuda", backend="nccl", count=2, names=("GPU",), shareable=False)
+    with pytest.raises(PlanError, match=f"strategy.name={name} .* --device cpu"):
+        check_plan(load_scenario(path), gpus, RunOptions())

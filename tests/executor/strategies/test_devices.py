@@ -1,0 +1,84 @@
+"""What strategies do on GPUs, as far as a CPU can tell: nothing here has run on CUDA yet."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from torch import distributed as dist  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+
+from executor.strategies import gossip as gossip_module  # noqa: E402
+from executor.strategies.gossip import gossip  # noqa: E402
+from executor.strategies.train import check_off_cpu  # noqa: E402
+from parsim.errors import PlanError  # noqa: E402
+from parsim.plan import Plan  # noqa: E402
+from parsim.plan.strategies import (  # noqa: E402
+    AllReduce,
+    AsynchronousGossip,
+    AsynchronousServer,
+    DiLoCo,
+    Gossip,
+    LocalSGD,
+    ParameterServer,
+    Strategy,
+)
+
+
+@pytest.fixture
+def ranks() -> Iterator[None]:
+    """Be rank 0 of two, whose messages go nowhere."""
+    dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize(
+    ("strategy", "name"),
+    [
+        (AsynchronousServer(), "asynchronous_server"),
+        (AsynchronousGossip(), "asynchronous_gossip"),
+        (ParameterServer(servers=1, backup_workers=1), "parameter_server with backup_workers=1"),
+    ],
+)
+def test_messages_told_apart_by_tags_stay_on_a_cpu(strategy: Strategy, name: str) -> None:
+    with pytest.raises(PlanError, match=f"strategy.name={name} tells .* tags, which NCCL ignores"):
+        check_off_cpu(Plan(dp_replicate=4, precision="fp32", strategy=strategy))
+
+
+@pytest.mark.parametrize(
+    "strategy", [AllReduce(), ParameterServer(), Gossip(), LocalSGD(every=2), DiLoCo(every=2)]
+)
+def test_other_strategies_may_be_on_gpus(strategy: Strategy) -> None:
+    check_off_cpu(Plan(dp_replicate=4, precision="fp32", strategy=strategy))
+
+
+def test_gossip_begins_its_messages_together(ranks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else NCCL's sends would wait for receives that are queued behind them."""
+    begun: list[list[str]] = []
+
+    def note(messages: list[dist.P2POp]) -> list[Any]:
+        begun.append([message.op.__name__ for message in messages])
+        return []
+
+    monkeypatch.setattr(dist, "batch_isend_irecv", note)
+    monkeypatch.setattr(gossip_module, "gradient_of", lambda _, __: (1.0, torch.ones(3)))
+    monkeypatch.setattr(
+        gossip_module, "FlatOptimizer", lambda *_: SimpleNamespace(apply=lambda *_: 1.0)
+    )
+    quiet = SimpleNamespace(wait=lambda **_: None)
+    work = SimpleNamespace(
+        plan=Plan(dp_replicate=2, precision="fp32", strategy=Gossip()),
+        replica=SimpleNamespace(flat=torch.ones(3)),
+        config=None,
+        rounds=2,
+        link=quiet,
+        end=lambda *_: None,
+    )
+    gossip(work)  # type: ignore[arg-type]
+    assert begun == [["isend", "irecv"]] * 2
