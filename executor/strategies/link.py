@@ -60,15 +60,16 @@ class Link:
         return self._free[way]
 
 
-def begun_together(link: Link) -> float:
+def begun_together(link: Link, device: torch.device) -> float:
     """When all ranks are here, if their links are limited: bytes travel from then on.
 
-    A sender that is late has sent nothing before. The ranks share a machine, and its clock.
+    A sender that is late has sent nothing before. The ranks share a machine, and its clock. The
+    `device` is the replicas', since NCCL reduces nothing in the host's memory.
     """
     now = time.perf_counter()
     if not link.limited:
         return now
-    latest = torch.tensor([now], dtype=torch.float64)
+    latest = torch.tensor([now], dtype=torch.float64, device=device)
     dist.all_reduce(latest, op=dist.ReduceOp.MAX)
     return float(latest)
 

@@ -53,7 +53,7 @@ def diloco(work: Work) -> Trained:
 
 def _average(work: Work, values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """Average over the ranks of a group, once a ring's bytes have passed this rank's link."""
-    begin, count = begun_together(work.link), dist.get_world_size(group)
+    begin, count = begun_together(work.link, values.device), dist.get_world_size(group)
     average(values, group)
     passed = 2.0 * (count - 1) / count * size_of(len(values))
     work.link.wait(received=passed, sent=passed, since=begin)

@@ -84,7 +84,7 @@ class _Servers(NamedTuple):
             self.compressor.pack(index, gradient[share.part])
             for index, share in enumerate(self.pieces)
         ]
-        begin = begun_together(self.link)
+        begin = begun_together(self.link, gradient.device)
         push(self.pieces, messages, rooms)
         self._waited(partial(message_bytes, self.compressor.strategy), begin, to_servers=True)
         rank = dist.get_rank()
@@ -95,7 +95,7 @@ class _Servers(NamedTuple):
 
     def pull(self, mine: Mapping[int, Tensor], weights: Tensor) -> None:
         """Write all shares into the weights of every rank, `mine` those that this rank serves."""
-        begin = begun_together(self.link)
+        begin = begun_together(self.link, weights.device)
         pull(self.pieces, mine, weights)
         self._waited(size_of, begin, to_servers=False)
 

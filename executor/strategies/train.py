@@ -163,5 +163,7 @@ def _gradients(work: Work) -> tuple[float, dict[str, Tensor] | None]:
         loss, gradient = gradient_of(work, 0)
         share = weight(plan, dist.get_rank())
         mean = average(share * gradient)
-        loss = float(average(torch.tensor([share * loss], dtype=torch.float64)))
+        # on the replica's device: NCCL reduces nothing in the host's memory
+        losses = torch.tensor([share * loss], dtype=torch.float64, device=gradient.device)
+        loss = float(average(losses))
     return loss, None if dist.get_rank() else replica.named(mean)

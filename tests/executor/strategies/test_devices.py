@@ -10,12 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import Tensor  # noqa: E402
 from torch import distributed as dist  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 from executor.strategies import gossip as gossip_module  # noqa: E402
+from executor.strategies import train as train_module  # noqa: E402
 from executor.strategies.gossip import gossip  # noqa: E402
-from executor.strategies.train import check_off_cpu  # noqa: E402
+from executor.strategies.link import Link, begun_together  # noqa: E402
+from executor.strategies.train import check_off_cpu, verify  # noqa: E402
 from parsim.errors import PlanError  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
 from parsim.plan.strategies import (  # noqa: E402
@@ -82,3 +85,31 @@ def test_gossip_begins_its_messages_together(ranks: None, monkeypatch: pytest.Mo
     )
     gossip(work)  # type: ignore[arg-type]
     assert begun == [["isend", "irecv"]] * 2
+
+
+class _Noted(Exception):
+    """Ends a computation whose values a CPU does not have."""
+
+
+def test_losses_and_clocks_are_reduced_where_the_replica_is(
+    ranks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """NCCL takes tensors of a GPU only; torch's device without memory stands for it."""
+    reduced: list[str] = []
+
+    def note(values: Tensor, **_: object) -> None:
+        reduced.append(values.device.type)
+        if values.dtype == torch.float64:
+            raise _Noted
+
+    monkeypatch.setattr(dist, "all_reduce", note)
+    elsewhere = torch.zeros(3, device="meta")
+    monkeypatch.setattr(train_module, "gradient_of", lambda *_: (1.0, elsewhere))
+    work = SimpleNamespace(
+        plan=Plan(dp_replicate=2, precision="fp32", strategy=LocalSGD(every=2)), replica=None
+    )
+    with pytest.raises(_Noted):
+        verify(work, 0)  # type: ignore[arg-type]
+    with pytest.raises(_Noted):
+        begun_together(Link(1e6), elsewhere.device)
+    assert reduced == ["meta"] * 3
