@@ -32,6 +32,7 @@ from executor.run.run import optimizer_of
 from executor.run.start import started
 from executor.run.step_log import BATCHES, StepLog
 from executor.run.strategy_document import Evaluated, Measured, strategy_document
+from executor.strategies.clock import clock_of_ranks
 from executor.strategies.compute import average
 from executor.strategies.replays.log import Ended, Trained, Work
 from executor.strategies.replays.replay import Replay, replay, replay_peers
@@ -49,8 +50,8 @@ from parsim.sim.layouts.priced import laid_out
 
 
 def strategy_work(part: Part, *, still: bool = False) -> Work:
-    """What a rank trains, its clock at zero; `still` is without dropout."""
-    options, start, plan = part.options, time.perf_counter(), part.scenario.fixed_plan()
+    """What a rank trains, its clock not yet at zero; `still` is without dropout."""
+    options, plan = part.options, part.scenario.fixed_plan()
     spec = part.still if still else part.scenario.model
     placement, laid = _placement(part), _laid(part, still=still)
     return Work(
@@ -59,7 +60,7 @@ def strategy_work(part: Part, *, still: bool = False) -> Work:
         batches=part.of_rank,
         config=optimizer_of(part.scenario, options),
         rounds=options.last_step,
-        clock=lambda: time.perf_counter() - start,
+        clock=time.perf_counter,
         slow=dict(part.scenario.jitter.slow_ranks),
         keep=options.eval_every,
         placement=placement,
@@ -118,8 +119,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         teller = Teller.of(part, work) if start.rank == 0 else None
         work = _told(work, teller)
         seed_dropout(options.seed, start.rank)
-        dist.barrier()
-        done = train(work)
+        done = train(replace(work, clock=clock_of_ranks(part.device)))
         HERE.enter("evaluate")
         evaluations = _evaluations(part, work, done)
         HERE.enter("write")

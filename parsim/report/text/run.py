@@ -82,6 +82,7 @@ def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
     replayed = old.get("replay_error")
     lines = [
         Text(unlike, style="bold red") if unlike else "",
+        _untimed(step),
         f"strategy {old['name']}; loss {_loss(loss[0])} -> {_loss(loss[-1])} over {len(loss)} "
         f"rounds of each worker",
         _core_pace(measured.get("core_pace")),
@@ -93,6 +94,21 @@ def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
     ]
     texts = (line if isinstance(line, Text) else Text(line) for line in lines if line)
     return Group(filled, *texts)
+
+
+NOTHING_LEFT = "no step is timed: none was left behind the warm-up (n = 0)"
+
+
+def _untimed(step: Mapping[str, Any]) -> str:
+    """Why a run whose workers have a strategy has no step time; empty if it has."""
+    if step["mean"] is not None:
+        return ""
+    if not step["n"]:
+        return NOTHING_LEFT
+    return (
+        "no step time is measured: a worker had done all its rounds before another had left the "
+        "warm-up, so that they never trained together; take more --steps"
+    )
 
 
 def diverged(losses: Sequence[float | None], ranks: Sequence[int] = ()) -> str:
@@ -122,7 +138,7 @@ def _timed(measured: dict[str, Any]) -> Iterator[str]:
         times = "once" if restarts == 1 else f"{restarts} times"
         yield f"the ranks were started again {times}; steps before that are not timed"
     if not step["n"]:
-        yield "no step is timed: none was left behind the warm-up (n = 0)"
+        yield NOTHING_LEFT
         return
     yield (
         f"step time: least {format_seconds(step['min'])}, deviation {format_seconds(step['mad'])} "

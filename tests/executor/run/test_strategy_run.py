@@ -83,6 +83,22 @@ def test_a_strategy_is_run_and_verified(
 
 
 @pytest.mark.distributed
+def test_ranks_begin_to_count_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rank 0 is late, since it predicts the run first; the rounds are timed although they are few.
+
+    Both end a round only when both have begun it: by one clock some time is between them.
+    """
+    fork_runs(monkeypatch, tmp_path)
+    path, out = scenario(tmp_path, "{name: local_sgd, every: 1}"), tmp_path / "out"
+    words = ["--steps", "2", "--warmup", "1", "--out", str(out), "--json"]
+    assert main(["run", str(path), *words]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["measured"]["samples_per_s"] is not None
+
+
+@pytest.mark.distributed
 def test_a_layout_of_a_transformer_is_run_as_its_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

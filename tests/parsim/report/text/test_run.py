@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from parsim.report.text.run import step_line
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from parsim.report.text.run import run_view, step_line
 
 RECORD = {
     "step": 8,
@@ -29,3 +34,28 @@ def test_a_step_on_a_gpu_with_all_that_may_be_known() -> None:
     line = step_line({**RECORD, **more, "timed": False, "loss": None})
     assert "loss undefined" in line
     assert line.endswith("2.0 GiB  690 W  evaluation loss 4.5000  warm-up")
+
+
+@pytest.mark.parametrize(
+    ("n", "mean", "why"),
+    [
+        (2, None, "they never trained together; take more --steps"),
+        (0, None, "none was left behind the warm-up"),
+        (2, 0.5, ""),
+    ],
+)
+def test_a_strategy_without_step_time_says_why(n: int, mean: float | None, why: str) -> None:
+    rate = None if mean is None else 8 / mean
+    document: dict[str, Any] = {
+        "predicted": {"step_time_s": 1.0, "samples_per_s": 8.0},
+        "measured": {"step_time_s": {"mean": mean, "n": n}, "samples_per_s": rate, "loss": [1.0]},
+        "error": {"step_time": None},
+        "strategy": {"name": "gossip", "mean_staleness_updates": None},
+        "verify": None,
+        "device": "cpu",
+    }
+    page = Console(width=300)
+    with page.capture() as printed:
+        page.print(run_view(document, "out"))
+    assert ("no step" in printed.get()) == bool(why)
+    assert why in printed.get()
