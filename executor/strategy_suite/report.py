@@ -54,10 +54,14 @@ def _losses(losses: Mapping[str, Any]) -> Iterator[str]:
     yield "| --- | --: | --: | --: | --: |"
     for row in rows:
         yield (
-            f"| {row['run']} | {row['samples_per_s']:,.0f} | {row['last_loss']:.4f} | "
+            f"| {row['run']} | {_whole(row['samples_per_s'])} | {row['last_loss']:.4f} | "
             f"{row['seconds_to_it_s']:.2f} | {row['samples_to_it']:,.0f} |"
         )
     yield ""
+
+
+def _whole(number: float | None) -> str:
+    return "" if number is None else f"{number:,.0f}"
 
 
 def _ages(ages: Mapping[str, Any]) -> Iterator[str]:

@@ -26,7 +26,8 @@ SCHEMA_VERSION = 1
 class Curve:
     """The loss of one run: after how many seconds and samples it was how high.
 
-    Each value is the mean over the last `workers` rounds, one of each worker.
+    Each value is the mean over the last `workers` rounds, one of each worker. `rate` is that of the
+    timed steps in samples a second, as the run says it; None where it has no step time.
     """
 
     name: str
@@ -34,11 +35,7 @@ class Curve:
     seconds: tuple[float, ...]
     samples: tuple[float, ...]
     loss: tuple[float, ...]
-
-    @property
-    def rate(self) -> float:
-        """Samples a second."""
-        return self.samples[-1] / self.seconds[-1]
+    rate: float | None
 
     def seconds_to(self, loss: float) -> float | None:
         """When the loss was first that low; None: never."""
@@ -158,6 +155,7 @@ def curve_of(document: Mapping[str, Any], name: str) -> Curve:
         seconds=tuple(point[0] for point in known),
         samples=tuple(point[1] for point in known),
         loss=tuple(means),
+        rate=_rate(document),
     )
 
 
@@ -185,6 +183,7 @@ def evaluations_of(document: Mapping[str, Any], name: str) -> Curve:
             for entry, step in zip(known, taken, strict=True)
         ),
         loss=tuple(entry["loss"] for entry in known),
+        rate=_rate(document),
     )
 
 
@@ -192,6 +191,16 @@ def _batch(plan: Mapping[str, Any]) -> int:
     """Samples of a step."""
     counts = plan.get("replica_microbatches") or [plan["num_microbatches"]] * int(plan["dp"])
     return int(plan["microbatch_size"] * sum(counts))
+
+
+def _rate(document: Mapping[str, Any]) -> float | None:
+    """Samples a second behind the warm-up: of DDP by the median step, as its tokens a second."""
+    measured = document["measured"]
+    if "samples_per_s" in measured:
+        rate: float | None = measured["samples_per_s"]
+        return rate
+    median = measured["step_time_s"]["median"]
+    return None if median is None else _batch(document["plan"]) / median
 
 
 def _ends(document: Mapping[str, Any]) -> list[float]:

@@ -26,7 +26,9 @@ def server(losses: list[float]) -> dict[str, Any]:
         for i, loss in enumerate(losses)
     ]
     plan = {**PLAN, "strategy": {"name": "asynchronous_server"}}
-    return {**ddp([], None), "plan": plan, "strategy": {"curve": curve}}
+    document = {**ddp([], None), "plan": plan, "strategy": {"curve": curve}}
+    document["measured"]["samples_per_s"] = 25.0
+    return document
 
 
 def saved(folder: Path, name: str, document: object) -> Path:
@@ -49,6 +51,21 @@ def test_rounds_of_a_strategy_are_averaged_over_the_workers() -> None:
     assert curve.loss == (4.0, 3.0, 2.5, 2.0)
     assert curve.samples_to(2.5) == 6.0
     assert curve.seconds_to(1.0) is None
+
+
+def test_samples_a_second_are_what_the_run_says(tmp_path: Path) -> None:
+    """Warm-up counts for the curve, but not for the rate: 4 samples in the median step of 0.5 s."""
+    warm = ddp([3.0, 2.0, 1.0])
+    warm["measured"]["step_seconds"] = [9.0, 0.5, 0.5]
+    curve = curve_of(warm, "ddp")
+    assert (curve.seconds[-1], curve.rate) == (10.0, 8.0)
+    plain = server([4.0, 2.0])
+    assert curve_of(plain, "server").rate == 25.0
+    plain["measured"]["samples_per_s"] = None
+    assert curve_of(plain, "server").rate is None
+    paths = [saved(tmp_path, "a", warm), saved(tmp_path, "b", plain)]
+    assert [row["samples_per_s"] for row in compare_curves(paths).records()] == [8.0, None]
+    assert "asynchronous_server" in str(compare_curves(paths))
 
 
 def test_who_is_first_at_the_loss_that_all_reached(tmp_path: Path) -> None:

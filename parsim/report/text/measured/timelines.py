@@ -109,7 +109,7 @@ def curves_view(comparison: CurveComparison) -> RenderableType:
         rows.add_row(
             curve.name,
             str(curve.workers),
-            f"{curve.rate:,.1f}",
+            "" if curve.rate is None else f"{curve.rate:,.1f}",
             f"{curve.loss[-1]:.4f}",
             "" if seconds is None else f"{seconds:,.2f}",
             "" if samples is None else f"{samples:,.0f}",
