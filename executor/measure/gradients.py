@@ -21,7 +21,7 @@ from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, TransformerStage, V
 from executor.model.stage import Stage, answers
 from executor.parallel.context import token_places
 from executor.parallel.gradients.split import whole_tensor
-from executor.parallel.precision import compute_dtype, is_autocast
+from executor.parallel.precision import compute_dtype, fp32_computed_as, is_autocast
 from executor.parallel.replica import Replica
 from executor.training.scaling import until_finite
 from parsim.errors import InputError
@@ -135,16 +135,14 @@ def _parts_of_ranks(spec: TransformerSpec, plan: Plan) -> Tensor:
 
 @contextmanager
 def _computing(precision: str, device: torch.device, *, autocast: bool = True) -> Iterator[None]:
-    """Compute matrix products as a precision says; torch's setting for fp32 is global."""
-    before = torch.get_float32_matmul_precision()
-    torch.set_float32_matmul_precision("high" if precision == "tf32" else "highest")
+    """Compute products and convolutions as a precision says; torch's settings are global."""
     enabled = autocast and precision != "fp64" and is_autocast(precision)
     narrow = compute_dtype(precision) if enabled else torch.bfloat16
-    try:
-        with torch.autocast(device.type, dtype=narrow, enabled=enabled):
-            yield
-    finally:
-        torch.set_float32_matmul_precision(before)
+    with (
+        fp32_computed_as(precision),
+        torch.autocast(device.type, dtype=narrow, enabled=enabled),
+    ):
+        yield
 
 
 def _add_wide(model: nn.Module, sums: Gradients) -> None:

@@ -10,6 +10,9 @@ fp16 and fp16_amp are the same with fp16, and a scaled loss (executor/training/s
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import torch
 from torch import Tensor
 
@@ -64,8 +67,8 @@ def logits_dtype(plan: Plan) -> torch.dtype:
 def apply_autocast(stage: Stage, plan: Plan, device: str) -> None:
     """Let a stage's forward run under autocast, where the plan says so.
 
-    Hidden states leave it as `edge_dtype`; norms under autocast give fp32. For tf32 this sets
-    torch's precision of fp32 matrix products, which is global.
+    Hidden states leave it as `edge_dtype`; norms under autocast give fp32. What torch computes fp32
+    products and convolutions in is set too, which is global.
     """
     if is_autocast(plan.precision):
         inner, between = stage.forward, edge_dtype(plan)
@@ -77,5 +80,25 @@ def apply_autocast(stage: Stage, plan: Plan, device: str) -> None:
             return y if stage.gives_logits else y.to(between)
 
         stage.forward = forward
-    if plan.precision == "tf32":
-        torch.set_float32_matmul_precision("high")
+    compute_fp32_as(plan.precision)
+
+
+def compute_fp32_as(name: str) -> None:
+    """Let a GPU's fp32 products and convolutions run in TF32 where a precision says so, else not.
+
+    By torch's defaults products do not and convolutions do. Both settings are the process's.
+    """
+    torch.set_float32_matmul_precision("high" if name == "tf32" else "highest")
+    torch.backends.cudnn.allow_tf32 = name == "tf32"
+
+
+@contextmanager
+def fp32_computed_as(name: str) -> Iterator[None]:
+    """`compute_fp32_as` for a while."""
+    products, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    compute_fp32_as(name)
+    try:
+        yield
+    finally:
+        torch.set_float32_matmul_precision(products)
+        torch.backends.cudnn.allow_tf32 = convolutions

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from executor.model.loss import cross_entropy
 from executor.model.module import Values, build_model
 from executor.model.stage import Stage, answers
+from executor.parallel.precision import compute_fp32_as
 from executor.training.norm import clip_factor
 from executor.training.update_rule import OptimizerConfig, build_optimizer
 from parsim.model.reader import Description
@@ -80,6 +81,7 @@ class Replica:
         only: Collection[str] | None = None,
         dtype: torch.dtype = torch.float32,
     ) -> None:
+        compute_fp32_as("fp32")  # the one precision of strategies
         self.spec = spec
         self.model: Stage = build_model(
             spec, device=device, seed=seed, values=values, only=only, dtype=dtype

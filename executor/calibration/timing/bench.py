@@ -26,6 +26,7 @@ from executor.calibration.choice.candidates import GRAIN, LEAST_SECONDS, input_s
 from executor.calibration.gaps import OUT_OF_MEMORY, TIME_OVER, is_out_of_memory
 from executor.calibration.timing.operators import Call, Operators
 from executor.devices.accelerator import accelerator
+from executor.parallel.precision import compute_fp32_as
 from parsim.errors import InputError
 
 BALLAST = 4096
@@ -49,7 +50,7 @@ class Bench:
             )
         self.device = device
         self.operators = Operators(device, DTYPES[precision])
-        torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
+        compute_fp32_as(precision)
         self._asked = accelerator(device)
         queued = self._asked.queued
         self._ballast = self.operators.normal(BALLAST, BALLAST) if queued else None
