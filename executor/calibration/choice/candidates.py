@@ -36,7 +36,7 @@ SET_UP = {"cpu": 3e-9, "cuda": 2e-11}
 FIXED = {"cpu": 0.01, "cuda": 0.02}
 """Seconds that a case costs beside: Python, first calls."""
 AHEAD = {"cpu": 0.0, "cuda": 3e-3}
-"""Seconds of products before each timing, so that the host is ahead (ten of edge 4,096)."""
+"""Seconds of products before each timing, so that the host is ahead (`timing.ballast`)."""
 RING, MOST_SETS = {"cpu": 48 << 20, "cuda": 128 << 20}, 16
 """Bytes of all sets of inputs, beyond the second-level cache, and how many sets at most."""
 SIZES = {"cpu": (1 << 16, 1 << 20, 1 << 24), "cuda": (1 << 20, 1 << 24, 1 << 28)}

@@ -24,13 +24,11 @@ from executor.calibration.cases.samples import Sample
 from executor.calibration.cases.workloads import Case
 from executor.calibration.choice.candidates import GRAIN, LEAST_SECONDS, input_sets
 from executor.calibration.gaps import OUT_OF_MEMORY, TIME_OVER, is_out_of_memory
+from executor.calibration.timing.ballast import Ballast
 from executor.calibration.timing.operators import Call, Operators
 from executor.devices.accelerator import accelerator
 from executor.parallel.precision import compute_fp32_as
 from parsim.errors import InputError
-
-BALLAST = 4096
-"""Rows and columns of the products that keep a queue busy while more is put into it."""
 
 DTYPES = {
     "fp32": torch.float32,
@@ -52,8 +50,7 @@ class Bench:
         self.operators = Operators(device, DTYPES[precision])
         compute_fp32_as(precision)
         self._asked = accelerator(device)
-        queued = self._asked.queued
-        self._ballast = self.operators.normal(BALLAST, BALLAST) if queued else None
+        self._ballast = Ballast(device) if self._asked.queued else None
 
     def sample(self, case: Case, seconds: float) -> Sample:
         """The least time of a case within about so many seconds."""
@@ -83,9 +80,7 @@ class Bench:
     def elapsed(self, work: Call, inner: int) -> float:
         """Seconds of one call, mean over `inner` calls in a row."""
         if self._ballast is not None:
-            self._asked.synchronize()
-            for _ in range(10):  # some milliseconds of products let the host queue kernels ahead
-                torch.mm(self._ballast, self._ballast)
+            self._ballast()
         start = self._asked.mark()
         for _ in range(inner):
             work()

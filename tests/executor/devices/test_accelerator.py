@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 from torch import distributed as dist  # noqa: E402
 
-from executor.calibration.timing import bench as bench_module  # noqa: E402
+from executor.calibration.timing import ballast as ballast_module  # noqa: E402
 from executor.calibration.timing.bench import Bench  # noqa: E402
 from executor.checkpoint.pieces import generator_states, set_generators  # noqa: E402
 from executor.collectives.timing import ran  # noqa: E402
@@ -262,13 +262,34 @@ def test_copies_to_the_host_have_a_queue_of_their_own(cuda: FakeCuda) -> None:
 def test_kernels_and_collectives_are_timed_between_events(
     cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(bench_module, "BALLAST", 8)
+    monkeypatch.setattr(ballast_module, "EDGE", 8)
     bench = Bench(CPU, "bf16")
     assert 1e-3 < bench.elapsed(lambda: time.sleep(1e-3), 3) < 0.1
     began, ended = ran(lambda: time.sleep(1e-3), 2, CPU)
     assert began == 0.0
     assert ended > 2e-3
-    assert cuda.calls.count("synchronize") == 4
+    assert cuda.calls.count("synchronize") == 5
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_a_queue_is_filled_for_the_seconds_that_are_planned(
+    cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch, precision: str
+) -> None:
+    """Products of 1 ms or more: at most three, in fp16 whatever is calibrated."""
+    multiplied: list[object] = []
+
+    def product(a: Tensor, b: Tensor) -> Tensor:
+        multiplied.append(a.dtype)
+        time.sleep(1e-3 if len(multiplied) > 1 else 0.1)  # the first one is slow
+        return a
+
+    monkeypatch.setattr(ballast_module, "EDGE", 8)
+    monkeypatch.setattr(torch, "mm", product)
+    bench = Bench(CPU, precision)
+    multiplied.clear()
+    bench.elapsed(lambda: None, 1)
+    assert 1 <= len(multiplied) <= 3
+    assert set(multiplied) == {torch.float16}
 
 
 def test_clock_and_power_are_asked_once_a_second(cuda: FakeCuda) -> None:
