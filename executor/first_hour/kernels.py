@@ -50,13 +50,23 @@ def profiled(here: Alone) -> list[Kernel]:
     with torch.profiler.profile(activities=activities) as profiler:
         here.trainer.step(*next(source))
         accelerator(here.device).synchronize()
-    wanted = torch.autograd.DeviceType.CUDA if cuda else torch.autograd.DeviceType.CPU
     kernels = [
         Kernel(event.name, 1e-6 * event.time_range.start, 1e-6 * event.time_range.end)
         for event in profiler.events() or ()
-        if event.device_type == wanted and (cuda or event.cpu_parent is None)
+        if is_kernel(event, cuda=cuda)
     ]
     return sorted(kernels, key=lambda kernel: kernel.start)
+
+
+def is_kernel(event: Any, *, cuda: bool) -> bool:  # noqa: ANN401 - torch has no type for it
+    """Whether an event of the profiler is a kernel; on a CPU an operator that no other calls.
+
+    Torch repeats named ranges on the device, where they span kernels and the gaps between them.
+    """
+    kinds = torch.autograd.DeviceType
+    if not cuda:
+        return bool(event.device_type == kinds.CPU and event.cpu_parent is None)
+    return bool(event.device_type == kinds.CUDA and not event.is_user_annotation)
 
 
 def described(kernels: Sequence[Kernel]) -> dict[str, Any]:

@@ -124,17 +124,18 @@ class Replica:
         """
         for parameter in self._gradients:
             parameter.grad = None
-        total = 0.0
+        # added up where it is: to read it stops a GPU's host, so that is done once a step
+        total = torch.zeros((), dtype=torch.float64, device=self._flat.device)
         tokens, targets = batch
         pairs = zip(tokens.chunk(microbatches), targets.chunk(microbatches), strict=True)
         for inputs, wanted in pairs:
             loss = self.loss(self.model(inputs), wanted) / microbatches
             loss.backward()
-            total += float(loss.detach())
+            total += loss.detach()
         for parameter, gradient in self._gradients.items():
             if parameter.grad is None:  # nothing arrived
                 parameter.grad = gradient.zero_()
-        return total, self.summed
+        return float(total), self.summed
 
     def forget(self) -> None:
         """Forget the gradients of the last step."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
-pytest.importorskip("torch")
+torch = pytest.importorskip("torch")
 
-from executor.first_hour.kernels import Kernel, described
+from executor.first_hour.kernels import Kernel, described, is_kernel  # noqa: E402
 
 
 def test_gaps_and_totals_by_hand() -> None:
@@ -26,3 +28,15 @@ def test_gaps_and_totals_by_hand() -> None:
 
 def test_nothing_was_recorded() -> None:
     assert described([]) == {"kernels": 0}
+
+
+def test_named_ranges_on_the_device_are_no_kernels() -> None:
+    """Torch repeats them there; on a CPU a range has its operators below it."""
+    kinds = torch.autograd.DeviceType
+    gpu = SimpleNamespace(device_type=kinds.CUDA, is_user_annotation=False)
+    named = SimpleNamespace(device_type=kinds.CUDA, is_user_annotation=True)
+    host = SimpleNamespace(device_type=kinds.CPU, is_user_annotation=False, cpu_parent=None)
+    below = SimpleNamespace(device_type=kinds.CPU, is_user_annotation=False, cpu_parent=host)
+    events = [gpu, named, host, below]
+    assert [event for event in events if is_kernel(event, cuda=True)] == [gpu]
+    assert [event for event in events if is_kernel(event, cuda=False)] == [host]

@@ -14,10 +14,12 @@ from torch import Tensor  # noqa: E402
 from torch import distributed as dist  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
+from executor.model.batch_norm import _of_all  # noqa: E402
 from executor.strategies import gossip as gossip_module  # noqa: E402
 from executor.strategies import train as train_module  # noqa: E402
 from executor.strategies.gossip import gossip  # noqa: E402
 from executor.strategies.link import Link, begun_together  # noqa: E402
+from executor.strategies.replica import Replica  # noqa: E402
 from executor.strategies.train import check_off_cpu, verify  # noqa: E402
 from parsim.errors import PlanError  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
@@ -31,6 +33,7 @@ from parsim.plan.strategies import (  # noqa: E402
     ParameterServer,
     Strategy,
 )
+from tests.executor.tiny import FAMILIES, draw  # noqa: E402
 
 
 @pytest.fixture
@@ -113,3 +116,41 @@ def test_losses_and_clocks_are_reduced_where_the_replica_is(
     with pytest.raises(_Noted):
         begun_together(Link(1e6), elsewhere.device)
     assert reduced == ["meta"] * 3
+
+
+def test_a_loss_is_read_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each reading stops the host until the device is done."""
+    readings: list[Tensor] = []
+    plain = Tensor.__float__
+
+    def read(x: Tensor) -> float:
+        readings.append(x)
+        return float(plain(x))
+
+    monkeypatch.setattr(Tensor, "__float__", read)
+    replica = Replica(FAMILIES["gpt2"], seed=0, device=torch.device("cpu"))
+    loss, _ = replica.gradient(draw(FAMILIES["gpt2"], 4), microbatches=4)
+    assert loss > 0.0
+    assert len(readings) == 1
+
+
+def test_synchronised_statistics_take_nothing_from_the_host(
+    ranks: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A list of numbers would be copied to the device, which stops the host."""
+
+    def copied(*_: object) -> Tensor:
+        raise AssertionError("copied from the host")
+
+    def gathered(parts: list[Tensor], mine: Tensor, group: object) -> None:
+        for part in parts:
+            part.copy_(mine)
+
+    monkeypatch.setattr(Tensor, "new_tensor", copied)
+    monkeypatch.setattr(torch, "tensor", copied)
+    monkeypatch.setattr(dist, "all_gather", gathered)
+    x = torch.randn(6, 2, 3, 3)
+    mean, var, total = _of_all(x, dist.group.WORLD)  # two ranks with the same batch
+    assert torch.allclose(mean, x.mean((0, 2, 3)), atol=1e-6)
+    assert torch.allclose(var, x.var((0, 2, 3), correction=0), atol=1e-6)
+    assert float(total) == 2 * 6 * 9
