@@ -33,15 +33,27 @@ _BLOCK = MIB  # bytes read at a time for a checksum
 
 
 def what_is_trained(
-    plan: Plan, model: Mapping[str, Any], seed: int, tokens: bytes
+    plan: Plan,
+    model: Mapping[str, Any],
+    seed: int,
+    tokens: bytes,
+    *,
+    optimizer: str = "adamw",
+    held_out: bool = False,
 ) -> dict[str, Any]:
-    """What a checkpoint belongs to, as plain data: plan, batch, model, seed, the text's tokens."""
+    """What a checkpoint belongs to, as plain data: plan, batch, model, seed, the text's tokens.
+
+    Its `optimizer` is there by name; `held_out` says that the text's end was kept from training,
+    for evaluations.
+    """
     record = {
         "label": plan.label(),
         "plan": plan.to_json(),
         "batch": plan.global_batch_size,
         "model": model,
         "seed": seed,
+        "optimizer": optimizer,
+        "held_out": held_out,
         "data": f"{len(tokens)} bytes of tokens, crc32 {zlib.crc32(tokens):08x}",
     }
     compared: dict[str, Any] = json.loads(json.dumps(record))
@@ -87,14 +99,21 @@ def _check_files(files: Mapping[str, Any]) -> None:
 
 
 def check_same(folder: Path, record: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
-    """Refuse a checkpoint of another global batch, model, seed or text.
+    """Refuse a checkpoint of another global batch, model, seed, optimizer or text.
+
+    One from before a field was there is not held against it.
 
     Raises:
         InputError: naming what differs.
     """
-    ways = {"batch": "training.global_batch_size", "model": "model"}
-    for what in ("batch", "model", "seed", "data"):
-        theirs, ours = record.get(what), trained[what]
+    ways = {
+        "batch": "training.global_batch_size",
+        "model": "model",
+        "data": "--data and --tokenizer, and with --eval-every or without as then",
+    }
+    _check_held_out(folder, record, trained)
+    for what in ("batch", "model", "seed", "optimizer", "data"):
+        theirs, ours = record.get(what, trained[what]), trained[what]
         if what == "model":
             theirs, ours = _distinct(theirs), _distinct(ours)
         if theirs != ours:
@@ -103,6 +122,17 @@ def check_same(folder: Path, record: Mapping[str, Any], trained: Mapping[str, An
                 f"checkpoint {folder} was written by {what} {pair[0]}, this is {pair[1]}; "
                 f"resume with the same {way}, or choose another --checkpoints folder"
             )
+
+
+def _check_held_out(folder: Path, record: Mapping[str, Any], trained: Mapping[str, Any]) -> None:
+    """Refuse a checkpoint of the same text, of which another part was trained on."""
+    then = record.get("held_out", trained["held_out"])
+    if then != trained["held_out"]:
+        kept, way = ("kept", "with") if then else ("did not keep", "without")
+        raise InputError(
+            f"checkpoint {folder} was written by a run that {kept} the last twentieth of its text "
+            f"for evaluations; resume {way} --eval-every, or choose another --checkpoints folder"
+        )
 
 
 _DEFAULTS = {x.name: x.default for x in fields(TransformerSpec) if x.default is not MISSING}

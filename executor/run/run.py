@@ -188,12 +188,17 @@ def checkpoints_of(
     plan, spec = scenario.fixed_plan(), scenario.model
     model = graph_document(spec) if isinstance(spec, Graph) else asdict(spec)
     tokens = feed.tokens.tobytes() if isinstance(feed, Corpus) else repr(feed).encode()
+    trained = what_is_trained(
+        *(plan, model, options.seed, tokens),
+        optimizer=scenario.job.optimizer.name,
+        held_out=isinstance(feed, Corpus) and options.eval_every > 0,
+    )
     return Checkpoints(
         root=options.checkpoints or options.out / "checkpoints",
         every=options.checkpoint_every,
         resume=options.resume,
         attempt=restarts,
-        trained=what_is_trained(plan, model, options.seed, tokens),
+        trained=trained,
         last_step=options.last_step,
         tell=tell,
     )

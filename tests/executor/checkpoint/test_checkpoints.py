@@ -104,9 +104,18 @@ def test_a_checkpoint_past_the_end(tmp_path: Path) -> None:
             "was written by model 'gpt2' with num_layers=4, this is with num_layers=8; resume ",
         ),
         (trained(seed=1), "was written by seed 0, this is 1; resume with the same --seed, or "),
+        (
+            trained(optimizer="sgd"),
+            "was written by optimizer adamw, this is sgd; resume with the same --optimizer, or ",
+        ),
         (trained(tokens=b"texts"), "was written by data 4 bytes of tokens, crc32 "),
+        (
+            trained(tokens=b"tex", held_out=True),
+            "was written by a run that did not keep the last twentieth of its text for "
+            "evaluations; resume without --eval-every, or ",
+        ),
     ],
-    ids=["batch", "model", "seed", "data"],
+    ids=["batch", "model", "seed", "optimizer", "data", "evaluations"],
 )
 def test_what_another_run_wrote_is_refused(
     tmp_path: Path, other: dict[str, Any], told: str
@@ -114,6 +123,17 @@ def test_what_another_run_wrote_is_refused(
     folder = save(tmp_path, 5)
     with pytest.raises(InputError, match=re.escape(f"checkpoint {folder} {told}")):
         start(tmp_path, trained=other)
+
+
+def test_a_checkpoint_that_does_not_name_its_optimizer(tmp_path: Path) -> None:
+    """One from before that was written down is gone on from, whatever the optimizer."""
+    folder = save(tmp_path, 5)
+    document = json.loads((folder / "plan.json").read_text())
+    older = {key: document[key] for key in document if key not in ("optimizer", "held_out")}
+    (folder / "plan.json").write_text(json.dumps(older))
+    assert start(tmp_path, trained=trained(optimizer="sgd", held_out=True)) == folder
+    with pytest.raises(InputError, match="and with --eval-every or without as then"):
+        start(tmp_path, trained=trained(tokens=b"tex", held_out=True))
 
 
 def test_another_plan_goes_on(tmp_path: Path) -> None:
