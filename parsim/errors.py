@@ -11,7 +11,8 @@ ParsimError                     1   (never raised itself)
 │   │   └── DeadlockError       2   ... or that can never finish; carries the waiting cycle
 │   └── TableError              2   a table of measured runs that cannot be read
 ├── NoFeasiblePlan              3   nothing fits; carries the nearest miss
-└── ToleranceExceeded           4   a comparison fell outside its tolerance
+├── ToleranceExceeded           4   a comparison fell outside its tolerance
+└── RunError                    5   ranks failed while running
 """
 
 from __future__ import annotations
@@ -81,6 +82,12 @@ class ToleranceExceeded(ParsimError):
     """A comparison fell outside its tolerance."""
 
     exit_code = 4
+
+
+class RunError(ParsimError):
+    """Ranks failed; the message names the first, what it said, and where the log is."""
+
+    exit_code = 5
 
 
 LONGEST_VALUE = 80

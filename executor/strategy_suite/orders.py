@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from parsim.errors import RunError
 from parsim.files import read_json
 from parsim.launch.nodes import ONE_NODE
-from parsim.launch.ranks import RunError, torchrun
+from parsim.launch.ranks import torchrun
 from parsim.report.writing import write_text
 
 TIMEOUT = 1500.0

@@ -1,7 +1,8 @@
 """The command line: arguments in, exit code out; no physics, heavy imports inside commands.
 
 Results go to stdout, progress and notes to stderr. Exit codes: 0 done, 1 a bug of parsim, 2 the
-user's input is wrong, 3 nothing feasible, 4 a comparison fell outside its tolerance, 130 Ctrl-C.
+user's input is wrong, 3 nothing feasible, 4 a comparison fell outside its tolerance, 5 ranks failed
+while running, 130 Ctrl-C.
 """
 
 from __future__ import annotations

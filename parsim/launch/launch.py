@@ -10,12 +10,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from parsim.errors import InputError, ParsimError
+from parsim.errors import InputError, ParsimError, RunError
 from parsim.launch.lock import locked
 from parsim.launch.news import STEPS, News
 from parsim.launch.nodes import meeting_name
 from parsim.launch.options import RunOptions
-from parsim.launch.ranks import RunError, ask, environment_of, python, require_torch, torchrun
+from parsim.launch.ranks import ask, environment_of, python, require_torch, torchrun
 from parsim.launch.watch import ended_by_signals, wait_for_end
 
 RESULTS = ("run.json", "timeline.json", "predicted.json", "loss.png")

@@ -15,9 +15,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from parsim.errors import InputError
+from parsim.errors import InputError, RunError
 from parsim.launch.nodes import ONE_NODE
-from parsim.launch.ranks import RunError, ask, require_torch, torchrun
+from parsim.launch.ranks import ask, require_torch, torchrun
 from parsim.launch.watch import GRACE, ended_by_signals
 from parsim.report.writing import check_other, check_writable, write_text
 

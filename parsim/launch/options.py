@@ -18,6 +18,9 @@ from parsim.launch.nodes import Nodes
 
 DECAYS = ("constant", "cosine")
 
+LONGEST = 1e7
+"""Seconds that ranks may be waited for at most, 115 days."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flag:
@@ -55,7 +58,7 @@ class RunOptions:
 
     Raises:
         InputError: an endpoint without a number of nodes, or no node at all; an unknown decay, or a
-            learning rate that is none.
+            learning rate or timeout that is none.
     """
 
     overrides: Sequence[str] = ()
@@ -141,6 +144,11 @@ class RunOptions:
             )
         if not 0.0 < self.learning_rate < math.inf:
             raise InputError(f"--learning-rate={self.learning_rate:g} must be above 0 and finite")
+        if not 1.0 <= self.timeout <= LONGEST:
+            raise InputError(
+                f"--timeout={self.timeout:g} is no time for ranks to answer in; allowed: 1 to "
+                f"{LONGEST:,.0f} seconds"
+            )
 
     @property
     def of_scenario(self) -> list[str]:

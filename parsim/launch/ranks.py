@@ -14,7 +14,7 @@ from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
-from parsim.errors import InputError, ParsimError
+from parsim.errors import InputError
 from parsim.launch.nodes import ONE_NODE, Nodes
 from parsim.launch.watch import GRACE
 
@@ -38,10 +38,6 @@ torchrun's (see `executor.devices.mesh`), whose port nobody can take before they
 
 PARENT = "PARSIM_PARENT"
 """Names the process that started this one; without it this one must not live on."""
-
-
-class RunError(ParsimError):
-    """Ranks failed; the message names the first, what it said, and where the log is."""
 
 
 def require_torch(what: str) -> None:

@@ -173,7 +173,7 @@ def test_a_node_that_nobody_meets(scenario: Path, tmp_path: Path) -> None:
     endpoint = f"127.0.0.1:{free_port()}"
     words = ["--nnodes", 2, "--rdzv-endpoint", endpoint, "--timeout", 2, "--out", tmp_path / "out"]
     ((code, out, told),) = finish([start("run", scenario, *words)])
-    assert (code, out) == (1, "")
+    assert (code, out) == (5, "")
     assert told.splitlines()[-1] == (
         f"error: no rank started: this node did not meet the others at {endpoint} within "
         f"--timeout=2 s; start the same command on all 2 nodes; the full log is "

@@ -74,6 +74,12 @@ def test_what_costs_time_or_memory_is_the_scenarios() -> None:
             r"--lr-decay=cosin is unknown \(did you mean 'cosine'\?\); all",
         ),
         ({"learning_rate": 0.0}, "--learning-rate=0 must be above 0 and finite"),
+        (
+            {"timeout": 0.0},
+            "--timeout=0 is no time for ranks to answer in; allowed: 1 to 10,000,000",
+        ),
+        ({"timeout": float("nan")}, "--timeout=nan is no time"),
+        ({"timeout": float("inf")}, "--timeout=inf is no time"),
         ({"learning_rate": float("nan")}, "--learning-rate=nan must be above 0"),
     ],
 )
