@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from executor.measure.gradients import gather_gradients
-from executor.measure.steps import Batch, known, mean_over_ranks
+from executor.measure.steps import Batch, mean_over_ranks
 from executor.measure.tolerance import judge
 from executor.model.graph.modules import without_dropout
 from executor.model.module import Values
@@ -118,12 +118,7 @@ class Part:
         if dist.get_rank() != 0:
             return None
         on_device = self.whole(0)
-        verdict = judge(spec, plan, on_device, seed, loss, gradients, self.values)
-        numbers = {
-            name: known(value) if isinstance(value, float) else value
-            for name, value in asdict(verdict).items()
-        }
-        return {**numbers, "within": verdict.within}
+        return judge(spec, plan, on_device, seed, loss, gradients, self.values).to_json()
 
 
 def feeds(scenario: Scenario, options: RunOptions) -> tuple[Feed, Feed | None]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.measure.steps import known
 from executor.measure.tolerance import judge
 from executor.strategies.asynchronous_server import asynchronous_server
 from executor.strategies.compute import average, gradient_of, weight
@@ -140,12 +138,7 @@ def verify(work: Work, seed: int) -> dict[str, Any] | None:
     parts = [work.batches(worker, 0) for worker in range(plan.dp)]
     whole = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
     spec = replica.spec if work.laid is None else work.laid.graph
-    verdict = judge(spec, plan.whole_models, whole, seed, loss, named)
-    numbers = {
-        name: known(value) if isinstance(value, float) else value
-        for name, value in asdict(verdict).items()
-    }
-    return {**numbers, "within": verdict.within}
+    return judge(spec, plan.whole_models, whole, seed, loss, named).to_json()
 
 
 def _gradients(work: Work) -> tuple[float, dict[str, Tensor] | None]:

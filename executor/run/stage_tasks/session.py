@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,7 +21,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.mesh import gathered
 from executor.faults.reports import HERE
 from executor.measure.memory import peak_above
-from executor.measure.steps import Batch, known
+from executor.measure.steps import Batch
 from executor.measure.tolerance import judge
 from executor.model.graph.stage import recompute_first
 from executor.model.loss import cross_entropy
@@ -239,7 +239,7 @@ class Session:
         gradients = {name: part for named, _ in gathered_parts for name, part in named.items()}
         losses = {mb: loss for _, known_here in gathered_parts for mb, loss in known_here.items()}
         loss = sum(losses.values())
-        verdict = judge(
+        return judge(
             self.part.still,
             alike(self.plan),
             self._global(0),
@@ -247,12 +247,7 @@ class Session:
             loss,
             gradients,
             self.part.values,
-        )
-        numbers = {
-            name: known(value) if isinstance(value, float) else value
-            for name, value in asdict(verdict).items()
-        }
-        return {**numbers, "within": verdict.within}
+        ).to_json()
 
     def replayed(self, weights: Sequence[Sequence[NDArray[Any]]]) -> float | None:
         """Largest error of the final weights against a replay by the table of versions.

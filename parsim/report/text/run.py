@@ -46,6 +46,7 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time",
         f"memory by the prediction: {predicted['memory_fit']}",
         _verified(document["verify"]),
+        _undecided(document["verify"]),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
     ]
     texts = (line if isinstance(line, Text) else Text(line) for line in lines if line)
@@ -90,6 +91,7 @@ def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
         f"{percent(old['dropped'])} of the gradients came too late" if old.get("dropped") else "",
         "" if replayed is None else f"replayed in the order of arrivals: error {replayed:.1e}",
         _verified(document["verify"]),
+        _undecided(document["verify"]),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
     ]
     texts = (line if isinstance(line, Text) else Text(line) for line in lines if line)
@@ -188,6 +190,18 @@ def _verified(verification: dict[str, Any] | None) -> str:
         f"verified against {verification['reference']}: largest gradient error {gradient} "
         f"({verification['parameter'] or 'none'}; at most {verification['bound']:.1e}), "
         f"loss error {loss} (at most {verification['loss_bound']:.1e})"
+    )
+
+
+def _undecided(verification: Mapping[str, Any] | None) -> Text | str:
+    """What to say of a bound that a wrong plan would be within too."""
+    if verification is None or verification.get("decides", True):
+        return ""
+    return Text(
+        f"this bound decides nothing: a gradient may be {percent(verification['bound'])} off by "
+        f"roundings alone, where a ReLU, a pool or a router then chooses otherwise; verify with "
+        f"another --seed, and in fp32",
+        style="bold red",
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.measure.tolerance import UNIT, Roundings  # noqa: E402
+from executor.measure.roundings import UNIT, Roundings  # noqa: E402
 
 CPU = torch.device("cpu")
 TERMS = 4096

@@ -14,6 +14,7 @@ from parsim.plan import Plan
 
 torch = pytest.importorskip("torch")
 
+from executor.measure import tolerance  # noqa: E402
 from executor.measure.gradients import Gradients, max_relative_error, reference  # noqa: E402
 from executor.measure.tolerance import EXACT, LOSS_IN_16_BIT, ROUNDINGS, Judgement, judge  # noqa: E402
 from parsim.cli.app import main  # noqa: E402
@@ -65,6 +66,36 @@ def test_the_bound_hangs_on_no_order_of_sums() -> None:
     result = judge(spec, PLAN, tokens, SEED, loss, far)
     assert (result.parameter, result.within) == (bias, False)
     assert 2.5e-6 < result.bound < 2.5e-5
+
+
+@pytest.fixture
+def near_a_choice(monkeypatch: pytest.MonkeyPatch) -> Gradients:
+    """One process whose ReLU has a value that one rounding of fp32 lifts over its threshold.
+
+    Of which are the exact gradients. Their terms cancel: a rounding of 6e-8 of them is 6e-5.
+    """
+    exact = torch.tensor([1.0 - 1e-8, 2.0, 3.0], dtype=torch.float64)
+
+    def gradients() -> Gradients:
+        values, cancelled = exact * 1.0, exact * 1e3 - exact * 1e3
+        return {"weight": torch.where(values > 1.0, values, 0.0 * values) + cancelled}
+
+    monkeypatch.setattr(tolerance, "reference", lambda *_, **__: (1.0, gradients()))
+    return gradients()
+
+
+@pytest.mark.parametrize(
+    ("error", "decides"), [(0.0, True), (5e-5, True), (1e-3, False), (0.1, False)]
+)
+def test_a_choice_that_falls_otherwise_is_looked_at_last(
+    near_a_choice: Gradients, error: float, decides: bool
+) -> None:
+    """It may explain anything: a plan that errs so much is not verified, though not refuted."""
+    plan_gradients = {"weight": near_a_choice["weight"] * (1.0 + error)}
+    result = judge(GPT, PLAN, batch(PLAN, GPT), SEED, 1.0, plan_gradients)
+    assert (result.within, result.decides) == (True, decides)
+    assert (result.bound < 5e-4) if decides else (result.bound > 0.5)
+    assert result.to_json()["decides"] == decides
 
 
 def test_a_wrong_loss_is_noticed() -> None:

@@ -23,6 +23,16 @@ RECORD = {
 }
 
 
+DOCUMENT: dict[str, Any] = {
+    "predicted": {"step_time_s": 1.0, "samples_per_s": 8.0},
+    "measured": {"step_time_s": {"mean": 1.0, "n": 2}, "samples_per_s": 8.0, "loss": [1.0]},
+    "error": {"step_time": None},
+    "strategy": {"name": "gossip", "mean_staleness_updates": None},
+    "verify": None,
+    "device": "cpu",
+}
+
+
 def test_a_step_on_a_cpu() -> None:
     assert step_line(RECORD) == (
         "step   9/120  loss 5.1234  norm 1.25  250.000 ms  4,096 tokens/s  1.0 GiB"
@@ -45,17 +55,24 @@ def test_a_step_on_a_gpu_with_all_that_may_be_known() -> None:
     ],
 )
 def test_a_strategy_without_step_time_says_why(n: int, mean: float | None, why: str) -> None:
+    step = {"mean": mean, "n": n}
     rate = None if mean is None else 8 / mean
-    document: dict[str, Any] = {
-        "predicted": {"step_time_s": 1.0, "samples_per_s": 8.0},
-        "measured": {"step_time_s": {"mean": mean, "n": n}, "samples_per_s": rate, "loss": [1.0]},
-        "error": {"step_time": None},
-        "strategy": {"name": "gossip", "mean_staleness_updates": None},
-        "verify": None,
-        "device": "cpu",
-    }
+    measured = {"step_time_s": step, "samples_per_s": rate, "loss": [1.0]}
+    told = printed({**DOCUMENT, "measured": measured})
+    assert ("no step" in told) == bool(why)
+    assert why in told
+
+
+def printed(document: dict[str, Any]) -> str:
     page = Console(width=300)
-    with page.capture() as printed:
+    with page.capture() as text:
         page.print(run_view(document, "out"))
-    assert ("no step" in printed.get()) == bool(why)
-    assert why in printed.get()
+    return text.get()
+
+
+@pytest.mark.parametrize("decides", [True, False])
+def test_a_bound_that_decides_nothing_is_said_to(decides: bool) -> None:
+    verified = {"max_gradient_error": 1e-3, "max_loss_error": 0.0, "parameter": "conv1.weight"}
+    verified |= {"bound": 0.31, "loss_bound": 1e-6, "reference": "one", "decides": decides}
+    told = printed({**DOCUMENT, "verify": verified})
+    assert ("this bound decides nothing: a gradient may be 31.0 % off" in told) != decides
