@@ -24,7 +24,7 @@ EDGE = 4096
 PROBE = 5
 """Products whose mean time says how many are needed."""
 
-MOST = 100
+MOST_PRODUCTS = 100
 """More products take the host longer than they give it."""
 
 
@@ -40,7 +40,7 @@ class Ballast:
         end = self._asked.mark()
         self._asked.synchronize()
         each = max(self._asked.seconds(start, end) / PROBE, 1e-9)
-        self.count = min(max(math.ceil(AHEAD["cuda"] / each), 1), MOST)
+        self.count = min(max(math.ceil(AHEAD["cuda"] / each), 1), MOST_PRODUCTS)
 
     def __call__(self) -> None:
         """Put the products into an empty queue."""

@@ -179,7 +179,7 @@ class View(Operation):
     view: ClassVar[bool] = True
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """As it says."""
+        """The shape that it says."""
         return self.output
 
 

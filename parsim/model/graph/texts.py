@@ -247,7 +247,7 @@ class Measured(Operation):
     arity: ClassVar[int | None] = None
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """As it was measured."""
+        """The shape that was measured."""
         return self.output
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
