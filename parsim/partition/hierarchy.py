@@ -9,12 +9,14 @@
 C are seconds of the states, W bytes of weights, B bytes/s, g devices in a unit of the level. The
 optimum minimises the slowest stage, the time between micro-batches in the steady state. With
 `transfers` the message in front of a stage, 2 O(k) / (B m'), and that behind it count too. It is
-proven optimal for this model: every cut, every number of replicas and all levels are tried.
+proven optimal for this model: every cut, every number of replicas and all levels are tried. With
+`memory` a stage holds 1 + ceil(units behind it / m) copies of its weights and activations.
 
 Source: SOSP 2019, section 3.1, with the constants of msr-fiddle/pipedream 7db6a1c,
 `optimizer_graph_hierarchical.py` ("pipedream"); with the paper's 2 (m - 1) W / B, taken with
 computation at the same time, as "pipedream-paper". Leaves out: fill and drain, latency, and in
-"pipedream" what a split divides by g.
+"pipedream" what a split divides by g. PipeDream's own program leaves that 1 out, so that a last
+stage may hold any number of bytes there (`stashed_alone`).
 """
 
 from __future__ import annotations
@@ -60,7 +62,9 @@ class Options:
     """What the search may do and what counts.
 
     `transfers` lets messages between stages count, divided by `compression`; `straight` allows no
-    replicas; `memory` are bytes of a device, None for any number.
+    replicas; `memory` are bytes of a device, None for any number, into which weights and
+    activations of all micro-batches in flight must fit; with `stashed_alone`, as in PipeDream's
+    program, all but those of the micro-batch at hand.
     """
 
     mode: str = "pipedream"
@@ -68,6 +72,7 @@ class Options:
     compression: float = 1.0
     straight: bool = False
     memory: float | None = None
+    stashed_alone: bool = False
 
 
 class Stage(NamedTuple):
@@ -118,7 +123,7 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
     inside = 1
     for number, level in enumerate(levels):
         rows = len(states) if number + 1 < len(levels) else 1
-        work = _Work(compute, weights, kept, states, level, inside, options, rows)
+        work = _Work(compute, weights, kept, states, level, inside, options, rows, not number)
         solved.append(_solve(work))
         compute, inside = solved[-1].seconds[level.units], level.units
     best = float(compute[0, -1])
@@ -174,7 +179,10 @@ def _between(total: Array, states: States) -> Array:
 
 
 class _Work(NamedTuple):
-    """One level's task: costs between states, (n, n), and how many first states it is for."""
+    """One level's task: costs between states, (n, n), and how many first states it is for.
+
+    `innermost` says that the units are devices, and not groups that share a stage's weights.
+    """
 
     compute: Array
     weights: Array
@@ -184,6 +192,7 @@ class _Work(NamedTuple):
     inside: int
     options: Options
     rows: int
+    innermost: bool
 
 
 def _solve(work: _Work) -> _Solved:
@@ -217,10 +226,15 @@ def _replicated(work: _Work, compute: Array, weights: Array, m: int, inside: int
 
 
 def _within_memory(work: _Work, seconds: Array, kept: Array, used: int, m: int) -> Array:
-    """Inf where what a stage stashes for the units still free is more than a device holds."""
+    """Inf where what a stage stashes for the units still free is more than a device holds.
+
+    A device also holds a copy for the micro-batch at hand. Of groups of devices, which share one,
+    the level within has seen to that.
+    """
     if work.options.memory is None:
         return seconds
-    copies = ceil((work.level.units - used) / m)
+    at_hand = work.innermost and not work.options.stashed_alone
+    copies = ceil((work.level.units - used) / m) + int(at_hand)
     stashed = np.where(np.isfinite(kept), kept, 0.0) * copies
     return np.where(stashed > work.options.memory, inf, seconds)
 

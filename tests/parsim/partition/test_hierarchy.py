@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator
 from itertools import combinations, pairwise
+from math import ceil
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,36 @@ def test_wrong_levels_modes_and_memory() -> None:
         partition(states, [Level(9, 1.0), Level(999_999, 1.0)], Options())
     with pytest.raises(NoFeasiblePlan, match="no partition fits 1e-09 bytes a device"):
         partition(states, [Level(2, 1.0)], Options(memory=1e-9, straight=True))
+
+
+def same_layers(count: int) -> LayerGraph:
+    """A chain of layers of a second, with 4 bytes of weights and 1 of activations."""
+    layers = (
+        LayerNode(name=f"n{i}", description="", seconds=1.0, activations=1.0, parameters=4.0)
+        for i in range(count)
+    )
+    return LayerGraph(layers=tuple(layers), edges=tuple((i, i + 1) for i in range(count - 1)))
+
+
+@pytest.mark.parametrize("mode", ["pipedream", "pipedream-paper"])
+def test_every_stage_fits_a_device_with_all_its_micro_batches(mode: str) -> None:
+    """Three layers of 5 bytes on 3 devices: a stage holds 1 + (devices behind it / its own)."""
+    states, levels = states_of(same_layers(3)), [Level(3, 1000.0)]
+    for memory in (15.0, 10.0):
+        best, devices = partition(states, levels, Options(mode=mode, memory=memory)), 3
+        for stage in best.stages:
+            devices -= stage.replicas
+            copies = 1 + ceil(devices / stage.replicas)
+            assert 5.0 * (stage.end - stage.first) * copies <= memory
+    for memory in (9.0, 4.0):
+        with pytest.raises(NoFeasiblePlan, match=f"no partition fits {memory:g} bytes a device"):
+            partition(states, levels, Options(mode=mode, memory=memory))
+    as_pipedream = Options(mode=mode, memory=4.0, stashed_alone=True)
+    assert partition(states, levels, as_pipedream).replicas == (3,)
+
+
+def test_a_node_shares_what_a_device_cannot_hold() -> None:
+    """Two layers of 5 bytes on a node's two devices: the first holds two copies of its layer."""
+    states, levels = states_of(same_layers(2)), [Level(2, 1.0), Level(1, 1.0)]
+    best = partition(states, levels, Options(memory=10.0, straight=True))
+    assert best.replicas == (1, 1)

@@ -52,6 +52,7 @@ def test_row(row: dict[str, str]) -> None:
         transfers=row["transfers"] == "1",
         straight=row["straight"] == "1",
         memory=float(row["memory_bytes"]) if row["memory_bytes"] else None,
+        stashed_alone=True,
     )
     levels = [Level(int(units), 1e9 * float(rate)) for units, rate in pairs]
     best = partition(states(row["profile"]), levels, options)
