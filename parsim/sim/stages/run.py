@@ -122,10 +122,15 @@ class TaskRun:
 
     @cached_property
     def busy(self) -> Array:
-        """Seconds of forwards and backwards of a step on each rank."""
-        counts = np.array(self.priced.replicas.counts)
-        each = (self.prices.forward + self.prices.backward) * self.plan.num_microbatches / counts
-        return self.prices.by_rank(each)
+        """Seconds of forwards and backwards of a step on each rank.
+
+        Without flush also of its updates and the reductions before them, which the phase holds.
+        """
+        prices, counts = self.prices, np.array(self.priced.replicas.counts)
+        each = prices.forward + prices.backward
+        if self.versions is not None:
+            each = each + prices.reduce + prices.update / self.versions.batch
+        return prices.by_rank(each * self.plan.num_microbatches / counts)
 
     @cached_property
     def peaks(self) -> Array:

@@ -87,6 +87,19 @@ def test_tiers_agree_and_parts_sum(schedule: str) -> None:
     assert (labels["5"], labels["7"]) == ("stage 0 replica 5", "stage 1 replica 1")
 
 
+@pytest.mark.parametrize("plan", [UNEQUAL, replace(EQUAL, tp=1, stages=None)])
+@pytest.mark.parametrize("schedule", ["1f1b", "pipedream"])
+def test_the_bubble_is_the_tables_share_of_the_phase(schedule: str, plan: Plan) -> None:
+    """Updates between micro-batches are work of the compute stream, and no idle time."""
+    job = on(8, gpt_job())
+    job = replace(job, model=replace(job.model, tied_embeddings=False))
+    devices = replace(plan, schedule=schedule)
+    ours = simulate(on(devices.world_size, job), devices)
+    share = ours.breakdown["bubble"] / ours.pipeline_time
+    assert ours.bubble_fraction == pytest.approx(share, rel=1e-9)
+    assert ours.bubble_overhead == pytest.approx(share / (1.0 - share), rel=1e-9)
+
+
 def test_replicas_where_the_work_is_are_faster() -> None:
     """20 of 24 layers on 6 of 8 devices: near the bound, unlike 4 and 4."""
     job = on(8, gpt_job())
