@@ -36,6 +36,7 @@ from parsim.sim.step.lanes import has_classes
 from parsim.sim.step.priced_step import plan_shape
 from parsim.sim.step_breakdown import breakdown, source_notes
 from parsim.sim.utilisation import SimulatorError, mean_peak_flops, recomputed_flops
+from parsim.timelines.timeline import Timeline
 
 __all__ = ("SimulatorError", "guard", "plan_shape", "simulate")
 
@@ -113,7 +114,8 @@ def _as_tasks(
     guard(evaluation)
     checked = _check_tiers(*tier_times(run)) if tier == "events" else ""
     prediction = prediction_of(run, _prediction(evaluation, memory_margin))
-    return replace(prediction, timeline=run.timeline() if timeline else None, checked=checked)
+    prediction = replace(prediction, checked=checked)
+    return _with_drawing(prediction, run.timeline()) if timeline else prediction
 
 
 def _of_strategy(
@@ -138,7 +140,18 @@ def _of_strategy(
         alone = strategy.priced.program.depends_on_arrival
         checked = EVENTS_ALONE if alone else _check_tiers(*tier_times(strategy.priced))
         prediction = replace(prediction, checked=checked)
-    return replace(prediction, timeline=strategy_timeline(strategy, jitter) if timeline else None)
+    if not timeline:
+        return prediction
+    return _with_drawing(prediction, strategy_timeline(strategy, jitter))
+
+
+def _with_drawing(prediction: Prediction, drawn: Timeline) -> Prediction:
+    """The prediction with a drawing of its first steps, which says the predicted step time.
+
+    What is drawn may begin with a fill, or lack the allowance for late ranks.
+    """
+    meta = {**drawn.meta, "step_time_s": prediction.step_time}
+    return replace(prediction, timeline=replace(drawn, meta=meta))
 
 
 def guard(evaluation: Evaluation) -> None:

@@ -190,3 +190,18 @@ def test_a_utilisation_above_one_says_how_it_can_be() -> None:
     assert "MFU above 100 %" in str(prediction.to_json()["notes"])
     below = replace(prediction, mfu=0.5)
     assert not any("MFU above" in note for note in below.all_notes)
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("bert-large-parameter-server", {}),
+        ("gpt2-small-cpu", {"plan.schedule": "pipedream", "model.tied_embeddings": False}),
+    ],
+)
+def test_a_timeline_states_the_predicted_step_time(name: str, changes: dict[str, object]) -> None:
+    """Also where it draws fewer or other seconds: a fill, no allowance for late workers."""
+    scenario = load_scenario(SCENARIOS / f"{name}.yaml", changes)
+    prediction = simulate(scenario.job, scenario.fixed_plan(), timeline=True)
+    assert prediction.timeline is not None
+    assert prediction.timeline.meta["step_time_s"] == prediction.step_time
