@@ -29,7 +29,8 @@ Transfers = Annotated[bool, typer.Option("--transfers", help="messages between s
 Compression = Annotated[float, typer.Option(help="messages are so many times smaller")]
 Straight = Annotated[bool, typer.Option("--straight", help="no replicas: a stage a device")]
 Memory = Annotated[
-    str | None, typer.Option(metavar="BYTES", help="of a device, e.g. 16GB: weights and activations fit")
+    str | None,
+    typer.Option(metavar="BYTES", help="of a device, e.g. 16GB: weights and activations fit"),
 ]
 
 

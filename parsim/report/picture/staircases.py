@@ -74,19 +74,21 @@ def draw_staircases(
     check_picture(path)
     end = _end(compared, until)
     with matplotlib.rc_context(STYLE):
-        figure = _compose(compared, end, min(_BESIDE, len(compared.rows)))
+        figure = _compose(compared, end)
     save_picture(figure, path)
     return figure
 
 
 def _end(compared: ScheduleTable, until: float | None) -> float:
     """End of all panels: as asked, or that of the longest schedule that is not far too long."""
-    lengths = [picture_end(row.timeline, until) for row in compared.rows]
+    rows = compared.rows or compared.asynchronous
+    lengths = [picture_end(row.timeline, until) for row in rows]
     return max(length for length in lengths if length <= _LONGEST * min(lengths))
 
 
-def _compose(compared: ScheduleTable, end: float, columns: int) -> Figure:
+def _compose(compared: ScheduleTable, end: float) -> Figure:
     panels = _panels(compared, end)
+    columns = min(_BESIDE, len(panels))
     grids = [_grid(panel.timeline, end, compared.unit) for panel in panels]
     tall = grids[0].height_inches
     each, lines = tall + _TITLE + _TICKS, -(-len(grids) // columns)

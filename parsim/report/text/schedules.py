@@ -25,10 +25,10 @@ WORDS = (
 def schedules_view(compared: ScheduleTable) -> RenderableType:
     """The rows, what the columns mean, and why other schedules are missing."""
     unit = [UNIT] if compared.unit == "unit" else []
+    words = (*unit, *WORDS) if compared.rows else unit
     return Group(
-        _rows(compared),
-        Text(""),
-        *(Text(line, style="dim") for line in (*unit, *WORDS)),
+        *([_rows(compared), Text("")] if compared.rows else [Text(compared.title)]),
+        *(Text(line, style="dim") for line in words),
         *_asynchronous(compared),
         *(Text(f"{name}: {why}") for name, why in compared.refused),
     )

@@ -6,15 +6,23 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parsim.cost.job import Job
+from parsim.cost.legal import check_legal
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.schedule import schedule_of
 from parsim.sim.cuts import with_better_cut
-from parsim.sim.schedules.asynchronous import AsynchronousRow, asynchronous_rows
+from parsim.sim.schedules.asynchronous import AsynchronousRow, planned_row
 from parsim.sim.schedules.rows import InSeconds, ScheduleRow, ScheduleTable
-from parsim.sim.schedules.table import check_work, chosen, chunks_of, collected, row_of
+from parsim.sim.schedules.table import (
+    check_any,
+    check_work,
+    chosen,
+    chunks_of,
+    collected,
+    row_of,
+)
 from parsim.sim.simulate import simulate
-from parsim.sim.stages.plan_prices import PlanPrices
+from parsim.sim.stages.run import TaskRun
 from parsim.timelines.timeline import ACTIONS, Timeline
 
 
@@ -43,8 +51,10 @@ def planned_table(
     if plan.pp < 2:
         raise PlanError(f"pp={plan.pp}: the plan has no pipeline to schedule; use pp >= 2")
     names = chosen(only)
-    check_work(names, plan.pp, plan.num_microbatches, v, without_flush=not only)
-    rows, refused = collected(names, lambda name: _row(job, plan, name, v, memory_margin))
+    check_work(names, plan.pp, plan.num_microbatches, v)
+    rows, refused = collected(names.flushing, lambda name: _row(job, plan, name, v, memory_margin))
+    late, others = collected(names.rules, lambda rule: _late_row(job, plan, rule))
+    check_any((*rows, *late), (*refused, *others))
     return ScheduleTable(
         pp=plan.pp,
         num_microbatches=plan.num_microbatches,
@@ -52,17 +62,16 @@ def planned_table(
         title=f"{job.model.name}, tp{plan.tp} pp{plan.pp} dp{plan.dp}, "
         f"{plan.num_microbatches} micro-batches of {plan.microbatch_size}",
         rows=rows,
-        refused=refused,
-        asynchronous=() if only else _without_flush(job, plan),
+        refused=(*refused, *others),
+        asynchronous=late,
     )
 
 
-def _without_flush(job: Job, plan: Plan) -> tuple[AsynchronousRow, ...]:
-    """Pipelines without flush of the plan's stages; none where replicas would have to meet."""
-    if plan.dp * plan.cp > 1 or job.mixed:
-        return ()
-    prices = PlanPrices(job, plan).prices()
-    return asynchronous_rows(prices, plan.num_microbatches)
+def _late_row(job: Job, plan: Plan, rule: str) -> AsynchronousRow:
+    """The plan without flush, as `simulate` runs it."""
+    never = _with_schedule(plan, rule, 1)
+    check_legal(job, never)
+    return planned_row(TaskRun(job, never))
 
 
 def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -> ScheduleRow:

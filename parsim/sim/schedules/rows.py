@@ -92,8 +92,11 @@ class ScheduleTable(Result):
     @property
     def headline(self) -> str:
         """Sizes and the shortest schedule."""
-        best = min(self.rows, key=lambda row: row.makespan)
         sizes = f"pp={self.pp}, {self.num_microbatches} micro-batches"
+        late = [row.name for row in self.asynchronous]
+        if not self.rows:
+            return f"{sizes}: without flush: {', '.join(late)}"
+        best = min(self.rows, key=lambda row: row.makespan)
         return f"{sizes}: {len(self.rows)} schedules, shortest {best.name}"
 
     def records(self) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ Times and activations are in units of a whole rank (`timed.py`), or of a plan (`
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,11 +18,19 @@ from parsim.errors import InputError, ScheduleError, alternatives, shown
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.messages import senders
-from parsim.sim.schedules.asynchronous import asynchronous_rows, simulated
+from parsim.schedule.versions import RULES
+from parsim.sim.schedules.asynchronous import (
+    AsynchronousRow,
+    asynchronous_row,
+    simulated,
+    unit_versions,
+)
 from parsim.sim.schedules.rows import ScheduleRow, ScheduleTable
 from parsim.sim.schedules.timed import UnitTimes, unit_timeline
 from parsim.sim.stages.prices import StagePrices
 from parsim.timelines.timeline import Timeline
+
+_Row = TypeVar("_Row")
 
 MOST_WORK = 200_000
 """Micro-batches on chunks, of all schedules of a table: each takes about 0.1 ms."""
@@ -29,19 +38,27 @@ MANY_CHUNKS = 64
 """Chunks of a rank among which the next is chosen in the time that all else takes."""
 
 
-def chosen(only: Iterable[str]) -> tuple[str, ...]:
+class Chosen(NamedTuple):
+    """Names of schedules that flush, and rules of those that never do."""
+
+    flushing: tuple[str, ...]
+    rules: tuple[str, ...]
+
+
+def chosen(only: Iterable[str]) -> Chosen:
     """The named schedules in the order of the catalog; all where none is named.
 
     Raises:
         InputError: a name that is none.
     """
-    names = list(only)
+    names, known = list(only), (*SCHEDULES, *RULES)
     for name in names:
-        if name not in SCHEDULES:
-            raise InputError(
-                f"--only '{shown(name)}' is no schedule{alternatives(name, SCHEDULES)}"
-            )
-    return tuple(name for name in SCHEDULES if not names or name in names)
+        if name not in known:
+            raise InputError(f"--only '{shown(name)}' is no schedule{alternatives(name, known)}")
+    return Chosen(
+        flushing=tuple(name for name in SCHEDULES if not names or name in names),
+        rules=tuple(name for name in RULES if not names or name in names),
+    )
 
 
 def schedule_table(
@@ -65,35 +82,40 @@ def schedule_table(
         InputError: a name is none, no schedule allows these sizes, or they are too large.
     """
     taken, names = times or UnitTimes(), chosen(only)
-    check_work(names, pp, num_microbatches, v, without_flush=not only)
-    rows, refused = collected(names, lambda name: unit_row(name, pp, num_microbatches, v, taken))
+    check_work(names, pp, num_microbatches, v)
+    rows, refused = collected(
+        names.flushing, lambda name: unit_row(name, pp, num_microbatches, v, taken)
+    )
+    late, others = collected(
+        names.rules, lambda rule: unit_late_row(rule, pp, num_microbatches, taken)
+    )
+    check_any((*rows, *late), (*refused, *others))
     return ScheduleTable(
         pp=pp,
         num_microbatches=num_microbatches,
         unit="unit",
         title=f"{pp} ranks, {num_microbatches} micro-batches",
         rows=rows,
-        refused=refused,
-        asynchronous=() if only else asynchronous_rows(unit_prices(pp, taken), num_microbatches),
+        refused=(*refused, *others),
+        asynchronous=late,
     )
 
 
-def check_work(
-    names: Sequence[str], pp: int, num_microbatches: int, v: int, *, without_flush: bool
-) -> None:
+def check_work(names: Chosen, pp: int, num_microbatches: int, v: int) -> None:
     """Refuse a table that would take minutes.
 
     Raises:
         InputError: it has more than `MOST_WORK` micro-batches on chunks, where each counts the
             more, the more chunks its rank has to choose from.
     """
-    chunks = [chunks_of(name, v) for name in names]
+    chunks = [chunks_of(name, v) for name in names.flushing]
     work = sum(pp * num_microbatches * each * (1.0 + each / MANY_CHUNKS) for each in chunks)
-    work += simulated(pp, num_microbatches) if without_flush else 0
+    work += simulated(len(names.rules), pp, num_microbatches)
     if work > MOST_WORK:
+        count = sum(map(len, names))
         raise InputError(
-            f"pp={pp}, num_microbatches={num_microbatches}, v={v}: {len(names)} schedules have "
-            f"the work of {work:.3g} micro-batches on few chunks, more than the {MOST_WORK:,} of a "
+            f"pp={pp}, num_microbatches={num_microbatches}, v={v}: {count} schedules have the "
+            f"work of {work:.3g} micro-batches on few chunks, more than the {MOST_WORK:,} of a "
             f"table; name fewer schedules (--only), or smaller sizes"
         )
 
@@ -112,23 +134,31 @@ def unit_prices(pp: int, times: UnitTimes) -> StagePrices:
     )
 
 
-def collected(
-    names: Sequence[str], row_of: Callable[[str], ScheduleRow]
-) -> tuple[tuple[ScheduleRow, ...], tuple[tuple[str, str], ...]]:
-    """The rows of the schedules that are possible, and why the others are not.
+Refused = tuple[tuple[str, str], ...]
+"""Names of schedules that are not possible, each with why."""
 
-    Raises:
-        InputError: none is possible.
-    """
+
+def collected(
+    names: Sequence[str], row_of: Callable[[str], _Row]
+) -> tuple[tuple[_Row, ...], Refused]:
+    """The rows of the schedules that are possible, and why the others are not."""
     rows, refused = [], []
     for name in names:
         try:
             rows.append(row_of(name))
         except InputError as error:
             refused.append((name, str(error)))
+    return tuple(rows), tuple(refused)
+
+
+def check_any(rows: Sequence[object], refused: Refused) -> None:
+    """Refuse a table without rows.
+
+    Raises:
+        InputError: no schedule is possible; says why not.
+    """
     if not rows:
         raise InputError("; ".join(dict.fromkeys(why for _, why in refused)))
-    return tuple(rows), tuple(refused)
 
 
 def chunks_of(name: str, v: int) -> int:
@@ -153,6 +183,18 @@ def unit_row(name: str, pp: int, num_microbatches: int, v: int, times: UnitTimes
         times=(*lengths_of(times, chunks), times.message, 1.0),
     )
     return row_of(schedule, unit_timeline(schedule, times))
+
+
+def unit_late_row(rule: str, pp: int, num_microbatches: int, times: UnitTimes) -> AsynchronousRow:
+    """One pipeline without flush in units.
+
+    Raises:
+        ScheduleError: the sizes do not allow it.
+    """
+    versions = unit_versions(rule, pp)
+    if num_microbatches < 1:
+        raise ScheduleError(f"num_microbatches={num_microbatches} is too small; use at least 1")
+    return asynchronous_row(versions, unit_prices(pp, times), num_microbatches)
 
 
 def lengths_of(times: UnitTimes, chunks: int) -> tuple[float, float, float]:

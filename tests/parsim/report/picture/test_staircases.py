@@ -51,3 +51,8 @@ def test_no_end_no_picture(compared: ScheduleTable) -> None:
     assert draw_staircases(compared, until=10.0).axes[0].get_xlim() == (0.0, 10.0)
     with pytest.raises(InputError, match="until=0"):
         draw_staircases(compared, until=0.0)
+
+
+def test_pipelines_without_flush_alone() -> None:
+    compared = schedule_table(4, 8, only=["pipedream"])
+    assert titles(draw_staircases(compared)) == ["pipedream"]

@@ -10,6 +10,7 @@ import pytest
 from parsim.errors import InputError, PlanError
 from parsim.scenario import load_scenario
 from parsim.schedule import SCHEDULES
+from parsim.schedule.versions import RULES
 from parsim.sim import simulate
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.schedules.planned import planned_table
@@ -105,3 +106,40 @@ def test_a_plan_in_seconds_is_what_simulate_says() -> None:
     assert "in two directions, but num_microbatches=3" in dict(table.refused)["chimera"]
     with pytest.raises(PlanError, match="pp=1: the plan has no pipeline"):
         planned_table(job, replace(plan, pp=1, dp_replicate=2))
+
+
+def test_a_plan_without_flush_is_what_simulate_says() -> None:
+    """Whatever the scenario's own schedule: gradients live as long as the rule lets them."""
+    loaded = load_scenario(SCENARIO, {"training.global_batch_size": 12})
+    table = planned_table(loaded.job, loaded.fixed_plan(), only=tuple(RULES))
+    assert [row.name for row in table.asynchronous] == list(RULES)
+    for row in table.asynchronous:
+        plan = replace(loaded.fixed_plan(), schedule=row.name)
+        predicted = simulate(loaded.job, plan)
+        assert row.steady * plan.num_microbatches == pytest.approx(predicted.step_time, rel=1e-12)
+        assert row.peak == predicted.peak_allocated
+        document = row.to_json()
+        assert document["peak_allocated_bytes"] == max(predicted.peak_allocated)
+        assert document["steady_per_microbatch_s"] == row.steady
+        assert "fill_s" in document
+        assert "fill" not in document
+
+
+def test_schedules_without_flush_can_be_chosen_alone() -> None:
+    table = schedule_table(4, 8, only=["pipedream"])
+    assert (table.rows, [row.name for row in table.asynchronous]) == ((), ["pipedream"])
+    assert table.headline == "pp=4, 8 micro-batches: without flush: pipedream"
+    assert table.asynchronous[0].to_json()["fill"] == 3.0  # in units
+    both = schedule_table(4, 8, only=["pipedream_2bw", "1f1b"])
+    assert [row.name for row in both.rows] == ["1f1b"]
+    assert [row.name for row in both.asynchronous] == ["pipedream_2bw"]
+    with pytest.raises(InputError, match="num_microbatches=0 is too small"):
+        schedule_table(4, 0, only=["pipedream"])
+
+
+def test_why_a_plan_cannot_go_without_flush() -> None:
+    scenario = load_scenario(SCENARIO, {"cluster.devices_per_node": 4})
+    plan = replace(scenario.fixed_plan(), dp_replicate=2, num_microbatches=2)
+    table = planned_table(scenario.job, plan, only=("1f1b", "pipedream"))
+    assert not table.asynchronous
+    assert "without others to reduce with, but dp=2" in dict(table.refused)["pipedream"]
