@@ -92,6 +92,7 @@ def partition_file(path: Path, levels: Sequence[Level], options: Options) -> Par
             partition(states, levels, replace(options, mode="pipedream", memory=None)),
             stages=judged.stages,
             seconds=judged.seconds,
+            data_parallel=judged.data_parallel,
         )
     else:
         best = partition(states, levels, options)

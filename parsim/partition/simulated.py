@@ -52,11 +52,15 @@ Moves = Callable[[Stages, States], Iterator[Stages]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """The best partition by its run, and what PipeDream's optimum takes by the same measure."""
+    """The best partition by its run, and what PipeDream's optimum takes by the same measure.
+
+    So measured is `data_parallel` too, the whole model replicated on all devices, as if it fitted.
+    """
 
     stages: Stages
     seconds: float
     of_pipedream: float
+    data_parallel: float
     microbatches: int
     runs: int
 
@@ -99,6 +103,7 @@ def improved(states: States, levels: Sequence[Level], options: Options) -> Judge
         stages=best,
         seconds=seconds,
         of_pipedream=before,
+        data_parallel=judge.bound((Stage(0, len(states), judge.devices),)),
         microbatches=ROUNDS * judge.devices,
         runs=min(len(judge.known), MOST_RUNS),
     )

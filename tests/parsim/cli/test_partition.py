@@ -47,6 +47,7 @@ def test_the_document(cli: Cli) -> None:
             3,
             "no partition fits 1e+06 bytes a device",
         ),
+        ((VGG, "--level", "4@1GB/s", "--memory", "1MB"), 3, "no partition fits 1e+06 bytes"),
         (("none.txt", *LEVELS), 2, "none.txt"),
     ],
 )

@@ -8,9 +8,11 @@ import pytest
 
 from parsim.errors import NoFeasiblePlan
 from parsim.partition.hierarchy import Level, Options, Stage, partition
+from parsim.partition.result import partition_file
 from parsim.partition.simulated import Judge, improved
-from tests.parsim.partition.test_rows import ROWS, states
+from tests.parsim.partition.test_rows import FOLDER, ROWS, states
 
+PROFILES = FOLDER / "profiles"
 CHEAP = ("1", "2", "4", "17", "21", "28")
 
 
@@ -67,3 +69,17 @@ def test_runs_end_however_many_devices_there_are(monkeypatch: pytest.MonkeyPatch
     seconds = [judge.seconds(stages) for stages in every]
     assert seconds[0] == inf  # 16 devices take 8 x 16 micro-batches and more
     assert judge.work <= 3000.0
+
+
+@pytest.mark.parametrize("bandwidth", [1e9, 1e11])
+def test_data_parallelism_is_compared_with_itself_by_one_measure(bandwidth: float) -> None:
+    """All devices on the whole model are data parallelism: exactly as fast as that."""
+    report = partition_file(
+        PROFILES / "resnet18.graph.txt", [Level(4, bandwidth)], Options(mode="parsim")
+    )
+    assert report.judged is not None
+    judge = Judge(states("resnet18"), [Level(4, bandwidth)], Options())
+    alone = judge.seconds((Stage(0, len(states("resnet18")), 4),))
+    assert report.best.data_parallel == alone
+    assert report.over_data_parallel == alone / report.judged.seconds >= 1.0
+    assert report.to_json()["data_parallel_s"] == alone

@@ -53,8 +53,8 @@ def _how(report: PartitionReport) -> str:
     )
     return (
         f"judged by runs of {judged.microbatches} micro-batches, fill and drain and old weights "
-        f"among them; so judged, {theirs}; {judged.runs} partitions were run, nothing is proven; "
-        f"data parallelism and one device are by PipeDream's cost model"
+        f"among them; so judged, {theirs}; data parallelism is so judged too; {judged.runs} "
+        f"partitions were run, nothing is proven"
     )
 
 
