@@ -50,8 +50,6 @@ def partition(
     from parsim.report.text.planning.partition import partition_view
     from parsim.units import parse_quantity
 
-    if compression < 1.0:
-        raise InputError(f"--compression {compression:g}: allowed are 1 and more")
     options = Options(
         mode=mode,
         transfers=transfers,

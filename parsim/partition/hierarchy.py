@@ -112,7 +112,8 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
     """Find the stages whose slowest one is fastest.
 
     Raises:
-        InputError: a level has no device or no bandwidth, or the mode is unknown.
+        InputError: a level has no device or no bandwidth, the mode is unknown, or messages would
+            be compressed to more than they are, or to nothing.
         NoFeasiblePlan: no partition fits the memory.
     """
     _check(levels, options)
@@ -146,6 +147,10 @@ def _check(levels: Sequence[Level], options: Options) -> None:
     if options.mode not in MODES:
         allowed = f"allowed: {', '.join(MODES)}, parsim"
         raise InputError(f"mode='{shown(options.mode)}' is unknown; {allowed}")
+    if not 1.0 <= options.compression < inf:
+        raise InputError(
+            f"compression={options.compression:g}: allowed are finite numbers from 1 on"
+        )
     if not levels:
         raise InputError("a partition needs at least one level of devices")
     for level in levels:

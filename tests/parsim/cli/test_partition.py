@@ -41,7 +41,10 @@ def test_the_document(cli: Cli) -> None:
         ((VGG, "--level", "x@1GB/s"), 2, "must be N@BANDWIDTH"),
         ((VGG, "--level", "4@10"), 2, "10"),
         ((VGG, *LEVELS, "--mode", "best"), 2, "mode='best' is unknown"),
-        ((VGG, *LEVELS, "--compression", "0.5"), 2, "--compression 0.5: allowed are 1 and more"),
+        *(
+            ((VGG, *LEVELS, "--compression", value), 2, f"compression={value}: allowed are finite")
+            for value in ("0.5", "0", "nan", "inf")
+        ),
         (
             (VGG, *LEVELS, "--memory", "1MB", "--straight"),
             3,
