@@ -7,12 +7,13 @@ Each is what the command of its name calls. A scenario stands for its job and pl
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from numbers import Real
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parsim.arguments import check_kind, check_whole, several
 from parsim.errors import InputError
-from parsim.units import parse_quantity
 
 if TYPE_CHECKING:
     from parsim.comparison.compared import TimelineComparison
@@ -243,8 +244,8 @@ def collectives(
     nodes: int = 1,
     *,
     ranks: int | None = None,
-    kinds: Sequence[Collective] | None = None,
-    sizes: Sequence[int | str] = SIZES,
+    kinds: Sequence[Collective] | Collective | None = None,
+    sizes: Sequence[int | str] | int | str = SIZES,
     algorithm: Algorithm | None = None,
     protocol: Protocol | None = None,
 ) -> Sweep:
@@ -254,22 +255,42 @@ def collectives(
         system: a name of the catalog, see `parsim catalog systems`.
         nodes: nodes of the system.
         ranks: ranks of the group, equally many on each node; every device where not given.
-        kinds: `all_reduce`, `broadcast`, ...; all that can be done where not given.
-        sizes: bytes, or texts with a unit such as "64MiB".
+        kinds: `all_reduce`, or a list of such names; all that can be done where not given.
+        sizes: bytes, or a text with a unit such as "64MiB"; or a list of them.
         algorithm: force `ring`, `tree`, `nvls`, ... as NCCL_ALGO does.
         protocol: force `LL`, `LL128` or `Simple` as NCCL_PROTO does.
 
     Raises:
         CatalogError: an unknown system.
+        InputError: an unknown kind, algorithm or protocol, a size that is no whole number of
+            bytes above 0, or none of them.
         PlanError: ranks that do not fit, or a kind that the algorithm or protocol cannot do.
     """
     from parsim.cluster.reader import load_catalog
+    from parsim.sim.benchmark.asked import (
+        asked_algorithm,
+        asked_kinds,
+        asked_protocol,
+        asked_size,
+    )
     from parsim.sim.benchmark.collective_sweep import able_kinds, sweep
     from parsim.sim.benchmark.group_layout import spread_layout
 
+    check_kind("system", system, str, "a name of `parsim catalog systems`")
+    check_whole("nodes", nodes)
+    if ranks is not None:
+        check_whole("ranks", ranks)
     layout = spread_layout(load_catalog().system(system), nodes, ranks)
-    chosen = kinds or able_kinds(layout, algorithm, protocol)
-    amounts = [
-        size if isinstance(size, int) else int(parse_quantity(size, "bytes")) for size in sizes
-    ]
-    return sweep(layout, chosen, amounts, algorithm=algorithm, protocol=protocol)
+    forced = asked_algorithm(algorithm, "algorithm="), asked_protocol(protocol, "protocol=")
+    if kinds is None:
+        chosen = able_kinds(layout, *forced)
+    else:
+        chosen = asked_kinds(several("kinds", kinds, str, "names of collectives"), "kinds=")
+    amounts = several("sizes", sizes, (Real, str), "bytes, or texts with a unit")
+    return sweep(
+        layout,
+        chosen,
+        [asked_size(size, "sizes") for size in amounts],
+        algorithm=forced[0],
+        protocol=forced[1],
+    )

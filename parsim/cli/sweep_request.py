@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
-from parsim.errors import InputError, alternatives, matching, shown
-from parsim.units import parse_quantity, whole_number
+from parsim.errors import InputError, shown
+from parsim.units import whole_number
 
 if TYPE_CHECKING:
     from parsim.cost.collective.kinds import Algorithm
@@ -42,32 +41,21 @@ def read_request(
     Raises:
         InputError: an unknown kind, algorithm or protocol, or sizes that are none.
     """
-    from parsim.cost.collective.kinds import Algorithm
-    from parsim.cost.collective.nccl import Protocol
+    from parsim.sim.benchmark.asked import asked_algorithm, asked_kinds, asked_protocol
     from parsim.sim.benchmark.collective_sweep import COLLECTIVES
 
     kinds = None
     if kind is not None:
-        named = {_known("kind", word.strip(), COLLECTIVES) for word in kind.split(",")}
+        named = asked_kinds((word.strip() for word in kind.split(",")), "--kind ")
         kinds = tuple(known for known in COLLECTIVES if known in named)
     default = MEASURED_SIZES if measure else PREDICTED_SIZES
     step = factor or (4 if measure else 2)
-    forced = algorithm and _known("algorithm", algorithm, get_args(Algorithm))
-    wire = protocol and _known("protocol", protocol, get_args(Protocol))
     return SweepRequest(
         kinds=kinds,
+        algorithm=asked_algorithm(algorithm or None, "--algorithm "),
+        protocol=asked_protocol(protocol or None, "--protocol "),
         sizes=read_sizes(default if sizes is None else sizes, step),
-        algorithm=forced,  # type: ignore[arg-type]
-        protocol=wire,  # type: ignore[arg-type]
     )
-
-
-def _known(option: str, word: str, allowed: Sequence[str]) -> str:
-    name = matching(word, allowed)
-    if name is None:
-        rest = alternatives(word, allowed)
-        raise InputError(f"--{option} '{shown(word)}' is unknown{rest}")
-    return name
 
 
 def read_sizes(text: str, factor: int) -> tuple[int, ...]:
@@ -91,16 +79,9 @@ def read_sizes(text: str, factor: int) -> tuple[int, ...]:
 
 
 def _size(text: str, word: str) -> int:
-    try:
-        value = parse_quantity(word, "bytes")
-    except InputError as wrong:
-        raise InputError(f"--sizes {shown(text)}: {wrong}") from None
-    if value < 1 or value != int(value) or value > 2**50:
-        raise InputError(
-            f"--sizes {shown(text)}: {shown(word.strip())} is not a whole number of bytes from 1 B "
-            "to 1024 TiB"
-        )
-    return int(value)
+    from parsim.sim.benchmark.asked import asked_size
+
+    return asked_size(word, f"--sizes {shown(text)}")
 
 
 def check_together(

@@ -1,0 +1,69 @@
+"""Arguments of Python calls that are of another kind: the message names them and what they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import nan
+from typing import Any
+
+import numpy as np
+import pytest
+
+import parsim
+from tests.commands import LLAMA, SMALL, Cli, runner, write_rows
+
+collectives: Callable[..., Any] = parsim.collectives
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"kinds": "alreduce"}, r"kinds='alreduce' is unknown \(did you mean 'all_reduce'\?\)"),
+        ({"kinds": ["all_reduce", "x"]}, "kinds='x' is unknown; allowed: all_reduce, broadcast"),
+        ({"kinds": []}, r"kinds=\[\] is empty; kinds takes names of collectives"),
+        ({"kinds": [3]}, "kinds=3 is of type int; kinds takes names"),
+        ({"sizes": [0]}, "sizes: 0 is not a whole number of bytes from 1 B to 1024 TiB"),
+        ({"sizes": [-5]}, "sizes: -5 is not a whole number"),
+        ({"sizes": [1.5]}, "sizes: 1.5 is not a whole number"),
+        ({"sizes": [nan]}, "sizes: nan is not a whole number"),
+        ({"sizes": [True]}, "sizes: True is not a whole number"),
+        ({"sizes": ["0B"]}, "sizes: 0B is not a whole number"),
+        ({"sizes": ["1"]}, "sizes: bare number 1; write it with a unit"),
+        ({"sizes": []}, r"sizes=\[\] is empty"),
+        ({"sizes": None}, "sizes=None; sizes takes bytes"),
+        ({"nodes": "2"}, "nodes='2' is of type str; nodes takes a whole number"),
+        ({"ranks": 2.0}, "ranks=2.0 is of type float"),
+        ({"algorithm": "rong"}, "algorithm='rong' is unknown"),
+        ({"protocol": "LL12"}, "protocol='LL12' is unknown"),
+        ({"system": 3}, "system=3 is of type int"),
+    ],
+)
+def test_collectives_that_are_none(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(parsim.InputError, match=message):
+        collectives(**{"system": "dgx-h100", **arguments})
+
+
+def test_a_single_collective_and_size_are_taken_as_they_are() -> None:
+    sweep = collectives("dgx-h100", kinds="All_Reduce", sizes="1MiB", algorithm="RING")
+    assert [(row.collective, row.size) for row in sweep.rows] == [("all_reduce", 2**20)]
+    assert (
+        sweep.rows
+        == collectives(
+            "dgx-h100", kinds=["all_reduce"], sizes=[np.int64(2**20)], algorithm="ring"
+        ).rows
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("--kind", "alreduce"), "--kind 'alreduce' is unknown (did you mean 'all_reduce'?)"),
+        (("--sizes", "0B"), "--sizes 0B: 0B is not a whole number of bytes from 1 B"),
+    ],
+)
+def test_the_command_checks_the_same(
+    words: tuple[str, str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli: Cli = runner(capsys)
+    done = cli("collectives", "--system", "dgx-h100", *words)
+    assert (done.code, message in done.err) == (2, True)
