@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from numbers import Real
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
-from parsim.arguments import check_kind, check_whole, several
+from parsim.arguments import PATH, check_kind, check_number, check_whole, known_name, several
 from parsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,13 +58,17 @@ def simulate(
             and refuses to answer where the two differ.
 
     Raises:
-        InputError: the scenario has no plan, and none is given.
+        InputError: the scenario has no plan, and none is given; or an argument is of another kind.
         PlanError: the plan is not legal.
     """
+    from parsim.plan import Plan
     from parsim.scenario import Scenario
     from parsim.sim import simulate as predict
 
     scenario = _loaded(scenario)
+    if plan is not None:
+        check_kind("plan", plan, Plan, "a Plan, or None for the scenario's")
+    known_name("tier=", tier, ("evaluate", "events"))
     if isinstance(scenario, Scenario):
         job, plan = scenario.job, plan or scenario.fixed_plan()
         margin = scenario.memory_margin
@@ -78,9 +82,13 @@ def simulate(
 
 def _loaded(source: Scenario | Job | File) -> Scenario | Job:
     """The scenario in a file, or what is given."""
-    from parsim.scenario import load_scenario
+    from parsim.cost.job import Job
+    from parsim.scenario import Scenario, load_scenario
 
-    return load_scenario(Path(source)) if isinstance(source, str | PathLike) else source
+    if isinstance(source, PATH):
+        return load_scenario(Path(source))
+    check_kind("scenario", source, (Scenario, Job), "a scenario, its file, or a job")
+    return source
 
 
 def whole_run(scenario: Scenario | File, plan: Plan | None = None) -> TrainingRun:
@@ -133,14 +141,23 @@ def search(
             may be faster.
 
     Raises:
-        InputError: a job without a space, or `top` below 1.
+        InputError: a job without a space, `top` below 1, a negative time limit, or an argument of
+            another kind.
         PlanError: the space cannot hold a legal plan.
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
+    from parsim.plan import PlanSpace
     from parsim.planner import search as find
     from parsim.scenario import Scenario
     from parsim.training_run import TrainingGoal
 
+    check_whole("top", top)
+    if space is not None:
+        check_kind("space", space, PlanSpace, "a PlanSpace, or None for the scenario's")
+    if time_limit is not None:
+        check_number("time_limit", time_limit)
+        if not time_limit >= 0.0:
+            raise InputError(f"time_limit={time_limit:g}: allowed are 0 seconds and more")
     scenario, goal = _loaded(scenario), TrainingGoal()
     if isinstance(scenario, Scenario):
         job, space, goal = scenario.job, space or scenario.plan_space(), scenario.goal
@@ -177,10 +194,11 @@ def timeline(source: Scenario | File, plan: Plan | None = None) -> Timeline:
     from parsim.timelines.reader import is_timeline, load_timeline
 
     if not isinstance(source, Scenario):
+        check_kind("source", source, PATH, "a scenario, its file, or a timeline's file")
         if plan is None and is_timeline(Path(source)):
             return load_timeline(Path(source))
         source = load_scenario(Path(source))
-    return _timeline(simulate(source, plan))
+    return _timeline("source", simulate(source, plan))
 
 
 def compare(
@@ -202,10 +220,12 @@ def compare(
     """
     from parsim.comparison.timelines import compare_timelines
 
-    return compare_timelines(_timeline(predicted), _timeline(measured), tolerance=tolerance)
+    check_number("tolerance", tolerance)
+    both = _timeline("predicted", predicted), _timeline("measured", measured)
+    return compare_timelines(*both, tolerance=tolerance)
 
 
-def _timeline(source: Prediction | Timeline | File) -> Timeline:
+def _timeline(name: str, source: Prediction | Timeline | File) -> Timeline:
     """The timeline that is given, or that a prediction or a file holds."""
     from parsim.sim.prediction import Prediction
     from parsim.timelines.reader import load_timeline
@@ -214,6 +234,7 @@ def _timeline(source: Prediction | Timeline | File) -> Timeline:
     if isinstance(source, Timeline):
         return source
     if not isinstance(source, Prediction):
+        check_kind(name, source, PATH, "a prediction, a timeline, or a timeline's file")
         return load_timeline(Path(source))
     if source.timeline is None:
         raise InputError("the prediction was made without a timeline; use timeline=True")
@@ -221,21 +242,27 @@ def _timeline(source: Prediction | Timeline | File) -> Timeline:
 
 
 def validate(
-    tables: Sequence[File] | None = None, *, progress: Progress | None = None
+    tables: Sequence[File] | File | None = None, *, progress: Progress | None = None
 ) -> Validation:
     """Predict measured runs and compare: signed errors, ranking, coverage of the intervals.
 
     Args:
-        tables: CSV files with a measured run per row; the shipped ones where not given.
+        tables: CSV files with a measured run per row, or one of them; the shipped ones where not
+            given.
         progress: called with (rows done, rows in all).
 
     Raises:
+        InputError: the tables are no files.
         TableError: a table cannot be read at all.
     """
     from parsim.validation.tables import all_step_tables
     from parsim.validation.validate import validate as predict_rows
 
-    paths = [Path(table) for table in tables] if tables else all_step_tables()
+    paths = all_step_tables()
+    if tables is not None:
+        takes = "the path of a CSV file, or a list of such paths"
+        files = several("tables", tables, PATH, takes)
+        paths = [Path(cast("File", file)) for file in files]
     return predict_rows(paths, progress=progress)
 
 

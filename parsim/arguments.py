@@ -9,7 +9,6 @@ they are used.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from math import isnan
 from numbers import Integral, Real
 from os import PathLike
 
@@ -41,12 +40,12 @@ def check_whole(name: str, value: object) -> None:
 
 
 def check_number(name: str, value: object) -> None:
-    """Refuse what is no number: texts, True, NaN.
+    """Refuse what is no number: texts, True.
 
     Raises:
         InputError: as `check_kind`.
     """
-    if isinstance(value, bool) or not isinstance(value, Real) or isnan(value):
+    if isinstance(value, bool) or not isinstance(value, Real):
         raise _wrong(name, value, "a number")
 
 

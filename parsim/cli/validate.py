@@ -60,7 +60,7 @@ def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_j
     if report is not None:
         check_report(report, tables)
     with progress("predicting rows") as step:
-        validation = api.validate(tables, progress=step)
+        validation = api.validate(tables or None, progress=step)
     if as_json:
         print_json(validation.to_json())
     else:

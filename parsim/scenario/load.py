@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from pathlib import Path
 
+from parsim.arguments import PATH, check_kind
 from parsim.scenario.record import Scenario
 
 
@@ -18,6 +19,7 @@ def load_scenario(path: str | Path, overrides: Mapping[str, object] = {}) -> Sce
             `{"plan.tp": "4"}`; None and `null` take a key away.
 
     Raises:
+        InputError: the path is none, or the overrides are no mapping.
         ScenarioError: the file is wrong; the message is one `file:line:column field message` line
             for each mistake, with `--set key=value` in the place of file:line:column where an
             override is at fault.
@@ -27,6 +29,9 @@ def load_scenario(path: str | Path, overrides: Mapping[str, object] = {}) -> Sce
     from parsim.scenario.messages import validated
     from parsim.scenario.positions import read_tree
 
+    check_kind("path", path, PATH, "the path of a scenario file")
+    takes = "a mapping of dotted keys to values, e.g. {'plan.tp': 2}"
+    check_kind("overrides", overrides, Mapping, takes)
     tree = read_tree(Path(path), overrides)
     return build_scenario(tree, validated(tree))
 
