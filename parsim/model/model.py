@@ -55,6 +55,11 @@ class Model:
         object.__setattr__(self, "kinds", tuple(distinct.values()))
 
     @property
+    def speed_unit(self) -> str:
+        """What throughput counts: tokens, or the samples of a model that takes no tokens."""
+        return "samples/s" if self.tokens == 1 else "tokens/s"
+
+    @property
     def num_layers(self) -> int:
         """Number of blocks."""
         return len(self.blocks)

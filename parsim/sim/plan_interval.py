@@ -84,8 +84,10 @@ def _is_legal(job: Job, plan: Plan) -> bool:
     return True
 
 
-def mixture_interval(stacks: Sequence[StackTime], unsaid: StackTime) -> Interval:
-    """The mixture's 80 % interval, seconds, and the measured stacks' throughputs in words.
+def mixture_interval(
+    stacks: Sequence[StackTime], unsaid: StackTime, unit: str = "tokens/s"
+) -> Interval:
+    """The mixture's 80 % interval, seconds, and the measured stacks' throughputs in that unit.
 
     The assumed step time lies inside, whatever the stacks say.
     """
@@ -96,7 +98,7 @@ def mixture_interval(stacks: Sequence[StackTime], unsaid: StackTime) -> Interval
     return Interval(
         low=min(low, unsaid.step_time),
         high=max(high, unsaid.step_time),
-        basis=f"software is not said: any of the stacks measured on this device ({told} tokens/s)",
+        basis=f"software is not said: any of the stacks measured on this device ({told} {unit})",
     )
 
 
@@ -130,7 +132,7 @@ def plan_interval(evaluation: Evaluation, standings: list[Standing] | None = Non
     if not under:
         return interval
     stacks = [_stack_time(each, plan_interval(each)) for each in under]
-    return mixture_interval(stacks, _stack_time(evaluation, interval))
+    return mixture_interval(stacks, _stack_time(evaluation, interval), job.model.speed_unit)
 
 
 def _stack_time(evaluation: Evaluation, interval: Interval) -> StackTime:

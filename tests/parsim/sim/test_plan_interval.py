@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import exp
+from pathlib import Path
 
 import pytest
 
@@ -14,6 +15,7 @@ from parsim.cost.software import GENERIC, software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
+from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.known_errors import shipped_errors
@@ -58,6 +60,23 @@ def test_stacks_far_apart_have_four_fifths_of_the_mixture_between_the_bounds() -
     below = [sum(each.below(t) for each in (*stacks, unsaid)) / 3 for t in interval.to_json()]
     assert below == pytest.approx([0.1, 0.9])
     assert "(a 1k, b 500 tokens/s)" in interval.basis
+
+
+@pytest.mark.parametrize(("model", "unit"), [("resnet50", "samples/s"), ("gpt2", "tokens/s")])
+def test_the_stacks_throughput_is_in_the_models_unit(model: str, unit: str, tmp_path: Path) -> None:
+    """A model of images takes samples, whose stacks' words once said tokens."""
+    path = tmp_path / "scenario.yaml"
+    path.write_text(
+        f"model: {{name: {model}}}\n"
+        "cluster: {system: dgx-a100, nodes: 1, devices_per_node: 4}\n"
+        "training: {global_batch_size: 128, precision: bf16}\n"
+        "plan: {dp: 4, microbatch_size: 32}\n"
+    )
+    scenario = load_scenario(path)
+    basis = simulate(scenario.job, scenario.fixed_plan()).interval.basis
+    assert scenario.job.model.speed_unit == unit
+    assert f" {unit})" in basis
+    assert basis.count("/s") == 1
 
 
 def test_the_assumed_step_time_lies_inside() -> None:
