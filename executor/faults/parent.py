@@ -29,9 +29,10 @@ _PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its par
 def end_with_parent() -> None:
     """Have this process killed when its parent dies: a rank always, others if parsim asks for it.
 
-    The environment names the parent where that one might die before this is called.
+    The environment names the parent where that one might die before this is called. The name is
+    taken out of it, for what this process starts has another parent.
     """
-    expected = os.environ.get(PARENT)
+    expected = os.environ.pop(PARENT, None)
     if expected is None and "RANK" not in os.environ:
         return
     if sys.platform == "linux":

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from executor.faults.parent import exit_code
+from executor.faults.parent import end_with_parent, exit_code
 from executor.suite.budget import WARMUP
 from executor.suite.cases import CPU, CUDA, QUICK, Case, choose
 from executor.suite.machine import Machine, look
@@ -30,6 +30,7 @@ STEPS = {"cpu": 10, "cuda": 20, "quick": 3}
 
 def main() -> int:
     """Run the suite; 0 if no case failed."""
+    end_with_parent()
     options = _options()
     try:
         return exit_code(lambda: _work(options))

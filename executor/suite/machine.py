@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE, nccl_version
-from executor.faults.parent import exit_code
+from executor.faults.parent import end_with_parent, exit_code
 from parsim.errors import InputError
 from parsim.launch.nodes import Nodes
-from parsim.launch.ranks import settings
+from parsim.launch.ranks import PARENT, settings
 
 SHARING = {SHARING_VARIABLE: "1", "NCCL_NVLS_ENABLE": "0"}
 """Environment in which several ranks may use one GPU, where NCCL is new enough; multicast over
@@ -27,9 +27,12 @@ NVLink needs a GPU for each rank."""
 
 
 def environment(extra: Mapping[str, str] | None = None) -> dict[str, str]:
-    """Environment of the ranks, as `parsim run` sets it: a case is as fast in either."""
+    """Environment of the ranks, as `parsim run` sets it: a case is as fast in either.
+
+    It names this process as their parent, whoever was named to this one.
+    """
     usual = settings(Nodes(), linux=sys.platform == "linux")
-    return {**usual, **os.environ, **(extra or {})}
+    return {**usual, **os.environ, **(extra or {}), PARENT: str(os.getpid())}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,6 +98,7 @@ def _probe(device: str | None) -> Machine:
 
 def main() -> int:
     """Print the machine as JSON."""
+    end_with_parent()
     parser = argparse.ArgumentParser(prog="python -m executor.suite.machine", description=__doc__)
     parser.add_argument("device", nargs="?", choices=("cpu", "cuda"))
     options = parser.parse_args()

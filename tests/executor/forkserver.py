@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from executor.faults.ports import free_port
+from parsim.launch.ranks import PARENT
 
 ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
@@ -108,6 +109,7 @@ def die_with_parent() -> None:
 def main() -> None:
     """Serve until the pipe is closed."""
     die_with_parent()
+    os.environ.pop(PARENT, None)  # what is forked here has this process as its parent
     for module in PRELOADED:
         __import__(module)
     for line in sys.stdin:
