@@ -89,10 +89,11 @@ def process_group(
 ) -> Iterator[None]:
     """Join the group that torchrun describes, and leave it.
 
-    A GPU's rank names its `device`: NCCL then connects at once, a mesh's groups are split off
-    instead of connected anew, and a barrier does not guess where to run.
+    A rank over NCCL names its `device`: it then connects at once, a mesh's groups are split off
+    instead of connected anew, and a barrier does not guess where to run. Gloo, through which ranks
+    may share a GPU, cannot split groups off: a mesh over it with a device named is an error.
     """
-    gpu = device if device is not None and device.type == "cuda" else None
+    gpu = device if backend == "nccl" else None
     timeout = timedelta(seconds=timeout_seconds)
     where = _in_torchrun(timeout) if os.environ.get(_HOSTED) == "True" else {}
     dist.init_process_group(backend, timeout=timeout, device_id=gpu, **where)

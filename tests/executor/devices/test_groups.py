@@ -65,6 +65,20 @@ def test_worlds_that_meet_in_torchruns_store_do_not_meet_each_other(
     assert min(keys) > 0  # none finds all its keys already there, from one before
 
 
+@pytest.mark.parametrize(("backend", "named"), [("gloo", False), ("nccl", True)])
+def test_only_nccl_is_told_the_device(
+    backend: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    joined: list[object] = []
+    monkeypatch.setattr(
+        dist, "init_process_group", lambda *_, device_id=None, **__: joined.append(device_id)
+    )
+    monkeypatch.setattr(dist, "destroy_process_group", lambda: None)
+    device = torch.device("cuda", 0)
+    with process_group(backend, 30.0, device):
+        assert joined == [device if named else None]  # with one, gloo's groups would be split off
+
+
 @pytest.mark.distributed
 @pytest.mark.skipif(not THREADS.exists(), reason="only Linux lists its threads")
 def test_event_loops_of_all_groups_take_no_core_from_who_runs(tmp_path: Path) -> None:
