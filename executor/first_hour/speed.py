@@ -24,6 +24,7 @@ from executor.devices.accelerator import accelerator
 from executor.faults.parent import end_with_parent
 from executor.first_hour.alone import CLIP, Alone, alone, scenario_of
 from executor.measure.steps import Batch
+from executor.model.stage import Stage
 from executor.parallel.precision import is_autocast
 from parsim.report.writing import write_text
 
@@ -56,10 +57,17 @@ def compared(here: Alone, steps: int) -> dict[str, Any]:
     }
 
 
-def plain_step(here: Alone) -> TrainStep:
-    """A step of a copy of the model in plain torch."""
+def plain_model(here: Alone) -> Stage:
+    """A copy of the model with its class's forward, and parameters of its own."""
     [replica] = here.trainer.replicas
     model = copy.deepcopy(replica.stage)
+    vars(model).pop("forward", None)  # that of `apply_autocast` runs the original's parameters
+    return model
+
+
+def plain_step(here: Alone) -> TrainStep:
+    """A step of a copy of the model in plain torch."""
+    model = plain_model(here)
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=6e-4, betas=(0.9, 0.95), weight_decay=0.1, fused=True
     )
