@@ -61,7 +61,7 @@ def plain_model(here: Alone) -> Stage:
     """A copy of the model with its class's forward, and parameters of its own."""
     [replica] = here.trainer.replicas
     model = copy.deepcopy(replica.stage)
-    vars(model).pop("forward", None)  # that of `apply_autocast` runs the original's parameters
+    model.__dict__.pop("forward", None)  # that of `apply_autocast` runs the original's parameters
     return model
 
 

@@ -13,6 +13,7 @@ import pytest
 from executor.suite.machine import environment
 from parsim.launch.ranks import PARENT
 from tests.executor.forkserver import Server
+
 WATCHING = """
 import os, sys, time
 from executor.faults.parent import watch
