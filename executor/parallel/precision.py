@@ -11,7 +11,7 @@ fp16 and fp16_amp are the same with fp16, and a scaled loss (executor/training/s
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import torch
 from torch import Tensor
@@ -64,6 +64,16 @@ def logits_dtype(plan: Plan) -> torch.dtype:
     return compute_dtype(plan.precision)
 
 
+def autocast(plan: Plan, device: str) -> AbstractContextManager[object]:
+    """Torch's autocast to what a plan's products are computed in, where its precision has it."""
+    if not is_autocast(plan.precision):
+        return nullcontext()
+    narrow: AbstractContextManager[object] = torch.autocast(
+        device, dtype=compute_dtype(plan.precision)
+    )
+    return narrow
+
+
 def apply_autocast(stage: Stage, plan: Plan, device: str) -> None:
     """Let a stage's forward run under autocast, where the plan says so.
 
@@ -72,10 +82,9 @@ def apply_autocast(stage: Stage, plan: Plan, device: str) -> None:
     """
     if is_autocast(plan.precision):
         inner, between = stage.forward, edge_dtype(plan)
-        narrow = compute_dtype(plan.precision)
 
         def forward(x: Tensor) -> Tensor:
-            with torch.autocast(device, dtype=narrow):
+            with autocast(plan, device):
                 y = inner(x)
             return y if stage.gives_logits else y.to(between)
 

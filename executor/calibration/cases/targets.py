@@ -70,7 +70,7 @@ def of_workloads(
 
 
 def whole_layers(targets: Sequence[Target], device: Device) -> tuple[Workload, ...]:
-    """Workloads whose layers are timed as a whole, one for each model, split and micro-batch.
+    """Workloads whose layers are timed as a whole, one for each model, split, batch and precision.
 
     Chains that are too large for MEMORY_SHARE of the device are as long as fits, one layer at the
     least: whether that fits shows.
@@ -79,7 +79,7 @@ def whole_layers(targets: Sequence[Target], device: Device) -> tuple[Workload, .
     for workload in (workload for target in targets for workload in _timed(target)):
         plan = workload.plan
         degrees = plan.tp, plan.sequence_parallel, plan.cp, plan.ep, plan.etp
-        size = workload.spec, degrees, plan.microbatch_size, plan.cp_comm_type
+        size = workload.spec, degrees, plan.microbatch_size, plan.cp_comm_type, plan.precision
         if size not in workloads:
             chains = [_trimmed(workload, count) for count in range(CHAIN, 0, -1)]
             fitting = (x for x in chains if _held(x) <= MEMORY_SHARE * device.memory)

@@ -19,7 +19,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, LayerTask
 from executor.calibration.timing.pace import Pace
-from executor.calibration.timing.passes import LEAST_ADDED, PassTimer
+from executor.calibration.timing.passes import LEAST_ADDED, Forward, PassTimer
 from executor.devices.mesh import build_mesh, mesh_of
 from executor.model.loss import cross_entropy
 from executor.model.mixture.experts import WHOLE
@@ -28,7 +28,7 @@ from executor.model.stage import Stage
 from executor.parallel.context import apply_context_parallel
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
-from executor.parallel.precision import storage_dtype
+from executor.parallel.precision import autocast, storage_dtype
 from executor.parallel.replica import LossFn
 from executor.parallel.tensor import apply_tensor_parallel
 from parsim.cost.layer.layers import WAITED
@@ -103,9 +103,8 @@ class LayerBench:
         inputs, targets = (
             (bundle.tokens, None) if task.part == EMBEDDING else (bundle.hidden, bundle.tokens)
         )
-        times = self._timer.times(
-            part, inputs, targets, seconds, self._loss(workload), exchanges=task.exchanges
-        )
+        call, loss = self._in_precision(workload, part), self._loss(workload)
+        times = self._timer.times(call, inputs, targets, seconds, loss, exchanges=task.exchanges)
         return [LayerSample(workload, task.part, *times)]
 
     def forget(self) -> None:
@@ -136,13 +135,23 @@ class LayerBench:
             else partial(cross_entropy, group=self._mesh(plan, "tp").get_group())
         )
 
+    def _in_precision(self, workload: Workload, part: nn.Module) -> Forward:
+        """A part's forward as a step has it: under autocast where the plan says so."""
+
+        def forward(x: Tensor) -> Tensor:
+            with autocast(workload.plan, self.device.type):
+                return part(x)
+
+        return forward
+
     def _block(self, task: LayerTask, bundle: Bundle, seconds: float) -> list[LayerSample]:
         """One of a chain of equal layers, and what ranks that exchange something in it wait."""
         chain, workload = nn.Sequential(*bundle.stage.layers.values()), task.workload
-        times = self._timer.times(chain, bundle.hidden, None, seconds, exchanges=task.exchanges)
+        call = self._in_precision(workload, chain)
+        times = self._timer.times(call, bundle.hidden, None, seconds, exchanges=task.exchanges)
         samples = [LayerSample(workload, task.layer, *times.divided(len(chain)))]
         if task.exchanges:
-            waited = self._timer.waits(chain, bundle.hidden, None, (0.0, 0.0))
+            waited = self._timer.waits(call, bundle.hidden, None, (0.0, 0.0))
             samples.append(LayerSample(workload, f"{task.layer}{WAITED}", *waited))
         return samples
 
@@ -150,11 +159,13 @@ class LayerBench:
         """What ZeRO-3 over all ranks adds to a whole model's passes, and what they then wait."""
         size, tokens = dist.get_world_size(), bundle.tokens
         plan = replace(workload.plan, dp_shard=size, zero_stage=3)
-        plain = self._timer.times(bundle.stage, tokens, tokens, 0.5 * seconds)
+        stage = self._in_precision(workload, bundle.stage)
+        plain = self._timer.times(stage, tokens, tokens, 0.5 * seconds)
         mesh = build_mesh(plan, self.device.type)
         alike = Workload(spec=workload.spec, plan=plan)
         replica = apply_data_parallel(self._stage(alike), plan, mesh)
-        whole = self._timer.times(replica.module, tokens, tokens, 0.5 * seconds, exchanges=True)
+        split = self._in_precision(alike, replica.module)
+        whole = self._timer.times(split, tokens, tokens, 0.5 * seconds, exchanges=True)
         alone = plain.forward, plain.backward
         added = [
             max(sharded - bare, LEAST_ADDED * bare)
@@ -167,7 +178,7 @@ class LayerBench:
                 whole.scatter, whole[:2], plain.scatter, alone, added, strict=True
             )
         )
-        waited = self._timer.waits(replica.module, tokens, tokens, alone)
+        waited = self._timer.waits(split, tokens, tokens, alone)
         return [
             LayerSample(alike, SHARDED, added[0], added[1], (scatter[0], scatter[1])),
             LayerSample(alike, f"{SHARDED}{WAITED}", *waited),

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 
 from executor.calibration.timing.pace import Pace, at_pace, doubt, lost, slowest
 from executor.devices.accelerator import accelerator
@@ -28,6 +28,9 @@ BUSY = 0.05
 """Share of the time in the queue from which on a machine is busy with something else."""
 PROBE = 0.03
 """Seconds that a thread computes to see whether it has a core."""
+
+Forward = Callable[[Tensor], Tensor]
+"""A module, or its call in a plan's precision."""
 
 
 class Queue:
@@ -99,7 +102,7 @@ class PassTimer:
 
     def times(
         self,
-        part: nn.Module,
+        part: Forward,
         inputs: Tensor,
         targets: Tensor | None,
         seconds: float,
@@ -144,7 +147,7 @@ class PassTimer:
         return timed, max(shares), [pace] * count
 
     def waits(
-        self, part: nn.Module, inputs: Tensor, targets: Tensor | None, alone: tuple[float, float]
+        self, part: Forward, inputs: Tensor, targets: Tensor | None, alone: tuple[float, float]
     ) -> tuple[float, float]:
         """Median share that forward and backward wait, of what they take beyond `alone` seconds.
 
@@ -170,14 +173,14 @@ class PassTimer:
         return ahead, after
 
     def _once(
-        self, part: nn.Module, inputs: Tensor, targets: Tensor | None, criterion: LossFn
+        self, part: Forward, inputs: Tensor, targets: Tensor | None, criterion: LossFn
     ) -> tuple[float, float]:
         began, middle, behind, end = self._marks(part, inputs, targets, criterion)
         return middle - began, end - behind
 
     def _marks(
         self,
-        part: nn.Module,
+        part: Forward,
         inputs: Tensor,
         targets: Tensor | None,
         criterion: LossFn = cross_entropy,
