@@ -8,110 +8,25 @@
     faults     do faults end in seconds, with rank and step?      pytest, real ranks on the CPU
 
 Each part is bounded and can be resumed: the same command again runs what is not done. With
-`--device cpu` all of it runs on a machine without a GPU, in small: a rehearsal.
+`--device cpu` all of it runs on a machine without a GPU, in small: a rehearsal. What is there at
+the end is packed into OUT.zip too.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from executor.faults.parent import end_with_parent, exit_code
-from executor.first_hour.parts import Part, Parts
-from executor.suite.cases import GPT2, LLAMA, TINY
-from executor.suite.machine import SHARING, Machine, look
+from executor.first_hour.needs import ALWAYS, FOR_TESTS, missing
+from parsim.errors import InputError
 from parsim.launch.lock import locked
-from parsim.report.writing import write_text
 
 SECONDS = {"cuda": 3300.0, "cpu": 600.0}
 """For all of it; an hour less what starting and looking takes."""
 
-TESTS = Path("tests/executor")
-DEVICE = "PARSIM_GPU_TESTS"
-"""Names the device that the tests of a GPU run on: `cpu` rehearses them."""
-
-
-def parts_of(out: Path, machine: Machine) -> tuple[Part, ...]:
-    """The parts on this machine."""
-    kind = machine.kind
-    small = kind == "cpu"
-    suite = ["-m", "executor.suite", str(out / "suite"), f"--device={kind}", "--resume"]
-    models = [json.dumps(TINY)] if small else [json.dumps(GPT2), json.dumps(LLAMA)]
-    return (
-        _tests("tests", "do the code paths of CUDA work at all?", "gpu", kind, 300.0),
-        Part(
-            name="suite",
-            answers="how far are step time and memory off?",
-            words=[*suite, "--quick"] if small else [*suite, "--seconds=540"],
-            seconds=240.0 if small else 600.0,
-            writes="suite/report.md",
-        ),
-        *(_of_model(name, answers, out, models, kind) for name, answers in _OF_MODELS),
-        Part(
-            name="sharing",
-            answers="do several ranks work on one device?",
-            words=_sharing(out, machine),
-            seconds=300.0,
-            writes="sharing/run.json",
-            variables=SHARING if kind == "cuda" else {},
-        ),
-        _tests("faults", "do faults end in seconds, with rank and step?", "distributed", kind),
-    )
-
-
-_OF_MODELS = (
-    ("speed", "is the executor as fast as plain torch?"),
-    ("kernels", "which kernels run, and where does the device idle?"),
-)
-
-
-def _of_model(name: str, answers: str, out: Path, models: Sequence[str], kind: str) -> Part:
-    words = [f"--device={kind}", *(f"--model={model}" for model in models)]
-    return Part(
-        name=name,
-        answers=answers,
-        words=["-m", f"executor.first_hour.{name}", str(out / f"{name}.json"), *words],
-        seconds=300.0,
-        writes=f"{name}.json",
-    )
-
-
-def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600.0) -> Part:
-    """Tests of the checkout; on a CPU those of a GPU run there, and of faults only the first."""
-    words = ["-m", "pytest", "-q", "-p", "no:xdist", "-m", marker]
-    if marker == "gpu":
-        words += [str(TESTS / "test_cuda.py"), str(TESTS / "test_cuda_whole.py")]
-    else:
-        words += [str(TESTS / "faults" / "test_processes.py")]
-        words += ["-k", "killed_rank"] if kind == "cpu" else []
-    return Part(
-        name=name,
-        answers=answers,
-        words=words,
-        seconds=seconds,
-        writes=f"{name}.log",
-        variables={DEVICE: kind},
-    )
-
-
-def _sharing(out: Path, machine: Machine) -> list[str]:
-    """Two ranks of data parallelism on the first device, or on a core."""
-    path = out / "sharing.yaml"
-    system = "cpu" if machine.kind == "cpu" else "dgx-h100"
-    write_text(
-        path,
-        f"description: two ranks that share a device\n"
-        f"model: {json.dumps(TINY)}\n"
-        f"cluster: {{system: {system}, nodes: 1, devices_per_node: 2}}\n"
-        f"software: executor-{machine.kind}\n"
-        f"training: {{global_batch_size: 8, precision: bf16}}\n"
-        f"plan: {{dp: 2, microbatch_size: 2}}\n",
-    )
-    words = ["-m", "parsim", "run", str(path), f"--out={out / 'sharing'}", "--oversubscribe"]
-    return [*words, "--steps=5", "--verify", f"--device={machine.kind}", "--timeout=60"]
+PARTS = ("tests", "suite", "speed", "kernels", "sharing", "faults")
 
 
 def main() -> int:
@@ -124,24 +39,56 @@ def main() -> int:
     )
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for everything")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: GPUs if there are any")
-    parser.add_argument("--seconds", type=float, help="for all parts; default: 3300, cpu 600")
-    parser.add_argument("--parts", type=lambda text: text.split(","), metavar="NAME,...")
+    parser.add_argument(
+        "--seconds", type=float, help="for all parts together; default: 3300, cpu 600"
+    )
+    parser.add_argument("--parts", type=_names, metavar="NAME,...", help=f"of {','.join(PARTS)}")
     return exit_code(lambda: _work(parser.parse_args()))
 
 
+def _names(text: str) -> list[str]:
+    names = text.split(",")
+    unknown = [name for name in names if name not in PARTS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}; allowed: {', '.join(PARTS)}")
+    return names
+
+
+def check_imports(parts: list[str]) -> None:
+    """Refuse to begin where a package that one of the parts needs is missing.
+
+    Raises:
+        InputError: naming all of them.
+    """
+    tests = FOR_TESTS if {"tests", "faults"} & set(parts) else ()
+    lacking = missing([*ALWAYS, *tests])
+    if lacking:
+        raise InputError(
+            f"{sys.executable} cannot import {', '.join(lacking)}; install or carry them (see "
+            f"executor/suite/first_hour.md), or leave parts out with --parts"
+        )
+
+
 def _work(options: argparse.Namespace) -> int:
+    wanted = options.parts or list(PARTS)
+    check_imports(wanted)
+    # what these import may be among what was missing
+    from executor.first_hour.hour import parts_of
+    from executor.first_hour.parts import Parts, archived
+    from executor.suite.machine import look
+
     out: Path = options.out
     with locked(out):
         machine = look(options.device)
-        parts = parts_of(out, machine)
-        if options.parts:
-            parts = tuple(part for part in parts if part.name in options.parts)
+        parts = tuple(part for part in parts_of(out, machine) if part.name in wanted)
         seconds = options.seconds or SECONDS[machine.kind]
         try:
             return Parts(out=out, parts=parts, seconds=seconds).run()
         except KeyboardInterrupt:
             sys.stderr.write("error: interrupted; the same command goes on with what is left\n")
             return 130
+        finally:
+            sys.stderr.write(f"packed: {archived(out)}\n")
 
 
 if __name__ == "__main__":

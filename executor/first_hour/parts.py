@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,15 @@ from parsim.report.writing import write_text
 
 LEAST_SECONDS = 5.0
 """Seconds below which a part is not begun."""
+
+SECONDS_LEFT = "{seconds}"
+"""Stands in a part's words for the seconds that it should take, when it begins."""
+
+WORK = 0.9
+"""Share of a part's limit in which it should be ready by itself."""
+
+UNPACKED = (".lock", ".distcp", ".pt", ".safetensors")
+"""Ends of names that are not packed: the lock, and the weights of checkpoints."""
 
 GRACE = 10.0
 """Seconds that a part gets to end when its time is over, before it is killed."""
@@ -100,7 +110,7 @@ class Parts:
         environment = {**os.environ, **part.variables, PARENT: str(os.getpid())}
         with (self.out / f"{part.name}.log").open("w", encoding="utf-8") as log:
             process = subprocess.Popen(
-                [sys.executable, *part.words],
+                [sys.executable, *_words(part, limit)],
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 env=environment,
@@ -118,6 +128,21 @@ class Parts:
         entry = {"answers": part.answers, "writes": part.writes, **before, **more}
         self.done[part.name] = {**entry, "status": status, "reason": reason}
         write_text(self.out / "parts.json", json.dumps(self.done, indent=2) + "\n")
+
+
+def _words(part: Part, limit: float) -> list[str]:
+    """Arguments of a part that has so many seconds."""
+    return [word.replace(SECONDS_LEFT, f"{WORK * limit:.0f}") for word in part.words]
+
+
+def archived(out: Path) -> Path:
+    """Pack a folder into an archive beside it, to be carried off as one file."""
+    target = out.with_name(f"{out.name}.zip")
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(out.rglob("*")):
+            if path.is_file() and not path.name.endswith(UNPACKED):
+                archive.write(path, Path(out.name) / path.relative_to(out))
+    return target
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -1,0 +1,113 @@
+"""The parts of the first hour on a machine: what each runs, for how long, and in which order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from executor.first_hour.parts import SECONDS_LEFT, Part
+from executor.suite.cases import GPT2, LLAMA, TINY
+from executor.suite.machine import SHARING, Machine
+from parsim.report.writing import write_text
+
+TESTS = Path("tests/executor")
+DEVICE = "PARSIM_GPU_TESTS"
+"""Names the device that the tests of a GPU run on: `cpu` rehearses them."""
+
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
+"""Environment of tests whose ranks belong on the CPU: two of them do not fit on one GPU."""
+
+
+def parts_of(out: Path, machine: Machine) -> tuple[Part, ...]:
+    """The parts on this machine."""
+    kind = machine.kind
+    small = kind == "cpu"
+    suite = ["-m", "executor.suite", str(out / "suite"), f"--device={kind}", "--resume"]
+    models = [json.dumps(TINY)] if small else [json.dumps(GPT2), json.dumps(LLAMA)]
+    return (
+        _tests("tests", "do the code paths of CUDA work at all?", "gpu", kind, 300.0),
+        Part(
+            name="suite",
+            answers="how far are step time and memory off?",
+            words=[*suite, f"--seconds={SECONDS_LEFT}", *(["--quick"] if small else [])],
+            seconds=240.0 if small else 600.0,
+            writes="suite/report.md",
+        ),
+        *(_of_model(name, answers, out, models, kind) for name, answers in _OF_MODELS),
+        _sharing(out, machine),
+        _tests("faults", "do faults end in seconds, with rank and step?", "distributed", kind),
+    )
+
+
+_OF_MODELS = (
+    ("speed", "is the executor as fast as plain torch?"),
+    ("kernels", "which kernels run, and where does the device idle?"),
+)
+
+
+def _of_model(name: str, answers: str, out: Path, models: Sequence[str], kind: str) -> Part:
+    words = [f"--device={kind}", *(f"--model={model}" for model in models)]
+    return Part(
+        name=name,
+        answers=answers,
+        words=["-m", f"executor.first_hour.{name}", str(out / f"{name}.json"), *words],
+        seconds=300.0,
+        writes=f"{name}.json",
+    )
+
+
+def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600.0) -> Part:
+    """Tests of the checkout; on a CPU those of a GPU run there, and of faults only the first.
+
+    Whole runs come first: they say of each model family whether it works. A warning of another
+    version of a package is no failure here.
+    """
+    words = ["-m", "pytest", "-v", "-p", "no:xdist", "-o", "filterwarnings=default", "-m", marker]
+    if marker == "gpu":
+        words += [str(TESTS / "test_cuda_whole.py"), str(TESTS / "test_cuda.py")]
+    else:
+        words += [str(TESTS / "faults" / "test_processes.py")]
+        words += ["-k", "killed_rank"] if kind == "cpu" else []
+    return Part(
+        name=name,
+        answers=answers,
+        words=words,
+        seconds=seconds,
+        writes=f"{name}.log",
+        variables={DEVICE: kind, **({} if marker == "gpu" else NO_GPU)},
+    )
+
+
+def _sharing(out: Path, machine: Machine) -> Part:
+    """Two ranks of data parallelism on the first device, or on a core.
+
+    Over gloo where NCCL is too old for several ranks on the only GPU.
+    """
+    path, over_gloo = _two_ranks(out, machine.kind), not machine.shares and machine.count == 1
+    results, device = out / "sharing", f"--device={machine.kind}"
+    words = ["-m", "parsim", "run", str(path), f"--out={results}", "--oversubscribe", "--steps=5"]
+    staged = ["-m", "executor.first_hour.sharing", str(path), str(results), device]
+    return Part(
+        name="sharing",
+        answers="do several ranks work on one device?",
+        words=staged if over_gloo else [*words, "--verify", device, "--timeout=60"],
+        seconds=300.0,
+        writes="sharing/run.json",
+        variables=SHARING if machine.kind == "cuda" and machine.shares else {},
+    )
+
+
+def _two_ranks(out: Path, kind: str) -> Path:
+    path = out / "sharing.yaml"
+    system = "cpu" if kind == "cpu" else "dgx-h100"
+    write_text(
+        path,
+        f"description: two ranks that share a device\n"
+        f"model: {json.dumps(TINY)}\n"
+        f"cluster: {{system: {system}, nodes: 1, devices_per_node: 2}}\n"
+        f"software: executor-{kind}\n"
+        f"training: {{global_batch_size: 8, precision: bf16}}\n"
+        f"plan: {{dp: 2, microbatch_size: 2}}\n",
+    )
+    return path
