@@ -22,6 +22,9 @@ from parsim.model.config.writer import DROPOUT
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
 
+FLASH = (torch.float16, torch.bfloat16)
+"""What a GPU's flash kernel takes; gradients are verified in wider dtypes too."""
+
 
 def narrow_values(q: Tensor, k: Tensor, v: Tensor, *, causal: bool) -> Tensor:
     """softmax(Q K^T / sqrt(d)) V of (b, a, s, d) and values (b, a, s, w), w < d: (b, a, s, w).
@@ -100,9 +103,10 @@ class Core(nn.Module):  # type: ignore[misc]
         return self._fused(q, k, v) if self.fused else self._unfused(q, k, v)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        wide = q.is_cuda and q.dtype not in FLASH
         if self.window is not None:
-            return windowed(q, k, v, self.window)
-        if q.is_cuda and q.dtype == torch.float32:
+            return self._unfused(q, k, v) if wide else windowed(q, k, v, self.window)
+        if wide:
             # no fused kernel of CUDA shares keys in fp32: torch would write all scores out
             k, v = _for_each_query_head(q, k, v)
         elif v.shape[-1] < q.shape[-1] and not q.is_meta:

@@ -1,0 +1,51 @@
+"""A GPU's flash kernel takes 16 bit alone: attention in wider dtypes goes another way there."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from executor.model.attention import self_attention  # noqa: E402
+from executor.model.attention.self_attention import Core  # noqa: E402
+
+NARROW, WIDE = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
+
+
+class OnGpu(torch.Tensor):  # type: ignore[misc]
+    """A tensor of the CPU that says that it lies on a GPU."""
+
+    is_cuda = property(lambda _: True)
+
+
+def drawn(width: int, dtype: torch.dtype) -> torch.Tensor:
+    return torch.randn(1, 2, 24, width).to(dtype).as_subclass(OnGpu)
+
+
+@pytest.fixture
+def flash(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+    """The dtypes in which a flash kernel was asked for."""
+    asked: list[torch.dtype] = []
+
+    def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: int, **__: bool) -> object:
+        asked.append(q.dtype)
+        return torch.zeros_like(v)
+
+    monkeypatch.setattr(self_attention, "windowed", kernel)
+    monkeypatch.setattr(self_attention, "narrow_values", kernel)
+    return asked
+
+
+@pytest.mark.parametrize("dtype", [*NARROW, *WIDE])
+@pytest.mark.parametrize(("width", "window"), [(8, 5), (4, None)])
+def test_only_16_bit_is_asked_of_flash(
+    dtype: torch.dtype, width: int, window: int | None, flash: list[torch.dtype]
+) -> None:
+    """Windows, and values narrower than queries, as latent attention has them."""
+    core = Core(fused=True, causal=True, dropout=0.0, window=window)
+    q, k, v = drawn(8, dtype), drawn(8, dtype), drawn(width, dtype)
+    given = core(q, k, v)
+    assert flash == ([dtype] if dtype in NARROW else [])
+    if dtype in WIDE:
+        plain = Core(fused=False, causal=True, dropout=0.0, window=window)
+        assert torch.allclose(given, plain(q, k, v), rtol=0, atol=1e-5)
