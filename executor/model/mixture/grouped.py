@@ -73,7 +73,7 @@ class _Grouped(torch.autograd.Function):  # type: ignore[misc]  # torch has no t
 
 def _by_inputs(rows: Tensor, matrices: Tensor, counts: Counts) -> Tensor:
     """X_e M_e for each expert e: rows (R, k), matrices (E, k, n)."""
-    if in_one_launch(rows):
+    if in_one_launch(rows, matrices.shape[2]):
         return _grouped_mm(rows, matrices, counts)
     out, sizes = rows.new_empty(rows.shape[0], matrices.shape[2]), counts.listed()
     _multiply(rows.split(sizes), matrices, out.split(sizes))
@@ -82,7 +82,7 @@ def _by_inputs(rows: Tensor, matrices: Tensor, counts: Counts) -> Tensor:
 
 def _by_weights(grad: Tensor, rows: Tensor, counts: Counts) -> Tensor:
     """dY_e^T X_e for each expert e, (E, n, k): of no rows zeros."""
-    if in_one_launch(rows):
+    if in_one_launch(rows, grad.shape[1]):
         out = _grouped_mm(grad.t(), rows, counts)
         # the kernel's sum over nothing may be left unwritten
         return out.masked_fill_((counts.values == 0).view(-1, 1, 1), 0.0)
@@ -98,12 +98,14 @@ def _multiply(lefts: Iterable[Tensor], rights: Iterable[Tensor], outs: Iterable[
         torch.mm(left, right, out=out)
 
 
-def in_one_launch(rows: Tensor) -> bool:
+def in_one_launch(rows: Tensor, other_width: int) -> bool:
     """Whether torch has one kernel for all experts: bf16 on GPUs of compute capability 8 and more.
 
+    Rows of `other_width` are those of the other operand, or of the result; both are to be aligned.
     Elsewhere its fallback is the loop over experts that is written here.
     """
-    if rows.is_meta or rows.dtype != torch.bfloat16 or rows.shape[1] % ALIGNED:
+    unaligned = rows.shape[1] % ALIGNED or other_width % ALIGNED
+    if rows.is_meta or rows.dtype != torch.bfloat16 or unaligned:
         return False
     return accelerator(rows.device).grouped_products()
 

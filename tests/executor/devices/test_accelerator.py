@@ -309,9 +309,31 @@ def test_the_devices_generator_goes_on(cuda: FakeCuda, group: None) -> None:
 
 
 def test_grouped_products_are_one_kernel_there(cuda: FakeCuda) -> None:
-    assert grouped.in_one_launch(torch.ones(2, 8, dtype=torch.bfloat16))
-    assert not grouped.in_one_launch(torch.ones(2, 8))
-    assert not grouped.in_one_launch(torch.ones(2, 9, dtype=torch.bfloat16))
+    assert grouped.in_one_launch(torch.ones(2, 8, dtype=torch.bfloat16), 16)
+    assert not grouped.in_one_launch(torch.ones(2, 8), 16)
+    assert not grouped.in_one_launch(torch.ones(2, 9, dtype=torch.bfloat16), 16)
+    assert not grouped.in_one_launch(torch.ones(2, 8, dtype=torch.bfloat16), 9)
+
+
+@pytest.mark.parametrize(("inner", "outer", "launches"), [(8, 16, 3), (8, 12, 0), (12, 8, 0)])
+def test_products_with_rows_that_are_not_aligned_are_a_loop(
+    inner: int, outer: int, launches: int, cuda: FakeCuda, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[torch.Size] = []
+    real = grouped.GROUPED_MM
+
+    def launched(left: torch.Tensor, right: torch.Tensor, offs: torch.Tensor) -> torch.Tensor:
+        asked.append(left.shape)
+        return real(left, right, offs=offs)
+
+    monkeypatch.setattr(grouped, "GROUPED_MM", launched)
+    rows = torch.ones(4, inner, dtype=torch.bfloat16, requires_grad=True)
+    weights = torch.ones(2, outer, inner, dtype=torch.bfloat16, requires_grad=True)
+    counts = grouped.Counts(torch.tensor([1, 3]), 4)
+    out = grouped.grouped(rows, weights, counts)
+    assert torch.equal(out, torch.full((4, outer), inner, dtype=torch.bfloat16))
+    out.square().sum().backward()
+    assert len(asked) == launches
 
 
 def test_a_profiler_that_sees_no_kernel_says_so(

@@ -150,11 +150,11 @@ def test_one_launch_for_all_experts_is_the_loop_over_them(
         return [out, *torch.autograd.grad(out.square().sum(), (rows, weights))]
 
     looped = gradients()
-    monkeypatch.setattr(grouped, "in_one_launch", lambda _: True)
+    monkeypatch.setattr(grouped, "in_one_launch", lambda *_: True)
     launched = gradients()
     assert all(torch.equal(a, b) for a, b in zip(looped, launched, strict=True))
     assert not launched[2][1].any()
 
 
 def test_one_launch_is_for_gpus() -> None:
-    assert not grouped.in_one_launch(torch.ones(2, 8, dtype=torch.bfloat16))
+    assert not grouped.in_one_launch(torch.ones(2, 8, dtype=torch.bfloat16), 8)
