@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 torch = pytest.importorskip("torch")
@@ -12,22 +14,22 @@ from executor.model.attention.self_attention import Core  # noqa: E402
 NARROW, WIDE = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
 
 
-class OnGpu(torch.Tensor):  # type: ignore[misc]
+class OnGpu(torch.Tensor):  # type: ignore[misc,name-defined]
     """A tensor of the CPU that says that it lies on a GPU."""
 
     is_cuda = property(lambda _: True)
 
 
-def drawn(width: int, dtype: torch.dtype) -> torch.Tensor:
+def drawn(width: int, dtype: Any) -> Any:
     return torch.randn(1, 2, 24, width).to(dtype).as_subclass(OnGpu)
 
 
 @pytest.fixture
-def flash(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
+def flash(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The dtypes in which a flash kernel was asked for."""
-    asked: list[torch.dtype] = []
+    asked: list[Any] = []
 
-    def kernel(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, *_: int, **__: bool) -> object:
+    def kernel(q: Any, _: Any, v: Any, *__: int, **___: bool) -> Any:
         asked.append(q.dtype)
         return torch.zeros_like(v)
 
@@ -39,7 +41,7 @@ def flash(monkeypatch: pytest.MonkeyPatch) -> list[torch.dtype]:
 @pytest.mark.parametrize("dtype", [*NARROW, *WIDE])
 @pytest.mark.parametrize(("width", "window"), [(8, 5), (4, None)])
 def test_only_16_bit_is_asked_of_flash(
-    dtype: torch.dtype, width: int, window: int | None, flash: list[torch.dtype]
+    dtype: Any, width: int, window: int | None, flash: list[Any]
 ) -> None:
     """Windows, and values narrower than queries, as latent attention has them."""
     core = Core(fused=True, causal=True, dropout=0.0, window=window)
