@@ -35,7 +35,7 @@ OUTPUT_TABLE = "head.logits.weight"
 
 
 Values = Callable[[str, tuple[int, ...]], Tensor]
-"""Gives a parameter's first values for its name and shape, on the CPU."""
+"""Gives a parameter's first values for its name and shape, on any device."""
 
 
 class TransformerStage(Stage):
@@ -224,21 +224,24 @@ def _fill_experts(path: str, experts: Experts, values: Values) -> None:
             mine.copy_(whole.narrow(1, share.slice * width, width))
 
 
-def seeded(seed: int) -> Values:
-    """First values that hang on the seed."""
-    return partial(first_values, seed=seed)
+def seeded(seed: int, device: torch.device | str = "cpu") -> Values:
+    """First values that hang on the seed; drawn on a `device` they hang on its kind too."""
+    return partial(first_values, seed=seed, device=device)
 
 
-def first_values(name: str, shape: tuple[int, ...], seed: int) -> Tensor:
-    """Return the first fp32 values of a parameter, on the CPU: the same for every device.
+def first_values(
+    name: str, shape: tuple[int, ...], seed: int, device: torch.device | str = "cpu"
+) -> Tensor:
+    """Return the first fp32 values of a parameter, drawn on the CPU: the same for every device.
 
-    Tables and matrices are normal, biases zero, the weights of norms one.
+    Tables and matrices are normal, biases zero, the weights of norms one. Where only seconds count
+    another `device` draws values of its own, which takes it no time.
     """
     if len(shape) < 2:
         bias = name.rpartition(".")[2].startswith("bias")  # torch's cells have bias_ih_l0
         return torch.zeros(shape) if bias else torch.ones(shape)
-    generator = torch.Generator().manual_seed(_mixed(seed, name))
-    return torch.empty(shape).normal_(0.0, INITIAL_STD, generator=generator)
+    generator = torch.Generator(device).manual_seed(_mixed(seed, name))
+    return torch.empty(shape, device=device).normal_(0.0, INITIAL_STD, generator=generator)
 
 
 def seed_dropout(seed: int, *position: int) -> None:

@@ -9,12 +9,14 @@ of which a line through several widths is made, so that other plans are served t
     own      > 0            yes                 0, by share
     own      > 0            no                  1, by share
     usual    > 0            -                   2, by share, the cheapest first
-    any      0              -                   3, the cheapest first
+    any      0              -                   3, the cheapest workload first
+
+Where shares tie, the tasks of one workload come together, so that it is built once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from executor.calibration.cases.setting import Setting
@@ -30,8 +32,8 @@ from parsim.plan import PlanTable
 
 BLOCK, EMBEDDING, HEAD, SHARDED = "block", "embedding", "head", "sharded"
 """Parts of a workload that are timed by themselves; SHARDED is what ZeRO-3 adds to all."""
-BUILD = 2e-8
-"""Seconds a parameter: a stage's weights are drawn by one thread, and split."""
+BUILD = {"cpu": 2e-8, "cuda": 2e-10}
+"""Seconds a parameter: a stage's weights are drawn, by one thread or by a GPU, and split."""
 FEWEST_ROUNDS = 5
 """Two that warm up and three that count."""
 SHARDED_ROUNDS = 3.0
@@ -86,7 +88,8 @@ def layer_tasks(setting: Setting, system: System) -> tuple[LayerTask, ...]:
     tasks = []
     for number, workload in enumerate(setting.workloads):
         job = Job(model=workload.model, cluster=node, software=setting.kernels.software)
-        costs = _costs(job, PlanTable.of([workload.plan]))
+        build = BUILD[setting.report.kind]
+        costs = _costs(job, PlanTable.of([workload.plan]), build)
         asked_for = number < len(setting.asked_for)
         # of models that nobody asked for, one kind shows what sharding adds
         sharded = several and (asked_for or not workload.spec.gated_mlp)
@@ -129,14 +132,20 @@ def untold_blocks(setting: Setting) -> list[Gap]:
 def ordered(tasks: Sequence[LayerTask]) -> list[LayerTask]:
     """The order above; equal ones keep theirs."""
     seen: set[str] = set()
-    ranked: list[tuple[tuple[int, float, float], LayerTask]] = []
+    tied: dict[tuple[int, float], dict[Workload, list[LayerTask]]] = {}
     for task in sorted(tasks, key=lambda task: (not task.asked_for, task.cost)):
         first = task.asked_for and task.kind not in seen
         if task.asked_for:
             seen.add(task.kind)
         group = 3 if task.share <= 0.0 else 0 if first else 1 if task.asked_for else 2
-        ranked.append(((group, -task.share, task.cost), task))
-    return [task for _, task in sorted(ranked, key=lambda entry: entry[0])]
+        tied.setdefault((group, -task.share), {}).setdefault(task.workload, []).append(task)
+    return [task for key in sorted(tied) for task in _cheapest_first(tied[key])]
+
+
+def _cheapest_first(tied: Mapping[Workload, list[LayerTask]]) -> Iterator[LayerTask]:
+    """Workloads by their cheapest task, and the tasks of each by cost."""
+    for tasks in sorted(tied.values(), key=lambda tasks: min(task.cost for task in tasks)):
+        yield from sorted(tasks, key=lambda task: task.cost)
 
 
 def part_shares(targets: Sequence[Target]) -> dict[str, float]:
@@ -165,12 +174,15 @@ def _part_seconds(target: Target) -> Mapping[str, float]:
     return seconds
 
 
-def _costs(job: Job, table: PlanTable) -> dict[str, float]:
-    """Seconds that each part takes with the fewest rounds, as the catalog's device prices it."""
+def _costs(job: Job, table: PlanTable, each: float) -> dict[str, float]:
+    """Seconds that each part takes with the fewest rounds, as the catalog's device prices it.
+
+    Building takes `each` parameter so many seconds more.
+    """
     coster, model = LayerCoster(job, table), job.model
     blocks = sum(_both(coster, layer) for layer in model.blocks)
     ends = {layer.name: _both(coster, layer) for layer in model.ends}
-    build = BUILD * model.parameters / float(table.tp[0])
+    build = each * model.parameters / float(table.tp[0])
     once = {
         BLOCK: blocks,
         EMBEDDING: ends.get(EMBEDDING, 0.0),

@@ -23,7 +23,7 @@ from executor.calibration.timing.passes import LEAST_ADDED, Forward, PassTimer
 from executor.devices.mesh import build_mesh, mesh_of
 from executor.model.loss import cross_entropy
 from executor.model.mixture.experts import WHOLE
-from executor.model.module import build_stage
+from executor.model.module import build_stage, seeded
 from executor.model.stage import Stage
 from executor.parallel.context import apply_context_parallel
 from executor.parallel.data import apply_data_parallel
@@ -204,6 +204,7 @@ class LayerBench:
             dtype=storage_dtype(workload.plan),
             recompute=workload.plan.recompute,
             share=WHOLE if experts is None else experts.share,
+            values=seeded(0, self.device),  # on a GPU, whose host would be slower than the timing
         )
         plan = workload.plan
         if plan.cp > 1:

@@ -1,4 +1,4 @@
-"""Whole layers are timed in the precision of their plan."""
+"""Whole layers are timed in the precision of their plan, with weights of their device."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from executor.calibration.choice.layer_tasks import BLOCK, HEAD, LayerTask  # no
 from executor.calibration.timing.layers import LayerBench  # noqa: E402
 from executor.calibration.timing.pace import Pace  # noqa: E402
 from executor.devices.machine import DeviceReport  # noqa: E402
+from executor.model.module import Values, first_values, seeded  # noqa: E402
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
 SCENARIO = """
@@ -63,6 +64,29 @@ def test_products_are_of_the_plan_s_precision(
         given.clear()
         assert bench.samples(LayerTask(workload=workload, part=part), 0.0)
         assert given == {getattr(torch, dtype)}
+
+
+def test_weights_are_drawn_where_they_are_timed(
+    chosen: Setting, group: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The host draws some ten million a second, and a GPU waits for it."""
+    drawn: list[object] = []
+
+    def on(seed: int, device: object) -> Values:
+        drawn.append(device)
+        return seeded(seed)
+
+    monkeypatch.setattr("executor.calibration.timing.layers.seeded", on)
+    bench = LayerBench(torch.device("cpu"), Pace(torch.device("cpu")))
+    bench._bundle(chosen.asked_for[0])
+    assert drawn == [bench.device]
+
+
+def test_a_device_s_own_first_values() -> None:
+    shape = (2, 3)
+    assert first_values("fc1.weight", shape, 1, "cpu").equal(first_values("fc1.weight", shape, 1))
+    with pytest.raises(RuntimeError):  # it is that device's generator that is asked
+        first_values("fc1.weight", shape, 1, "cuda" if not torch.cuda.is_available() else "none")
 
 
 def test_each_precision_has_layers_of_its_own(chosen: Setting) -> None:

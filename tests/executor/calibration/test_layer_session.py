@@ -276,6 +276,17 @@ def test_equal_tasks_keep_their_order() -> None:
     ]
 
 
+def test_tasks_of_one_workload_come_together_where_shares_tie() -> None:
+    first = replace(few_tasks()[0], share=0.0, asked_for=False)
+    spec = replace(first.workload.spec, name="twin")
+    twin = replace(first, workload=Workload(spec=spec, plan=first.workload.plan))
+    tasks = [replace(first, cost=cost) for cost in (1.0, 3.0)]
+    tasks += [replace(twin, cost=cost) for cost in (4.0, 2.0)]
+    assert [task.cost for task in ordered(tasks)] == [1.0, 3.0, 2.0, 4.0]
+    shared = [replace(task, share=0.1 * task.cost, asked_for=True) for task in tasks]
+    assert [task.cost for task in ordered(shared)][1:] == [4.0, 3.0, 2.0]  # by share all the same
+
+
 def test_own_sizes_repeat_longer_than_usual_ones() -> None:
     machine = Machine()
     asked_for = replace(few_tasks()[0], cost=0.1)
