@@ -3,6 +3,8 @@
 from parsim.cost.data import update
 
 GEMM, FORWARD, BACKWARD = "gemm", "attention_forward", "attention_backward"
+OUTPUT, INPUT_GRADIENT, WEIGHT_GRADIENT = 0, 1, 2
+"""Which of a linear map's three products a GEMM is: they have their operands in other layouts."""
 LAUNCH, ACCUMULATE, COPY = "launch", "accumulate", "copy"
 NORM, CLIP, OPTIMIZER = update.NORM, update.CLIP, update.OPTIMIZER
 UPDATES = (NORM, CLIP, OPTIMIZER)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from executor.calibration.cases import kinds
-from executor.calibration.cases.workloads import Case
+from executor.calibration.cases.workloads import Case, products
 from parsim.cost.job import Job
 from parsim.cost.kernel.convolutions import Direction, product_sides
 from parsim.model.networks import Convolution
@@ -41,8 +41,7 @@ def _of_operator(job: Job, plan: Plan, op: Operator) -> Iterator[Case]:
                 yield convolution_case(kind, op, images)
     elif isinstance(op, Linear):
         m, n, k = images * op.tokens, op.outputs, op.inputs
-        for rows, columns, inner in ((m, n, k), (m, k, n), (k, n, m)):
-            yield Case(kinds.GEMM, {"m": rows, "n": columns, "k": inner})
+        yield from products(m, n, k)
     elif isinstance(op, Elementwise) and op.name in kinds.PASSES:
         yield from _passes(job, plan, op)
 

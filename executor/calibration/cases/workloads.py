@@ -25,7 +25,8 @@ class Case(NamedTuple):
 
     `shape` holds a GEMM's m, n, k; attention's executed `flops` and `seq_len`; else the `bytes` and
     `launches` of a memory-bound kernel. `sizes` is what running it needs beyond that, see
-    `executor/calibration/timing/operators.py`.
+    `executor/calibration/timing/operators.py`: of a GEMM which product of a linear map it is. Of
+    equal shapes the first that a plan has is timed.
     """
 
     kind: str
@@ -150,9 +151,19 @@ def _products(workload: Workload, op: Linear) -> Iterator[Case]:
     m = plan.microbatch_size if op.per_sample else workload.tokens
     n = op.outputs // (plan.tp if op.split is Split.COLUMN else 1)
     k = op.inputs // (plan.tp if op.split is Split.ROW else 1)
-    for rows, columns, inner in ((m, n, k), (m, k, n), (k, n, m)):
-        yield Case(kinds.GEMM, {"m": rows, "n": columns, "k": inner})
+    yield from products(m, n, k)
     yield Case(kinds.ACCUMULATE, {"bytes": 10.0 * n * k, "launches": 1}, (n * k,))
+
+
+def products(m: int, n: int, k: int) -> Iterator[Case]:
+    """The three products of a linear map from k values to n, of m rows."""
+    sides = {
+        kinds.OUTPUT: (m, n, k),
+        kinds.INPUT_GRADIENT: (m, k, n),
+        kinds.WEIGHT_GRADIENT: (k, n, m),
+    }
+    for which, (rows, columns, inner) in sides.items():
+        yield Case(kinds.GEMM, {"m": rows, "n": columns, "k": inner}, (which,))
 
 
 def attention_cases(

@@ -110,7 +110,7 @@ class Operators:
     def build(self, case: Case) -> Callable[[], Call]:
         """What makes one set of inputs of a case and returns the call to time."""
         if case.kind == kinds.GEMM:
-            return lambda: self._product(*(int(case.shape[name]) for name in "mnk"))
+            return lambda: self._product(case)
         if case.kind in (kinds.FORWARD, kinds.BACKWARD):
             return lambda: self._attention(case)
         if case.kind in (kinds.NORM, kinds.CLIP):
@@ -130,8 +130,16 @@ class Operators:
         """Normal random values: their contents change the clock of a GPU."""
         return torch.randn(*sizes, device=self.device).to(self.dtype)
 
-    def _product(self, m: int, n: int, k: int) -> Call:
-        a, b = self.normal(m, k), self.normal(n, k).t()
+    def _product(self, case: Case) -> Call:
+        """Y = X W^T, dX = dY W, or dW = dY^T X, each of tensors as training has them in memory."""
+        m, n, k = (int(case.shape[name]) for name in "mnk")
+        which = case.sizes[0] if case.sizes else kinds.OUTPUT
+        if which == kinds.WEIGHT_GRADIENT:
+            a, b = self.normal(k, n).t(), self.normal(k, m)
+        elif which == kinds.INPUT_GRADIENT:
+            a, b = self.normal(m, k), self.normal(k, n)
+        else:
+            a, b = self.normal(m, k), self.normal(n, k).t()
         return lambda: torch.mm(a, b)
 
     def _attention(self, case: Case) -> Call:
