@@ -8,6 +8,7 @@ from pathlib import Path
 from parsim.cluster.groups import mixed_cluster
 from parsim.cluster.hardware import Cluster, Network, NodeGroup, System
 from parsim.cluster.reader import Catalog, load_catalog
+from parsim.cluster.topology.mesh import node_mesh
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema.cluster import ClusterBlock, GroupBlock, MixedBlock
 
@@ -101,11 +102,20 @@ def _system(
         )
     if system.network is None and block.network.given():
         raise tree.error((*where, "network"), f"system {system.id} has no network to change")
+    intra = replace(system.intra, **block.intra.given())
+    if intra.fabric == "pcie" and node_mesh(system):
+        notes.append(
+            f"NVLink joins only some devices of {system.id}: groups that it joins in a ring, and "
+            f"messages over it, have its rate, all others the {intra.rate / 1e9:.3g} GB/s of PCI "
+            f"Express"
+        )
+    mesh = node_mesh(replace(system, intra=intra)) if used < system.devices_per_node else ()
     return replace(
         system,
         devices_per_node=used,
-        intra=replace(system.intra, **block.intra.given()),
+        intra=intra,
         network=system.network and _network(block, system.network, system, used, notes),
+        topology=mesh or system.topology,  # devices that are left keep their own cables
     )
 
 

@@ -47,7 +47,7 @@ def hub_or_mesh(
 
     All pairs alike, and more links than a device has for each: a switch, on which every device has
     that many. Else direct links. Where they do not join all devices, PCI Express decides what a
-    collective of all can do, and the closed forms use its rate.
+    collective of all can do, and closed forms use its rate for groups that NVLink does not join.
     """
     latency, efficiency = base.intra.latency, min(base.intra.efficiency, 1.0)
     joined = [(f"gpu:{a}", f"gpu:{b}", n * nvlink.link) for (a, b), n in sorted(widths.items())]
@@ -65,7 +65,7 @@ def hub_or_mesh(
     if min(sums) and not parts_apart(cables):
         least = min(sums) * nvlink.link
         return Joined(fabric="nvlink-mesh", cables=cables, whole=True, bandwidth=least)
-    note = "NVLink joins only some devices; closed forms take the rate of PCI Express for all"
+    note = "NVLink joins only some devices; groups that it joins in no ring have PCI Express's rate"
     return Joined(fabric="pcie", cables=cables, whole=False, bandwidth=0.0, notes=(note,))
 
 

@@ -31,8 +31,13 @@ DGX1_LINKS = (
     (0, 0, 1, 0, 1, 2, 0, 2),
     (0, 0, 0, 1, 2, 1, 2, 0),
 )
-MESHES: Mapping[int, tuple[tuple[int, ...], ...]] = {2: ((0, 1), (1, 0)), 8: DGX1_LINKS}
-"""Meshes by devices in a node: two cards with all bridges between them, and the DGX-1's."""
+MESHES: Mapping[int, tuple[tuple[int, ...], ...]] = {
+    2: ((0, 1), (1, 0)),
+    4: ((0, 2, 2, 2), (2, 0, 2, 2), (2, 2, 0, 2), (2, 2, 2, 0)),
+    8: DGX1_LINKS,
+}
+"""Meshes by devices in a node: two cards with all bridges between them, four V100 with two links to
+each of the others, and the DGX-1's."""
 
 PCIE_X16: Mapping[int, float] = {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 121e9, 7: 242e9}
 """PCI Express x16 by generation, one direction: 8 to 32 GT/s x 16 lanes x 128/130 / 8; from 64 GT/s
@@ -94,7 +99,8 @@ def _mesh(system: System) -> Iterator[Cable]:
     if devices not in MESHES:
         raise CatalogError(
             f"system {system.id}: fabric nvlink-mesh with devices_per_node={devices} is not known; "
-            f"allowed: 2 (a bridged pair), {len(DGX1_LINKS)} (the DGX-1); others write a topology"
+            f"allowed: 2 (a bridged pair), 4 (all joined), {len(DGX1_LINKS)} (the DGX-1); others "
+            f"write a topology"
         )
     for first, second in combinations(range(devices), 2):
         width = MESHES[devices][first][second]

@@ -161,7 +161,7 @@ def _call(system: System, kind: CollectiveKind, size: float, where: Groups) -> C
     link_generation = generation(system)
     known = table(system.library)
     able = bandwidths(system, kind, where)
-    total = system.intra.rate
+    total = float(system.intra.rate * where.ring_share[0])
     return Call(
         kind=kind,
         size=size,

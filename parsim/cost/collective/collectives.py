@@ -142,12 +142,13 @@ def p2p_time(
     crosses: Flags | bool,
     sharing: Array | float,
     spine: Array | float = 1.0,
+    share: Array | float = 1.0,
 ) -> Array:
     """Time of one message between two ranks.
 
-    latency + S / bandwidth; across nodes the senders of one node share its interfaces, and those
-    of a leaf group its up-links. NCCL adds what its call takes; gloo's is all in the system's
-    overhead.
+    latency + S / bandwidth, in a mesh that of the cables between the two; across nodes the senders
+    of one node share its interfaces, and those of a leaf group its up-links. NCCL adds what its
+    call takes; gloo's is all in the system's overhead.
 
     Args:
         system: link rates.
@@ -155,6 +156,7 @@ def p2p_time(
         crosses: whether the message leaves the node.
         sharing: how many ranks of a node send at the same time.
         spine: what the up-links leave of an interface's bandwidth, as a divisor (`spine_divisor`).
+        share: what the two have of a device's rate inside their node (`pair_share`).
 
     Source: alpha-beta model; one hop from the system file, NCCL's call from `CONSTANTS`.
     Leaves out: protocol switch of small messages, other traffic on the same links.
@@ -163,7 +165,7 @@ def p2p_time(
     near, far = (0.0, 0.0)
     if system.library != GLOO:
         near, far = CONSTANTS.message, CONSTANTS.message_across
-    inside = near + system.intra.latency + size / system.intra.rate
+    inside = near + system.intra.latency + size / (system.intra.rate * share)
     network = system.network
     if network is None:
         across = np.full(size.shape, np.inf)

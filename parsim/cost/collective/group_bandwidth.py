@@ -9,6 +9,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, Ints, distinct
 from parsim.cluster.hardware import System
 from parsim.cluster.placement import group_shape
+from parsim.cost.collective.mesh_links import groups_share, ranks_share
 
 GLOO = "gloo"
 """The library of systems whose ranks talk by gloo, without NCCL's latencies."""
@@ -21,7 +22,8 @@ class Groups:
     `per_node` ranks of a group share a node, `nodes` is how many nodes a group touches, `sharing`
     how many groups leave one node together and so share its network interfaces. `leaves` says that
     a group spans leaf groups, `crossing` of how many of a leaf group's nodes an edge of a ring or
-    tree leaves it, as a share (1: every node's).
+    tree leaves it, as a share (1: every node's). `ring_share` and `pair_share` are what rings and
+    all-to-alls of the group have of a device's rate inside a node (`mesh_links.py`).
     """
 
     size: Array
@@ -30,6 +32,8 @@ class Groups:
     sharing: Array
     leaves: Flags
     crossing: Array = field(default_factory=lambda: np.ones(1))
+    ring_share: Array = field(default_factory=lambda: np.ones(1))
+    pair_share: Array = field(default_factory=lambda: np.ones(1))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,9 @@ def placed_groups(system: System, ranks: Ranks, world: Ints) -> Groups:
         dtype=np.float64,
     )
     table = table if back is None else table[back]
+    ring, pairs = groups_share(
+        system, ranks.size, ranks.stride, ranks.rows, ranks.row_stride, world
+    )
     return Groups(
         size=table[:, 0],
         per_node=table[:, 1],
@@ -83,6 +90,8 @@ def placed_groups(system: System, ranks: Ranks, world: Ints) -> Groups:
         sharing=table[:, 3],
         leaves=table[:, 4] > 0,
         crossing=crossing_share(system, np.where(leaves_row, ranks.row_stride, ranks.stride)),
+        ring_share=ring,
+        pair_share=pairs,
     )
 
 
@@ -108,7 +117,9 @@ def neighbours(system: System, first: int, ranks: int, stride: int = 1) -> Group
 
     The `stride` groups that lie within one another leave a node together.
     """
-    nodes = {(first + number * stride) // system.devices_per_node for number in range(ranks)}
+    members = [first + number * stride for number in range(ranks)]
+    nodes = {member // system.devices_per_node for member in members}
+    ring, pairs = ranks_share(system, members)
     leaf = system.network.nodes_per_leaf if system.network else 1
     return Groups(
         size=np.array([float(ranks)]),
@@ -116,6 +127,8 @@ def neighbours(system: System, first: int, ranks: int, stride: int = 1) -> Group
         nodes=np.array([float(len(nodes))]),
         sharing=np.array([float(min(stride, system.devices_per_node))]),
         leaves=np.array([len({node // leaf for node in nodes}) > 1]),
+        ring_share=np.array([ring]),
+        pair_share=np.array([pairs]),
     )
 
 

@@ -22,6 +22,7 @@ from parsim.arrays import Array, Flags, Index
 from parsim.cluster.hardware import Curve, System
 from parsim.cost.collective.group_bandwidth import Groups
 from parsim.cost.collective.kinds import CONSTANTS, CollectiveKind, Constants
+from parsim.cost.collective.mesh_links import members_share
 from parsim.cost.collective.modelled import Shape, modelled
 from parsim.units import KIB, MIB
 
@@ -99,6 +100,7 @@ def _modelled_where_measured(
     network = system.network
     if network is not None and curve.node_bandwidth is not None:
         network = replace(network, nic_bandwidth=curve.node_bandwidth / network.nics_per_node)
+    shares = members_share(system, range(curve.ranks // curve.nodes))
     column = {
         "size": curve.ranks,
         "per_node": curve.ranks / curve.nodes,
@@ -108,6 +110,8 @@ def _modelled_where_measured(
     where = Groups(
         **{name: np.array([float(value)]) for name, value in column.items()},
         leaves=np.array([False]),
+        ring_share=np.array([shares[0]]),
+        pair_share=np.array([shares[1]]),
     )
     return modelled(replace(system, intra=intra, network=network), kind, where, constants)
 

@@ -112,17 +112,19 @@ def bandwidths(
 ) -> dict[Algorithm, Array]:
     """Bandwidth (bytes/s of S) that each algorithm tends to; 0 where a group cannot use it.
 
-    ring: min(link, interfaces) / wire share. tree: 0.92 / 2 of it, because a node inside one of two
-    trees sends 2 S. nvls: constant in the rank count, because the switch reduces; joined by trees,
-    S leaves each of two nodes, 2 S each of more. collnet: switches between nodes reduce.
+    A group has the links among its members (`Groups.ring_share`); an all-to-all's are shared by
+    pairs. ring: min(link, interfaces) / wire share. tree: 0.92 / 2 of it, because a node inside one
+    of two trees sends 2 S. nvls: constant in the rank count, because the switch reduces; joined by
+    trees, S leaves each of two nodes, 2 S each of more. collnet: switches between nodes reduce.
     """
-    link = system.intra.rate
+    link = system.intra.rate * where.ring_share
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
     if kind == "all_to_all":
         every = np.where(
             where.nodes > 1, inter_bandwidth(system, replace(where, crossing=ONE)), np.inf
         )
-        return {"p2p": _all_to_all(constants.all_to_all * link, every, where)}
+        inside = constants.all_to_all * system.intra.rate * where.pair_share
+        return {"p2p": _all_to_all(inside, every, where)}
     slowest = np.minimum(link, out)
     rates: dict[Algorithm, Array] = {"ring": slowest / wire_share(kind, np.maximum(where.size, 2))}
     if kind == "all_reduce":
@@ -166,7 +168,7 @@ def _busy(system: System, where: Groups, constants: Constants) -> Array:
     return np.asarray(np.where(where.nodes == 1, reached, 1.0))
 
 
-def _all_to_all(link: float, out: Array, where: Groups) -> Array:
+def _all_to_all(link: Array, out: Array, where: Groups) -> Array:
     """Every rank sends S / n to each other one; links and interfaces work at the same time."""
     inside = (where.per_node - 1.0) / where.size / link
     across = where.per_node * (where.size - where.per_node) / where.size / out
@@ -183,7 +185,8 @@ def least_seconds(system: System, kind: CollectiveKind, size: Array, where: Grou
     wire = wire_share(kind, ranks)
     if kind == "all_reduce" and system.intra.nvls:
         wire = np.minimum(wire, (ranks + 1.0) / ranks)
-    inside = np.where(where.per_node > 1, wire * size / system.intra.bandwidth, 0.0)
+    link = system.intra.bandwidth * np.maximum(where.ring_share, where.pair_share)
+    inside = np.where(where.per_node > 1, wire * size / link, 0.0)
     if system.network is None:
         return np.asarray(inside)
     rate = inter_bandwidth(system, where) / system.network.efficiency

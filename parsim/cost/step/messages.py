@@ -19,6 +19,7 @@ from parsim.arrays import Array, Flags
 from parsim.cluster.placement import hop_crosses
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import crossing_share, groups, spine_divisor
+from parsim.cost.collective.mesh_messages import hop_shares, partner_shares
 from parsim.cost.collective.message import Message
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
@@ -93,19 +94,28 @@ def hop_times(job: Job, table: PlanTable, borders: Sequence[int]) -> Array:
     if pp == 1:
         return hop
     crosses = crossing(job, table)
-    distinct = dict.fromkeys(borders[:-1])  # most stages send as much as the others
-    seconds = {values: message_seconds(job, table, values) for values in distinct}
+    shares = hop_shares(job.system, table.stride("pp"), pp, table.world_size)
+    seconds: dict[tuple[int, bytes], tuple[Array, Array]] = {}  # most stages send the same
     for stage, values in enumerate(borders[:-1]):
-        inside, across = seconds[values]
+        share = shares[stage % pp]
+        alike = values, share.tobytes()
+        if alike not in seconds:
+            seconds[alike] = message_seconds(job, table, values, share)
+        inside, across = seconds[alike]
         hop[stage] = np.where(crosses[stage % pp], across, inside)
     return hop
 
 
-def message_seconds(job: Job, table: PlanTable, values: int) -> tuple[Array, Array]:
-    """Seconds of a message of so many values a sample: inside a node, and out of it, (B,) each."""
-    sharing, spine = sharing_ranks(job, table), _spine(job, table)
+def message_seconds(
+    job: Job, table: PlanTable, values: int, share: Array | float
+) -> tuple[Array, Array]:
+    """Seconds of a message of so many values a sample: inside a node, and out of it, (B,) each.
+
+    `share` is that of `p2p_time`.
+    """
+    sharing, spine, size = sharing_ranks(job, table), _spine(job, table), hop_bytes(table, values)
     inside, across = (
-        p2p_time(job.system, hop_bytes(table, values), crosses=over, sharing=sharing, spine=spine)
+        p2p_time(job.system, size, crosses=over, sharing=sharing, spine=spine, share=share)
         for over in (False, True)
     )
     return inside, across + _regather(job, table, values)
@@ -115,12 +125,14 @@ def partner_seconds(job: Job, table: PlanTable, sent: Array) -> Array:
     """Seconds of messages of so many bytes from each rank r to rank pp - 1 - r, (p, B)."""
     pp, crosses = len(sent), crossing(job, table)
     sharing, spine = sharing_ranks(job, table), _spine(job, table)
+    shares = partner_shares(job.system, table.stride("pp"), pp, table.world_size)
     out = np.zeros_like(sent)
     for rank in range(pp):
         low, high = sorted((rank, pp - 1 - rank))
+        share, system = shares[rank], job.system
         over = np.asarray(crosses[low:high].any(axis=0))
         inside, across = (
-            p2p_time(job.system, sent[rank], crosses=far, sharing=sharing, spine=spine)
+            p2p_time(system, sent[rank], crosses=far, sharing=sharing, spine=spine, share=share)
             for far in (False, True)
         )
         out[rank] = np.where(over, across, inside) if low != high else 0.0

@@ -14,6 +14,7 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import Groups, groups
+from parsim.cost.collective.mesh_messages import hop_shares, partner_shares
 from parsim.cost.collective.message import Message
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
@@ -27,12 +28,14 @@ def tied_time(job: Job, table: PlanTable) -> Array:
     """All-reduce of the shared table's gradient between first and last stage, (B,)."""
     if not job.model.tied_embeddings or int(table.pp[0]) == 1:
         return np.zeros(len(table))
-    return tied_seconds(job, table, crossing(job, table)[-1])
+    pp = int(table.pp[0])
+    share = hop_shares(job.system, table.stride("pp"), pp, table.world_size)[-1]
+    return tied_seconds(job, table, crossing(job, table)[-1], share)
 
 
-def tied_seconds(job: Job, table: PlanTable, wrap: Flags) -> Array:
+def tied_seconds(job: Job, table: PlanTable, wrap: Flags, share: Array | float) -> Array:
     """All-reduce of a shared table between two stages, with `wrap` on two nodes, (B,)."""
-    return pair_seconds(job, table, wrap, tied_parameters(job.model, table))
+    return pair_seconds(job, table, wrap, tied_parameters(job.model, table), share)
 
 
 def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
@@ -44,26 +47,34 @@ def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
     action of the rank.
     """
     pp, crosses = len(by_rank), crossing(job, table)
-    known: dict[tuple[bytes, bytes], Array] = {}  # most ranks hold the same
+    shares = partner_shares(job.system, table.stride("pp"), pp, table.world_size)
+    known: dict[tuple[bytes, ...], Array] = {}  # most ranks hold the same
     rows = []
     for rank in range(pp):
         low, high = sorted((rank, pp - 1 - rank))
         between = np.asarray(crosses[low:high].any(axis=0))
-        pair = (between.tobytes(), by_rank[rank].tobytes())
+        pair = (between.tobytes(), by_rank[rank].tobytes(), shares[rank].tobytes())
         if pair not in known:
-            known[pair] = pair_seconds(job, table, between, by_rank[rank] / table.shards)
+            parameters = by_rank[rank] / table.shards
+            known[pair] = pair_seconds(job, table, between, parameters, shares[rank])
         rows.append(known[pair])
     return np.stack(rows)
 
 
-def pair_seconds(job: Job, table: PlanTable, wrap: Flags, parameters: Array) -> Array:
-    """All-reduce of gradients between two pipeline ranks, with `wrap` on two nodes, (B,)."""
+def pair_seconds(
+    job: Job, table: PlanTable, wrap: Flags, parameters: Array, share: Array | float
+) -> Array:
+    """All-reduce of gradients between two pipeline ranks, with `wrap` on two nodes, (B,).
+
+    `share` is what the two have of a device's rate inside their node (`pair_share`).
+    """
     pair = Groups(
         size=np.full(len(table), 2.0),
         per_node=np.where(wrap, 1.0, 2.0),
         nodes=np.where(wrap, 2.0, 1.0),
         sharing=sharing_ranks(job, table),
         leaves=np.zeros(len(table), dtype=bool),
+        ring_share=np.where(wrap, 1.0, share),
     )
     size = parameters * reduced_bytes(table)
     return collective_time(job.system, "all_reduce", size, pair)

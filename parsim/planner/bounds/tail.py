@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.arrays import Array, Columns, Num
+from parsim.cost.collective.mesh_messages import best_share
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction, updated_gathers
 from parsim.cost.data.update import norm_time, update_time
@@ -111,5 +112,6 @@ def _summed(job: Job, table: PlanTable, parts: Parts, first: Array) -> Array:
     if not (apart | parts.both).any():
         return np.zeros(len(table))
     across = Hops.of(job, table, parts).across
-    copied = pair_seconds(job, table, across, first / table.shards)
-    return np.where(apart, tied_seconds(job, table, across), parts.both * copied)
+    share = best_share(job.system)
+    copied = pair_seconds(job, table, across, first / table.shards, share)
+    return np.where(apart, tied_seconds(job, table, across, share), parts.both * copied)

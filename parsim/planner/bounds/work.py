@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.arrays import Array, Columns, Num
+from parsim.cost.collective.mesh_messages import best_share
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.layer.passes import Pass
@@ -124,7 +125,8 @@ def _messages(job: Job, table: PlanTable, parts: Parts) -> Iterator[Array]:
     Each of the ranks' `Hops`, (Q, C), and the shortest between two neighbouring ranks, (C,).
     """
     hops = Hops.of(job, table, parts)
-    pairs = [message_seconds(job, table, values) for values in borders(job)]
+    share = best_share(job.system)
+    pairs = [message_seconds(job, table, values, share) for values in borders(job)]
     inside, across = (np.min(np.stack(each), axis=0) for each in zip(*pairs, strict=True))
     across = np.where(np.isfinite(across), across, 0.0)  # no network: no message leaves a node
     for count, leaving in (hops.ahead, hops.back, hops.blocked):

@@ -16,6 +16,7 @@ from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.group_bandwidth import GLOO
 from parsim.cost.collective.kinds import Algorithm, CollectiveKind, wire_share
 from parsim.cost.collective.measured_curve import collective_spread
+from parsim.cost.collective.mesh_messages import pair_share
 from parsim.cost.collective.nccl import Protocol
 from parsim.errors import PlanError
 from parsim.results import Result, figure_of
@@ -207,7 +208,9 @@ def benchmark_choice(
             f"algorithm {algorithm or 'p2p'} with protocol {protocol or 'Simple'} cannot do "
             f"send_recv on {system.id}; allowed: p2p with Simple"
         )
-    seconds = float(p2p_time(system, size, crosses=layout.num_nodes > 1, sharing=1.0))
+    first, second, *others = layout.groups[0]
+    crosses, share = layout.num_nodes > 1, pair_share(system, first, second, others)
+    seconds = float(p2p_time(system, size, crosses=crosses, sharing=1.0, share=share))
     return Choice(library=system.library, algorithm="p2p", protocol="Simple", seconds=seconds)
 
 

@@ -20,6 +20,7 @@ import numpy as np
 
 from parsim.cluster.hardware import Cluster, System
 from parsim.cost.collective.group_bandwidth import Groups
+from parsim.cost.collective.mesh_links import ranks_share
 from parsim.errors import PlanError
 
 
@@ -66,11 +67,14 @@ class GroupLayout:
         leaves = len(by_node) > 1 and len({node // leaf for node in by_node}) > 1
         leaf_of = [node // leaf for node in (*by_node, next(iter(by_node)))]
         crossings = Counter(here for here, there in pairwise(leaf_of) if here != there)
+        ring, pairs = ranks_share(self.system, self.groups[0])
         return Groups(
             **values,
             sharing=np.array([1.0 if len(by_node) > 1 else 0.0]),
             leaves=np.array([leaves]),
             crossing=np.array([max(crossings.values(), default=leaf) / leaf]),
+            ring_share=np.array([ring]),
+            pair_share=np.array([pairs]),
         )
 
 

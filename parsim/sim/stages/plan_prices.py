@@ -27,6 +27,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import neighbours
+from parsim.cost.collective.mesh_messages import least_share
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction
@@ -191,15 +192,18 @@ class PlanPrices:
         borders = stage_borders(self.job.model, stage_cut(self.job, table))[:-1]
         seconds = []
         for stage, values in enumerate(borders):
-            ranks = (*self.replicas.ranks(stage), *self.replicas.ranks(stage + 1))
-            devices = [device for rank in ranks for device in self.replicas.devices(rank)]
-            nodes = {device // system.devices_per_node for device in devices}
+            sends, gets = (
+                [d for rank in self.replicas.ranks(s) for d in self.replicas.devices(rank)]
+                for s in (stage, stage + 1)
+            )
+            nodes = {device // system.devices_per_node for device in (*sends, *gets)}
             degrees = self.plan.stage_tp[stage : stage + 2]
             sender, receiver = degrees if ahead else degrees[::-1]
             together = min(self.replicas.counts[stage : stage + 2]) * min(degrees)
             sharing = float(min(together, system.devices_per_node))
             size = hop_bytes(table, values) * -(-receiver // sender)
-            seconds.append(p2p_time(system, size, crosses=len(nodes) > 1, sharing=sharing)[0])
+            crosses, share = len(nodes) > 1, least_share(system, sends, gets)
+            seconds.append(p2p_time(system, size, crosses=crosses, sharing=sharing, share=share)[0])
         return np.array(seconds)
 
     def reductions(self) -> Array:

@@ -17,6 +17,7 @@ import numpy as np
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.group_bandwidth import Groups
+from parsim.cost.collective.mesh_links import members_share
 from parsim.errors import TableError, shown
 from parsim.validation.tables import LEAST_MEASURED, MOST_MEASURED, RowSkipped, number_in, read_rows
 
@@ -235,7 +236,14 @@ def _placed(system: System, nodes: int, used: int) -> Groups:
     column = {"size": ranks, "per_node": per_node, "nodes": -(-ranks // per_node)}
     across = column["nodes"] > 1
     values = {name: np.array([float(value)]) for name, value in column.items()}
-    return Groups(**values, sharing=np.array([1.0 if across else 0.0]), leaves=np.array([False]))
+    ring, pairs = members_share(system, range(per_node))
+    return Groups(
+        **values,
+        sharing=np.array([1.0 if across else 0.0]),
+        leaves=np.array([False]),
+        ring_share=np.array([ring]),
+        pair_share=np.array([pairs]),
+    )
 
 
 def _scope(system: System, where: Groups) -> str:

@@ -15,6 +15,7 @@ from parsim.cost.collective.choice import choose
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.kinds import Algorithm, CollectiveKind
 from parsim.cost.collective.measured_curve import collective_spread, measured, size_class
+from parsim.cost.collective.mesh_messages import pair_share
 from parsim.errors import PlanError
 from parsim.sim.confidence.interval import Z80
 from parsim.validation.collective.measured_collective import (
@@ -229,8 +230,8 @@ def predict_collective(table: str, row: dict[str, str]) -> CollectiveRow:
 def _predict(system: System, timed: MeasuredCollective) -> Predicted:
     """Seconds of a row on its system, with the algorithm that it forced."""
     if timed.kind == "send_recv":
-        crosses = bool(timed.where.nodes[0] > 1)
-        seconds = float(p2p_time(system, timed.size, crosses=crosses, sharing=1.0))
+        crosses, share = bool(timed.where.nodes[0] > 1), pair_share(system, 0, 1)
+        seconds = float(p2p_time(system, timed.size, crosses=crosses, sharing=1.0, share=share))
         spread = collective_spread(system, "all_gather", timed.size, timed.where)
         return Predicted(seconds=seconds, spread=float(spread[0]))
     kind = cast(CollectiveKind, timed.kind)

@@ -223,12 +223,12 @@ def test_unknown_rank() -> None:
 
 
 def test_mesh_of_another_size() -> None:
-    system = replace(load_catalog().system("dgx-1v"), devices_per_node=4)
+    system = replace(load_catalog().system("dgx-1v"), devices_per_node=6)
     with pytest.raises(CatalogError) as error:
         build_graph(Cluster(system=system, num_nodes=1))
     assert str(error.value) == (
-        "system dgx-1v: fabric nvlink-mesh with devices_per_node=4 is not known; "
-        "allowed: 2 (a bridged pair), 8 (the DGX-1); others write a topology"
+        "system dgx-1v: fabric nvlink-mesh with devices_per_node=6 is not known; "
+        "allowed: 2 (a bridged pair), 4 (all joined), 8 (the DGX-1); others write a topology"
     )
 
 

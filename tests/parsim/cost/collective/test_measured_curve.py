@@ -121,7 +121,7 @@ def test_few_a100_and_bridged_pairs_reach_less_of_a_ring() -> None:
         assert 0.85 < busbw(pair, 2) < 0.95
 
 
-@pytest.mark.parametrize("name", ["dgx-h100", "dgx-b200", "dgx-1v", "a100-pcie-node"])
+@pytest.mark.parametrize("name", ["dgx-h100", "dgx-b200", "dgx-2", "a100-pcie-node"])
 def test_other_rings_reach_the_same_with_any_ranks(name: str) -> None:
     """365 to 370 GB/s for 2 to 8 H100 (nccl issue 1455)."""
     for ranks in (2, 4, 8):

@@ -74,7 +74,7 @@ def test_the_pair_of_ranks_adds_up_what_the_replicas_have_reduced(
     assert costs.copies is not None
     assert costs.copies.shape == (4, 1)
     assert np.array_equal(costs.copies, costs.copies[::-1])
-    tied = tied_seconds(job, table, np.array([True]))[0]
+    tied = tied_seconds(job, table, np.array([True]), 1.0)[0]
     lookup = job.model.lookup
     assert lookup is not None
     parameters = float(costs.parameters[[0, 3], 0].sum())
