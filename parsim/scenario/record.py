@@ -8,6 +8,7 @@ from typing import Any
 
 from parsim.cluster.background import Background
 from parsim.cluster.hardware import Cluster, System
+from parsim.cluster.reader import load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError
@@ -17,6 +18,7 @@ from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.strategies import DDP
 from parsim.results import Result
+from parsim.scenario.hardware import other_fabric
 from parsim.training_run import TrainingGoal
 
 SCHEMA_VERSION = 1
@@ -123,10 +125,18 @@ class Scenario(Result):
 
     @property
     def needs_links(self) -> bool:
-        """Whether closed forms leave out what was asked: failed parts, a map of ranks, streams."""
+        """Whether closed forms leave out what was asked.
+
+        Failed parts, a map of ranks, streams, a fabric of which they have no rates.
+        """
         cluster = self.job.cluster
         moved = cluster.placement is not None and not cluster.groups  # there it says the kinds
-        return bool(cluster.failed or moved or self.background.streams)
+        return bool(cluster.failed or moved or self.rewired or self.background.streams)
+
+    @property
+    def rewired(self) -> bool:
+        """Whether the network's fabric is one that closed forms do not price."""
+        return other_fabric(self.job.cluster, load_catalog(self.catalog))
 
     @property
     def memory_margin(self) -> float | None:
