@@ -6,6 +6,7 @@ plugin may overrule (`parsim/cost/collective/tuner.py`); gloo has a ring only.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,11 @@ from parsim.errors import PlanError
 
 PROTOCOL_SHARE: dict[Protocol, float] = {"LL": 0.5, "LL128": 0.92, "Simple": 1.0}
 """Share of the bandwidth that carries data: LL sends a flag with every 4 bytes."""
+
+
+ALIKE = 1.05
+"""Factor within which two times are alike: median error of collectives across nodes, 5 %
+(reports/collectives.md)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,8 +52,8 @@ def choose(
     """What NCCL does with one collective of the first group, by its tables, and how long it takes.
 
     Forcing an algorithm (or protocol), as NCCL_ALGO and NCCL_PROTO do, gives the time of that one:
-    its own bandwidth instead of the best one's. Left free, the time is `collective_time`'s, which
-    does not depend on the algorithm that the tables name.
+    its own bandwidth instead of the best one's. Left free, the time is `collective_time`'s, and the
+    algorithm the first in NCCL's order that takes this time (`ALIKE`).
     gloo has its ring only; an all-to-all is messages.
 
     Raises:
@@ -70,7 +76,8 @@ def choose(
     name, wire = min(ranked, key=lambda pair: ranked[pair])
     free = algorithm is None and protocol is None
     if free:
-        name, wire = _by_plugin(system, kind, size, where) or (name, wire)
+        plugin = _by_plugin(system, kind, size, where)
+        name, wire = plugin or _timed(system, kind, size, where, ranked, rates)
     taken: Algorithm = name  # type: ignore[assignment]
     if free:
         seconds = float(collective_time(system, kind, size, where)[0])
@@ -78,6 +85,25 @@ def choose(
         share = rates[taken] * (PROTOCOL_SHARE[wire] if protocol else 1.0) / max(rates.values())
         seconds = _forced(system, kind, size, where, share)
     return Choice(library=system.library, algorithm=taken, protocol=wire, seconds=seconds)
+
+
+def _timed(
+    system: System,
+    kind: CollectiveKind,
+    size: float,
+    where: Groups,
+    ranked: Mapping[tuple[str, Protocol], float],
+    rates: Mapping[Algorithm, float],
+) -> tuple[str, Protocol]:
+    """The first of NCCL's order whose own time is that of the collective."""
+    seconds = float(collective_time(system, kind, size, where)[0])
+    order = sorted(ranked, key=lambda pair: ranked[pair])
+    best = max(rates.values())
+    for name, wire in order:
+        share = rates[name] / best  # type: ignore[index]
+        if _forced(system, kind, size, where, share) <= ALIKE * seconds:
+            return name, wire
+    return order[0]
 
 
 def _only_choice(

@@ -114,8 +114,9 @@ def bandwidths(
 
     A group has the links among its members (`Groups.ring_share`); an all-to-all's are shared by
     pairs. ring: min(link, interfaces) / wire share. tree: 0.92 / 2 of it, because a node inside one
-    of two trees sends 2 S. nvls: constant in the rank count, because the switch reduces; joined by
-    trees, S leaves each of two nodes, 2 S each of more. collnet: switches between nodes reduce.
+    of two trees sends 2 S, but S where two nodes have a rank each (NCCL: src/graph/trees.cc).
+    nvls: constant in the rank count, because the switch reduces; joined by trees, S leaves each of
+    two nodes, 2 S each of more. collnet: switches between nodes reduce.
     """
     link = system.intra.rate * where.ring_share
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
@@ -133,7 +134,9 @@ def bandwidths(
         rates["pat"] = np.where((where.per_node == 1) & (where.nodes > 1), 0.75 * rates["ring"], 0)
     if kind != "all_reduce":
         return rates
-    rates["tree"] = 0.5 * constants.tree * slowest
+    # of two lone ranks each is the root of one tree and the leaf of the other: S / 2 up and down
+    alone = (where.size == 2) & (where.per_node == 1)
+    rates["tree"] = np.where(alone, 1.0, 0.5) * constants.tree * slowest
     whole = (where.nodes == 1) | (where.per_node == system.devices_per_node)
     if system.intra.nvls:
         link_generation = generation(system)

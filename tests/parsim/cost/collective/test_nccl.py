@@ -8,6 +8,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.choice import Choice, choose
 from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.collective.kinds import CollectiveKind
+from parsim.cost.collective.modelled import bandwidths
 from parsim.cost.collective.nccl import Call, estimates, table, tables
 from parsim.errors import CatalogError, PlanError
 from parsim.units import MIB
@@ -132,3 +133,26 @@ def test_what_a_release_or_an_algorithm_lacks() -> None:
 def test_a_release_without_a_table() -> None:
     with pytest.raises(CatalogError, match=r"library 'nccl-3' has no table .*allowed: nccl-2.23"):
         table("nccl-3")
+
+
+def test_name_and_time_are_of_one_algorithm() -> None:
+    """NCCL's tables rank a tree of two lone ranks first; the ring's time bears the ring's name."""
+    for name, ranks, stride in (("dgx-h100", 2, 8), ("dgx-a100", 16, 1), ("dgx-1v", 2, 1)):
+        on = load_catalog().system(name)
+        where = one_group(on, ranks, stride)
+        for size in (8192.0, 2.0**20, 2.0**30):
+            free = choose(on, "all_reduce", size, where)
+            forced = choose(on, "all_reduce", size, where, algorithm=free.algorithm)
+            assert forced.seconds == pytest.approx(free.seconds, rel=0.05)
+
+
+def test_a_tree_of_two_lone_ranks_sends_each_byte_once() -> None:
+    """Each is the root of one tree and the leaf of the other: S / 2 down, S / 2 up, as a ring."""
+    on = load_catalog().system("dgx-h100")
+    two, sixteen = one_group(on, 2, 8), one_group(on, 16)
+    rates = {name: rate[0] for name, rate in bandwidths(on, "all_reduce", two).items()}
+    assert rates["tree"] == pytest.approx(0.92 * rates["ring"])
+    seconds = choose(on, "all_reduce", 2.0**30, two, algorithm="tree").seconds
+    assert seconds == pytest.approx(24.5e-3, rel=0.01)
+    rates = {name: rate[0] for name, rate in bandwidths(on, "all_reduce", sixteen).items()}
+    assert rates["tree"] == pytest.approx(0.92 / 2 * 15 / 8 * rates["ring"])
