@@ -24,15 +24,14 @@ def gossip(work: Work) -> Trained:
     """Send weights while computing; then average, then step with the gradient of the old ones."""
     strategy = of_kind(work.plan.strategy, Gossip)
     rank, world = dist.get_rank(), dist.get_world_size()
-    sources = neighbours(rank, world, strategy.topology)
-    targets = [
-        other for other in range(world) if rank in neighbours(other, world, strategy.topology)
-    ]
     mine = work.replica.flat  # nobody writes to it while it is sent and computed with
-    received = [torch.empty_like(mine) for _ in sources]
+    received = [
+        torch.empty_like(mine) for _ in neighbours(rank, world, strategy.topology, number=0)
+    ]
     optimizer, trained = FlatOptimizer(mine, work.config), Trained(weights=mine)
     for number in range(work.rounds):
         begin = time.perf_counter()
+        sources, targets = partners(rank, world, strategy.topology, number)
         sends = [dist.P2POp(dist.isend, mine, target, tag=number) for target in targets]
         gets = [
             dist.P2POp(dist.irecv, values, source, tag=number)
@@ -49,6 +48,12 @@ def gossip(work: Work) -> Trained:
         norm = optimizer.apply(gradient, number)
         work.end(trained, number, loss, norm)
     return trained
+
+
+def partners(rank: int, world: int, topology: str, number: int) -> tuple[list[int], list[int]]:
+    """Whom a worker receives from in a step, and whom it sends to."""
+    sources = [neighbours(worker, world, topology, number) for worker in range(world)]
+    return list(sources[rank]), [other for other in range(world) if rank in sources[other]]
 
 
 def mix(mine: Tensor, others: list[Tensor]) -> Tensor:

@@ -81,10 +81,11 @@ STRATEGIES: dict[str, Described] = {
         program=gossip,
         what="No server and no all-reduce: each step every worker averages its weights with those "
         "of its neighbours, sent while it computes (D-PSGD).",
-        formula="step = max(F + B, d P / b) + update with d neighbours; d P bytes a worker",
+        formula="step = max(F + B, d P / b) + update; d P bytes a worker, d = 2 on a ring, else 1",
         when="slow or high-latency networks without a fast path for all-reduce",
         paper="arXiv 1705.09056 (D-PSGD), 1811.10792 (one-peer exponential graph)",
-        options="topology: ring or exponential",
+        options="topology: ring (both neighbours), or exponential (one peer a step, 1, 2, 4 ... "
+        "away in turn)",
     ),
     "asynchronous_gossip": Described(
         program=asynchronous_gossip,

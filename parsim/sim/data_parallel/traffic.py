@@ -1,7 +1,7 @@
 """What a strategy's workers and servers send, as kinds of traffic over the links of a cluster.
 
     push, pull    of each worker: its gradient's or weights' shares, to or from all servers at once
-    exchange      of each worker: its weights to all neighbours
+    exchange      of each worker: its weights to all neighbours of the step
     copy          of one worker to another: what a branch hands on
     pair          of each worker and each peer: weights both ways
     collectives   of all who meet in one, by the edges of its algorithm

@@ -49,7 +49,7 @@ def by_rank(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
 @pytest.mark.distributed
 @pytest.mark.parametrize("recipe", ["sgd", "clipped", "adamw"])
 @pytest.mark.parametrize(
-    "case", ["server None", "server 2", "every step", "every third", "diloco", "gossip"]
+    "case", ["server None", "server 2", "every step", "every third", "diloco", "gossip", "one peer"]
 )
 def test_a_strategy_equals_its_steps_in_one_process(
     case: str, recipe: str, by_rank: list[dict[str, Any]]

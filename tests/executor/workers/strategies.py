@@ -161,7 +161,7 @@ def gossiping(recipe: OptimizerConfig, topology: str) -> Tensor:
         for worker, optimizer in enumerate(workers):
             model.load(old[worker])
             gradient = model.gradient(batches(worker, number))[1]
-            mix(optimizer.flat, [old[n] for n in neighbours(worker, world, topology)])
+            mix(optimizer.flat, [old[n] for n in neighbours(worker, world, topology, number)])
             optimizer.apply(gradient, number)
     return workers[dist.get_rank()].weights
 
@@ -184,6 +184,8 @@ def in_step(result: dict[str, object]) -> None:
         result[f"diloco {name}"] = error(trained(work_of(outer, config)), loops(config, 2, outer))
         gossip = trained(work_of(Gossip(), config))
         result[f"gossip {name}"] = error(gossip, gossiping(config, "ring"))
+        one_peer = trained(work_of(Gossip(topology="exponential"), config))
+        result[f"one peer {name}"] = error(one_peer, gossiping(config, "exponential"))
     plain = DiLoCo(every=3, outer_lr=1.0, outer_momentum=0.0)
     result["diloco without momentum"] = error(trained(work_of(plain, SGD)), loops(SGD, 3))
     for strategy in (

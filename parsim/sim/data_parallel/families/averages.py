@@ -12,7 +12,7 @@ from parsim.plan.strategies import AsynchronousGossip, DiLoCo, Gossip, LocalSGD,
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
 from parsim.sim.data_parallel.workers import DIVIDED, MASTER_BYTES, Workers
 from parsim.strategy import STRATEGIES
-from parsim.strategy.gossip import neighbours
+from parsim.strategy.gossip import exchanges, neighbours
 
 SUMMED, COPIED = 3 * MASTER_BYTES, 2 * MASTER_BYTES
 """Bytes a parameter of a pass that adds another's weights, and of one that copies."""
@@ -33,14 +33,14 @@ def node_average(workers: Workers) -> float:
     return max(seconds)
 
 
-def neighbour_exchange(workers: Workers, topology: str) -> Array:
-    """Seconds in which each worker sends its weights to all its neighbours, (n,).
+def neighbour_exchange(workers: Workers, topology: str, number: int) -> Array:
+    """Seconds in which each worker sends its weights to all its neighbours of a step, (n,).
 
     Weights for neighbours of its node go over the links inside, the others over its interfaces,
     which the workers of a node share, at once; (P out and P in for each neighbour, full duplex).
     """
     count, seconds = workers.count, np.zeros(workers.count)
-    others = [neighbours(rank, count, topology) for rank in range(count)]
+    others = [neighbours(rank, count, topology, number) for rank in range(count)]
     far = np.array(
         [sum(workers.node[o] != workers.node[r] for o in others[r]) for r in range(count)]
     )
@@ -77,15 +77,22 @@ def pair_exchange(workers: Workers) -> Array:
 
 
 def gossip(workers: Workers) -> Priced:
-    """Neighbours of a fixed graph, in every step."""
+    """Neighbours of a graph, in every step; whole cycles of steps whose peers differ.
+
+    Compute is slowed as beside the mean exchange of a cycle.
+    """
     strategy = of_kind(workers.plan.strategy, Gossip)
+    names = exchanges(workers.count, strategy.topology)
     program = STRATEGIES[strategy.name].program(
-        workers.count, workers.passes, strategy.topology, rounds=4
+        workers.count, workers.passes, strategy.topology, rounds=-(-4 // len(names)) * len(names)
     )
-    exchange = neighbour_exchange(workers, strategy.topology)
-    prices = {**compute_prices(workers, workers.slowed_beside(exchange)), "exchange": exchange}
-    gate = program.task("exchange").gate
-    peers = len(gate.of[0]) if gate else 0
+    each = {
+        name: neighbour_exchange(workers, strategy.topology, number)
+        for number, name in enumerate(names)
+    }
+    slowed = np.mean([workers.slowed_beside(seconds) for seconds in each.values()], axis=0)
+    prices = {**compute_prices(workers, slowed), **each}
+    peers = len(neighbours(0, workers.count, strategy.topology, 0))
     mixed = peers * SUMMED + DIVIDED
     prices["optimizer"] = prices["optimizer"] + workers.passes_over(workers.parameters, mixed)
     traffic = peers * workers.weight_bytes
@@ -94,7 +101,7 @@ def gossip(workers: Workers) -> Priced:
         seconds=prices,
         sent=traffic,
         received=traffic,
-        carried={"exchange": workers.weight_bytes},
+        carried=dict.fromkeys(names, workers.weight_bytes),
     )
 
 

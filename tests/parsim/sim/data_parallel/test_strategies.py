@@ -24,6 +24,7 @@ from parsim.sim import simulate
 from parsim.sim.program import by_recurrence
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.rounds.run import run_rounds
+from parsim.strategy.gossip import exchanges, neighbours
 from parsim.strategy.program import round_name
 from tests.parsim.sim.data_parallel.cases import job, plan, predicted, priced, workers
 
@@ -131,8 +132,40 @@ def test_hierarchical_averages_add_those_inside_the_node() -> None:
     assert nodes.step_time - local.step_time == pytest.approx(inside / 2, rel=0.02)
 
 
-def test_gossip_hides_its_exchange_behind_compute() -> None:
+def test_a_worker_of_the_exponential_graph_has_one_peer_a_step() -> None:
+    """Assran et al. (arXiv 1811.10792): 16 workers, peers 1, 2, 4 and 8 away in turn, P bytes."""
     made = priced(Gossip(topology="exponential"))
+    assert made.sent == made.received == workers(Gossip()).weight_bytes
+    assert made.sent == priced(Gossip(topology="ring")).sent / 2
+    for number in range(8):
+        turns = [task for task in made.program.tasks if task.name.startswith("exchange")]
+        (task,) = (turn for turn in turns if number in turn.when)
+        assert task.gate is not None
+        assert task.gate.of == tuple(((rank - 2 ** (number % 4)) % 16,) for rank in range(16))
+    # neighbours of a node talk inside it, but for one; those 8 away all share its interfaces
+    near, far = (made.seconds[f"exchange {hop}"] for hop in (1, 8))
+    assert far.min() > near.max() > near.min()
+
+
+@pytest.mark.parametrize(("count", "cycle"), [(2, 1), (4, 2), (8, 3), (16, 4)])
+def test_one_peer_mixing_is_doubly_stochastic(count: int, cycle: int) -> None:
+    """Rows and columns sum to 1 in each step; a cycle of 2^k workers gives all the exact mean."""
+    assert len(exchanges(count, "exponential")) == cycle
+    whole = np.eye(count)
+    for number in range(cycle):
+        mixing = np.eye(count)
+        for rank in range(count):
+            (peer,) = neighbours(rank, count, "exponential", number)
+            mixing[rank, peer] += 1.0
+        mixing /= 2.0
+        assert (mixing.sum(axis=0) == 1.0).all()
+        assert (mixing.sum(axis=1) == 1.0).all()
+        whole = mixing @ whole
+    assert (whole == 1.0 / count).all()
+
+
+def test_gossip_hides_its_exchange_behind_compute() -> None:
+    made = priced(Gossip())
     end = by_recurrence(made.task_program)
     exchange = float(made.seconds["exchange"].max())
     compute = float((made.seconds["forward"] + made.seconds["backward"]).max())
