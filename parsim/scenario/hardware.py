@@ -6,14 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from parsim.cluster.groups import mixed_cluster
-from parsim.cluster.hardware import Cluster, Network, NetworkFabric, NodeGroup, System
+from parsim.cluster.hardware import Cluster, Network, NodeGroup, System
+from parsim.cluster.priced_fabrics import other_fabric
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cluster.topology.mesh import node_mesh
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema.cluster import ClusterBlock, GroupBlock, MixedBlock
-
-LEAVES_AND_SPINES: tuple[NetworkFabric, ...] = ("fat-tree", "rail-optimised")
-"""Fabrics that closed forms price: interfaces of a node, and up-links of leaf groups."""
 
 AnyCluster = ClusterBlock | MixedBlock
 NodeBlock = ClusterBlock | GroupBlock
@@ -42,20 +40,6 @@ def build_cluster(tree: Tree, block: AnyCluster, notes: list[str]) -> Cluster:
             f"simulated too (tier C)"
         )
     return cluster
-
-
-def other_fabric(cluster: Cluster, catalog: Catalog) -> bool:
-    """Whether several nodes hang on a fabric that closed forms do not price.
-
-    They know leaves below spines, as the catalog has them for the (first) system; rings, tori and
-    dragonflies, or rails in the place of a tree, only show on links.
-    """
-    network = cluster.system.network
-    if network is None or cluster.num_nodes == 1:
-        return False
-    usual = catalog.system(cluster.system.id).network
-    other = usual is not None and usual.fabric != network.fabric
-    return other or network.fabric not in LEAVES_AND_SPINES
 
 
 def _any_cluster(tree: Tree, block: AnyCluster, catalog: Catalog, notes: list[str]) -> Cluster:

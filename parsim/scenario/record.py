@@ -8,6 +8,7 @@ from typing import Any
 
 from parsim.cluster.background import Background
 from parsim.cluster.hardware import Cluster, System
+from parsim.cluster.priced_fabrics import other_fabric
 from parsim.cluster.reader import load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
@@ -18,7 +19,6 @@ from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.strategies import DDP
 from parsim.results import Result
-from parsim.scenario.hardware import other_fabric
 from parsim.training_run import TrainingGoal
 
 SCHEMA_VERSION = 1
