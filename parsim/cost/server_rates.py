@@ -53,19 +53,20 @@ def host_memory(system: System) -> float:
     return STREAM_SHARE * system.host_bandwidth
 
 
-def near_seconds(system: System, sent: float, received: float) -> float:
+def near_seconds(system: System, sent: float, received: float, share: float = 1.0) -> float:
     """Seconds in which a device sends and receives so many bytes inside its node, at once.
 
     max(s, r) + loss min(s, r) bytes at the rate of a message, where bytes the other way are lost
     (`System.two_way_loss`); of full-duplex links nothing is, and what a device receives is another
-    one's to send.
+    one's to send. `share` is that of `p2p_time`.
     Source: gloo between two cores of one machine, 7.2, 14.4 and 28.8 MB: 2.9, 4.6 and 7.0 ms one
     way, 3.6, 8.7 and 15.3 ms with as much the other way.
     """
     size = sent
     if system.two_way_loss:
         size = max(sent, received) + system.two_way_loss * min(sent, received)
-    seconds = p2p_time(system, np.array([size, 1.0]), crosses=False, sharing=1.0)
+    sizes = np.array([size, 1.0])
+    seconds = p2p_time(system, sizes, crosses=False, sharing=1.0, share=share)
     return float(max(seconds[0] - seconds[1], 0.0)) if size else 0.0
 
 

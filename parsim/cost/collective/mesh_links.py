@@ -23,7 +23,7 @@ LONGEST = 1 << 16
 
 
 def members_share(system: System, members: Sequence[int]) -> tuple[float, float]:
-    """Of a group's devices in one node: shares of a device's rate in rings and in all-to-alls."""
+    """Find the shares of a device's rate that a node's members of a group have: rings and pairs."""
     cables = node_mesh(system)
     if not cables or len(members) < 2:
         return _ALL

@@ -39,6 +39,20 @@ def least_share(system: System, senders: Sequence[int], receivers: Sequence[int]
     return min(pair_share(system, a, b, group) for a in senders for b in receivers)
 
 
+def joint_share(system: System, rank: int, others: Sequence[int]) -> float:
+    """Share of equal messages to several others of the node at once, each on cables of its own."""
+    devices = system.devices_per_node
+    shares = [pair_share(system, rank, o) for o in others if o // devices == rank // devices]
+    least = min(shares, default=1.0)
+    return max(least, min(least * len(shares), 1.0))
+
+
+def mean_share(system: System, rank: int, others: Sequence[int]) -> float:
+    """Share whose time is the mean over messages to any one of the others in the node."""
+    shares = [pair_share(system, rank, other) for other in others if other != rank]
+    return len(shares) / sum(1.0 / share for share in shares) if shares else 1.0
+
+
 def best_share(system: System) -> float:
     """Share that no message between two devices of a node exceeds."""
     cables = node_mesh(system)

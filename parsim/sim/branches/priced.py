@@ -11,6 +11,7 @@ import numpy as np
 from parsim.arrays import Array, Index
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.collective.mesh_messages import pair_share
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.errors import PlanError
@@ -150,9 +151,10 @@ class Branched:
         for message, size in zip(self.messages, self.sent_bytes.tolist(), strict=True):
             for replica in range(self.replicas):
                 ends = (message.source, message.target)
-                source, target = (self.node[replica * devices + end] for end in ends)
-                crosses = bool(source != target)
-                yield float(p2p_time(system, size, crosses=crosses, sharing=1.0))
+                source, target = (replica * devices + end for end in ends)
+                crosses = bool(self.node[source] != self.node[target])
+                share = pair_share(system, source, target)
+                yield float(p2p_time(system, size, crosses=crosses, sharing=1.0, share=share))
 
     @property
     def shares(self) -> Array:

@@ -7,6 +7,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.collective.mesh_messages import joint_share, mean_share
 from parsim.cost.server_rates import device_interface, near_seconds, node_interfaces
 from parsim.plan.strategies import AsynchronousGossip, DiLoCo, Gossip, LocalSGD, of_kind
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
@@ -47,7 +48,8 @@ def neighbour_exchange(workers: Workers, topology: str, number: int) -> Array:
     for rank in range(count):
         system = workers.systems[int(workers.node[rank])]
         near = (len(others[rank]) - far[rank]) * workers.weight_bytes
-        inside = near_seconds(system, near, near)
+        share = joint_share(system, rank, [o for o in others[rank] if o != rank])
+        inside = near_seconds(system, near, near, share)
         node = far[workers.node == workers.node[rank]].sum()
         across = max(
             far[rank] * workers.weight_bytes / device_interface(system),
@@ -67,7 +69,8 @@ def pair_exchange(workers: Workers) -> Array:
     seconds = np.zeros(workers.count)
     for rank, node in enumerate(workers.node.tolist()):
         system = workers.systems[node]
-        lasted = near_seconds(system, workers.weight_bytes, workers.weight_bytes)
+        share = mean_share(system, rank, np.flatnonzero(workers.node == node).tolist())
+        lasted = near_seconds(system, workers.weight_bytes, workers.weight_bytes, share)
         if several:
             shared = node_interfaces(system) / float((workers.node == node).sum())
             lasted = max(lasted, workers.weight_bytes / shared)

@@ -32,6 +32,15 @@ def test_a_group_of_a_dgx1_has_the_cables_among_its_members() -> None:
     assert lanes(*range(8)) == pytest.approx(6)
 
 
+def test_eight_p100_have_four_links_each() -> None:
+    """One link a pair, and two rings through all of them, both ways each."""
+    cables = node_mesh(load_catalog().system("big-basin"))
+    link = 20e9 * 0.917
+    assert group_rates(cables, (0, 1)).ring == pytest.approx(link)
+    assert group_rates(cables, (0, 1, 2, 3)).ring == pytest.approx(3 * link)
+    assert group_rates(cables, tuple(range(8))).ring == pytest.approx(4 * link)
+
+
 def test_no_cable_means_the_hosts() -> None:
     assert not has_ring(DGX1, (0, 5))
     assert group_rates(DGX1, (0, 5)).ring == 6e9  # between two Broadwell sockets

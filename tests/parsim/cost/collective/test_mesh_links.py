@@ -12,7 +12,14 @@ from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import neighbours, one_group
-from parsim.cost.collective.mesh_messages import best_share, circle_share, hop_shares, pair_share
+from parsim.cost.collective.mesh_messages import (
+    best_share,
+    circle_share,
+    hop_shares,
+    joint_share,
+    mean_share,
+    pair_share,
+)
 from parsim.scenario import load_scenario
 from parsim.sim.simulate import simulate
 from tests.commands import ROOT, Cli, runner
@@ -78,13 +85,17 @@ def test_half_of_jean_zays_links_lead_to_each_other_device() -> None:
 
 
 def test_messages_have_the_cable_between_two_ranks() -> None:
-    on, one, world = system(), np.array([1]), np.array([8])
-    hops = 6 * hop_shares(on, one, 8, world)[:, 0]
+    on, beside, world = system(), np.array([1]), np.array([8])
+    hops = 6 * hop_shares(on, beside, 8, world)[:, 0]
     # 3 to 4 and 7 to 0 pass a device of the pipeline that has two links to both
     assert hops == pytest.approx([1, 2, 2, 2, 1, 2, 2, 2])
-    assert circle_share(on, np.array([8]), one, world) == pytest.approx([1 / 6])
+    assert circle_share(on, np.array([8]), beside, world) == pytest.approx([1 / 6])
     assert 6 * pair_share(on, 0, 5) < 1  # over the hosts
     assert 6 * best_share(on) == pytest.approx(2)
+    # both neighbours of rank 1 at once: 0 on one cable, 2 on two
+    assert 6 * joint_share(on, 1, [0, 2, 9]) == pytest.approx(2)
+    assert 6 * mean_share(on, 1, [0, 2]) == pytest.approx(2 / (1 / 1 + 1 / 2))
+    assert joint_share(system("dgx-a100"), 1, [0, 2]) == mean_share(system("dgx-a100"), 1, [0]) == 1
 
 
 def test_tensor_ranks_of_a_mesh_wait_longer() -> None:
