@@ -52,7 +52,7 @@ def message(config: dict[str, object], seq_len: int | None = None) -> str:
     ("model_type", "guess"),
     [
         ("llamma", " (did you mean 'llama'?)"),
-        ("qwen", " (did you mean 'qwen3'?)"),
+        ("qwen", " (did you mean 'qwen2' or 'qwen3' or 'qwen3_moe'?)"),
         ("t5", ""),
     ],
 )
