@@ -174,7 +174,7 @@ def test_an_unknown_operation_is_timed(code: Path) -> None:
     graph = graph_of(json.loads(str(document["text"])))
     operations = [node.operation for node in graph.nodes]
     (timed,) = [operation for operation in operations if isinstance(operation, Measured)]
-    assert timed.forward_s > 0.0
+    assert timed.forward_s + timed.forward_call_s > 0.0
     assert graph.device.startswith("cpu")
 
 
