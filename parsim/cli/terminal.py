@@ -97,11 +97,14 @@ def load(
     overrides: list[str] | None,
     device: Path | None = None,
     price: float | None = None,
+    *,
+    of_search: bool = False,
 ) -> Scenario:
     """Read a scenario with its `--set` overrides; what it assumes goes to stderr.
 
     `device` is a file of `parsim calibrate` whose system (or device) takes the scenario's place,
-    `price` the dollars of a device and hour in place of the scenario's.
+    `price` the dollars of a device and hour in place of the scenario's. `of_search` refuses fields
+    of the plan, which a search does not read.
     """
     from parsim.scenario import load_scenario
 
@@ -111,6 +114,10 @@ def load(
     scenario = load_scenario(path, pairs)
     for assumption in scenario.notes:
         note(f"note: {assumption}")
+    if of_search:
+        from parsim.scenario.of_search import check_of_search
+
+        check_of_search(pairs, scenario.plan)
     return scenario
 
 

@@ -18,7 +18,6 @@ from parsim.cli.terminal import (
     load,
     note,
     note_price,
-    override_pairs,
     print_json,
     progress,
     show,
@@ -101,10 +100,8 @@ def search(  # noqa: PLR0913  one parameter an option
 ) -> None:
     """Find the fastest of all legal plans of a scenario that fit."""
     from parsim.report.writing import check_other, check_writable
-    from parsim.scenario.of_search import check_of_search
 
-    loaded = load(scenario, overrides, device, price)
-    check_of_search(override_pairs(overrides), loaded.plan)
+    loaded = load(scenario, overrides, device, price, of_search=True)
     note_price(price, loaded)
     if unequal and loaded.space is not None:
         loaded = replace(loaded, space=replace(loaded.space, unequal_stages=True))

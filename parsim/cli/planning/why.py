@@ -12,7 +12,6 @@ from parsim.cli.terminal import (
     ScenarioPath,
     SearchOverrides,
     load,
-    override_pairs,
     print_json,
     progress,
     show,
@@ -34,11 +33,9 @@ def why(
     """Say why the best plan is not another one (--not), or what it depends on."""
     from parsim.planner.why import read_pins, reasons, sensitivity
     from parsim.report.text.planning.why import reasons_view, sensitivity_view
-    from parsim.scenario.of_search import check_of_search
 
     pins = None if wish is None else read_pins(wish)
-    loaded = load(scenario, overrides, device)
-    check_of_search(override_pairs(overrides), loaded.plan)
+    loaded = load(scenario, overrides, device, of_search=True)
     job, space = loaded.job, loaded.plan_space()
     if pins is None:
         with progress("searching after each change") as step:

@@ -51,11 +51,12 @@ def longest_ways(
     if compiled.repeats > 1 or not (whole or compiled.schedule.name in SPLIT):
         return np.zeros((0, 5))
     stages = compiled.schedule.in_copies(np.array(layers, dtype=np.float64)[:, None])
-    times = _times(compiled, stages, blocking)
+    times = _times(compiled, stages)
+    graph = _Graph.of(compiled, times, blocking)
+    times = times.blocking() if blocking else times
     finish = run(compiled, times, keep=True).finish
     if finish is None:
         raise RuntimeError("the recurrence kept no finish times")
-    graph = _Graph.of(compiled, blocking)
     each = np.array([PARTS[Kind(kind)] for kind in range(KINDS)], dtype=np.float64)[kinds]
     stage = compiled.duration_class // KINDS
     last = (stage % len(layers) == len(layers) - 1)[:, None] * each
@@ -70,14 +71,13 @@ def _counted(parts: Array, messages: int) -> list[float]:
     return [forward, inner, weight, min(of_last), messages]
 
 
-def _times(compiled: CompiledSchedule, stages: Array, blocking: bool) -> ClassTimes:
+def _times(compiled: CompiledSchedule, stages: Array) -> ClassTimes:
     """Lengths of actions and messages for each ratio, with `stages` (S, 1) layers."""
     ratios = np.array([(*halves, message) for halves, message in product(HALVES, MESSAGES)])
     inner, weight, message = ratios.T
     lengths = {Kind.F: 1.0 + 0.0 * inner, Kind.B: inner + weight, Kind.I: inner, Kind.W: weight}
     seconds = {kind: stages * length for kind, length in lengths.items()}
-    times = ClassTimes.on(compiled.schedule, seconds, message + np.zeros((len(stages) - 1, 1)))
-    return times.blocking() if blocking else times
+    return ClassTimes.on(compiled.schedule, seconds, message + np.zeros((len(stages) - 1, 1)))
 
 
 class _Graph(NamedTuple):
@@ -90,16 +90,14 @@ class _Graph(NamedTuple):
     blocking: bool
 
     @classmethod
-    def of(cls, compiled: CompiledSchedule, blocking: bool) -> _Graph:
-        """The graph of a schedule's actions."""
-        nothing = np.zeros((compiled.schedule.num_stages, 1))
-        one_each = ClassTimes.on(compiled.schedule, {Kind.F: nothing}, nothing[1:] + 1.0)
+    def of(cls, compiled: CompiledSchedule, times: ClassTimes, blocking: bool) -> _Graph:
+        """The graph of a schedule's actions; those send whose messages take time."""
         classes = compiled.duration_class
         return cls(
             before=compiled.before.tolist(),
             source=compiled.source.tolist(),
             classes=classes,
-            sends=one_each.hop[classes, 0] > 0.0,
+            sends=(times.hop[:, -1] > 0.0)[classes],
             blocking=blocking,
         )
 
@@ -115,9 +113,10 @@ class _Graph(NamedTuple):
             before, source = self.before[way[-1]], self.source[way[-1]]
             if not before and not source:
                 break
-            if arrivals[source] > ends[before]:
+            by_message = arrivals[source] > ends[before]
+            if by_message:
                 received.append(source - 1)
-            way.append((source if arrivals[source] > ends[before] else before) - 1)
+            way.append((source if by_message else before) - 1)
         actions = np.array(way)
         sent = actions[1:] if self.blocking else np.array(received, dtype=np.int64)
         return actions, int(self.sends[sent].sum())
