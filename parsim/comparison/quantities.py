@@ -3,11 +3,12 @@
 Of each rank, with its actions (F B I W) in the pipeline phase:
 
     phase = last action's end - first action's start, over the rank's pipeline
-          = compute_s + exposed parts of the actions + idle_s
+          = compute_s + exposed parts of the actions + updates between them + idle_s
 
 `compute_s` is the length of the actions without their `exposed` part, `idle_s` all time of the
-phase in which no action of the rank runs. Exposed communication is what the compute stream waited
-for, in the whole step; by stream of the spans that it waited for:
+phase in which the rank runs neither an action nor, between its actions, an update. Exposed
+communication is what the compute stream waited for, in the whole step; by stream of the spans that
+it waited for:
 
     exposed_communication_s = exposed_tp_s + exposed_ep_s + exposed_dp_s + exposed_p2p_s
     tp    exchanges of activations, inside actions
@@ -155,14 +156,22 @@ def _rank_quantities(spans: Sequence[Span], phase: float) -> dict[str, float]:
         span for span in spans if span.kind in (SpanKind.REDUCE_GRAD, SpanKind.REDUCE_TIED)
     ]
     exposed = sum(span.exposed for span in actions)
-    busy = _covered(actions)
+    computing = [*actions, *_updates_between(spans, actions)]
+    busy = _covered(computing)
+    reduced = _covered([*computing, *reductions]) - busy
     return {
         "compute_s": sum(span.duration for span in actions) - exposed,
         **_exposed(spans, actions),
         "idle_s": _unless_rounding(phase - busy, phase),
-        "gradient_reduction_s": _unless_rounding(_covered([*actions, *reductions]) - busy, phase),
+        "gradient_reduction_s": _unless_rounding(reduced, phase),
         "optimizer_s": sum(s.duration - s.exposed for s in spans if s.kind == SpanKind.OPTIMIZER),
     }
+
+
+def _updates_between(spans: Sequence[Span], actions: Sequence[Span]) -> list[Span]:
+    """Updates before the rank's last action: pipelines without flush make one a micro-batch."""
+    last = max((action.start for action in actions), default=0.0)
+    return [span for span in spans if span.kind == SpanKind.OPTIMIZER and span.start < last]
 
 
 def _unless_rounding(seconds: float, scale: float) -> float:

@@ -29,7 +29,7 @@ class Outcome:
 
     Where the case cannot be, or its plan is too large, `error` says why; numbers that it does not
     have are nan. `digest` tells whether a row of an earlier run is of the same case, and `model`
-    which model and samples it trains; older tables do not say.
+    which model and samples it trains, `speed_unit` what its speed counts; older tables do not say.
     """
 
     values: Mapping[str, str]
@@ -50,6 +50,7 @@ class Outcome:
     energy_kwh: float = float("nan")
     error: str = ""
     model: str = ""
+    speed_unit: str = ""
 
     def record(self) -> dict[str, Any]:
         """A flat row: values first, missing numbers as None."""
@@ -91,7 +92,7 @@ class Outcomes(Result):
 
     @property
     def headline(self) -> str:
-        """How many cases, and the one with the most tokens (or images) a second."""
+        """How many cases, and the one with the most tokens, or samples, a second."""
         best, count = self.fastest, f"{len(self.rows)} cases"
         if best is None:
             return f"{count}, none of which can be"
@@ -99,7 +100,14 @@ class Outcomes(Result):
             return f"{count} of different models or samples, which are not ranked by speed"
         words = ", ".join(f"{key}={value}" for key, value in best.values.items())
         step = format_seconds(best.step_time_s)
-        return f"{count}; fastest {words} (most tokens or images a second): {step} a step"
+        speed = f"{best.tokens_per_s:,.0f} {self.speed_unit}"
+        return f"{count}; fastest {words}: {step} a step, {speed}"
+
+    @property
+    def speed_unit(self) -> str:
+        """What speeds count: tokens, samples, or some these and some those."""
+        units = {row.speed_unit for row in self.rows if not row.error}
+        return units.pop() if len(units) == 1 and all(units) else "tokens or samples/s"
 
     def to_json(self) -> dict[str, Any]:
         """The document that `parsim sweep --json` prints."""
@@ -181,6 +189,7 @@ def _outcome(case: Case, digest: str, scenario: Scenario, plan: Plan) -> Outcome
         energy_kwh=run.energy.value if run and run.energy else nan,
         error=need if too_large else "",
         model=_model_words(scenario.job.model),
+        speed_unit=scenario.job.model.speed_unit,
     )
 
 

@@ -14,8 +14,8 @@ from parsim.files import read_text
 from parsim.sweeps.run import NUMBERS, Outcome
 from parsim.sweeps.workers import extra_module
 
-OLDER: Final = tuple(name for name in NUMBERS if name != "model")
-"""The columns of tables that were written when rows did not say their model."""
+HEADERS: Final = (NUMBERS, NUMBERS[:-1], NUMBERS[:-2])
+"""Columns of today's tables, and of older ones whose rows say no unit of speed, or no model."""
 SUFFIXES: Final = (".csv", ".parquet")
 
 _TYPES: Final = {"float": "float64", "int": "int64", "str": "string"}
@@ -63,7 +63,7 @@ def read_outcomes(path: Path, keys: Sequence[str]) -> dict[str, Outcome]:
         lines = _parquet_cells(path)
     else:
         lines = list(csv.reader(read_text(path).splitlines()))
-    if not lines or lines[0] not in ([*keys, *NUMBERS], [*keys, *OLDER]):
+    if not lines or lines[0] not in [[*keys, *names] for names in HEADERS]:
         raise InputError(
             f"{path}: is no table of this sweep (its columns would be {', '.join(keys)}, "
             f"{NUMBERS[0]}, ...); give another file, or take it away"
@@ -104,7 +104,7 @@ def _outcome(cells: Sequence[str], keys: Sequence[str]) -> Outcome:
     """The row whose cells these are."""
     values = dict(zip(keys, cells[: len(keys)], strict=True))
     numbers: dict[str, Any] = dict(zip(NUMBERS, cells[len(keys) :], strict=False))
-    if len(numbers) < len(OLDER):
+    if len(numbers) < len(HEADERS[-1]):
         raise ValueError("a row is too short")
     for name, kind in _KINDS.items():
         if kind == "float":

@@ -26,6 +26,7 @@ from parsim.sweeps.workers import read_backend
 from tests.commands import GPT3, LLAMA, SMALL
 
 BATCHES = ("training.global_batch_size", ("8", "16"))
+RESNET = "resnet50-dgx-1v.yaml"
 RECOMPUTED = ("plan.recompute", ("none", "full"))
 
 
@@ -253,17 +254,30 @@ def test_different_models_are_not_ranked() -> None:
     assert "llama3-8b (8,030,261,248 parameters, samples of 8192)" in text
     twice = Outcomes(rows=(rows[0], rows[0]), keys=("file",), total=2)
     assert "fastest file=" in twice.headline
-    assert "(most tokens or images a second): " in twice.headline
+    assert twice.headline.endswith(f"{rows[0].tokens_per_s:,.0f} tokens/s")
     assert " speed " in printed(outcomes_view(twice))
+
+
+def test_speeds_of_a_vision_model_are_samples_a_second() -> None:
+    over = (BATCHES[0], ("2048", "4096"))
+    rows = tuple(run_cases(cases_over(Path(LLAMA).with_name(RESNET), (over,), {})))
+    result = Outcomes(rows=rows, keys=(BATCHES[0],), total=2)
+    assert result.headline.endswith("samples/s")
+    assert [axes.get_ylabel() for axes in draw_outcomes(result).axes] == [
+        "step time, s",
+        "samples/s",
+    ]
+    unsaid = replace(result, rows=tuple(replace(row, speed_unit="") for row in rows))
+    assert unsaid.speed_unit == "tokens or samples/s"
 
 
 def test_a_table_from_before_rows_said_their_model_is_read(tmp_path: Path) -> None:
     rows = list(run_cases(cases_over(Path(LLAMA), (BATCHES,), {})))
-    older = [cells[:-1] for cells in cells_of(rows, (BATCHES[0],))]
+    older = [cells[:-2] for cells in cells_of(rows, (BATCHES[0],))]
     file = tmp_path / "s.csv"
     file.write_text(csv_text(older), encoding="utf-8")
     again = read_outcomes(file, (BATCHES[0],))
-    assert again[rows[0].digest].record() == replace(rows[0], model="").record()
+    assert again[rows[0].digest].record() == replace(rows[0], model="", speed_unit="").record()
 
 
 def printed(view: RenderableType) -> str:

@@ -44,7 +44,7 @@ def draw_outcomes(result: Outcomes, path: Path | None = None) -> Figure:
             look["linestyle"] = "-" if _joined(result) else "none"
             _step_times(seconds, points, {**look, "label": label})
             _speeds(speed, points, look, scaling=_joined(result))
-        for axes, words in ((seconds, "step time, s"), (speed, "tokens/s")):
+        for axes, words in ((seconds, "step time, s"), (speed, result.speed_unit)):
             axes.set(xlabel=_across_words(result), ylabel=words)
             axes.yaxis.set_major_formatter("{x:,g}")
             axes.set_ylim(bottom=0.0)
@@ -126,7 +126,7 @@ def _step_times(axes: Axes, points: list[tuple[float, Outcome]], look: dict[str,
 def _speeds(
     axes: Axes, points: list[tuple[float, Outcome]], look: dict[str, Any], *, scaling: bool
 ) -> None:
-    """Tokens a second with their interval, and the line of perfect scaling."""
+    """Tokens or samples a second with their interval, and the line of perfect scaling."""
     across, up = [position for position, _ in points], [row.tokens_per_s for _, row in points]
     below = [row.tokens_per_s * (1 - row.step_time_s / row.step_time_high_s) for _, row in points]
     above = [row.tokens_per_s * (row.step_time_s / row.step_time_low_s - 1) for _, row in points]

@@ -140,6 +140,26 @@ def test_exposed_communication_by_stream_by_hand() -> None:
     assert comparison.row("OPTIMIZER_mean_s").measured == 0.75
 
 
+def test_an_update_between_actions_is_not_idle() -> None:
+    """A pipeline without flush updates behind each backward; the last update is past the phase."""
+    drawn = Timeline(
+        spans=ordered(
+            [
+                Span(0, "compute", "F", 0.0, 1.0, 0, 0),
+                Span(0, "compute", "B", 1.0, 3.0, 0, 0),
+                Span(0, "compute", "OPTIMIZER", 3.0, 3.5),
+                Span(0, "compute", "F", 4.0, 5.0, 0, 1),
+                Span(0, "compute", "B", 5.0, 7.0, 0, 1),
+                Span(0, "compute", "OPTIMIZER", 7.0, 7.5),
+            ]
+        ),
+    )
+    comparison = compare_timelines(drawn, drawn)
+    assert comparison.row("idle_s", 0).measured == 0.5  # from 3.5 to 4
+    assert comparison.row("bubble_fraction").measured == pytest.approx(0.5 / 7)
+    assert comparison.row("optimizer_s", 0).measured == 1.0
+
+
 def test_what_is_zero_on_both_sides_is_not_printed(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(compare_timelines(timeline(0), timeline(0)), capsys)
     assert not any(line.startswith(("exposed_tp_s", "F, exposed")) for line in text)
