@@ -24,8 +24,8 @@ import numpy as np
 from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.inflight import inflight_counts
-from parsim.schedule.orders.list_order import Work
 from parsim.schedule.orders.search import Searched, search_order
+from parsim.schedule.orders.work import Work
 from parsim.sim.recurrence.maxplus import ClassTimes, run
 from parsim.sim.step.compiled_schedule import compile_schedule
 

@@ -18,8 +18,9 @@ from __future__ import annotations
 
 from parsim.errors import ScheduleError
 from parsim.schedule.actions import require_positive
-from parsim.schedule.orders.list_order import Work, best_order
+from parsim.schedule.orders.list_order import best_order
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes
+from parsim.schedule.orders.work import Work
 from parsim.schedule.schedule import Schedule
 
 

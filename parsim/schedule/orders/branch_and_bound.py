@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from parsim.schedule.orders.dispatch import B, F, W
 
 if TYPE_CHECKING:
-    from parsim.schedule.orders.list_order import Work
+    from parsim.schedule.orders.work import Work
 
 ROUNDING = 1e-9
 

@@ -24,8 +24,8 @@ from parsim.arrays import Array, Columns, Flags, Index, Ints
 from parsim.schedule.actions import Action, Kind
 
 if TYPE_CHECKING:
-    from parsim.schedule.orders.list_order import Work
     from parsim.schedule.orders.weight_fill import Rows
+    from parsim.schedule.orders.work import Work
 
 F, B, W = range(3)
 """What a rank may run next: a forward, a backward or its input half, a weight gradient."""

@@ -28,9 +28,9 @@ from dataclasses import dataclass
 from parsim.errors import ScheduleError
 from parsim.schedule.orders.branch_and_bound import ROUNDING, BranchAndBound
 from parsim.schedule.orders.dispatch import Shop
-from parsim.schedule.orders.list_order import Work
 from parsim.schedule.orders.rules_search import best_rule
 from parsim.schedule.orders.weight_fill import Rows
+from parsim.schedule.orders.work import Work
 
 
 def lower_bound(work: Work) -> float:

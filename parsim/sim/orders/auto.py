@@ -24,8 +24,8 @@ from parsim.plan import Plan
 from parsim.plan.names import AUTO, SPLIT, TWO_WAY, V_SHAPED
 from parsim.schedule import Kind, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
-from parsim.schedule.orders.list_order import Work
 from parsim.schedule.orders.search import Searched, search_order
+from parsim.schedule.orders.work import Work
 from parsim.sim.confidence.memory_fit import Fit, Margin, fit_of, margin_of
 from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate

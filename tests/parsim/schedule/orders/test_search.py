@@ -13,9 +13,10 @@ from parsim.errors import ScheduleError
 from parsim.schedule import Action, Kind, Schedule, build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.inflight import inflight_counts
-from parsim.schedule.orders.list_order import Work, best_order, makespan
+from parsim.schedule.orders.list_order import best_order, makespan
 from parsim.schedule.orders.search import lower_bound, search_order
 from parsim.schedule.orders.weight_fill import Rows
+from parsim.schedule.orders.work import Work
 
 Lengths = tuple[float, ...]
 

@@ -1,0 +1,177 @@
+"""The forwards and backwards of some work as numbers by urgency, and how long an order of them is.
+
+    number    0    1    2    3    4    5    6    7      two stages, two micro-batches
+    action   1F0  1F1  0F0  0F1  1B0  0B0  1B1  0B1
+
+Forwards go before backwards, the deepest first: what has begun comes to its loss soonest; of
+backwards those of early micro-batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.arrays import Flags, Index
+from parsim.errors import ScheduleError
+from parsim.schedule.actions import Action, Kind
+from parsim.schedule.orders.weight_fill import Rows
+from parsim.schedule.orders.work import Work
+
+
+@dataclass(frozen=True, slots=True)
+class Numbered:
+    """The work's actions by urgency, the most urgent first; an action is its number from here on.
+
+    Of each: its stage, whether it is a backward, its micro-batch; the rank that runs it, the queue
+    in which it waits there (forwards of each of the rank's stages, the deepest first, then
+    backwards), and the action that its result makes possible, -1 for none. `first` are those that
+    need nothing, `queues` how many of forwards each rank has, and `numbers` (2, stages,
+    micro-batches) tells the number of a forward or backward.
+    """
+
+    work: Work
+    stage: list[int]
+    backward: list[bool]
+    microbatch: list[int]
+    rank: list[int]
+    queue: list[int]
+    follower: list[int]
+    first: list[int]
+    queues: list[int]
+    numbers: Index
+
+    @classmethod
+    def of(cls, work: Work) -> Numbered:
+        """Number the actions of some work.
+
+        Raises:
+            ScheduleError: a rank's limit is below the number of its stages.
+        """
+        actions = _Actions.of(work).by_urgency(work)
+        numbers = np.full((2, len(work.stage_rank), work.num_microbatches), -1)
+        numbers[actions.kind, actions.stage, actions.microbatch] = np.arange(len(actions.kind))
+        place, queues = _queues(work)
+        forward = actions.backward == 0
+        last = np.array(queues)[np.array(work.stage_rank)]
+        return cls(
+            work=work,
+            stage=actions.stage.tolist(),
+            backward=(~forward).tolist(),
+            microbatch=actions.microbatch.tolist(),
+            rank=np.array(work.stage_rank)[actions.stage].tolist(),
+            queue=np.where(forward, place[actions.stage], last[actions.stage]).tolist(),
+            follower=actions.followers(work.depth, numbers).tolist(),
+            first=np.flatnonzero(forward & (actions.stage % work.depth == 0)).tolist(),
+            queues=queues,
+            numbers=numbers,
+        )
+
+    def lengths(self, forward: Sequence[float], backward: Sequence[float]) -> list[float]:
+        """How long each action takes, by the lengths of each stage's."""
+        pairs = zip(self.stage, self.backward, strict=True)
+        return [(backward if back else forward)[stage] for stage, back in pairs]
+
+    def rows(self, order: Sequence[Sequence[int]]) -> Rows:
+        """The actions of each rank by their numbers."""
+        kinds = (Kind.F, Kind.B)
+        return tuple(
+            tuple(Action(self.stage[n], kinds[self.backward[n]], self.microbatch[n]) for n in row)
+            for row in order
+        )
+
+    def order(self, rows: Rows) -> list[list[int]]:
+        """The numbers of each rank's actions."""
+        return [[int(self.numbers[kind, stage, mb]) for stage, kind, mb in row] for row in rows]
+
+    def makespan(self, order: Sequence[Sequence[int]], lengths: Sequence[float]) -> float:
+        """When the last action of an order ends, which is `inf` where some rank never goes on."""
+        ready: list[float | None] = [None] * len(lengths)
+        for number in self.first:
+            ready[number] = 0.0
+        clock, at = [0.0] * len(order), [0] * len(order)
+        waiting: dict[int, int] = {}
+        going, message = list(range(len(order))), self.work.message
+        while going:
+            rank = going.pop()
+            row, now = order[rank], clock[rank]
+            while at[rank] < len(row):
+                number = row[at[rank]]
+                arrival = ready[number]
+                if arrival is None:
+                    waiting[number] = rank
+                    break
+                now = max(now, arrival) + lengths[number]
+                at[rank] += 1
+                after = self.follower[number]
+                if after >= 0:
+                    near = self.rank[after] == rank
+                    ready[after] = now if near else now + message
+                    if after in waiting:
+                        going.append(waiting.pop(after))
+            clock[rank] = now
+        return inf if waiting else max(clock)
+
+
+class _Actions(NamedTuple):
+    """All forwards (kind 0) and backwards (1) of some work, (A,) each."""
+
+    kind: Index
+    stage: Index
+    microbatch: Index
+
+    @classmethod
+    def of(cls, work: Work) -> _Actions:
+        """Every F and B of every stage, of the micro-batches of its copy."""
+        each = [work.microbatches_of(stage // work.depth) for stage in range(len(work.stage_rank))]
+        stage = np.repeat(np.arange(len(each)), [len(some) for some in each])
+        microbatch = np.concatenate([np.arange(some.start, some.stop) for some in each])
+        kind = np.repeat(np.arange(2), len(stage))
+        return cls(kind, np.tile(stage, 2), np.tile(microbatch, 2))
+
+    @property
+    def backward(self) -> Flags:
+        """Which of them are backwards."""
+        return np.asarray(self.kind == 1)
+
+    def by_urgency(self, work: Work) -> _Actions:
+        """The most urgent first: deep forwards, then backwards of early micro-batches."""
+        depth = self.stage % work.depth
+        microbatch = self.microbatch % max(1, work.num_microbatches // work.copies)
+        first = np.where(self.backward, microbatch, -depth)
+        second = np.where(self.backward, -depth, microbatch)
+        order = np.lexsort((self.stage, second, first, self.kind))
+        return _Actions(*(column[order] for column in self))
+
+    def followers(self, depth: int, numbers: Index) -> Index:
+        """The number of what each makes possible, on to the loss and back again; or -1."""
+        position = self.stage % depth
+        turns = ~self.backward & (position == depth - 1)
+        ends = self.backward & (position == 0)
+        stage = self.stage + np.where(self.backward, -1, 1)
+        stage = np.where(turns | ends, self.stage, stage)
+        after = numbers[self.kind | turns, stage, self.microbatch]
+        return np.where(ends, -1, after)
+
+
+def _queues(work: Work) -> tuple[Index, list[int]]:
+    """The queue of each stage's forwards on its rank, and how many of them each rank has."""
+    place, queues = np.zeros(len(work.stage_rank), dtype=np.int64), []
+    for rank in range(max(work.stage_rank) + 1):
+        stages = work.stages_by_depth(rank)
+        _check_limit(work, rank, len(stages))
+        place[stages] = np.arange(len(stages))
+        queues.append(len(stages))
+    return place, queues
+
+
+def _check_limit(work: Work, rank: int, stages: int) -> None:
+    if work.limits[rank] < stages:
+        raise ScheduleError(
+            f"a limit of {work.limits[rank]} chunks in flight on rank {rank} is too small for "
+            f"its {stages} stages; allowed: {stages} and more"
+        )
