@@ -55,7 +55,7 @@ class Numbered:
         actions = _Actions.of(work).by_urgency(work)
         numbers = np.full((2, len(work.stage_rank), work.num_microbatches), -1)
         numbers[actions.kind, actions.stage, actions.microbatch] = np.arange(len(actions.kind))
-        place, queues = _queues(work)
+        position, queues = _queues(work)
         forward = actions.backward == 0
         last = np.array(queues)[np.array(work.stage_rank)]
         return cls(
@@ -64,7 +64,7 @@ class Numbered:
             backward=(~forward).tolist(),
             microbatch=actions.microbatch.tolist(),
             rank=np.array(work.stage_rank)[actions.stage].tolist(),
-            queue=np.where(forward, place[actions.stage], last[actions.stage]).tolist(),
+            queue=np.where(forward, position[actions.stage], last[actions.stage]).tolist(),
             follower=actions.followers(work.depth, numbers).tolist(),
             first=np.flatnonzero(forward & (actions.stage % work.depth == 0)).tolist(),
             queues=queues,
@@ -160,13 +160,13 @@ class _Actions(NamedTuple):
 
 def _queues(work: Work) -> tuple[Index, list[int]]:
     """The queue of each stage's forwards on its rank, and how many of them each rank has."""
-    place, queues = np.zeros(len(work.stage_rank), dtype=np.int64), []
+    position, queues = np.zeros(len(work.stage_rank), dtype=np.int64), []
     for rank in range(max(work.stage_rank) + 1):
         stages = work.stages_by_depth(rank)
         _check_limit(work, rank, len(stages))
-        place[stages] = np.arange(len(stages))
+        position[stages] = np.arange(len(stages))
         queues.append(len(stages))
-    return place, queues
+    return position, queues
 
 
 def _check_limit(work: Work, rank: int, stages: int) -> None:
