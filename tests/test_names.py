@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +20,8 @@ DOCUMENTED = (
 """Files, and their records of so many fields that a class docstring cannot hold them."""
 OPENINGS = ("Of ", "Those ", "As ", "The same")
 """Beginnings of a first line that is no sentence by itself."""
+FEWEST_WORDS = 3
+"""What a first line needs to say something: `A.` and `The plans.` do not."""
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -35,6 +38,37 @@ def test_docstrings_open_with_a_sentence(package: str) -> None:
         if text.startswith(OPENINGS)
     ]
     assert not wrong
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_docstrings_say_something(package: str) -> None:
+    wrong = [
+        f"{file}:{node.lineno} {text}"
+        for file, tree in _trees(package)
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef))
+        and (text := (ast.get_docstring(node) or "").partition("\n")[0])
+        and len(text.split()) < FEWEST_WORDS
+    ]
+    assert not wrong
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_package_lists_what_it_has(package: str) -> None:
+    """A package whose docstring lists its files lists all of them, and none that is gone."""
+    for path in sorted((ROOT / package).rglob("__init__.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        if re.search(r"^ {4}\w+\.py ", text, re.MULTILINE):
+            assert {*re.findall(r"\b\w+(?:\.py|/)", text)} == set(_inside(path.parent)), path
+
+
+def _inside(folder: Path) -> Iterator[str]:
+    """The modules and packages in a folder."""
+    for path in folder.iterdir():
+        if path.suffix == ".py" and path.name != "__init__.py":
+            yield path.name
+        elif (path / "__init__.py").exists():
+            yield f"{path.name}/"
 
 
 @pytest.mark.parametrize(("file", "record"), DOCUMENTED)

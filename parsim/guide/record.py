@@ -75,7 +75,7 @@ class Guide(Result):
 
     @property
     def headline(self) -> str:
-        """The recommendation."""
+        """The family that is recommended, with its plan."""
         if self.chosen is None or self.chosen.prediction is None:
             return f"{self.scenario}: no family fits"
         return f"{self.scenario}: {self.chosen.name} ({self.chosen.prediction.plan.label()})"

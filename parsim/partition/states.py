@@ -38,7 +38,7 @@ class States:
     inside: Flags
 
     def __len__(self) -> int:
-        """N."""
+        """How many states there are, n."""
         return len(self.seconds)
 
     def layers_between(self, first: int, end: int) -> list[int]:

@@ -6,10 +6,14 @@ What is wrong is told as `file:line:column field message`.
     load.py       a file and `--set` overrides to that record
     positions.py  YAML to plain data that remembers file:line:column
     other_files.py  what is no scenario, and the command that takes it
-    schema.py     which keys a file may have (pydantic)
+    schema/       which keys a file may have (pydantic)
     messages.py   what pydantic found wrong, in words
-    build.py      blocks to records, with model.py, hardware.py, plan.py and schedule.py
+    build.py      blocks to records, with model.py, hardware.py, plan.py, schedule.py and space/
+    beside.py     several scenarios on one cluster
+    of_search.py  overrides that a search would not read, refused
     write.py      a scenario and a plan back to YAML
+    written.py    values as a file writes them
+    starter.py    the first scenario of `parsim init`
 
 pydantic and ruamel.yaml are imported when a scenario is read, not before.
 """

@@ -52,7 +52,7 @@ class StageReplicas:
 
     @property
     def stages(self) -> int:
-        """P."""
+        """How many stages there are, p."""
         return len(self.counts)
 
     @property

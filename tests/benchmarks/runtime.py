@@ -222,7 +222,7 @@ def _slowest(step: Callable[[], object]) -> float:
 
 
 def worker() -> None:
-    """One rank."""
+    """Measure as one rank of two."""
     import torch
     import torch.distributed as dist
 

@@ -36,7 +36,7 @@ HANGS = 15 * SECONDS
 
 
 def asked() -> argparse.Namespace:
-    """The options."""
+    """The options of the command."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     parser.add_argument("--inputs", type=int, default=2000)
     parser.add_argument("--first", type=int, default=0, help="number of the first input")

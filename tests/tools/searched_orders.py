@@ -140,7 +140,7 @@ def _fits(schedule: Schedule, work: Work) -> bool:
 
 
 def page(halves: Sequence[Case], wholes: Sequence[Case]) -> str:
-    """The report."""
+    """The report as Markdown."""
     groups = [
         (f"{group}, backwards {how}", [case for case in cases if case.group == group])
         for how, cases in (("in two", halves), ("whole", wholes))

@@ -37,7 +37,7 @@ class Element:
         return [child for child in self.children if child.name == name]
 
     def text(self, file: str, name: str) -> str:
-        """An attribute.
+        """The text of an attribute that the element must have.
 
         Raises:
             ScenarioError: the element has no such attribute.

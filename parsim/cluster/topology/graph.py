@@ -85,7 +85,7 @@ class Graph:
 
     @property
     def num_links(self) -> int:
-        """Directed links."""
+        """How many directed links there are."""
         return len(self.link_class)
 
     @property

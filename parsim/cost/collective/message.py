@@ -20,8 +20,7 @@ class Message:
     `replicate` (ranks that hold the same ones) or `world`. `size` (B,) are bytes as nccl-tests
     count them, `where` is the group's placement. `queued` messages stand in a row of their own
     stream, behind others of the group (`collective_time`). `algorithm` is forced; None: the
-    library's choice. `algorithm`
-    is forced; None: the library's choice.
+    library's choice.
     """
 
     kind: CollectiveKind

@@ -2,7 +2,7 @@
 
 AWS's plugin takes an all-reduce's algorithm and protocol from maps over bytes and ranks, kept in
 `tuners.yaml`. What it takes is often not the fastest, so such a call costs what that algorithm
-does, where a call that NCCL chooses itself costs the best algorithm's seconds (`shape.py`).
+does, where a call that NCCL chooses itself costs the best algorithm's seconds (`modelled.py`).
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ def algorithm_seconds(
 
     No call takes less than the latency of `modelled`, which holds what small messages wait for.
 
-    Source: bandwidths of `shape.py` times `PROTOCOLS`, hops of `nccl.yaml`, the system's latency.
+    Source: bandwidths of `modelled.py` times `PROTOCOLS`, hops of `nccl.yaml`, the system's
+    latency.
     Leaves out: chunks that NCCL rounds to its buffers.
     """
     rate = bandwidths(system, kind, where)[algorithm] * PROTOCOLS[protocol]

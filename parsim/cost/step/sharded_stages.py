@@ -158,7 +158,7 @@ class Sharded:
 
     @property
     def table(self) -> PlanTable:
-        """The plans."""
+        """The plans that are priced."""
         return self.data.table
 
     def passes(self, forward: ChunkTimes, backward: ChunkTimes) -> tuple[ChunkTimes, ChunkTimes]:

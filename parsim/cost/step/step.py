@@ -84,7 +84,7 @@ class StepCosts(Columns):
 
     @property
     def num_plans(self) -> int:
-        """B."""
+        """How many plans there are, B."""
         return int(self.forward.shape[1])
 
 

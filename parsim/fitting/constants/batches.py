@@ -49,7 +49,7 @@ _SHARED = tuple(f.name for f in fields(Plan) if f.name not in (*COLUMNS, "schedu
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Plans of one job; `places` says which cases of the list they are.
+    """Plans of one job; `indices` says which cases of the list they are.
 
     `parts` are the plans of one shape each: compiled schedule, their rows here, their table.
     """

@@ -106,7 +106,7 @@ def left_out(every: Sequence[Ratio]) -> Iterator[tuple[str, str, int, list[float
 
 
 def page() -> str:
-    """The page."""
+    """The page as Markdown."""
     every = ratios()
     spread = software(STACK).replica_spread
     shipped = [

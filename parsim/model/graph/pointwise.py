@@ -128,7 +128,7 @@ class Scale(Operation):
     keeps: ClassVar[tuple[Kept, ...]] = ("input",)
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """The image's."""
+        """It is that of the image."""
         channels, *_ = image_of(inputs[0], "scale")
         if inputs[1] != (channels, 1, 1):
             raise ModelError(f"scale needs ({channels}, 1, 1) factors, got {inputs[1]}")
@@ -166,7 +166,7 @@ class Flatten(Operation):
     view: ClassVar[bool] = True
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """One dimension."""
+        """All values in one dimension."""
         return (prod(inputs[0]),)
 
 

@@ -30,7 +30,7 @@ class Sketch:
         self.ends: list[str] = []
 
     def node(self, operation: Operation, name: str, *inputs: str) -> str:
-        """Any operation."""
+        """Add an operation that reads some nodes; its name."""
         self.nodes.append(Node(name=name, operation=operation, inputs=inputs))
         return name
 
@@ -46,7 +46,7 @@ class Sketch:
         groups: int = 1,
         bias: bool = False,
     ) -> str:
-        """A convolution."""
+        """Add a convolution, square where one number is given."""
         operation = Conv2d(
             out_channels=channels,
             kernel_size=pair(kernel),
@@ -58,33 +58,33 @@ class Sketch:
         return self.node(operation, name, x)
 
     def batch_norm(self, x: str, name: str) -> str:
-        """Batch normalisation."""
+        """Add a batch normalisation."""
         return self.node(BatchNorm2d(), name, x)
 
     def relu(self, x: str, name: str) -> str:
-        """A ReLU in place."""
+        """Add a ReLU in place."""
         return self.node(Relu(), name, x)
 
     def max_pool(self, x: str, name: str, kernel: int, stride: int, padding: int = 0) -> str:
-        """Max pooling."""
+        """Add a maximum over square windows."""
         operation = MaxPool2d(kernel_size=pair(kernel), stride=pair(stride), padding=pair(padding))
         return self.node(operation, name, x)
 
     def avg_pool(self, x: str, name: str, kernel: int, stride: int, padding: int = 0) -> str:
-        """Average pooling."""
+        """Add a mean over square windows."""
         operation = AvgPool2d(kernel_size=pair(kernel), stride=pair(stride), padding=pair(padding))
         return self.node(operation, name, x)
 
     def dense(self, x: str, name: str, features: int, *, bias: bool = True) -> str:
-        """A matrix product of each row."""
+        """Add a matrix product of each row."""
         return self.node(Dense(out_features=features, bias=bias), name, x)
 
     def add(self, name: str, *inputs: str) -> str:
-        """A sum."""
+        """Add a sum of nodes."""
         return self.node(Add(), name, *inputs)
 
     def concat(self, name: str, *inputs: str) -> str:
-        """Tensors side by side."""
+        """Put tensors side by side."""
         return self.node(Concat(), name, *inputs)
 
     def end_layer(self, name: str) -> str:

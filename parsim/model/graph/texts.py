@@ -27,7 +27,7 @@ class Dense(Operation):
         return (*inputs[0][:-1], self.out_features)
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """The product."""
+        """A matrix product of all rows."""
         return (
             Linear(
                 name="linear",
@@ -93,7 +93,7 @@ class Embedding(Operation):
         return (*inputs[0], self.embedding_dim)
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """The lookup."""
+        """A lookup of each token."""
         return (
             Lookup(
                 tokens=at.inputs[0][0],
@@ -129,7 +129,7 @@ class FirstRow(Operation):
     view: ClassVar[bool] = True
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """The width."""
+        """The row is left."""
         return (inputs[0][-1],)
 
 
@@ -214,7 +214,7 @@ class Lstm(Operation):
         return inputs[0][0], self.hidden_size * (1 + self.bidirectional)
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """The layer."""
+        """A recurrent layer over all tokens."""
         tokens, width = at.inputs[0]
         return (
             Recurrent(
@@ -270,7 +270,7 @@ class CrossEntropy(Operation):
     """Softmax cross-entropy of the last dimension's values: the loss at a graph's end."""
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """One number."""
+        """A loss is one number."""
         return (1,)
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:

@@ -21,7 +21,7 @@ Pins = Mapping[str, Any]
 
 
 def read_pins(text: str) -> Pins:
-    """Read `tp=4,pp=2,schedule=1f1b`.
+    """Read pins such as `tp=4,pp=2,schedule=1f1b`.
 
     Raises:
         InputError: no pairs, an unknown field or value, or two values of one field.

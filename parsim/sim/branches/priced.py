@@ -54,7 +54,7 @@ class Branched:
 
     @property
     def strategy(self) -> BranchParallel:
-        """Its options."""
+        """The plan's strategy, with its options."""
         return of_kind(self.plan.strategy, BranchParallel)
 
     @property

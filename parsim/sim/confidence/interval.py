@@ -74,7 +74,7 @@ class Interval:
         return self.low <= value <= self.high
 
     def to_json(self) -> list[float]:
-        """[low, high]."""
+        """Both ends, [low, high]."""
         return [self.low, self.high]
 
 

@@ -47,7 +47,7 @@ class Parts:
 
     @property
     def exchange(self) -> float:
-        """Exposed collectives."""
+        """All collectives that are exposed."""
         return self.within + self.after
 
     @property

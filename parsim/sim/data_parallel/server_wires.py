@@ -38,11 +38,10 @@ ServerStrategy = ParameterServer | AsynchronousServer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerWires:
-    """Queues on the way `there` and `back`, those that `apply` an update, and seconds by name.
+    """Queues on the way `there` and `back`, those of updates `applied`, and seconds by name.
 
     `node` (k,) is each server's node, `rank` (k,) the worker on whose device it is (-1: on a host),
-    `received` and `sent` are bytes of a server a step of all
-    workers.
+    `received` and `sent` are bytes of a server a step of all workers.
     """
 
     there: tuple[Queue, ...]
@@ -99,7 +98,7 @@ class _Layout:
 
     @property
     def servers(self) -> int:
-        """How many."""
+        """How many servers there are."""
         places = len(self.workers.systems) if self.on_hosts else self.workers.count
         return self.strategy.servers or places
 

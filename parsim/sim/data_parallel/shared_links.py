@@ -131,7 +131,7 @@ class OnFabric:
 
     @property
     def now(self) -> float:
-        """The clock."""
+        """The simulation's clock, seconds."""
         return float(self.env.now)
 
     @property

@@ -58,7 +58,7 @@ class Workers:
 
     @property
     def count(self) -> int:
-        """Workers, n."""
+        """How many workers there are, n."""
         return self.plan.dp
 
     @property

@@ -128,7 +128,7 @@ class Ranks:
 
     @property
     def world_size(self) -> int:
-        """All ranks."""
+        """How many ranks there are in all."""
         return self.pp * self.groups * self.members
 
     def differ(self, jitter: Jitter) -> frozenset[int]:

@@ -41,7 +41,7 @@ class LaidOut:
 
     @property
     def strategy(self) -> Layout:
-        """Its options."""
+        """The plan's strategy, with its options."""
         return of_kind(self.plan.strategy, Layout)
 
     @cached_property

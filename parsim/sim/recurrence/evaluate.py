@@ -47,7 +47,7 @@ class Evaluation:
 
     @property
     def step_time(self) -> float:
-        """Seconds."""
+        """How long the step takes, seconds."""
         return float(self.end.step_time[0])
 
     @property

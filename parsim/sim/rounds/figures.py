@@ -21,7 +21,7 @@ class StalenessFigures:
     by_worker: tuple[float, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """The figures as plain data."""
         return {
             "mean_updates": self.mean,
             "p50_updates": self.p50,

@@ -65,7 +65,7 @@ class Staleness:
 
     @property
     def mean(self) -> float:
-        """Mean age."""
+        """Mean age of all updates."""
         return float(self.age.mean()) if len(self.age) else 0.0
 
     def share(self) -> list[float]:

@@ -60,7 +60,7 @@ class StagePrices:
 
     @property
     def stages(self) -> int:
-        """P."""
+        """How many stages there are, p."""
         return len(self.forward)
 
     def by_rank(self, stages: Array) -> Array:

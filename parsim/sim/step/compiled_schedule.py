@@ -46,7 +46,7 @@ class CompiledSchedule:
 
     @property
     def num_actions(self) -> int:
-        """A."""
+        """How many actions there are, A."""
         return len(self.rank)
 
 

@@ -47,7 +47,7 @@ class PricedStep:
 
     @property
     def num_classes(self) -> int:
-        """C."""
+        """How many classes of replicas there are, C."""
         return len(self.compiled)
 
     @property

@@ -77,12 +77,12 @@ class DevicesOfRanks:
 
     @property
     def pp(self) -> int:
-        """Pipeline ranks."""
+        """How many pipeline ranks there are."""
         return int(self.groups.shape[0])
 
     @property
     def dp(self) -> int:
-        """ReplicaClasses."""
+        """How many replicas there are."""
         return int(self.groups.shape[1])
 
     @property

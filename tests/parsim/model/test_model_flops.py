@@ -33,13 +33,13 @@ TOLERANCE = 0.005
 
 
 def hardware_flops(spec: TransformerSpec, batch: int) -> float:
-    """F_hw above."""
+    """Formula F_hw of the module."""
     s, layers, h, v = spec.seq_len, spec.num_layers, spec.hidden_size, spec.vocab_rows
     return 96 * batch * s * layers * h**2 * (1 + s / (6 * h) + v / (16 * layers * h))
 
 
 def model_flops(spec: TransformerSpec, batch: int) -> float:
-    """F above."""
+    """Formula F of the module."""
     s, layers, h, v = spec.seq_len, spec.num_layers, spec.hidden_size, spec.vocab_rows
     return 72 * batch * s * layers * h**2 * (1 + s / (6 * h) + v / (12 * layers * h))
 

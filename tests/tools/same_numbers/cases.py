@@ -17,7 +17,7 @@ GROUPS = (*PLAN_GROUPS, *KERNEL_GROUPS, *CLUSTER_GROUPS)
 
 
 def all_cases() -> list[Case]:
-    """Every case."""
+    """Every case that is compared."""
     variants = [case for group in GROUPS for case in group.cases()]
     return [
         *scenario_cases(),

@@ -43,7 +43,7 @@ class Difference:
         return self.path.rpartition(".")[2].partition("[")[0]
 
     def text(self) -> str:
-        """One line."""
+        """The difference in one line."""
         far = "" if self.relative == float("inf") else f"  ({self.relative:.2e} relative)"
         return f"{self.path}: {short(self.before)} -> {short(self.after)}{far}"
 
