@@ -81,6 +81,8 @@ class Device:
     gemm_tiles: Tiles = "ampere"
     # Share of its peak that a product of 8 bit or less reaches, over that of a 16-bit one.
     fp8_efficiency: float = 0.8
+    # Share that one of 4 bit reaches, over `fp8_efficiency`.
+    fp4_efficiency: float = 1.0
     # Share that one in fp16 or bf16 reaches, over `gemm_efficiency`.
     fp16_efficiency: float = 1.0
     # Share of a product's rate where rows start at multiples of 4 or 8 bytes instead of 16.
@@ -95,6 +97,8 @@ class Device:
     gemm_boost_time: float = 0.0
     # Share of a product's rate in a benchmark that a training step sustains: clocks, power, data.
     gemm_sustained: float = 1.0
+    # Keys of a query at which causal attention reaches half of its rate.
+    attention_half_length: float = 300.0
     # Factor on `attention_forward_efficiency` of heads beyond 128.
     attention_forward_wide: float = 1.0
     # Factor on `attention_backward_efficiency` of heads beyond 128.

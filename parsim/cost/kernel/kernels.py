@@ -30,8 +30,8 @@ PUBLISHED = ("bf16", "fp16")
 """Precisions of the published kernels: other ones say nothing about the choices of these."""
 NARROW = ("fp8", "mxfp8", "nvfp4")
 """Precisions whose products take the device's `fp8_efficiency`."""
-FLASH_HALF_LENGTH = 300.0
-"""Sequence length at which a flash kernel reaches half its rate (fit to MPT and NeMo rows)."""
+NARROWEST = ("nvfp4",)
+"""Precisions whose products take its `fp4_efficiency` too."""
 WIDE_HEAD = 128.0
 """Heads wider than this take the `attention_*_wide` factor."""
 ACCUMULATE = "accumulate"
@@ -134,7 +134,8 @@ def _product_time(
 
 def _narrow(device: Device, precision: str) -> float:
     """Factor on the share of the peak that products in 8 bit or less reach; 1 for wider ones."""
-    return device.fp8_efficiency if precision in NARROW else 1.0
+    share = device.fp8_efficiency if precision in NARROW else 1.0
+    return share * (device.fp4_efficiency if precision in NARROWEST else 1.0)
 
 
 def grouped_gemm_time(  # noqa: PLR0913
@@ -184,8 +185,8 @@ def flash_attention_time(
 ) -> Array:
     """Time of a fused attention kernel for its really executed FLOPs.
 
-    In a step F / (peak e) (1 + 300/s) + t0; isolated (floor^4 + (t + F / (peak e))^4)^(1/4). Each
-    direction has its e, and its factor for heads wider than 128. F counts a causal kernel's half
+    In a step F / (peak e) (1 + L/s) + t0; isolated (floor^4 + (t + F / (peak e))^4)^(1/4). Each
+    direction has its e, and its factor for heads wider than 128; L is the half-length. F counts a causal kernel's half
     of the square, so e is half of what SimuMax prints.
 
     Args:
@@ -212,7 +213,7 @@ def flash_attention_time(
         floor = getattr(device, f"attention_{direction}_floor")
         seconds = smooth_max(floor, latency + work, 4.0)
     else:
-        work = work / device.attention_sustained * (1.0 + FLASH_HALF_LENGTH / seq_len)
+        work = work / device.attention_sustained * (1.0 + device.attention_half_length / seq_len)
         seconds = work + device.kernel_latency
     where = (flops, seq_len, head_dim)
     return _corrected(device, f"attention_{direction}", seconds, where, isolated)
