@@ -1,0 +1,49 @@
+"""Attention of Blackwell in a step beside cuDNN's published benchmark.
+
+Source: NVIDIA/cudnn-frontend (commit 3929da2), sdpa_benchmark_training, cuDNN 9.22, bf16, causal
+(half of the square counted), backward not deterministic; TFLOP/s.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from parsim.cluster.reader import load_catalog
+from parsim.cost.kernel.kernels import flash_attention_time
+from parsim.cost.software import software
+
+KEYS = (2048, 4096, 8192, 16384, 32768)
+RATES = {
+    ("gb200", 128, False): (1097, 1408, 1574, 1708, 1622),
+    ("gb200", 128, True): (885, 1148, 1332, 1328, 1226),
+    ("gb200", 192, False): (1072, 1406, 1585, 1678, 1743),
+    ("gb200", 192, True): (846, 1057, 1193, 1134, 1076),
+    ("gb300", 128, False): (1373, 1703, 1856, 1915, 1953),
+    ("gb300", 128, True): (967, 1248, 1435, 1507, 1490),
+    ("gb300", 192, False): (1285, 1590, 1825, 1967, 1991),
+    ("gb300", 192, True): (914, 1143, 1291, 1302, 1289),
+}
+WARM = 0.9
+"""What a step sustains of runs of ten iterations on cool boards."""
+
+
+@pytest.mark.parametrize(("name", "head", "backward"), RATES)
+def test_rates_in_a_step_are_those_of_the_benchmark_on_warm_boards(
+    name: str, head: int, backward: bool
+) -> None:
+    device = load_catalog().device(name)
+    assert device.attention_sustained == WARM
+    factor = software("megatron-bridge").attention_factor["default"][backward]
+    for keys, rate in zip(KEYS, RATES[name, head, backward], strict=True):
+        flops = 1e15  # so long that a launch is nothing beside it
+        seconds = flash_attention_time(
+            device,
+            "bf16",
+            flops=flops,
+            seq_len=keys,
+            backward=backward,
+            efficiency=factor,
+            head_dim=head,
+        )
+        limit = 0.2 if backward and keys > 16384 else 0.12  # long backwards lose rate again
+        assert flops / float(seconds) == pytest.approx(WARM * rate * 1e12, rel=limit)
