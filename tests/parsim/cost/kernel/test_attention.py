@@ -45,5 +45,5 @@ def test_rates_in_a_step_are_those_of_the_benchmark_on_warm_boards(
             efficiency=factor,
             head_dim=head,
         )
-        limit = 0.2 if backward and keys > 16384 else 0.12  # long backwards lose rate again
+        limit = 0.25 if backward and keys > 16384 else 0.12  # long backwards lose rate again
         assert flops / float(seconds) == pytest.approx(WARM * rate * 1e12, rel=limit)
