@@ -186,8 +186,8 @@ def flash_attention_time(
     """Time of a fused attention kernel for its really executed FLOPs.
 
     In a step F / (peak e) (1 + L/s) + t0; isolated (floor^4 + (t + F / (peak e))^4)^(1/4). Each
-    direction has its e, and its factor for heads wider than 128; L is the half-length. F counts a causal kernel's half
-    of the square, so e is half of what SimuMax prints.
+    direction has its e, and its factor for heads wider than 128; L is the half-length. F counts a
+    causal kernel's half of the square, so e is half of what SimuMax prints.
 
     Args:
         device: gives peak, e and the latencies.
