@@ -28,7 +28,6 @@ def prediction_view(prediction: Prediction, *, evidence: str = "") -> Renderable
     mean = "workers" if prediction.strategy else "pipeline ranks"
     steps = f"where the step goes (mean over {mean})"
     peak = f"memory at the peak of {_rank_words(prediction, 'pipeline rank')}"
-    activations = "activations among it, by what keeps them"
     return Group(
         Text(prediction.plan.label(), style="bold"),
         pairs(_headlines(prediction, evidence)),
@@ -37,12 +36,19 @@ def prediction_view(prediction: Prediction, *, evidence: str = "") -> Renderable
         _shares(steps, prediction.breakdown, format_seconds),
         Text(""),
         _shares(peak, prediction.memory, format_bytes),
-        Text(""),
-        _shares(activations, prediction.activations, format_bytes),
+        *_kept_parts(prediction),
         Text(""),
         *([] if prediction.strategy else [Text(BUBBLE_DEFINITION, style="dim")]),
         *(Text(f"note: {note}", style="dim") for note in prediction.all_notes),
     )
+
+
+def _kept_parts(prediction: Prediction) -> list[RenderableType]:
+    """What keeps the activations of the peak, where there are any."""
+    if not prediction.activations:
+        return []
+    title = "activations among it, by what keeps them"
+    return [Text(""), _shares(title, prediction.activations, format_bytes)]
 
 
 def _slot_parts(prediction: Prediction) -> list[RenderableType]:

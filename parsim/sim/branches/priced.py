@@ -198,19 +198,37 @@ class Branched:
     def limits(self, step: float) -> str:
         """What holds the step back, in words."""
         devices, best = self.strategy.devices, self.placement
-        count = self.plan.num_microbatches
         work = self.on_devices(self.prices.forward + self.prices.backward)
         fullest, total = int(np.argmax(work)), float(work.sum())
         alone = 100 * float(work[fullest]) / total
-        if best.seconds * count < 0.8 * step:
-            share = 100 * (1.0 - best.seconds * count / step)
-            return f"gradients, norm and update behind the passes, {share:.0f} % of the step"
+        around = self._around_passes(step)
+        if around:
+            return around
         if float(work[fullest]) > 0.9 * best.seconds:
             return f"device {fullest}, which has {alone:.0f} % of the compute of {devices}"
         if best.bound > 0.9 * best.seconds:
             return "the longest way through the model, whose layers wait for one another"
         share = 100 * (1.0 - max(best.bound, float(work[fullest])) / best.seconds)
         return f"waiting at forks and joins and messages between devices, {share:.0f} % of a pass"
+
+    def _around_passes(self, step: float) -> str:
+        """What takes a fifth of a step beyond the passes that the placement expects, if any does.
+
+        That is what comes behind the passes, or links slower than those it was made for.
+        """
+        seconds, expected = self.seconds(1), self.placement.seconds * self.plan.num_microbatches
+        behind = sum(float(seconds[name].max()) for name in (REDUCE, NORM, UPDATE))
+        if behind > 0.2 * step:
+            share = 100 * behind / step
+            return f"gradients, norm and update behind the passes, {share:.0f} % of the step"
+        if expected >= 0.8 * (step - behind):
+            return ""
+        longer = 100 * ((step - behind) / expected - 1.0)
+        by_replica = seconds[MESSAGE].reshape(-1, self.replicas).sum(axis=0)
+        return (
+            f"messages between the devices of replica {int(by_replica.argmax())}, whose passes "
+            f"take {longer:.0f} % longer than on the links that branches were placed for"
+        )
 
     def notes(self) -> Iterator[str]:
         """How branches were placed, and how far that may be from the best."""

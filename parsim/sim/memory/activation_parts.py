@@ -14,10 +14,11 @@ from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import freed_bytes, offload_counts, offloads
 from parsim.cost.step.stages import layer_counts, over_kinds
 from parsim.cost.step.step import repeated_layers, stage_cut
-from parsim.plan import PlanTable
+from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
 from parsim.sim.memory.categories import MemoryUse
 from parsim.sim.memory.eager_kept import composed_bytes
+from parsim.sim.step.kept_bytes import entering_bytes
 from parsim.sim.step.schedule_costs import on_ranks
 
 
@@ -26,8 +27,8 @@ def activation_parts(
 ) -> dict[str, float]:
     """Bytes by kind on a rank of the table's first plan; they sum to its activations.
 
-    The kinds of `kept_parts`, the embedding's and the head's, and in eager PyTorch what composed
-    operators keep twice.
+    The kinds of `kept_parts`, the embedding's and the head's, in eager PyTorch what composed
+    operators keep twice, and what enters stages that are recomputed as a whole.
     """
     stages = list(schedule.stages_on(rank))
     in_flight = memory.in_flight[stages, 0]
@@ -55,7 +56,18 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable) -> dict[str, Array]:
     kept["head"][-1] = layers.behind_kept
     if software.eager:
         kept["composed"] = composed_bytes(job, table, counts)
-    return _on_device(job, table, _with_inputs_alone(job, table, kept))
+    left = _on_device(job, table, _with_inputs_alone(job, table, kept))
+    return _of_whole_stages(job, table, left)
+
+
+def _of_whole_stages(job: Job, table: PlanTable, kept: dict[str, Array]) -> dict[str, Array]:
+    """What is kept where a stack checkpoints whole stages: what enters them, of plans that do."""
+    if not job.software.checkpoints_stages:
+        return kept
+    full = table.recompute == Recompute.FULL
+    left = {name: np.where(full, 0.0, rows) for name, rows in kept.items()}
+    left["stage_inputs"] = np.where(full, entering_bytes(job, table), 0.0)
+    return left
 
 
 def _with_inputs_alone(job: Job, table: PlanTable, kept: dict[str, Array]) -> dict[str, Array]:

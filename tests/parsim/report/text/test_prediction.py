@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from parsim.report.text.prediction import WIDTH, answer_view, interval_bar
+from parsim.report.text.prediction import WIDTH, answer_view, interval_bar, prediction_view
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 
@@ -36,3 +36,13 @@ def test_the_dot_stands_where_the_prediction_is_in_its_interval() -> None:
     interval = prediction.interval
     share = (prediction.step_time - interval.low) / (interval.high - interval.low)
     assert abs(before / (before + after) - share) <= 0.5 / (before + after) + 1e-9
+
+
+def test_a_peak_without_activations_has_no_table_of_them() -> None:
+    scenario = load_scenario(ROOT / "scenarios" / "gpt2-small-cp-cpu.yaml")
+    prediction = simulate(scenario.job, scenario.fixed_plan())
+    assert not prediction.activations
+    console = Console(width=100, no_color=True)
+    with console.capture() as text:
+        console.print(prediction_view(prediction))
+    assert "by what keeps them" not in text.get()

@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, Recompute
 from parsim.plan.strategies import BranchParallel
+from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.branches.placement import placed
 from parsim.sim.branches.priced import Branched
@@ -33,6 +35,7 @@ from tests.parsim.sim.branches.models import MODELS
 from tests.parsim.sim.strategy_tiers import assert_tiers_agree
 
 FP32 = 4
+SCENARIOS = Path(__file__).parents[4] / "scenarios"
 
 
 @cache
@@ -153,6 +156,21 @@ def test_branches_on_two_nodes_and_on_shared_links() -> None:
     assert (seconds[:, 1] > seconds[:, 0]).all()
     assert (seconds[:, 2] == seconds[:, 0]).all()
     assert quiet.program.roles[:2] == ("device 0 of replica 0", "device 1 of replica 0")
+
+
+def test_a_replica_with_slower_links_is_named_and_not_the_gradients() -> None:
+    """Devices 0 and 1 of a DGX-1V share one NVLink, 2 and 3 two."""
+    scenario = load_scenario(SCENARIOS / "inception-v3-branches-dgx-1v.yaml")
+    assert scenario.plan is not None
+    figures = simulate(scenario.job, scenario.plan).strategy
+    assert figures is not None
+    assert figures.limits.startswith("messages between the devices of replica 0, whose passes")
+
+
+def test_what_takes_long_behind_the_passes_is_named() -> None:
+    made, branched = priced("tasks", plan(microbatch_size=1))
+    end = float(by_recurrence(made.task_program).step_time[0])
+    assert branched.limits(end).startswith("gradients, norm and update behind the passes")
 
 
 def test_branches_pay_where_they_are_wide() -> None:

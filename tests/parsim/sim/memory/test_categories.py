@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,9 +18,11 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.planner.bounds import plan_bounds
+from parsim.scenario import load_scenario
 from parsim.sim import Prediction, simulate
 from parsim.sim.memory.eager_kept import in_buckets
 from parsim.sim.recurrence.evaluate import evaluate
+from tests.commands import SCENARIOS
 from tests.parsim.sim.conftest import PLANS, gpt_job
 
 STACKS = (
@@ -76,6 +79,14 @@ def test_layers_sum_to_the_activations(stack: str, fused: bool, plan: Plan) -> N
         prediction.memory["activations"], rel=1e-12
     )
     assert min(prediction.activations.values(), default=0.0) >= 0.0
+
+
+@pytest.mark.parametrize("path", SCENARIOS, ids=lambda path: path.stem)
+def test_layers_sum_to_the_activations_of_shipped_scenarios(path: Path) -> None:
+    scenario = load_scenario(path)
+    assert scenario.plan is not None
+    prediction = simulate(scenario.job, scenario.plan)
+    assert sum(prediction.activations.values()) == pytest.approx(prediction.memory["activations"])
 
 
 @pytest.mark.parametrize("recompute", list(Recompute))
