@@ -18,6 +18,7 @@ from importlib.resources import files
 from typing import Any
 
 from parsim.cost.job import EXPERTS, Job
+from parsim.sim.confidence.known_errors import shipped_errors
 
 UNSEEN = files("parsim.validation") / "data" / "blind" / "evidence.json"
 """Figures of runs in blind tables; `make reports` writes it."""
@@ -58,14 +59,24 @@ def cited(job: Job) -> str:
 
     One line for people.
     """
-    unseen = unseen_of(job)
-    words = describe(evidence_of(job), mixed=job.mixed)
+    unseen, evidence = unseen_of(job), evidence_of(job)
+    words = describe(evidence, mixed=job.mixed)
+    if evidence is not None and outside_intervals(job):
+        words += "; their publishers differ too much for the 80 % interval, which leaves them out"
     if unseen is None:
         return words
     return (
         f"{words}; {unseen.n} blind runs under {job.practice}, any device, in no fit: mean error "
         f"{100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
     )
+
+
+def outside_intervals(job: Job) -> bool:
+    """Whether no run of the job's device is among those that intervals are made of.
+
+    The table of many publishers (DeepSpeed's users) is cited as evidence and judged apart.
+    """
+    return not job.device.calibrated and (job.device.id, ANY, ANY) not in shipped_errors().groups
 
 
 def describe(evidence: Evidence | None, *, mixed: bool = False) -> str:

@@ -229,7 +229,7 @@ def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterato
     if nearest.new_kinds:
         yield f"none with {' and '.join(nearest.new_kinds)}"
     if not nearest.device:
-        yield f"none of {standing.device}"
+        yield f"none of {standing.device} among them"
     yield from _software(standing, nearest, errors)
     yield from _distant(standing, nearest, errors)
 

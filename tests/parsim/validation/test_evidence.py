@@ -6,15 +6,21 @@ import json
 from dataclasses import replace
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 
 import pytest
 
 from parsim.fitting.intervals.figures import JUDGED_ALONE
 from parsim.fitting.reports.evidence import evidence_text, gather_evidence
-from parsim.validation.evidence import ANY, describe, evidence_for
+from parsim.scenario import load_scenario
+from parsim.validation.evidence import ANY, cited, describe, evidence_for
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
+
+SCENARIOS = Path(__file__).parents[3] / "scenarios"
+JOBS = {"bert-large-dgx-1v": True, "gpt3-175b-dgx-a100": False, "gpt2-small-cpu": False}
+"""Shipped scenarios, and whether the runs of their device are in no interval's pool."""
 
 
 def row(device: str, software: str, predicted: float) -> ValidatedRow:
@@ -74,12 +80,18 @@ def test_the_shipped_figures_are_those_of_the_shipped_rows() -> None:
 
 
 def test_a_device_without_the_software_cites_any_software() -> None:
-    cited = evidence_for("h100-sxm-80gb", "generic")
-    assert cited is not None
-    assert cited.software == ANY
-    assert "under any software" in describe(cited)
+    generic = evidence_for("h100-sxm-80gb", "generic")
+    assert generic is not None
+    assert generic.software == ANY
+    assert "under any software" in describe(generic)
 
 
 def test_a_device_without_rows_says_so() -> None:
     assert evidence_for("t4", "generic") is None
     assert describe(None) == ("no published run of this device: expect errors of 10 % and more")
+
+
+def test_runs_that_no_interval_is_made_of_are_cited_as_such() -> None:
+    """All runs of this V100 are in the table that is judged alone; those of A100s are not."""
+    told = {name: cited(load_scenario(SCENARIOS / f"{name}.yaml").job) for name in JOBS}
+    assert {name: "leaves them out" in words for name, words in told.items()} == JOBS
