@@ -115,12 +115,15 @@ def printable(text: str) -> str:
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ` (did you mean 'x'?)` for the closest known word, or an empty text.
 
-    Names that begin with the word come first, all of them: A100 is no misspelt a10.
+    Names that begin with the word, or have it between hyphens, come first, all of them: A100 is no
+    misspelt a10, and h100 may be dgx-h100. Then the longest name with which the word begins.
     """
     if len(word) > LONGEST_VALUE:  # no name is as long, and comparing takes its square
         return ""
     names = list(known)
-    longer = begun(word, names)
+    if ALIASES.get(word.casefold()) in names:
+        return f" (did you mean '{ALIASES[word.casefold()]}'?)"
+    longer = begun(word, names) or beginnings(word, names)[:1]
     if longer:
         return f" (did you mean {' or '.join(map(repr, longer))}?)"
     spelt = {name.casefold(): name for name in names}
@@ -128,14 +131,39 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" (did you mean '{spelt[close[0]]}'?)" if close else ""
 
 
+ALIASES = {
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+    "float32": "fp32",
+    "single": "fp32",
+    "float8": "fp8",
+}
+"""What PyTorch and others call a name that is spelt quite differently here."""
+
 BEGUN = 3
 """Letters of a word from which on it may be the beginning of a name."""
 
 
 def begun(word: str, known: Iterable[str]) -> list[str]:
-    """The names that begin with a word, in any case; none of a short word, or of too many names."""
-    longer = [name for name in dict.fromkeys(known) if name.casefold().startswith(word.casefold())]
+    """The names that begin with a word or have it between hyphens, in any case.
+
+    None of a short word, or of too many names.
+    """
+    start = word.casefold()
+    longer = [
+        name
+        for name in dict.fromkeys(known)
+        if name.casefold().startswith(start) or start in name.casefold().split("-")
+    ]
     return longer if len(word) >= BEGUN and len(longer) <= NEAREST else []
+
+
+def beginnings(word: str, known: Iterable[str]) -> list[str]:
+    """The names with which a word begins, in any case, the longest first; none of short names."""
+    whole = word.casefold()
+    starts = [n for n in known if len(n) >= BEGUN and whole.startswith(n.casefold())]
+    return sorted(starts, key=len, reverse=True)
 
 
 MOST_LISTED = 12

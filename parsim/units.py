@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Final
 
@@ -35,6 +35,10 @@ _QUANTITY = re.compile(
 )
 
 
+LARGE: Final = 1e6
+"""Nobody writes so many of a unit with a prefix: 25000000 of a size are bytes."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Dimension:
     """What one kind of quantity is called and which units it may be written in.
@@ -49,6 +53,10 @@ class _Dimension:
     factors: Mapping[str, float]
     most: float
     least: float = 0.0
+
+    def usual_unit(self, number: float) -> str:
+        """What a bare number is in: the example's unit, or that without prefix of a large one."""
+        return next(iter(self.factors)) if number >= LARGE else self.example.lstrip("0123456789")
 
     @property
     def hint(self) -> str:
@@ -120,13 +128,14 @@ def count_of(text: str) -> int:
     return count
 
 
-def parse_quantity(text: str, dimension: str) -> float:
+def parse_quantity(text: str, dimension: str, example: str | None = None) -> float:
     """Read a number with its unit.
 
     Args:
         text: what the user wrote, such as `80GiB`, `400 Gb/s` or `5us`.
         dimension: `bytes`, `bandwidth`, `time`, `flops` (FLOPs per second), `power` (watts) or
             `span` (seconds, of jobs and not of kernels: s, min, h, d).
+        example: a usual value of what is asked for, for messages; None for the dimension's.
 
     Returns:
         The value in SI units: bytes, bytes per second, seconds, FLOPs per second or watts. Bits
@@ -136,12 +145,14 @@ def parse_quantity(text: str, dimension: str) -> float:
         UnitError: the text is no number, or has no unit, or one of another dimension or case.
     """
     spec = _DIMENSIONS[dimension]
+    if example is not None:
+        spec = replace(spec, example=example)
     match = _QUANTITY.fullmatch(str(text).strip())
     if match is None:
         raise UnitError(f"'{shown(text)}' is not a number with a unit: {spec.hint}")
     number, unit = match["number"], match["unit"]
     if not unit:
-        unit, short = spec.example.lstrip("0123456789"), shown(number)
+        unit, short = spec.usual_unit(float(number)), shown(number)
         raise UnitError(f"bare number {short}; write it with a unit, e.g. '{short}{unit}'")
     if unit not in spec.factors:
         meant = _same_but_for_case(unit, spec)
@@ -153,6 +164,18 @@ def parse_quantity(text: str, dimension: str) -> float:
         limits = f"{spec.least:g} to {spec.most:g} of its base unit"
         raise UnitError(f"'{shown(text)}' is not a {spec.noun} that can be; allowed: {limits}")
     return value
+
+
+def asked_quantity(option: str, text: str, dimension: str) -> float:
+    """Read what an option of the command line asks for, as `parse_quantity` does.
+
+    Raises:
+        UnitError: as there, and the message begins with the option.
+    """
+    try:
+        return parse_quantity(text, dimension)
+    except UnitError as error:
+        raise UnitError(f"{option}: {error}") from None
 
 
 def _same_but_for_case(unit: str, spec: _Dimension) -> str:

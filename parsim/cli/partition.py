@@ -48,14 +48,14 @@ def partition(
     from parsim.partition.hierarchy import Options
     from parsim.partition.result import partition_file
     from parsim.report.text.planning.partition import partition_view
-    from parsim.units import parse_quantity
+    from parsim.units import asked_quantity
 
     options = Options(
         mode=mode,
         transfers=transfers,
         compression=compression,
         straight=straight,
-        memory=None if memory is None else parse_quantity(memory, "bytes"),
+        memory=None if memory is None else asked_quantity("--memory", memory, "bytes"),
     )
     report = partition_file(graph, [_level(text) for text in level], options)
     if as_json:
@@ -66,9 +66,9 @@ def partition(
 
 def _level(text: str) -> Level:
     from parsim.partition.hierarchy import Level
-    from parsim.units import parse_quantity
+    from parsim.units import asked_quantity
 
     count, sign, bandwidth = text.partition("@")
     if not sign or not count.isdecimal() or len(count) > 6:
         raise InputError(f"--level '{shown(text)}' must be N@BANDWIDTH, e.g. 4@10GB/s")
-    return Level(int(count), parse_quantity(bandwidth, "bandwidth"))
+    return Level(int(count), asked_quantity("--level", bandwidth, "bandwidth"))

@@ -165,8 +165,8 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
 # Most values occur many times in a catalog (`5us`), and reading a unit takes tens of microseconds.
 @lru_cache(maxsize=1024)
 def _quantity(text: str, kind: str) -> float:
-    value = parse_quantity(text, _QUANTITIES[kind])
-    if value <= 0 and kind in ("capacity", "bandwidth", "flops", "power"):
+    value = parse_quantity(text, _QUANTITIES[kind], _EXAMPLES.get(kind))
+    if value <= 0 and kind in ("capacity", "bandwidth", "interface", "flops", "power"):
         raise ValueError(f"'{shown(text)}' must be above 0")
     return value
 
@@ -214,10 +214,13 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
     "tuner": get_args(Tuner),
 }
 _NOUNS = {"tiles": "set of tiles"}
+_EXAMPLES = {"interface": "400Gb/s"}
+"""What messages show where a kind is sold in other units than its dimension."""
 _QUANTITIES = {
     "capacity": "bytes",
     "bytes": "bytes",
     "bandwidth": "bandwidth",
+    "interface": "bandwidth",
     "flops": "flops",
     "power": "power",
     "time": "time",

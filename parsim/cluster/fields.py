@@ -10,9 +10,9 @@ PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 REMOVED = {"gemm_wave_loss": "gemm_wave_quantisation (0 to 1, see parsim/cost/kernel/gemm.py)"}
 """Fields of older files, and what stands for them."""
 
-# field -> kind. "capacity" is a size above 0, "count" an integer of 1 or more, "share" a number
-# above 0, "efficiency" a share of at most MOST_EFFICIENCY, "part" a number from 0 to 1,
-# "drop" a factor of 1 or more, "amount" 0 or more.
+# field -> kind. "capacity" is a size above 0, "interface" the bandwidth of one to the network,
+# "count" an integer of 1 or more, "share" a number above 0, "efficiency" a share of at most
+# MOST_EFFICIENCY, "part" a number from 0 to 1, "drop" a factor of 1 or more, "amount" 0 or more.
 DEVICE_FIELDS: Mapping[str, str] = {
     "name": "text",
     "memory": "capacity",
@@ -80,7 +80,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "intra.generation": "generation",
     "intra.c2c_bandwidth": "bandwidth",
     "network.nics_per_node": "count",
-    "network.nic_bandwidth": "bandwidth",
+    "network.nic_bandwidth": "interface",
     "network.latency": "time",
     "network.efficiency": "share",
     "network.oversubscription": "share",

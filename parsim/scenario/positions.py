@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from parsim.cluster.document import Document, Node, parse_document
 from parsim.errors import InputError, ScenarioError, shown
@@ -19,6 +19,9 @@ from parsim.files import MOST_ROWS, MOST_YAML, read_text
 from parsim.scenario.other_files import is_table, refuse_document, refuse_table
 
 KeyPath = tuple[str | int, ...]
+
+NAMED_BLOCKS: Final[frozenset[KeyPath]] = frozenset({("software",), ("plan", "strategy")})
+"""Blocks for which their name may stand alone (`schema.values.named`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,9 +209,13 @@ def _block(tree: Tree, keys: Sequence[str], position: str) -> dict[str, Any]:
         if block.get(key) is None:
             block[key] = {}
             tree.positions.setdefault(tuple(keys[: depth + 1]), position)
+        path = tuple(keys[: depth + 1])
         inner = block[key]
+        if path in NAMED_BLOCKS and isinstance(inner, str):
+            block[key] = inner = {"name": inner}
+            tree.positions[*path, "name"] = tree.position(path)
         if not isinstance(inner, dict):
-            field = ".".join(keys[: depth + 1])
+            field = ".".join(path)
             raise ScenarioError(f"{position} {field} is {kind(inner)}, so nothing in it can be set")
         block = inner
     return block

@@ -59,6 +59,26 @@ def test_did_you_mean_is_silent_where_nothing_is_close() -> None:
     assert did_you_mean("zebra", ["count", "devices"]) == ""
 
 
+@pytest.mark.parametrize(
+    ("word", "known", "meant"),
+    [
+        (
+            "h100",
+            ["h100-nvlink-pairs", "dgx-h100", "dgx-a100"],
+            "'h100-nvlink-pairs' or 'dgx-h100'",
+        ),
+        ("gpt2-small", ["t5-small", "gpt2", "gpt2-xl"], "'gpt2'"),
+        ("Float16", ["fp32", "fp16"], "'fp16'"),
+        ("half", ["fp32", "fp16"], "'fp16'"),
+        ("float32", ["fp32", "fp16"], "'fp32'"),
+    ],
+)
+def test_did_you_mean_knows_parts_beginnings_and_other_names(
+    word: str, known: list[str], meant: str
+) -> None:
+    assert did_you_mean(word, known) == f" (did you mean {meant}?)"
+
+
 def test_did_you_mean_takes_any_iterable() -> None:
     devices = ["a10", "a100-sxm-80gb", "a100-pcie-80gb", "a40"]
     both = " (did you mean 'a100-sxm-80gb' or 'a100-pcie-80gb'?)"

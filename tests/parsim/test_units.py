@@ -61,7 +61,8 @@ def test_bits_and_bytes_are_told_apart() -> None:
     ("text", "dimension", "fixed"),
     [
         ("80", "bytes", "80GiB"),
-        ("9e11", "bandwidth", "9e11GB/s"),
+        ("9e11", "bandwidth", "9e11B/s"),
+        ("900", "bandwidth", "900GB/s"),
         ("5", "time", "5us"),
         ("312", "flops", "312TFLOP/s"),
     ],

@@ -24,9 +24,9 @@ def choice_request(
 ) -> ChoiceRequest:
     """What the options ask for; the fewest devices are sought among all sizes of the cluster."""
     from parsim.planner.choice import ChoiceRequest, Limits, node_counts, read_objective
-    from parsim.units import parse_quantity
+    from parsim.units import asked_quantity
 
-    seconds = None if deadline is None else parse_quantity(deadline, "span")
+    seconds = None if deadline is None else asked_quantity("--deadline", deadline, "span")
     least = read_objective(objective or "time")
     counts: tuple[int, ...] = (loaded.job.cluster.num_nodes,)
     if nodes is not None:

@@ -20,6 +20,7 @@ from parsim.scenario.schema.values import (
     Ratio,
     Share,
     Text,
+    like,
 )
 
 
@@ -39,7 +40,7 @@ class NetworkBlock(Block):
     """Overrides of the network between nodes."""
 
     nics_per_node: Count = UNSET
-    nic_bandwidth: Rate = UNSET
+    nic_bandwidth: Annotated[float, like("bandwidth", "400Gb/s")] = UNSET
     latency: Duration = UNSET
     efficiency: Share = UNSET
     oversubscription: Ratio = UNSET

@@ -29,7 +29,6 @@ from parsim.scenario.schema.values import (
     Block,
     Count,
     Dollars,
-    Duration,
     Flag,
     OptimizerName,
     PositiveSpan,
@@ -37,11 +36,11 @@ from parsim.scenario.schema.values import (
     Rate,
     Ratio,
     Size,
-    Span,
     Text,
     Tokens,
     Usage,
     in_any_case,
+    like,
     named,
 )
 
@@ -85,10 +84,10 @@ class FailuresBlock(Block):
     """What interrupts a run: the fields of `parsim.training_run.Failures`."""
 
     device_mtbf: PositiveSpan = UNSET
-    job_mtbf: PositiveSpan = UNSET
-    restart_time: Span = UNSET
-    checkpoint_stall: Span = UNSET
-    checkpoint_interval: PositiveSpan = UNSET
+    job_mtbf: Annotated[float, like("span", "11h"), Field(gt=0)] = UNSET
+    restart_time: Annotated[float, like("span", "10min")] = UNSET
+    checkpoint_stall: Annotated[float, like("span", "5s")] = UNSET
+    checkpoint_interval: Annotated[float, like("span", "30min"), Field(gt=0)] = UNSET
 
 
 Spread = Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)]
@@ -101,7 +100,7 @@ class JitterBlock(Block):
     speed_spread: Spread = UNSET
     noise: Spread = UNSET
     hiccups: Annotated[float, Field(strict=True, ge=0, le=1000, allow_inf_nan=False)] = UNSET
-    hiccup_length: Duration = UNSET
+    hiccup_length: Annotated[float, like("time", "10ms")] = UNSET
     slow_ranks: dict[str, Factor] = UNSET
     clusters: Count = UNSET
 

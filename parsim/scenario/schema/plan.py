@@ -33,6 +33,7 @@ from parsim.scenario.schema.values import (
     Time,
     in_any_case,
     known_schedule,
+    like,
     named,
 )
 from parsim.space.axes import AXES
@@ -43,7 +44,7 @@ class SharedBlock(Block):
 
     gradient_precision: SumsName = UNSET
     reduce_precision: SumsName = UNSET
-    bucket_size: Size = UNSET
+    bucket_size: Annotated[float, like("bytes", "25MiB")] = UNSET
     overlap_grad_reduce: Flag = UNSET
     overlap_param_gather: Flag = UNSET
     overlap_p2p: Flag = UNSET

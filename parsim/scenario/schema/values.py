@@ -31,10 +31,10 @@ UNSET: Any = None
 """Default of an optional key. It is never validated, so a written null is still refused."""
 
 
-def _quantity(dimension: str, value: object) -> float:
+def _quantity(dimension: str, value: object, example: str | None = None) -> float:
     text = str(value)
     try:
-        amount = parse_quantity(text, dimension)
+        amount = parse_quantity(text, dimension, example)
     except UnitError as error:
         raise PydanticCustomError("quantity", "{text}", {"text": str(error)}) from None
     if amount <= 0 and dimension not in ("time", "span"):
@@ -134,6 +134,11 @@ ModuleSet = Annotated[tuple[Text, ...], BeforeValidator(_modules)]
 def named(value: object) -> object:
     """A name alone stands for a block with it."""
     return {"name": value} if isinstance(value, str) else value
+
+
+def like(dimension: str, example: str) -> BeforeValidator:
+    """Reads a quantity, whose messages show what its key usually holds."""
+    return BeforeValidator(partial(_quantity, dimension, example=example))
 
 
 def in_any_case(*known: str) -> BeforeValidator:

@@ -63,7 +63,7 @@ def asked_size(size: object, label: str) -> int:
         InputError: no whole number of bytes from 1 to `LARGEST`, or a text without a unit.
     """
     try:
-        value = parse_quantity(size, "bytes") if isinstance(size, str) else size
+        value = parse_quantity(size, "bytes", "64MiB") if isinstance(size, str) else size
     except InputError as wrong:
         raise InputError(f"{label}: {wrong}") from None
     number = isinstance(value, Real) and not isinstance(value, bool)

@@ -472,6 +472,18 @@ def test_overrides_are_yaml(tmp_path: Path) -> None:
     assert scenario.job.system.network.oversubscription == 2
 
 
+def test_a_name_alone_becomes_a_block_for_overrides_below_it(tmp_path: Path) -> None:
+    """docs/scenarios.md: `--set software.expert_overlap=1.0` beside `software: megatron-bridge`."""
+    scenario = load(tmp_path, {"software.expert_overlap": "1.0"}, software="megatron-bridge")
+    assert scenario.job.software.switches == {"expert_overlap": 1.0}
+    overrides = {"plan": "{strategy: local_sgd}", "plan.strategy.every": "4"}
+    plan = load(tmp_path, overrides).plan
+    assert plan is not None
+    assert plan.strategy.label() == "local_sgd every=4"
+    with pytest.raises(ScenarioError, match=r"s\.yaml:9:2 software 'nobody' is unknown"):
+        load(tmp_path, {"software.compile": "true"}, software="nobody")
+
+
 @pytest.mark.parametrize("nothing", ["null", "~", ""])
 def test_an_override_of_null_takes_a_key_away(tmp_path: Path, nothing: str) -> None:
     plan = {"tp": 2, "dp": 4}

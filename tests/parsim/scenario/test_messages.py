@@ -29,6 +29,7 @@ plan:
 search:
 """
 SIZES = "allowed units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; e.g. '80GiB'"
+BUCKETS = SIZES.replace("80GiB", "25MiB")
 START = "a scenario has the blocks model, cluster, training, and plan or search"
 BLOCK = "must be a block of 'key: value' lines"
 NEAREST = (
@@ -263,17 +264,17 @@ def test_not_a_scenario_at_all(tmp_path: Path, content: str | bytes, message: st
             "  tp: 4",
             "  bucket_size: 25000000",
             "s.yaml:10:3 plan.bucket_size bare number 25000000; write it with a unit, "
-            "e.g. '25000000GiB'",
+            "e.g. '25000000B'",
         ),
         (
             "  tp: 4",
             "  bucket_size: 25ms",
-            f"s.yaml:10:3 plan.bucket_size '25ms' is not a size: {SIZES}",
+            f"s.yaml:10:3 plan.bucket_size '25ms' is not a size: {BUCKETS}",
         ),
         (
             "  tp: 4",
             "  bucket_size: 25mb",
-            "s.yaml:10:3 plan.bucket_size '25mb' is not a size (did you mean 'MB'?): " + SIZES,
+            "s.yaml:10:3 plan.bucket_size '25mb' is not a size (did you mean 'MB'?): " + BUCKETS,
         ),
         ("  tp: 4", "  bucket_size: 0MB", "s.yaml:10:3 plan.bucket_size '0MB' must be above 0"),
         (
@@ -623,6 +624,18 @@ def test_what_the_plans_of_a_search_share(tmp_path: Path) -> None:
             "training",
             "null",
             "s.yaml:1:1 training is missing; e.g. 'training: {global_batch_size: 1536}'",
+        ),
+        (
+            "cluster.network.nic_bandwidth",
+            "400",
+            "--set cluster.network.nic_bandwidth=400 cluster.network.nic_bandwidth bare number "
+            "400; write it with a unit, e.g. '400Gb/s'",
+        ),
+        (
+            "plan.bucket_size",
+            "25",
+            "--set plan.bucket_size=25 plan.bucket_size bare number 25; write it with a unit, "
+            "e.g. '25MiB'",
         ),
         (
             "cluster.network.latency",

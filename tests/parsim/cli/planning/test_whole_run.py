@@ -81,7 +81,7 @@ def test_limits(cli: Cli) -> None:
         (("--objective", "speed"), "objective 'speed' is unknown; allowed: time, cost"),
         (("--objective", "cost"), "training.tokens is not stated"),
         (("--objective", "devices"), "needs a deadline"),
-        (("--deadline", "3"), "bare number 3; write it with a unit, e.g. '3d'"),
+        (("--deadline", "3"), "--deadline: bare number 3; write it with a unit, e.g. '3d'"),
         (("--front", "x.gif"), "suffix '.gif'; allowed: .png, .svg"),
         (("--nodes", "1", "--contention"), "--contention is for the plans of one cluster"),
     ],
