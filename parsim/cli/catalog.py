@@ -35,7 +35,7 @@ def _add_list(kind: str, words: str) -> None:
         if as_json:
             print_json({"schema_version": 1, kind: rows})
         else:
-            show(catalog_view(rows))
+            show(catalog_view(kind, rows))
 
 
 _add_list("devices", "List known devices.")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
 from parsim.report.text.tables import table
 from parsim.units import GIB
@@ -18,19 +22,47 @@ def catalog_rows(kind: str) -> list[Row]:
     return _KINDS[kind]()
 
 
-def catalog_view(rows: list[Row]) -> Table:
-    """A table of the rows."""
-    names = list(rows[0]) if rows else []
-    numeric = [i for i, name in enumerate(names) if isinstance(rows[0][name], int | float)]
+def catalog_view(kind: str, rows: list[Row]) -> RenderableType:
+    """The rows of a kind in a table, or in two where one has no room for all fields."""
+    parts = _PARTS.get(kind) or (tuple(rows[0]),)
+    tables: list[RenderableType] = [_columns(rows, names) for names in parts]
+    hidden = [name for name in rows[0] if name not in chain(*parts)]
+    if hidden:
+        words = f"--json has also {', '.join(hidden)}, and long lists in full"
+        tables.append(Text(words, style="dim"))
+    return Group(*[piece for part in tables for piece in (part, Text(""))][:-1])
+
+
+def _columns(rows: list[Row], names: Sequence[str]) -> Table:
+    """The fields of such names of all rows, as a table."""
+    numeric = [i for i, name in enumerate(names) if _is_number(rows[0][name])]
     filled = table(" | ".join(names), right=numeric)
     for row in rows:
-        filled.add_row(*(_cell(value) for value in row.values()))
+        filled.add_row(*(_cell(row[name]) for name in names))
     return filled
+
+
+_PARTS: Mapping[str, Sequence[Sequence[str]]] = {
+    "software": (
+        ("id", "description"),
+        ("id", "schedules", "zero_stages", "cp_comm_type", "kv_heads"),
+    )
+}
+"""Fields of the tables of a kind, where they are several."""
+LISTED = 4
+"""Items of a list that a cell names; of a longer one it says how many."""
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _cell(value: object) -> str:
     if value is None:
         return ""
+    if isinstance(value, list):
+        names = ", ".join(map(str, value)) or "none"
+        return names if len(value) <= LISTED else f"{len(value)} of them"
     if isinstance(value, float):
         return _rate(value)
     return f"{value:,}" if isinstance(value, int) else str(value)
@@ -107,7 +139,8 @@ def _schedules() -> list[Row]:
     searched = {"auto": "The shortest order found for the plan's own stages within its memory."}
     chunks = dict.fromkeys(CHUNKED, "v >= 2") | dict.fromkeys(V_SHAPED, "v = 2")
     named = {
-        name: (builder.__doc__ or "").strip().splitlines()[0] for name, builder in SCHEDULES.items()
+        name: _what_is_built((builder.__doc__ or "").strip().splitlines()[0])
+        for name, builder in SCHEDULES.items()
     }
     return [
         {"id": name, "chunks": chunks.get(name, "v = 1"), "what": words}
@@ -115,11 +148,27 @@ def _schedules() -> list[Row]:
     ]
 
 
+def _what_is_built(words: str) -> str:
+    """A builder's first line without its verb: what a list of schedules is about."""
+    built = re.sub(r"^Build (the )?", "", words)
+    return built[:1].upper() + built[1:]
+
+
 def _software() -> list[Row]:
     from parsim.cost.software import software_catalog
 
     return [
-        {"id": name, "description": stack.description, "kv_heads": stack.kv_heads}
+        {
+            "id": name,
+            "description": stack.description,
+            "schedules": list(stack.schedules),
+            "zero_stages": list(stack.zero_stages),
+            "pipeline_zero_stages": list(stack.pipeline_zero_stages),
+            "cp_comm_type": str(stack.cp_comm_type),
+            "kv_heads": stack.kv_heads,
+            "compile": stack.compile,
+            "tp_overlap": stack.tp_overlap,
+        }
         for name, stack in software_catalog().items()
     ]
 

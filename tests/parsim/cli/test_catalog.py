@@ -6,8 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
-from tests.commands import GPT3, SMALL, Cli, runner, settings
+from parsim.plan.strategies import STRATEGY_KINDS
+from parsim.report.text.catalog import catalog_rows, catalog_view
+from tests.commands import GPT3, ROOT, SMALL, Cli, runner, settings
 
 
 @pytest.fixture
@@ -225,3 +228,32 @@ def test_rates_are_written_out(cli: Cli) -> None:
     assert devices.code == 0
     assert "nvfp4 10,000" in " ".join(devices.out.split())
     assert "e+0" not in devices.out
+
+
+def test_the_list_of_schedules_says_what_each_is(cli: Cli) -> None:
+    rows = cli("catalog", "schedules", "--json").document["schedules"]
+    assert len(rows) == 23
+    assert not [row["id"] for row in rows if row["what"].startswith("Build")]
+    assert all(row["what"][0].isupper() or row["what"][0].isdigit() for row in rows)
+
+
+def test_the_list_of_software_says_what_a_stack_has(cli: Cli) -> None:
+    """What docs send readers here for; the table is read at 100 columns."""
+    rows = {row["id"]: row for row in cli("catalog", "software", "--json").document["software"]}
+    titan = rows["torchtitan"]
+    assert titan["schedules"] == ["gpipe", "1f1b", "interleaved_1f1b", "zb_v"]
+    assert (titan["zero_stages"], titan["cp_comm_type"]) == ([0, 2, 3], "all_gather")
+    assert (titan["compile"], titan["tp_overlap"], titan["kv_heads"]) == (True, False, "whole")
+    assert rows["megatron-2022"]["pipeline_zero_stages"] == [0, 1]
+    console = Console(width=100, no_color=True)
+    with console.capture() as text:
+        console.print(catalog_view("software", catalog_rows("software")))
+    lines = text.get().splitlines()
+    assert all(any(line.startswith(name) for line in lines) for name in rows)
+    assert "…" not in "".join(lines)
+
+
+def test_the_page_of_what_is_modelled_names_every_schedule_and_strategy(cli: Cli) -> None:
+    page = (ROOT / "docs" / "modelled.md").read_text(encoding="utf-8")
+    schedules = [row["id"] for row in cli("catalog", "schedules", "--json").document["schedules"]]
+    assert [name for name in (*schedules, *STRATEGY_KINDS) if f"`{name}`" not in page] == []
