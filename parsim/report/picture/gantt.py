@@ -17,7 +17,7 @@ bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,6 +37,7 @@ from parsim.report.picture.grid import (
     ONE_ROW,
     POINTS,
     Box,
+    Edges,
     Grid,
     lay_out,
     picture_end,
@@ -223,16 +224,17 @@ def panel_at(
 
 
 def _draw_rows(axes: Axes, grid: Grid, boxes: Sequence[Box]) -> None:
-    """Idle background first, then the boxes of each look, their exposed tails."""
+    """Idle background and what waits there, then the boxes of each look, their exposed tails."""
     axes.set_xlim(grid.start, grid.end)
     axes.set_ylim(len(grid.rows), 0.0)
     _draw_background(axes, grid)
+    _draw_exposed(axes, grid, grid.waits(boxes))
     by_look: dict[tuple[Look, str], list[Box]] = {}
     for box in boxes:
         by_look.setdefault((box.look, box.span.stream), []).append(box)
     for (look, stream), alike in by_look.items():
         _draw_alike(axes, grid, alike, look, stream)
-    _draw_exposed(axes, grid, boxes)
+    _draw_exposed(axes, grid, [(b.tail, b.right, b.top, b.bottom) for b in boxes if b.waits])
     if len(boxes) > _VECTOR_BOXES:
         for collection in axes.collections:
             collection.set_rasterized(True)
@@ -260,10 +262,9 @@ def _draw_alike(axes: Axes, grid: Grid, boxes: Sequence[Box], look: Look, stream
     axes.add_collection(_rectangles([box[1:5] for box in boxes], style))
 
 
-def _draw_exposed(axes: Axes, grid: Grid, boxes: Iterable[Box]) -> None:
-    """Hatch the part of each compute box that waits for communication, at the box's tail."""
-    tails = [(b.tail, b.right, b.top, b.bottom) for b in boxes if b.tail < b.right]
-    if tails:
+def _draw_exposed(axes: Axes, grid: Grid, parts: Sequence[Edges]) -> None:
+    """Hatch the parts of the compute lane that wait for communication."""
+    if parts:
         style = {
             "facecolors": colours.EXPOSED_FILL,
             "edgecolors": colours.EXPOSED,
@@ -271,7 +272,7 @@ def _draw_exposed(axes: Axes, grid: Grid, boxes: Iterable[Box]) -> None:
             "hatch": None if grid.dense else "/////",
             "snap": False if grid.dense else None,
         }
-        axes.add_collection(_rectangles(tails, style))
+        axes.add_collection(_rectangles(parts, style))
 
 
 def _rectangles(edges: Sequence[tuple[float, ...]], style: dict[str, Any]) -> PolyCollection:

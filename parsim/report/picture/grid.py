@@ -17,6 +17,7 @@ from parsim.errors import InputError
 from parsim.report.picture import colours
 from parsim.report.picture.colours import RGB, Look
 from parsim.report.text.summary import rank_labels
+from parsim.timelines.kinds import Stream
 from parsim.timelines.timeline import STREAMS, Span, Timeline
 
 DPI: Final = 120
@@ -37,6 +38,10 @@ _ALL_ROWS: Final = 8.0
 _SHARED_LANE: Final = 0.3
 
 
+Edges = tuple[float, float, float, float]
+"""Left, right, top and bottom of a rectangle in the axes' units."""
+
+
 class Box(NamedTuple):
     """A span and its rectangle in the axes' units; from `tail` on it waits for communication."""
 
@@ -47,6 +52,11 @@ class Box(NamedTuple):
     bottom: float
     tail: float
     fill: RGB
+
+    @property
+    def waits(self) -> bool:
+        """Whether its tail is communication that compute waits for."""
+        return self.tail < self.right
 
     @property
     def look(self) -> Look:
@@ -127,6 +137,20 @@ class Grid:
             min(max(self.start, max(span.start, span.end - exposed) * self.per_second), right),
             colours.shade(colours.look_of(span.kind, span.stream).colour, chunk, deepest),
         )
+
+    def waits(self, boxes: Iterable[Box]) -> list[Edges]:
+        """Where compute waits for a collective between its boxes, on its lane.
+
+        That is the exposed part of a gradient's reduction, or of weights gathered behind it.
+        """
+        top, bottom = self.lanes[Stream.COMPUTE]
+        parts = []
+        for box in boxes:
+            span, row = box.span, self.rows[box.span.rank]
+            left = max(box.left, (span.end - span.exposed) * self.per_second)
+            if span.stream == Stream.DP and left < box.right:
+                parts.append((left, box.right, row + top, row + bottom))
+        return parts
 
     def pixels(self, box: Box) -> float:
         """Width of the part of a box that has room for a label."""

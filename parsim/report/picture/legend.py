@@ -112,11 +112,13 @@ def legend_of(boxes: Sequence[Box], grid: Grid, critical: bool) -> dict[str, Any
     if grid.chunk_count > 1:
         shades = [colours.shade("#404040", i, grid.chunk_count) for i in range(grid.chunk_count)]
         legend[f"chunk 0 .. {grid.chunk_count - 1}"] = tuple(_swatch(s) for s in shades)
-    if any(box.tail < box.right for box in boxes):
+    waits = grid.waits(boxes)
+    if waits or any(box.waits for box in boxes):
         legend["exposed communication"] = Patch(
             facecolor=colours.EXPOSED_FILL, edgecolor=colours.EXPOSED, hatch="/////", linewidth=0
         )
     busy = sum(box.right - box.left for box in boxes if box.span.stream == "compute")
+    busy += sum(right - left for left, right, *_ in waits)
     if busy < _FULL * grid.end * len(grid.rows):
         legend["idle"] = _swatch(colours.IDLE)
     if critical:

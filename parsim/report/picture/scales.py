@@ -26,7 +26,7 @@ _LABEL_POINTS: Final = 9.0
 _LANE_NAMES: Final = {
     Stream.SEND: "send",
     Stream.RECV: "receive",
-    Stream.TP: "tensor",
+    Stream.TP: "activations",
     Stream.EP: "experts",
     Stream.OFFLOAD: "activations moved",
     Stream.DP: "data",
@@ -110,6 +110,11 @@ _AFTER: Final = 0.15
 """Share of the drain's window after the last backward, so that one sees what follows."""
 
 
+_PARTS: Final = ("warm-up", "steady state", "drain")
+_PARTS_ALONE: Final = ("begin", "middle", "end")
+"""Names of the windows of a pipeline, and of a step without one."""
+
+
 class Window(NamedTuple):
     """A part of the step, in seconds."""
 
@@ -128,6 +133,7 @@ def windows_of(timeline: Timeline, column_inches: float) -> tuple[Window, ...]:
         └─┘─────────────└─┘────────────└─┘────
         [ warm-up ]  [ steady state ]  [ drain ]   magnified
 
+    Where there is one stage there is no pipeline to fill: they are begin, middle and end.
     None where its boxes are wide enough, or so few that three windows would show it all, and none
     where the rows of so many ranks are too thin for a number at any width.
     """
@@ -140,11 +146,12 @@ def windows_of(timeline: Timeline, column_inches: float) -> tuple[Window, ...]:
     first, last = min(span.start for span in spans), max(span.end for span in spans)
     if median / timeline.end * pixels >= _BARCODE_PX or 3 * length >= last - first:
         return ()
+    names = _PARTS if len({span.stage for span in spans}) > 1 else _PARTS_ALONE
     middle, drained = (first + last) / 2, min(last + _AFTER * length, timeline.end)
     return (
-        Window("warm-up", first, first + length),
-        Window("steady state", middle - length / 2, middle + length / 2),
-        Window("drain", drained - length, drained),
+        Window(names[0], first, first + length),
+        Window(names[1], middle - length / 2, middle + length / 2),
+        Window(names[2], drained - length, drained),
     )
 
 

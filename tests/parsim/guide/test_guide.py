@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from parsim.plan import Plan
 from parsim.report.picture.planning.guide import draw_guide
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
+from parsim.sim.confidence.memory_fit import Fit
 from tests.commands import ROOT
 
 SCENARIOS = ROOT / "scenarios"
@@ -141,6 +143,20 @@ def test_the_picture_names_families_without_a_bar(resnet: Guide, tmp_path: Path)
     notes = figure.get_supxlabel()
     assert OTHERWISE in notes
     assert "no plan of tensor (the table says why)" in notes
+
+
+def test_tight_plans_are_hatched_and_numbers_stand_on_white(tiny: Guide, tmp_path: Path) -> None:
+    first, *others = (row for row in tiny.rows if row.prediction is not None)
+    assert first.prediction is not None
+    tight = replace(first, prediction=replace(first.prediction, fit=Fit.TIGHT))
+    figure = draw_guide(replace(tiny, rows=(tight, *others)), tmp_path / "tight.png")
+    speed, memory = figure.axes
+    for axes in (speed, memory):
+        bars = [bar for bar in axes.patches if isinstance(bar, Rectangle)]
+        assert [bool(bar.get_hatch()) for bar in bars] == [False] * len(others) + [True]
+    assert speed.texts[-1].get_text().endswith(", tight")
+    assert not any("tight" in text.get_text() for text in speed.texts[:-1])
+    assert all(text.get_bbox_patch() is not None for text in memory.texts)
 
 
 TINY = """model: {family: gpt2, num_layers: 4, hidden_size: 64, num_attention_heads: 4,

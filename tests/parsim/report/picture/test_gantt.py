@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from parsim.errors import InputError
 from parsim.report.picture import colours
 from parsim.report.picture.gantt import draw_timeline
-from parsim.report.picture.grid import readable_unit
+from parsim.report.picture.grid import lay_out, readable_unit
 from parsim.report.picture.saving import rendered
 from parsim.timelines.timeline import Span, Timeline, ordered
 
@@ -79,6 +79,22 @@ def test_axis_unit_follows_the_length(seconds: float, unit: str) -> None:
     axes = draw_timeline(timeline_of(Span(0, "compute", "F", 0.0, seconds, 0, 0))).axes[0]
     assert axes.get_xlabel() == f"time [{unit}]"
     assert axes.get_xlim() == pytest.approx((0.0, seconds * readable_unit(seconds)[1]))
+
+
+def test_a_reduction_that_compute_waits_for_is_exposed_communication_and_not_idle() -> None:
+    spans = (
+        Span(0, "compute", "B", 0.0, 0.5, 0, 0),
+        Span(0, "dp", "REDUCE_GRAD", 0.4, 0.8, exposed=0.3),
+        Span(0, "compute", "OPTIMIZER", 0.8, 1.0),
+    )
+    timeline = timeline_of(*spans)
+    grid = lay_out(timeline, column_inches=10.0, end=timeline.end)
+    ((left, right, top, bottom),) = grid.waits(grid.boxes(timeline.spans))
+    assert (left, right) == pytest.approx((0.5 * grid.per_second, 0.8 * grid.per_second))
+    assert (top, bottom) == grid.lanes["compute"]
+    words = legend_of(draw_timeline(timeline))
+    assert "exposed communication" in words
+    assert "idle" not in words
 
 
 def test_label_stands_clear_of_the_exposed_tail() -> None:

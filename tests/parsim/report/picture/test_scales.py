@@ -38,3 +38,10 @@ def test_lanes_are_named_where_they_have_room() -> None:
 
     assert names(2) == ["send", "data"] * 2
     assert names(40) == []
+
+
+def test_the_lane_of_rings_and_tensor_ranks_is_called_by_what_it_carries() -> None:
+    spans = [Span(0, s, k, 0.0, 1.0, 0, 0) for s, k in (("compute", "F"), ("tp", "EXCHANGE"))]
+    axes = draw_timeline(Timeline(spans=ordered(spans))).axes[0]
+    names = [label.get_text() for label in axes.get_yticklabels(minor=True)]
+    assert names == ["activations"]

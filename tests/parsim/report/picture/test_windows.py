@@ -41,6 +41,11 @@ def test_windows_have_the_numbers_for_which_the_whole_has_no_room(pipeline: Pipe
         assert all(low <= text.get_position()[0] <= high for text in axes.texts)
 
 
+def test_windows_of_a_step_without_a_pipeline_are_not_called_after_one(pipeline: Pipeline) -> None:
+    alone = windows_of(pipeline(1, 200), 13.0)
+    assert [window.name for window in alone] == ["begin", "middle", "end"]
+
+
 def test_a_cut_picture_has_no_windows(pipeline: Pipeline) -> None:
     timeline = pipeline(4, 200)
     assert len(draw_timeline(timeline, until=timeline.end).axes) == 1
