@@ -116,9 +116,24 @@ def parse_document(text: str, file: str) -> Document:
     except MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         position = f":{mark.line + 1}:{mark.column + 1}" if mark else ""
-        raise ScenarioError(f"{file}{position} is not YAML: {error.problem}") from error
+        raise ScenarioError(f"{file}{position} is not YAML: {_told(error.problem)}") from error
     except YAMLError as error:
         raise ScenarioError(f"{file} is not YAML: {str(error).splitlines()[0]}") from error
     except RecursionError:
         deep = "brackets are nested too deeply"
         raise ScenarioError(f"{file} is not YAML that can be read: {deep}") from None
+
+
+_MISTAKES = {
+    "found character '\\t'": "a tab stands here; indent with spaces",
+    "mapping values are not allowed": "no 'key: value' can stand here; indent the keys of a block "
+    "alike, write each on a line of its own, and a space behind its ':'",
+    "expected <block end>": "this line is indented otherwise than the block around it",
+}
+"""How the parser begins what it says of common mistakes, and what they are."""
+
+
+def _told(problem: str) -> str:
+    """What is wrong in the words of somebody who writes YAML; the parser's where they will do."""
+    words = (told for start, told in _MISTAKES.items() if problem.startswith(start))
+    return next(words, problem)

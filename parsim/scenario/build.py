@@ -21,7 +21,7 @@ from parsim.scenario.schema.file import ScenarioFile
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.orders.auto import auto_schedule
 from parsim.training_run import Failures, TrainingGoal
-from parsim.units import whole_number
+from parsim.units import format_count, whole_number
 
 
 def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
@@ -72,7 +72,7 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         catalog=catalog_files(tree, file.cluster),
         jitter=_jitter(tree, file, plan),
         background=_background(tree, file, cluster),
-        goal=_goal(file),
+        goal=_goal(tree, file, job),
     )
 
 
@@ -83,8 +83,20 @@ def _timed_elsewhere(graph: Graph, cluster: Cluster) -> str:
     return f"{told}; their seconds are taken as they are: on {devices} they take others"
 
 
-def _goal(file: ScenarioFile) -> TrainingGoal:
-    """How long one trains at what price; what the file leaves out has a default with a source."""
+def _goal(tree: Tree, file: ScenarioFile, job: Job) -> TrainingGoal:
+    """How long one trains at what price; what the file leaves out has a default with a source.
+
+    Raises:
+        ScenarioError: a whole run of fewer tokens than a step takes.
+    """
+    tokens, step = file.training.tokens, job.global_batch_size * job.model.tokens
+    if tokens is not None and tokens < step:
+        amount = format_count(tokens)
+        raise tree.error(
+            ("training", "tokens"),
+            f"{amount} are fewer than a step's {job.global_batch_size:,} x {job.model.tokens:,} = "
+            f"{step:,}; K M B T are thousands to trillions, e.g. 300B",
+        )
     names = ("tokens", "usd_per_device_hour", "pue")
     given = {name: value for name, value in file.training.given().items() if name in names}
     interruptions = file.failures.given()

@@ -43,6 +43,8 @@ def value_word(value: object) -> str:
         return value.name.lower()
     if isinstance(value, tuple):
         return "-".join(map(str, value)) or "none"
+    if value is None:
+        return "default"
     if value == FEWEST:
         return "the fewest that fit"
     return str(value).lower() if isinstance(value, bool) else str(value)

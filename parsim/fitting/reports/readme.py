@@ -64,8 +64,9 @@ def search_block(result: SearchResult) -> str:
     counts = result.counts
     lines = [
         f"`parsim search` looks at {counts['enumerated']:,} plans "
-        f"({counts['illegal']:,} illegal, {counts['out_of_memory']:,} do not fit, "
-        f"{counts['tight']:,} tight, {counts['slower']:,} slower by a lower bound) and ranks:",
+        f"({counts['illegal']:,} illegal; as far as these ranks need it, "
+        f"{counts['out_of_memory']:,} do not fit, {counts['tight']:,} tight, "
+        f"{counts['slower']:,} slower by a lower bound) and ranks:",
         "",
         "| plan | step time | MFU | bubble | peak memory |",
         "|---|--:|--:|--:|--:|",

@@ -269,7 +269,7 @@ CASES = {
     ),
     "tab": (
         "devices:\n\tmine: {from: t4}\n",
-        "my.yaml:2:1 is not YAML: found character '\\t' that cannot start any token",
+        "my.yaml:2:1 is not YAML: a tab stands here; indent with spaces",
     ),
 }
 

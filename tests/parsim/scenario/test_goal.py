@@ -40,6 +40,12 @@ def test_written_back_it_is_the_same(tmp_path: Path, tokens: str) -> None:
     ("key", "value", "message"),
     [
         ("training.tokens", "3Q", "'3Q' is not a number of tokens: write 300B, 1.4T or 300e9"),
+        (
+            "training.tokens",
+            "300",
+            "--set training.tokens=300 training.tokens 300 are fewer than a step's 4 x 128 = 512; "
+            "K M B T are thousands to trillions, e.g. 300B",
+        ),
         ("training.tokens", "0", "tokens cannot be; allowed: 1 to 1e+18"),
         ("training.usd_per_device_hour", "-1.0", "training.usd_per_device_hour"),
         ("training.pue", "0.9", "training.pue"),

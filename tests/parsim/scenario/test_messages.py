@@ -30,6 +30,10 @@ search:
 """
 SIZES = "allowed units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; e.g. '80GiB'"
 BUCKETS = SIZES.replace("80GiB", "25MiB")
+NO_KEY = (
+    "no 'key: value' can stand here; indent the keys of a block alike, write each on a line of its "
+    "own, and a space behind its ':'"
+)
 START = "a scenario has the blocks model, cluster, training, and plan or search"
 BLOCK = "must be a block of 'key: value' lines"
 NEAREST = (
@@ -137,10 +141,16 @@ def test_path_through_a_file(tmp_path: Path) -> None:
             f"{START.partition('blocks ')[2]}, not 'hello'",
         ),
         (b"\xff\xfe\x00", "s.yaml: is not UTF-8 text: byte 0xff at 0"),
-        ("a: b: c\n", "s.yaml:1:5 is not YAML: mapping values are not allowed here"),
+        ("a: b: c\n", f"s.yaml:1:5 is not YAML: {NO_KEY}"),
+        ("a:\n  b: 1\n   c: 2\n", f"s.yaml:3:5 is not YAML: {NO_KEY}"),
+        ("a:\n  b:1\n  c: 2\n", f"s.yaml:3:4 is not YAML: {NO_KEY}"),
+        (
+            "a:\n  b: 1\n c: 2\n",
+            "s.yaml:3:2 is not YAML: this line is indented otherwise than the block around it",
+        ),
         (
             "\tmodel: 1\n",
-            "s.yaml:1:1 is not YAML: found character '\\t' that cannot start any token",
+            "s.yaml:1:1 is not YAML: a tab stands here; indent with spaces",
         ),
         ("[" * 5000, "s.yaml is not YAML that can be read: brackets are nested too deeply"),
         (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from functools import partial
+from textwrap import shorten
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -75,8 +76,13 @@ def _left_out(left_out: Mapping[str, str]) -> str:
     if wider:
         words = (f"{name} ({left_out[name].removesuffix(with_full(name))})" for name in wider)
         others.append(f"and, unless space: full or search names them, {', '.join(words)}")
-    shared = [f"{name}={left_out[name].removeprefix(ALL_BUT)}" for name in alike]
-    return f"not looked at: {', '.join(others)}; all plans have {' '.join(shared)}"
+    shared = [_condition(name, left_out[name].removeprefix(ALL_BUT)) for name in alike]
+    return f"not looked at: {', '.join(others)}; all plans have {'; '.join(shared)}"
+
+
+def _condition(name: str, words: str) -> str:
+    """A field with its values, `tp=1, 2`, or with their limits, `tp <= 8`."""
+    return f"{name} {words}" if words.startswith(("<", ">", "not ")) else f"{name}={words}"
 
 
 def _plans(result: SearchResult, ties: int) -> Table:
@@ -119,9 +125,9 @@ def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
     placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
     slower = f"{counts['slower']:,} slower by a lower bound, " if "slower" in counts else ""
     yield (
-        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal, {placed}"
-        f"{counts['out_of_memory']:,} do not fit (more than {usable}), {counts['tight']:,} tight, "
-        f"{slower}{counts['evaluated']:,} ranked"
+        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal; as far as these ranks "
+        f"need it, {placed}{counts['out_of_memory']:,} do not fit (more than {usable}), "
+        f"{counts['tight']:,} tight, {slower}{counts['evaluated']:,} ranked"
     )
     if "unequal_plans" in counts:
         yield _unequal(counts)
@@ -184,7 +190,7 @@ def _refusals(result: SearchResult) -> Iterator[str]:
     broken = by_rule(result.illegal_reasons)
     for rule in broken[:MOST_REASONS]:
         text = f"illegal, {rule.plans:,} {_plans_word(rule.plans)}: {rule.words}"
-        yield text if len(text) <= LONGEST_REASON else f"{text[: LONGEST_REASON - 3]}..."
+        yield shorten(text, LONGEST_REASON, placeholder=" ...")
     rest = broken[MOST_REASONS:]
     if rest:
         total = sum(rule.plans for rule in rest)
