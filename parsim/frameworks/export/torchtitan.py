@@ -1,7 +1,7 @@
 """torchtitan's configuration of a plan: one Python function (0.3.0), or TOML before (0.2.2).
 
-Rules: it shards (FSDP, ZeRO-2 and 3) or replicates (DDP), so no ZeRO-1; expert
-parallelism borrows from dp_shard x cp x tp.
+Rules: it shards (FSDP) or replicates (DDP), so ZeRO-2 or 3 without a pipeline and ZeRO-1 with one;
+expert parallelism borrows from dp_shard x cp x tp.
 """
 
 from __future__ import annotations
@@ -92,9 +92,14 @@ def rules(plan: Plan) -> Rules:
         f"schedule {named}; it has {', '.join(SCHEDULES)}, and files of actions",
     )
     yield (
-        plan.zero_stage == 1,
+        plan.zero_stage == 1 and plan.pp == 1,
         "zero_stage=1; it replicates (0) or shards with FSDP, which lets parameters go (3) or "
         "keeps them gathered (2)",
+    )
+    yield (
+        plan.zero_stage >= 2 and plan.pp > 1,
+        f"zero_stage={plan.zero_stage} with pp={plan.pp}; it replicates (0), or its FSDP keeps "
+        "gradients whole until a pipeline's last micro-batch (1)",
     )
     yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
     yield torchs_context(plan)
@@ -113,7 +118,7 @@ def parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
     """The keys of its block of degrees."""
     yield ("data_parallel_replicate_degree", plan.dp_replicate)
     yield ("data_parallel_shard_degree", plan.dp_shard)
-    if plan.zero_stage:  # its default is never with a pipeline, else always
+    if plan.zero_stage:  # the default is never with a pipeline, else always
         yield ("fsdp_reshard_after_forward", "always" if plan.zero_stage == 3 else "never")
     yield ("tensor_parallel_degree", plan.tp)
     if plan.tp > 1:

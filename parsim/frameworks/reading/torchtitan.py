@@ -28,6 +28,7 @@ SCHEDULES = {
 }
 TWO_CHUNKS = ("interleaved_1f1b", "looped_bfs")
 RECOMPUTED = {"none": "none", "selective": "selective", "full": "full"}
+RESHARD = "parallelism.fsdp_reshard_after_forward"
 RESHARDED = ("default", "always", "never")
 ROTATED = {"allgather": "all_gather", "alltoall": "p2p"}
 """parsim's name of what context-parallel ranks exchange: pieces go round by all-to-all."""
@@ -73,7 +74,12 @@ def torchtitan_job(document: Mapping[str, Any], devices: int | None = None) -> D
         precision=precision,
         clip=None if clip == CLIP else clip,
         software=software,
-        notes=[*notes, *_every_second_layer(keys), *unread_notes(keys.unread(), harmless, "key")],
+        notes=[
+            *notes,
+            *_gathered_again(keys, plan),
+            *_every_second_layer(keys),
+            *unread_notes(keys.unread(), harmless, "key"),
+        ],
         words=WORDS,
     )
 
@@ -128,17 +134,30 @@ def _shards(keys: Keys, plan: Mapping[str, int], devices: int | None) -> int:
 def _zero(keys: Keys, plan: Mapping[str, int]) -> int:
     """FSDP is ZeRO-3 where parameters are let go behind their forward, and ZeRO-2 where they stay.
 
-    The default lets them go without a pipeline (`parallelize.py`); ranks of a sequence share too.
+    With a pipeline it is ZeRO-1: torch's runtime reduces gradients after the last micro-batch alone
+    (`backward_maybe_with_nosync` of torch/distributed/pipelining/stage.py), and by default
+    parameters are gathered once a step (`parallelize.py`). Ranks of a sequence share too.
     """
-    policy = keys.word("parallelism.fsdp_reshard_after_forward", "default")
+    policy = keys.word(RESHARD, "default")
     if policy not in RESHARDED:
-        raise InputError(
-            f"parallelism.fsdp_reshard_after_forward '{shown(policy)}' is unknown"
-            f"{alternatives(policy, RESHARDED)}"
-        )
+        raise InputError(f"{RESHARD} '{shown(policy)}' is unknown{alternatives(policy, RESHARDED)}")
     if plan["dp_shard"] * plan["cp"] == 1:
         return 0
-    return 2 if policy == "never" or (policy == "default" and plan["pp"] > 1) else 3
+    if plan["pp"] > 1:
+        return 1
+    return 2 if policy == "never" else 3
+
+
+def _gathered_again(keys: Keys, plan: Mapping[str, int]) -> list[str]:
+    """A note where every forward of a pipeline lets parameters go, which no ZeRO stage says.
+
+    The backward gathers them and keeps them for the next forward (`set_reshard_after_backward`),
+    and gradients stay whole in any case.
+    """
+    always = keys.word(RESHARD, "default") == "always"
+    if not (always and plan["pp"] > 1 and plan["zero_stage"]):
+        return []
+    return [f"{RESHARD} = always: a pipeline's gathers for each micro-batch are left out"]
 
 
 def _recompute(keys: Keys) -> str:
@@ -190,7 +209,7 @@ def _precision(keys: Keys, plan: Mapping[str, Any], quantized: str) -> str:
     mixed = plan["zero_stage"] > 0 or plan["tp"] == plan["pp"] == 1
     if not mixed or keys.word("training.mixed_precision_param", "bfloat16") == "float32":
         return "fp32"
-    if plan["zero_stage"] == 2 or quantized in ("fp8_rowwise", "mxfp8"):
+    if plan["zero_stage"] in (1, 2) or quantized in ("fp8_rowwise", "mxfp8"):
         return quantized or "bf16"
     return f"{quantized or 'bf16'}_amp"
 

@@ -14,12 +14,16 @@ from parsim.errors import shown
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assumptions:
-    """Switches assumed where a row leaves them blank, and why."""
+    """Switches assumed where a row leaves them blank, and why.
+
+    `piped_fsdp` is the ZeRO stage whose bytes and collectives FSDP has beside a pipeline.
+    """
 
     reason: str
     precision: str = "bf16"
     recompute: str = "none"
     zero_stage: int = 0
+    piped_fsdp: int = 3
     sequence_parallel: bool = False
     dropout: bool = False
 
@@ -68,8 +72,11 @@ ASSUMPTIONS = {
     "torchtitan": Assumptions(
         recompute="selective",
         zero_stage=3,
+        piped_fsdp=1,
         sequence_parallel=True,
-        reason="defaults of the Llama 3 configurations",
+        reason="defaults of the Llama 3 configurations; with a pipeline parameters are gathered "
+        "once a step (parallelize_llama.py), and torch's runtime reduces gradients after the last "
+        "micro-batch (torch/distributed/pipelining/stage.py)",
     ),
     "maxtext": Assumptions(
         recompute="selective",
@@ -129,7 +136,8 @@ def explain(stack: str) -> list[str]:
     stack_software = software_catalog()[name]
     switches = (
         f"precision={assumed.precision} recompute={assumed.recompute} "
-        f"zero_stage={assumed.zero_stage} sequence_parallel={assumed.sequence_parallel} "
+        f"zero_stage={assumed.zero_stage} (FSDP with pipelines: {assumed.piped_fsdp}) "
+        f"sequence_parallel={assumed.sequence_parallel} "
         f"dropout={assumed.dropout}: {assumed.reason}"
     )
     lines = [f"{stack}: {stack_software.description}", *notes, f"  unstated switches: {switches}"]

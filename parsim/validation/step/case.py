@@ -177,8 +177,8 @@ def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Softw
     """The stack as the row and a published recipe set it up."""
     if run.torch_compile is False and stack.compile:
         stack = stack.switched({"compile": False})
-    if run.overlap is not None and "tp" not in run.overlap:
-        stack = replace(stack, tp_overlap=False)
+    if run.overlap is not None:
+        stack = replace(stack, tp_overlap="tp" in run.overlap)
     if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts
         stack = replace(stack, expert_launch=stack.launch_cost)
     if recipe is not None:

@@ -12,6 +12,9 @@ from parsim.validation.step.measured_run import MeasuredRun
 from parsim.validation.step.recipes import Recipe, offload_layers, repeated_modules
 from parsim.validation.tables import RowSkipped
 
+FSDP = 3
+"""The ZeRO stage that a row means by sharded parameters."""
+
 
 def case_plan(
     run: MeasuredRun, assumed: Assumptions, stack: Software, recipe: Recipe | None = None
@@ -20,9 +23,7 @@ def case_plan(
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     again = repeated_modules(run, recipe)
-    overlap, same = run.overlap, run.precision == "bf16" and zero == 3
-    sums = run.gradient_precision
-    data = stack.overlap_grad_reduce if overlap is None else bool({"dp", "fsdp"} & overlap)
+    sums, same = run.gradient_precision, run.precision == "bf16" and zero == 3
     return Plan(
         tp=run.tp,
         pp=run.pp,
@@ -43,9 +44,9 @@ def case_plan(
         precision=_precision(run, assumed),
         gradient_precision=sums or ("same" if same else stack.gradient_precision),
         reduce_precision=sums or ("same" if same else stack.reduce_precision),
-        overlap_grad_reduce=data,
-        overlap_param_gather=data,
-        overlap_p2p=stack.overlap_p2p if overlap is None else "p2p" in overlap,
+        overlap_grad_reduce=_overlapped(run, ("dp", "fsdp"), stack.overlap_grad_reduce),
+        overlap_param_gather=_overlapped(run, ("dp", "fsdp"), stack.overlap_param_gather),
+        overlap_p2p=_overlapped(run, ("p2p",), stack.overlap_p2p),
         scatter_p2p=stack.scatter_p2p,
         rank_order=run.rank_order or RANK_ORDER,
         stage_layers=run.stage_layers,
@@ -53,10 +54,22 @@ def case_plan(
     )
 
 
+def _overlapped(run: MeasuredRun, words: tuple[str, ...], usual: bool) -> bool:
+    """Whether what any of the words names runs beside compute, as usual where no word says so.
+
+    Only `none` says that nothing does: `tp` alone is a job whose products overlap too.
+    """
+    if run.overlap is None or not run.overlap & {"none", *words}:
+        return usual
+    return bool(run.overlap & set(words))
+
+
 def _zero_stage(run: MeasuredRun, assumed: Assumptions) -> int:
     stage = assumed.zero_stage if run.zero_stage is None else run.zero_stage
     if run.fsdp_size > 1:
-        stage = 3
+        stage = FSDP
+    if stage == FSDP and run.pp > 1:
+        stage = assumed.piped_fsdp
     return stage if run.dp * run.cp > 1 else 0
 
 

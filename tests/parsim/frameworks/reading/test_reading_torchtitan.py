@@ -139,12 +139,16 @@ def test_the_default_length_is_torchtitans() -> None:
     assert torchtitan_job(document).model["seq_len"] == 2048
 
 
-def test_pipelines_keep_parameters_by_default() -> None:
-    """`fsdp_reshard_after_forward` lets them go without a pipeline only."""
-    lines = ["parallelism.pipeline_parallel_degree = 2"]
-    assert job_of(*lines).plan["zero_stage"] == 2
-    lines += ['parallelism.fsdp_reshard_after_forward = "always"']
-    assert job_of(*lines).plan["zero_stage"] == 3
+@pytest.mark.parametrize("policy", ["default", "never", "always"])
+def test_pipelines_gather_once_a_step(policy: str) -> None:
+    """torch's runtime reduces gradients once; what is gathered again, if asked for, is told."""
+    job = job_of(
+        "parallelism.pipeline_parallel_degree = 2",
+        f'parallelism.fsdp_reshard_after_forward = "{policy}"',
+    )
+    assert (job.plan["zero_stage"], job.precision) == (1, "bf16")
+    told = [note for note in job.notes if "fsdp_reshard_after_forward" in note]
+    assert bool(told) == (policy == "always")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +169,14 @@ def test_values_of_the_wrong_kind(line: str, message: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "changes", [{"zero_stage": 2}, {"zero_stage": 3}, {"precision": "fp32"}, {"zero_stage": 0}]
+    "changes",
+    [
+        {"zero_stage": 2},
+        {"zero_stage": 3},
+        {"zero_stage": 1, "pp": 2, "dp_shard": 4},
+        {"precision": "fp32"},
+        {"zero_stage": 0},
+    ],
 )
 def test_there_and_back(changes: dict[str, object]) -> None:
     scenario = load_scenario(LLAMA)

@@ -191,6 +191,8 @@ def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
     assert fused.model != plain.model == case(row).job.model
     assert case(row, stack="nemo").job.software.tp_overlap
     assert not case(row, stack="nemo", overlap="dp").job.software.tp_overlap
+    assert not case(row, stack="torchtitan", overlap="fsdp").job.software.tp_overlap
+    assert case(row, stack="torchtitan", overlap="fsdp+tp").job.software.tp_overlap
     compiled, eager = (
         case(row, stack="torchtitan", torch_compile=told).job.software for told in ("yes", "no")
     )
@@ -312,6 +314,34 @@ def test_overlap(row: MakeRow, cell: str, data: bool, hops: bool) -> None:
     plan = case(row, overlap=cell).plan
     assert (plan.overlap_grad_reduce, plan.overlap_param_gather) == (data, data)
     assert plan.overlap_p2p == hops
+
+
+def test_overlap_of_products_says_nothing_of_other_exchanges(row: MakeRow) -> None:
+    usual, products = (
+        case(row, **PP4, stack="torchtitan", overlap=cell).plan for cell in ("", "tp")
+    )
+    assert products == usual
+    assert all((usual.overlap_grad_reduce, usual.overlap_param_gather, usual.overlap_p2p))
+
+
+@pytest.mark.parametrize(
+    ("stack", "changes", "stage"),
+    [
+        ("torchtitan", {}, 3),
+        ("torchtitan", PP4, 1),
+        ("torchtitan", {**PP4, "zero_stage": "3", "fsdp_size": "8"}, 1),
+        ("torchtitan", {**PP4, "zero_stage": "0"}, 0),
+        ("torchtitan", {**PP4, "zero_stage": "2"}, 2),
+        ("mpt-fsdp-2023", PP4, 3),
+    ],
+)
+def test_torchs_pipelines_gather_once_a_step(
+    row: MakeRow, stack: str, changes: dict[str, str], stage: int
+) -> None:
+    """FSDP beside torch's pipelines costs what ZeRO-1 does, gradients in fp32."""
+    plan = case(row, stack=stack, precision="bf16", **changes).plan
+    assert plan.zero_stage == stage
+    assert plan.gradient_precision == ("same" if stage == 3 else "fp32")
 
 
 @pytest.mark.parametrize(
