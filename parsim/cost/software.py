@@ -67,7 +67,8 @@ class Software:
     # Host seconds of a micro-batch.
     microbatch_overhead: float
     # Relative standard deviation of a step between replicas, which wait for the slowest one, by
-    # compute precision (or "default").
+    # what a sample is ("images", else tokens) and compute precision: "images fp16", "images",
+    # "fp16", or "default".
     replica_spread: Mapping[str, float]
     # How fast fused attention runs beside the vendor's best kernel, forward and backward, by the
     # start of a device id (or "default").
@@ -230,9 +231,16 @@ class Software:
         """What CUDA graphs launch: everything, or the parts of layers in `graphs`."""
         return ("all",) if self.cuda_graphs else self.graphs
 
-    def spread_of_replicas(self, compute: str) -> float:
-        """Relative standard deviation of a step between replicas, by the precision of products."""
-        return float(self.replica_spread.get(compute, self.replica_spread["default"]))
+    def spread_of_replicas(self, compute: str, *, images: bool) -> float:
+        """Relative standard deviation of a step between replicas.
+
+        Args:
+            compute: the precision of products.
+            images: whether samples are images, which a stack may spread otherwise than sentences.
+        """
+        keys = (*((f"images {compute}", "images") if images else ()), compute)
+        known = (self.replica_spread[key] for key in keys if key in self.replica_spread)
+        return float(next(known, self.replica_spread["default"]))
 
     @property
     def between_microbatches(self) -> float:

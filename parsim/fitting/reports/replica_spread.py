@@ -2,9 +2,9 @@
 
     python -m parsim.fitting.reports.replica_spread REPORT
 
-The stack `pytorch-ddp` has one number a precision for how much replicas differ, fitted to the 18
-ratios of eight devices to one of the shipped table. Here each model's ratios are predicted with the
-number that those of the other models give.
+The stack `pytorch-ddp` has one number a precision for how much replicas with images differ, fitted
+to the 18 ratios of eight devices to one of the shipped table. Here each model's ratios are
+predicted with the number that those of the other models give.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ def left_out(every: Sequence[Ratio]) -> Iterator[tuple[str, str, int, list[float
 def page() -> str:
     """The page as Markdown."""
     every = ratios()
-    spread = software(STACK).replica_spread
+    stack = software(STACK)
+    spread = {name: stack.spread_of_replicas(name, images=True) for name in ("default", "fp16")}
     shipped = [
         abs(ratio.error(int(np.abs(GRID - spread[ratio.compute]).argmin()))) for ratio in every
     ]
@@ -129,7 +130,8 @@ def page() -> str:
         "",
         "Written by `python -m parsim.fitting.reports.replica_spread reports/replica-spread.md`.",
         "`replica_spread` of the stack `pytorch-ddp` is the relative standard deviation of a step",
-        f"between replicas: {spread['default']:g} in fp32 and tf32, {spread['fp16']:g} in AMP.",
+        f"between replicas; of images: {spread['default']:g} in fp32 and tf32, "
+        f"{spread['fp16']:g} in AMP.",
         "Each row has the value fitted to the ratios of the other models; the errors are of those",
         "of the model itself (eight devices over one, predicted / measured - 1).",
         "",
@@ -141,6 +143,8 @@ def page() -> str:
         f"- without any spread between replicas: {percent(fmean(without))}",
         "",
         "One stack and one publisher's machines: that other frameworks scale so is not shown.",
+        f"Replicas with tokens have {stack.spread_of_replicas('fp16', images=False):g} in any "
+        "precision, fitted to BERT-large's ratios (`parsim/cost/software.yaml`).",
     ]
     return "\n".join(lines) + "\n"
 

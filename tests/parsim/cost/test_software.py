@@ -83,6 +83,21 @@ def test_the_longest_known_start_of_a_device_names_its_attention() -> None:
     assert stack.attention_speed("h100-pcie-80gb") == (0.3, 0.2)
 
 
+def test_replicas_differ_by_what_they_train_on() -> None:
+    """Images lose more in fp16 under PyTorch's DistributedDataParallel, tokens do not."""
+    stack = software("pytorch-ddp")
+    spread = {
+        (images, compute): stack.spread_of_replicas(compute, images=images)
+        for images in (False, True)
+        for compute in ("fp32", "fp16")
+    }
+    assert spread[True, "fp16"] > spread[True, "fp32"] > spread[False, "fp32"] > 0.0
+    assert spread[False, "fp16"] == spread[False, "fp32"]
+    plain = replace(stack, replica_spread={"default": 0.1, "fp16": 0.2})
+    assert plain.spread_of_replicas("fp16", images=False) == 0.2
+    assert plain.spread_of_replicas("fp16", images=True) == 0.2
+
+
 def test_a_stack_starts_from_the_one_it_names() -> None:
     first, second = software("megatron-2021"), software("megatron-2022")
     same = {name for name in STATED if getattr(first, name) == getattr(second, name)}

@@ -98,7 +98,7 @@ def test_synchronised_statistics() -> None:
         float(first.seconds(job.system)[0] + two.seconds(job.system)[0]) for first, two in pairs
     )
     apart, together = simulate(job, plan), simulate(job, replace(plan, sync_batch_norm=True))
-    grown = 1.0 + job.software.spread_of_replicas("fp16") * 1.4236
+    grown = 1.0 + job.software.spread_of_replicas("fp16", images=True) * 1.4236
     assert together.step_time - apart.step_time == pytest.approx(waits * grown, rel=0.02)
 
 

@@ -39,3 +39,16 @@ def test_ranks_that_meet_at_the_end_wait_for_the_slowest(plan: Plan, teams: int)
     without, spread = (simulate(job(share), plan).step_time for share in (0.0, 0.05))
     waited = 0.05 * float(expected_maximum(teams))
     assert spread / without == pytest.approx(1.0 + waited, rel=1e-9)
+
+
+@pytest.mark.parametrize("precision", ["fp16_amp", "fp32"])
+def test_replicas_of_a_transformer_wait_alike_in_any_precision(precision: str) -> None:
+    """0.017 under DistributedDataParallel, not the 0.119 of images in fp16."""
+    ddp = replace(job(0.0), software=software("pytorch-ddp"))
+    plan = Plan(dp_replicate=8, microbatch_size=4, num_microbatches=2, precision=precision)
+    alike = replace(ddp.software, replica_spread={"default": 0.0})
+    without, spread = (
+        simulate(replace(ddp, software=stack), plan).step_time for stack in (alike, ddp.software)
+    )
+    waited = 0.017 * float(expected_maximum(8))
+    assert spread / without == pytest.approx(1.0 + waited, rel=1e-9)
