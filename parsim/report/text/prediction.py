@@ -14,6 +14,7 @@ from rich.text import Text
 from parsim.cluster.groups import in_groups
 from parsim.cost.step.cuts import cut_words
 from parsim.model.model import Model
+from parsim.plan.rules.executor.runnable import unbuildable, unrunnable
 from parsim.planner.result import Ranked
 from parsim.report.text.strategies import strategy_lines
 from parsim.report.text.tables import bar, between, numbers, pairs, percent, table
@@ -216,7 +217,10 @@ def interval_bar(prediction: Prediction) -> str:
 
 
 def resolved_text(scenario: Scenario) -> str:
-    """What a scenario resolves to, in six lines; with experts in eight."""
+    """What a scenario resolves to, a line for each part; and why it cannot be run, where it cannot.
+
+    The reason is the first that the executor's own rules have against the plan, or the model.
+    """
     job, plan = scenario.job, scenario.plan
     sample = "sequence" if job.model.tokens > 1 else "sample"
     devices = " + ".join(
@@ -232,14 +236,13 @@ def resolved_text(scenario: Scenario) -> str:
         f"  batch    {scenario.global_batch_size} {sample}s per step\n"
         f"  plan     {plan.label() if plan else 'none (search it)'}\n"
     )
-    experts = job.model.experts
-    if experts is None:
-        return text
-    return text + (
-        f"  experts  {experts.top_k} of {experts.count} for each token, which meets "
-        f"{job.model.active_parameters:,} parameters\n"
-        f"  run      no: experts are simulated, the executor does not build them\n"
-    )
+    if experts := job.model.experts:
+        text += (
+            f"  experts  {experts.top_k} of {experts.count} for each token, which meets "
+            f"{job.model.active_parameters:,} parameters\n"
+        )
+    refused = unrunnable(plan, job.model) if plan else unbuildable(job.model)
+    return f"{text}  run      no: {refused}\n" if refused else text
 
 
 def _tokens(model: Model) -> str:

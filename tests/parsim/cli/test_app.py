@@ -61,6 +61,18 @@ def test_check_says_what_a_scenario_resolves_to(cli: Cli) -> None:
     ]
 
 
+def test_check_says_that_experts_are_run(cli: Cli) -> None:
+    """The scenario's head has the command that runs it."""
+    text = cli("check", str(ROOT / "scenarios" / "mixture-small-cpu.yaml")).out
+    assert "  experts  4 of 16 for each token, which meets " in text
+    assert "  run " not in text
+
+
+def test_check_has_the_executors_reason_against_a_plan(cli: Cli) -> None:
+    text = cli("check", LLAMA, "--set", "plan.precision=fp8").out
+    assert "  run      no: precision='fp8': products of 8 bit or less are predicted" in text
+
+
 def test_check_as_a_document(cli: Cli) -> None:
     document = cli("check", LLAMA, "--json").document
     assert document["schema_version"] == 1
