@@ -95,9 +95,9 @@ def _predicted(path: Path) -> Predicted:
     }
     refused = ""
     if prediction.fit is Fit.TOO_LARGE:
-        peak, usable = max(prediction.peak_allocated), prediction.usable
-        needed = f"{format_bytes(peak)} of the {format_bytes(usable)}"
-        refused = f"predicted to need {needed} of a device"
+        fullest = prediction.fullest
+        peak, usable = format_bytes(fullest.peak_allocated), format_bytes(fullest.usable)
+        refused = f"predicted to need {peak} of the {usable} of a device"
     cost = Cost.of(job.model.parameters, prediction.step_time)
     return Predicted(cost=cost, document=document, refused=refused)
 

@@ -113,10 +113,10 @@ def _passed_its_best(predictions: list[Prediction]) -> bool:
 
 
 def _best(predictions: list[Prediction]) -> Prediction:
-    """The fastest that fits; of none, the one with the lowest peak."""
+    """The fastest that fits; of none, the one whose fullest device is the least full."""
     fitting = [each for each in predictions if each.fit is not Fit.TOO_LARGE]
     if not fitting:
-        return min(predictions, key=lambda each: max(each.peak_allocated))
+        return min(predictions, key=lambda each: each.fullest.share)
     sure = [each for each in fitting if each.fit is Fit.FITS] or fitting
     return min(sure, key=lambda each: each.step_time)
 

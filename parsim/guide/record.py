@@ -51,7 +51,7 @@ class FamilyRow:
                 "samples_per_s": self.samples_per_second,
                 "speed_up": self.speed_up,
                 "efficiency": self.efficiency,
-                "peak_allocated_bytes": max(prediction.peak_allocated),
+                "peak_allocated_bytes": prediction.fullest.peak_allocated,
                 "memory_fit": prediction.fit.value,
                 "limited_by": self.limits,
                 "tier": strategy.tier if strategy else "recurrence",

@@ -31,13 +31,13 @@ def nearest_miss_message(job: Job, plan: Plan, margin: float | None) -> str:
 def shortage(job: Job, plan: Plan, margin: float | None) -> str:
     """By how much a plan is too large, on which rank, why, and the least change that fits."""
     prediction = simulate(job, plan)
-    rank, usable = prediction.worst_rank, prediction.usable
-    use = prediction.fullest_rank if prediction.rank_uses else None
-    need = use.peak_allocated if use else prediction.peak_allocated[rank]
-    device = f"{'+'.join(use.devices)} of nodes {'+'.join(use.groups)}" if use else job.device.id
+    fullest = prediction.fullest
+    need, usable, device = fullest.peak_allocated, fullest.usable, "+".join(fullest.devices)
+    if prediction.rank_uses:
+        device += f" of nodes {'+'.join(fullest.groups)}"
     largest = max(prediction.memory, key=lambda name: prediction.memory[name])
     return (
-        f"needs {format_bytes(need)} on pipeline rank {rank}, "
+        f"needs {format_bytes(need)} on pipeline rank {fullest.rank}, "
         f"{format_bytes(need - usable)} more than {format_bytes(usable)} ({device}); "
         f"most of it is {largest}, {format_bytes(prediction.memory[largest])}; "
         f"{_advice(job, plan, margin)}"

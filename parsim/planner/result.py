@@ -39,7 +39,7 @@ SCHEMA_VERSION = 1
 
 
 class EvaluatedPlan(NamedTuple):
-    """A plan that fits or is tight: its step in seconds, bubble, and highest peak in bytes.
+    """A plan that fits or is tight: its step in seconds, bubble, and fullest rank's peak in bytes.
 
     `margin` is the share of memory that it had to leave free to fit. `layers` are the costs of its
     layers where they are known, on nodes of one kind.
@@ -60,7 +60,7 @@ class EvaluatedPlan(NamedTuple):
             plan=prediction.plan,
             step_time=prediction.step_time,
             bubble_fraction=prediction.bubble_fraction,
-            peak_allocated=max(prediction.peak_allocated),
+            peak_allocated=prediction.fullest.peak_allocated,
             fit=prediction.fit,
             margin=prediction.margin.share,
         )
@@ -85,9 +85,9 @@ class Ranked:
     """One plan of the result, seconds and bytes.
 
     `tied` says that this plan and the best one lie in one another's interval: published runs do
-    not tell which of the two is faster. `fit` is one word for all its devices, `margin` the share
-    of memory that it must leave free to fit. `breakdown` sums to `step_time`, `run` is what a whole
-    training run takes, where one is asked for.
+    not tell which of the two is faster. `peak_allocated` is of the fullest rank, `fit` is one word
+    for all its devices, `margin` the share of memory that it must leave free to fit. `breakdown`
+    sums to `step_time`, `run` is what a whole training run takes, where one is asked for.
     """
 
     plan: Plan

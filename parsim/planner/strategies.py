@@ -151,7 +151,7 @@ def _ranked(job: Job, prediction: Prediction, goal: TrainingGoal) -> Ranked:
         tokens_per_second=prediction.tokens_per_second,
         mfu=prediction.mfu,
         bubble_fraction=prediction.bubble_fraction,
-        peak_allocated=max(prediction.peak_allocated),
+        peak_allocated=prediction.fullest.peak_allocated,
         fit=prediction.fit,
         margin=prediction.margin.share,
         breakdown=prediction.breakdown,

@@ -22,7 +22,7 @@ class RankBytes:
 
 
 def with_memory(
-    prediction: Prediction, software: Software, ranks: RankBytes, *, peak: float, activations: float
+    prediction: Prediction, software: Software, ranks: RankBytes, *, activations: float
 ) -> Prediction:
     """The prediction with other bytes on its ranks.
 
@@ -32,14 +32,17 @@ def with_memory(
         prediction: of the plan whose evidence, margin and devices the new one has.
         software: whose allocator reserves the memory.
         ranks: the new bytes.
-        peak: bytes of the prediction's own highest peak.
         activations: bytes that its parts of activations stand for.
     """
-    fullest = int(np.argmax(ranks.peaks))
-    memory, margin = ranks.categories[fullest], prediction.margin.share
-    grown, kept = ranks.peaks[fullest] / peak, memory["activations"] / activations
-    low, high = prediction.peak_interval
+    before, rank = prediction.fullest, int(np.argmax(ranks.peaks))
+    memory, margin = ranks.categories[rank], prediction.margin.share
     reserved = reserved_bytes(software, np.array(ranks.peaks))
+    fullest = replace(
+        before, rank=rank, peak_allocated=ranks.peaks[rank], peak_reserved=float(reserved[rank])
+    )
+    grown = fullest.peak_allocated / before.peak_allocated
+    kept = memory["activations"] / activations
+    low, high = prediction.peak_interval
     return replace(
         prediction,
         peak_allocated=ranks.peaks,
@@ -48,5 +51,6 @@ def with_memory(
         memory_by_rank=tuple(ranks.categories),
         activations={name: size * kept for name, size in prediction.activations.items()},
         peak_interval=(low * grown, high * grown),
-        fit=worst(fit_of(software, size, prediction.usable, margin) for size in ranks.peaks),
+        fullest=fullest,
+        fit=worst(fit_of(software, size, fullest.usable, margin) for size in ranks.peaks),
     )

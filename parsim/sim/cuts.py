@@ -38,4 +38,4 @@ def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) ->
 def _rank(job: Job, plan: Plan, memory_margin: float | None) -> tuple[int, float, float]:
     prediction = simulate(job, plan, memory_margin=memory_margin)
     fit = list(Fit).index(prediction.fit)
-    return fit, prediction.step_time, max(prediction.peak_allocated)
+    return fit, prediction.step_time, prediction.fullest.peak_allocated

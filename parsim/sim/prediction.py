@@ -11,6 +11,7 @@ from parsim.results import Result
 from parsim.sim.confidence.interval import COVERAGE, Interval
 from parsim.sim.confidence.known_errors import Standing
 from parsim.sim.confidence.memory_fit import Fit, Margin
+from parsim.sim.fullest import FullestRank
 from parsim.sim.memory.reserved import PRESSED
 from parsim.sim.rounds.figures import StrategyFigures
 from parsim.timelines.timeline import Timeline
@@ -68,18 +69,16 @@ class Prediction(Result):
     `breakdown` sums to `step_time`.
     `peak_allocated` has one entry per pipeline rank, and so have
     `peak_reserved`, what the allocator takes for it, and `memory_by_rank`, its parts; `memory` are
-    those of the rank with the highest peak, and `activations` the parts of its activations.
-    `peak_interval` holds the highest peak in 80 % of cases, by `memory_evidence`, in words
-    `memory_basis`. `context` is what the driver keeps beside, `capacity` the device's memory; `fit`
-    says whether every rank's peak fits its devices with that `margin`.
+    those of the `fullest` rank, and `activations` the parts of its activations.
+    `peak_interval` holds its peak in 80 % of cases, by `memory_evidence`, in words
+    `memory_basis`. `fit` says whether every rank's peak fits its devices with that `margin`.
     `host_bytes` are activations in the memory of one node's hosts, which have `host_memory` (None:
     nobody said).
     `notes` say where device or system constants come from the catalog alone, `checked` how well
     discrete events agreed, where they were asked for.
 
-    On a mixed cluster `rank_uses` has what each kind of device does, entries per pipeline rank are
-    those of the replica that needs the most, and `context` and `capacity` are those of the device
-    with the least memory to spare.
+    On a mixed cluster `rank_uses` has what each kind of device does, and entries per pipeline rank
+    are those of the replica that needs the most.
 
     Of a plan whose replicas do not all-reduce, `strategy` has what else is asked of it; such a plan
     has no pipeline, and entries per rank are those of devices of each role.
@@ -106,8 +105,7 @@ class Prediction(Result):
     peak_interval: tuple[float, float]
     memory_evidence: str
     memory_basis: str
-    context: float
-    capacity: float
+    fullest: FullestRank
     fit: Fit
     margin: Margin
     notes: tuple[str, ...]
@@ -125,31 +123,15 @@ class Prediction(Result):
         return (
             f"{self.plan.label()}: {format_seconds(self.step_time)} (80 % {low} to {high}), "
             f"MFU {100 * self.mfu:.1f} %, bubble {100 * self.bubble_fraction:.1f} %, "
-            f"{format_bytes(max(self.peak_allocated))} of {format_bytes(self.usable)}: {self.fit}"
+            f"{format_bytes(self.fullest.peak_allocated)} of {format_bytes(self.fullest.usable)}: "
+            f"{self.fit}"
         )
-
-    @property
-    def worst_rank(self) -> int:
-        """Pipeline rank with the highest memory peak, or the least memory to spare."""
-        if self.rank_uses:
-            return self.fullest_rank.pipeline_rank
-        return max(range(len(self.peak_allocated)), key=self.peak_allocated.__getitem__)
-
-    @property
-    def fullest_rank(self) -> RankUse:
-        """The rank whose memory is fullest, in a mixed cluster."""
-        return max(self.rank_uses, key=lambda use: use.peak_allocated / use.usable)
-
-    @property
-    def usable(self) -> float:
-        """Memory of the device, the fullest one, that is left for training, bytes."""
-        return self.capacity - self.context
 
     @property
     def memory_notes(self) -> tuple[str, ...]:
         """A warning where reserved memory and context come near the device's memory."""
-        share = (self.peak_reserved[self.worst_rank] + self.context) / self.capacity
-        if share <= PRESSED:
+        fullest = self.fullest
+        if (fullest.peak_reserved + fullest.context) / fullest.capacity <= PRESSED:
             return ()
         return (
             f"peak memory (reserved and context) is above {100 * PRESSED:.0f} % of the device's: "
@@ -196,9 +178,10 @@ class Prediction(Result):
             "peak_memory_evidence": self.memory_evidence,
             "peak_memory_interval_basis": self.memory_basis,
             "peak_reserved_bytes": list(self.peak_reserved),
-            "context_bytes": self.context,
-            "device_memory_bytes": self.capacity,
-            "usable_memory_bytes": self.usable,
+            "fullest_rank": self.fullest.to_json(),
+            "context_bytes": self.fullest.context,
+            "device_memory_bytes": self.fullest.capacity,
+            "usable_memory_bytes": self.fullest.usable,
             "memory_fit": self.fit.value,
             **self._host_json(),
             **self.margin.to_json(),
@@ -229,7 +212,7 @@ class Prediction(Result):
                 **numbers,
                 "step_time_low_s": self.interval.low,
                 "step_time_high_s": self.interval.high,
-                "highest_peak_allocated_bytes": max(self.peak_allocated),
+                "fullest_rank_peak_allocated_bytes": self.fullest.peak_allocated,
                 "memory_fit": self.fit.value,
                 **{f"{name}_s": seconds for name, seconds in self.breakdown.items()},
             }

@@ -7,11 +7,13 @@ a search, which has none of them, starts a twentieth of a second earlier.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import inf
 from typing import Literal
 
-from parsim.cluster.hardware import Device, System
+import numpy as np
+
+from parsim.cluster.hardware import System
 from parsim.cost.coverage import coverage_notes
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
@@ -25,6 +27,7 @@ from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of, worst
 from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, plan_spread, unstated
 from parsim.sim.drawing.spans import device_span
+from parsim.sim.fullest import FullestRank
 from parsim.sim.memory.activation_parts import activation_parts, has_room, host_bytes
 from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.orders.auto import ordered
@@ -181,21 +184,12 @@ def _check_tiers(recurrence: float, events: float) -> str:
     return f"{words} ({ROUNDING:.0e} of it is allowed)"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _FullestRank:
-    """Where memory is fullest: the pipeline rank with the least to spare, and its device."""
-
-    use: RankUse
-    number: int
-    device: Device
-
-
 def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Prediction:
     """Put all together, with what follows: throughput, utilisation, their intervals."""
     step, seconds, bubble = evaluation.step, evaluation.step_time, evaluation.bubble_fraction
     job, plan, uses = step.job, step.plan, rank_uses(evaluation)
-    fullest = _fullest(evaluation, uses)
-    memory, parts = evaluation.memory_of(fullest.number), breakdown(evaluation)
+    kind, fullest = _fullest(evaluation, uses)
+    memory, parts = evaluation.memory_of(kind), breakdown(evaluation)
     standings = plan_standings(evaluation, parts)
     margin = margin_of(job, plan, memory_margin)
     words = [fit_of(job.software, use.peak_allocated, use.usable, margin.share) for use in uses]
@@ -206,9 +200,7 @@ def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Predicti
     peak_flops = mean_peak_flops(job, plan)
     capable = seconds * peak_flops * plan.world_size
     by_rank = tuple(memory.at(rank, 0) for rank in range(plan.pp))
-    spread = _memory_spread(
-        job.software, plan, standings[0].sizes, by_rank[fullest.use.pipeline_rank]
-    )
+    spread = _memory_spread(job.software, plan, standings[0].sizes, by_rank[fullest.rank])
     return Prediction(
         plan=plan,
         step_time=seconds,
@@ -225,14 +217,13 @@ def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Predicti
         breakdown=parts,
         peak_allocated=tuple(float(size) for size in highest),
         peak_reserved=tuple(float(size) for size in reserved_bytes(job.software, highest)),
-        memory=by_rank[fullest.use.pipeline_rank],
+        memory=by_rank[fullest.rank],
         memory_by_rank=by_rank,
-        activations=_activations(evaluation, fullest),
-        peak_interval=spread.interval(fullest.use.peak_allocated),
+        activations=_activations(evaluation, kind, fullest.rank),
+        peak_interval=spread.interval(fullest.peak_allocated),
         memory_evidence=spread.evidence,
         memory_basis=spread.basis,
-        context=fullest.device.context_memory,
-        capacity=fullest.device.memory,
+        fullest=fullest,
         fit=worst(words),
         margin=margin,
         notes=_notes(evaluation),
@@ -255,12 +246,22 @@ def _memory_spread(
     return unstated(plan_spread(software, plan, sizes), software, assumed)
 
 
-def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> _FullestRank:
+def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> tuple[int, FullestRank]:
+    """The class of replicas whose memory is fullest, and the rank of it."""
     use = max(uses, key=lambda use: use.peak_allocated / use.usable)
-    number = int(evaluation.step.classes.class_of[use.replicas[0]])
-    groups = groups_of_rank(evaluation, use.pipeline_rank, number)
+    kind = int(evaluation.step.classes.class_of[use.replicas[0]])
+    groups = groups_of_rank(evaluation, use.pipeline_rank, kind)
     device = min((group.system.device for group in groups), key=lambda device: device.usable_memory)
-    return _FullestRank(use=use, number=number, device=device)
+    software = evaluation.step.job.software
+    return kind, FullestRank(
+        rank=use.pipeline_rank,
+        devices=use.devices,
+        groups=use.groups,
+        peak_allocated=use.peak_allocated,
+        peak_reserved=float(reserved_bytes(software, np.array(use.peak_allocated))),
+        context=device.context_memory,
+        capacity=device.memory,
+    )
 
 
 def _hosts(evaluation: Evaluation) -> list[tuple[System, float]]:
@@ -277,17 +278,17 @@ def _hosts(evaluation: Evaluation) -> list[tuple[System, float]]:
     return sorted(used.values(), key=lambda host: host[1] / (host[0].host_memory or inf))[::-1]
 
 
-def _activations(evaluation: Evaluation, fullest: _FullestRank) -> dict[str, float]:
-    """What keeps the activations of the fullest rank, bytes."""
+def _activations(evaluation: Evaluation, kind: int, rank: int) -> dict[str, float]:
+    """What keeps the activations of a pipeline rank of a class of replicas, bytes."""
     step = evaluation.step
     group = step.group(0)
     return activation_parts(
         step.job_on(group),
         step.pricing.table,
         step.pricing.layers(group),
-        evaluation.memory_of(fullest.number),
-        step.schedule(fullest.number),
-        fullest.use.pipeline_rank,
+        evaluation.memory_of(kind),
+        step.schedule(kind),
+        rank,
     )
 
 

@@ -167,9 +167,9 @@ def _outcome(case: Case, digest: str, scenario: Scenario, plan: Plan) -> Outcome
     prediction = simulate(scenario.job, plan, memory_margin=scenario.memory_margin)
     run = predicted_run(scenario.job, scenario.goal, prediction)
     nan = float("nan")
-    peak = max(prediction.peak_allocated)
+    fullest = prediction.fullest
     too_large = prediction.fit is Fit.TOO_LARGE
-    need = f"needs {format_bytes(peak)} of {format_bytes(prediction.usable)}"
+    need = f"needs {format_bytes(fullest.peak_allocated)} of {format_bytes(fullest.usable)}"
     return Outcome(
         values=case.values,
         digest=digest,
@@ -182,7 +182,7 @@ def _outcome(case: Case, digest: str, scenario: Scenario, plan: Plan) -> Outcome
         mfu=prediction.mfu,
         bubble_fraction=prediction.bubble_fraction,
         exposed_communication_s=prediction.breakdown.get("exposed_communication", nan),
-        peak_allocated_bytes=peak,
+        peak_allocated_bytes=fullest.peak_allocated,
         memory_fit=prediction.fit.value,
         days=run.elapsed.value / DAY if run else nan,
         cost_usd=run.cost.value if run and run.cost else nan,

@@ -153,7 +153,7 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
         notes=(*case.notes, *prediction.memory_notes, *_unstated(run), *step_notes),
         predicted_step=step,
         measured_step=run.step_time,
-        predicted_peak=max(prediction.peak_allocated),
+        predicted_peak=prediction.fullest.peak_allocated,
         measured_peak=run.peak_memory if run.recompute else None,
         predicted_reserved=_printed_peak(case, prediction),
         step_interval=(interval.low, interval.high),
@@ -176,7 +176,7 @@ def _step(case: Case, prediction: Prediction) -> tuple[float, tuple[str, ...]]:
 
 def _printed_peak(case: Case, prediction: Prediction) -> float | None:
     """Bytes of the fullest rank where more than the allocated is printed."""
-    reserved = max(prediction.peak_reserved)
+    reserved = prediction.fullest.peak_reserved
     if case.run.memory_on_device:
         return reserved + case.job.device.context_memory
     return reserved if case.job.software.prints_reserved else None
@@ -185,7 +185,7 @@ def _printed_peak(case: Case, prediction: Prediction) -> float | None:
 def _peak_interval(case: Case, prediction: Prediction) -> tuple[float, float]:
     """The interval of the peak that is printed."""
     low, high = prediction.peak_interval
-    peak = max(prediction.peak_allocated)
+    peak = prediction.fullest.peak_allocated
     scale = (_printed_peak(case, prediction) or peak) / peak
     return scale * low, scale * high
 

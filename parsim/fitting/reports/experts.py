@@ -143,7 +143,7 @@ def large_row(plan: Judged) -> Row:
         *_job(plan),
         f"`{plan.expert.plan.label()}`",
         format_bytes(plan.expert.peak_allocated),
-        format_bytes(prediction.usable),
+        format_bytes(prediction.fullest.usable),
         f"{largest}, {format_bytes(prediction.memory[largest])}",
     )
 

@@ -156,7 +156,7 @@ def _noted(ran: _Run, placed: list[Candidate]) -> list[Candidate]:
     ran.placed += len(placed)
     ran.too_large += len(placed) - len(fitting) - len(tight)
     known = [ran.nearest] if ran.nearest else []
-    ran.nearest = min([*known, *placed], key=lambda candidate: candidate.peak, default=None)
+    ran.nearest = min([*known, *placed], key=lambda candidate: candidate.share, default=None)
     return fitting
 
 

@@ -31,13 +31,17 @@ _Alike = tuple[str, int, int, int, tuple[int, ...] | None, int]
 
 @dataclass(slots=True)
 class Candidate:
-    """A placed plan: which row of the table it is of, what it is known to need, its step."""
+    """A placed plan: which row of the table it is of, what it is known to need, its step.
+
+    `peak` is that of the fullest rank, bytes, and `share` what it takes of what is usable there.
+    """
 
     plan: Plan
     row: int
     devices: DevicesOfRanks
     margin: float = 0.0
     peak: float = 0.0
+    share: float = 0.0
     fit: Fit = Fit.TOO_LARGE
     bound: float = 0.0
     step: float = np.inf
@@ -135,13 +139,14 @@ class Candidates:
     def _weighed(self, candidate: Candidate, peak: Array, count: int) -> None:
         """How ranks of the replicas with so many micro-batches fit their devices, at the worst."""
         kinds = candidate.devices.groups[:, candidate.devices.microbatches == count]
-        candidate.peak = max(candidate.peak, float(peak.max()))
         for group in groups_in(candidate.devices.world):
             on_group = (kinds >> group & 1).any(axis=1)
             if on_group.any():
                 largest, usable = float(peak[on_group].max()), float(self.usable[group])
                 here = fit_of(self.job.software, largest, usable, candidate.margin)
                 candidate.fit = worst((candidate.fit, here))
+                fuller = (largest / usable, largest)
+                candidate.share, candidate.peak = max(fuller, (candidate.share, candidate.peak))
 
     def run(self, candidate: Candidate) -> None:
         """The exact step of a candidate."""

@@ -54,12 +54,11 @@ def _cards(prediction: Prediction, run: TrainingRun | None) -> Iterator[str]:
     )
     if not prediction.strategy:
         yield _card("bubble", percent(prediction.bubble_fraction), "of the pipeline phase")
-    worst = prediction.peak_allocated[prediction.worst_rank]
     yield _card(
         "memory of the fullest rank",
-        format_bytes(worst),
-        f"of {format_bytes(prediction.usable)}: {fit_words(prediction)}",
-        _memory_bar(prediction, worst),
+        format_bytes(prediction.fullest.peak_allocated),
+        f"of {format_bytes(prediction.fullest.usable)}: {fit_words(prediction)}",
+        _memory_bar(prediction),
     )
     if run is not None:
         cost = f"{amount(run.cost.value)} US dollars" if run.cost else "no list price"
@@ -81,12 +80,12 @@ def _interval_bar(prediction: Prediction) -> str:
     return f'<div class="scale">{within}{_mark((ROOM + share) / whole)}</div>'
 
 
-def _memory_bar(prediction: Prediction, peak: float) -> str:
+def _memory_bar(prediction: Prediction) -> str:
     """The peak on a scale of what the device has for training, and where its margin begins."""
-    usable = prediction.usable
+    usable = prediction.fullest.usable
     look = {Fit.FITS: "", Fit.TIGHT: "tight"}.get(prediction.fit, "beyond")
     allowed = prediction.margin.left(usable) / usable
-    used = _part(look, 0.0, min(peak / usable, 1.0))
+    used = _part(look, 0.0, min(prediction.fullest.share, 1.0))
     return f'<div class="scale">{used}{_mark(allowed)}</div>'
 
 

@@ -79,8 +79,8 @@ def _slot_parts(prediction: Prediction) -> list[RenderableType]:
 def _rank_words(prediction: Prediction, noun: str) -> str:
     """Which rank is the fullest: by its role, where workers have roles."""
     if prediction.strategy:
-        return prediction.strategy.roles[prediction.worst_rank]
-    return f"{noun} {prediction.worst_rank}"
+        return prediction.strategy.roles[prediction.fullest.rank]
+    return f"{noun} {prediction.fullest.rank}"
 
 
 def speed_unit(step: Prediction | Ranked) -> str:
@@ -115,25 +115,21 @@ def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str
 
 def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
     """Whether the plan fits, and what its peak is made of."""
-    worst = prediction.fullest_rank if prediction.rank_uses else None
-    peak = worst.peak_allocated if worst else max(prediction.peak_allocated)
-    usable, margin = prediction.usable, prediction.margin
-    devices = f" ({'+'.join(worst.devices)})" if worst else ""
+    fullest, margin = prediction.fullest, prediction.margin
+    peak, usable = format_bytes(fullest.peak_allocated), format_bytes(fullest.usable)
+    devices = f" ({'+'.join(fullest.devices)})" if prediction.rank_uses else ""
     where = f"{_rank_words(prediction, 'rank')}{devices}"
-    yield (
-        "memory",
-        f"{format_bytes(peak)} of {format_bytes(usable)} on {where}: {fit_words(prediction)}",
-    )
+    yield "memory", f"{peak} of {usable} on {where}: {fit_words(prediction)}"
     low, high = (format_bytes(end) for end in prediction.peak_interval)
-    reserved = format_bytes(max(prediction.peak_reserved))
+    reserved = format_bytes(fullest.peak_reserved)
     yield (
         "",
         f"allocated (what must fit), 80 % {low} to {high} ({prediction.memory_basis}); reserved "
-        f"by the allocator {reserved}, context {format_bytes(prediction.context)}",
+        f"by the allocator {reserved}, context {format_bytes(fullest.context)}",
     )
     yield (
         "",
-        f"up to {format_bytes(margin.left(usable))} reserved fits: {format_bytes(usable)} less a "
+        f"up to {format_bytes(margin.left(fullest.usable))} reserved fits: {usable} less a "
         f"margin of {100 * margin.share:.1f} % ({margin.basis}); more is tight",
     )
     if prediction.plan.offload_layers:
@@ -153,11 +149,10 @@ def fit_words(prediction: Prediction) -> str:
     if prediction.fit is Fit.TIGHT:
         return f"{prediction.fit}, {RISK}"
     if prediction.fit is Fit.TOO_LARGE:
-        worst = prediction.fullest_rank if prediction.rank_uses else None
-        peak = worst.peak_allocated if worst else max(prediction.peak_allocated)
-        if peak <= prediction.usable:
+        beyond = prediction.fullest.peak_allocated - prediction.fullest.usable
+        if beyond <= 0.0:
             return f"{prediction.fit} the hosts: {host_words(prediction)}"
-        return f"{prediction.fit}, {format_bytes(peak - prediction.usable)} too much"
+        return f"{prediction.fit}, {format_bytes(beyond)} too much"
     return str(prediction.fit)
 
 
@@ -198,7 +193,8 @@ def _figures(prediction: Prediction) -> Iterator[tuple[str, str]]:
     yield "step time", f"{format_seconds(prediction.step_time)}  {interval_bar(prediction)}"
     speed = f"{prediction.tokens_per_second:,.0f} {speed_unit(prediction)}"
     yield "speed", f"{speed}, MFU {percent(prediction.mfu)}, bubble {_bubble(prediction)}"
-    yield "memory", f"peak {format_bytes(max(prediction.peak_allocated))}: {fit_words(prediction)}"
+    peak = format_bytes(prediction.fullest.peak_allocated)
+    yield "memory", f"peak {peak}: {fit_words(prediction)}"
 
 
 def _bubble(prediction: Prediction) -> str:

@@ -104,13 +104,8 @@ def _with_memory(workers: Workers, ddp: Prediction, holding: Holdings) -> Predic
     """DDP's prediction with what devices of each role hold instead; the fullest role first."""
     by_role = tuple(holding.devices.values())
     ranks = RankBytes(peaks=tuple(sum(parts.values()) for parts in by_role), categories=by_role)
-    return with_memory(
-        ddp,
-        workers.job.software,
-        ranks,
-        peak=sum(ddp.memory.values()),
-        activations=max(ddp.memory["activations"], 1.0),
-    )
+    activations = max(ddp.memory["activations"], 1.0)
+    return with_memory(ddp, workers.job.software, ranks, activations=activations)
 
 
 def _figures(

@@ -86,7 +86,7 @@ def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -
         bubble_fraction=prediction.bubble_fraction,
         in_seconds=InSeconds(
             step_time=prediction.step_time,
-            peak_allocated=max(prediction.peak_allocated),
+            peak_allocated=prediction.fullest.peak_allocated,
             fit=str(prediction.fit),
         ),
     )

@@ -53,8 +53,7 @@ def _with_memory(run: TaskRun, alike: Prediction) -> Prediction:
         categories=[_memory(run, stage) for stage in range(run.plan.pp)],
     )
     activations = sum(alike.activations.values()) or inf
-    peak = max(alike.peak_allocated)
-    return with_memory(alike, run.job.software, ranks, peak=peak, activations=activations)
+    return with_memory(alike, run.job.software, ranks, activations=activations)
 
 
 def tier_times(run: TaskRun) -> tuple[float, float]:

@@ -53,7 +53,7 @@ def draw_guide(guide: Guide, path: Path) -> Figure:
 def _draw_memory(axes: Axes, rows: list[FamilyRow], names: list[str], colours: list[str]) -> None:
     """Peaks with their numbers; the line of what is usable where it is not far beyond all bars."""
     highest = max(map(_peak, rows))
-    usable = min(row.prediction.usable for row in rows if row.prediction)
+    usable = min(row.prediction.fullest.usable for row in rows if row.prediction)
     size, unit = (GIB, "GiB") if highest >= GIB / 10 else (MIB, "MiB")
     _hatch_tight(axes.barh(names, [_peak(row) / size for row in rows], color=colours), rows)
     for index, row in enumerate(rows):
@@ -106,4 +106,4 @@ def _colour(row: FamilyRow, chosen: FamilyRow | None) -> str:
 
 
 def _peak(row: FamilyRow) -> float:
-    return max(row.prediction.peak_allocated) if row.prediction else 0.0
+    return row.prediction.fullest.peak_allocated if row.prediction else 0.0

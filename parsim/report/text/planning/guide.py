@@ -41,7 +41,7 @@ def _cells(row: FamilyRow) -> tuple[str, ...]:
         f"{row.samples_per_second:,.1f}",
         "" if row.speed_up is None else f"{row.speed_up:.2f}",
         percent(row.efficiency),
-        format_bytes(max(prediction.peak_allocated)),
+        format_bytes(prediction.fullest.peak_allocated),
         str(prediction.fit),
         row.limits,
         replace(prediction.plan, strategy=DDP).label(),

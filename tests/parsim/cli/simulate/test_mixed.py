@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from parsim.scenario import load_scenario
+from parsim.sim import simulate
+from parsim.units import format_bytes
 from tests.commands import ROOT, Cli, runner
 
 MIXED = str(ROOT / "scenarios" / "llama3-70b-h100-a100.yaml")
@@ -82,6 +85,32 @@ def test_a_plan_that_fits_only_the_larger_devices(cli: Cli) -> None:
     )
     assert done.code == 3
     assert "a100-sxm-40gb of nodes slow" in done.err
+
+
+def test_one_rank_is_shown_as_the_fullest(cli: Cli, tmp_path: Path) -> None:
+    """The A100s of 40 GB are nearest to their limit; ranks on H100s hold more, of more."""
+    changes = (
+        "--set",
+        "cluster.groups.slow.system=aws-p4d",
+        "--set",
+        "plan.stage_layers=[25,25,15,15]",
+    )
+    document = json.loads(cli("simulate", MIXED, "--json", *changes).out)
+    fullest = document["fullest_rank"]
+    assert fullest["devices"] == ["a100-sxm-40gb"]
+    assert fullest["usable_memory_bytes"] == document["usable_memory_bytes"]
+    assert fullest["peak_allocated_bytes"] < max(document["peak_allocated_bytes"])
+    peak = format_bytes(fullest["peak_allocated_bytes"])
+    reserved = format_bytes(fullest["peak_reserved_bytes"])
+    text = " ".join(cli("simulate", MIXED, *changes).out.split())
+    assert f"memory {peak} of " in text
+    assert f"reserved by the allocator {reserved}, " in text
+    out = str(tmp_path / "mixed.svg")
+    assert f"peak {peak}: fits" in cli("timeline", MIXED, "-o", out, *changes).out
+    slow = {"cluster.groups.slow.system": "aws-p4d", "plan.stage_layers": [25, 25, 15, 15]}
+    scenario = load_scenario(MIXED, slow)
+    headline = simulate(scenario.job, scenario.fixed_plan()).headline
+    assert f"{peak} of {format_bytes(fullest['usable_memory_bytes'])}: fits" in headline
 
 
 def test_search_saves_the_placement(cli: Cli, tmp_path: Path) -> None:

@@ -207,6 +207,20 @@ def test_small_devices_get_what_they_can_hold() -> None:
     assert even.fit is Fit.TOO_LARGE
 
 
+def test_the_peak_is_that_of_the_fullest_rank() -> None:
+    """Layers by speed: A100s hold more than T4s, which are nearer to their limit."""
+    from parsim.cluster.reader import load_catalog
+
+    small = replace(node("a100-pcie-node"), device=load_catalog().device("t4"))
+    job = job_on(cluster_of(big=(node("dgx-a100"), 1), small=(small, 1)), layers=8)
+    space = replace(SPACE, tp=(2,), pp=(2,), common=Plan(precision="fp16"))
+    result = search(job, space, top=20)
+    predictions = [simulate(job, entry.plan) for entry in result.plans]
+    peaks = [prediction.fullest.peak_allocated for prediction in predictions]
+    assert [entry.peak_allocated for entry in result.plans] == pytest.approx(peaks, rel=1e-12)
+    assert any(max(each.peak_allocated) > each.fullest.peak_allocated for each in predictions)
+
+
 def test_a_tight_placement_that_is_faster_is_told(job: Job) -> None:
     """The margin is what the fastest placement leaves free, and a little more."""
     space = replace(SPACE, tp=(1,), pp=(2,), schedule=("1f1b",), memory_margin=0.0)

@@ -31,7 +31,7 @@ def prediction() -> Prediction:
     scenario = load_scenario(SMALL)
     assert scenario.plan is not None
     predicted = simulate(scenario.job, scenario.plan)
-    return replace(predicted, capacity=4 * GIB, context=0.0)
+    return replace(predicted, fullest=replace(predicted.fullest, capacity=4 * GIB, context=0.0))
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def test_a_prediction(shown: Shown, prediction: Prediction) -> None:
         peak_flops=312e12,
         bubble_fraction=0.25,
         bubble_overhead=1 / 3,
-        peak_allocated=(1 * GIB, 3 * GIB),
+        fullest=replace(prediction.fullest, rank=1, peak_allocated=3 * GIB),
         notes=("one [x]", "two"),
     )
     lines = shown(prediction_view(known))
@@ -103,7 +103,8 @@ def test_peaks_of_slow_and_fast_devices(
 
 
 def test_what_does_not_fit_is_told_first(shown: Shown, prediction: Prediction) -> None:
-    known = replace(prediction, peak_allocated=(6 * GIB, 5 * GIB), fit=Fit.TOO_LARGE)
+    fullest = replace(prediction.fullest, peak_allocated=6 * GIB)
+    known = replace(prediction, fullest=fullest, fit=Fit.TOO_LARGE)
     lines = shown(prediction_view(known))
     told = "memory 6.0 GiB of 4.0 GiB on rank 0: does not fit, 2.0 GiB too much"
     assert next(line for line in lines[1:] if line) == told

@@ -82,5 +82,5 @@ def test_a_stated_margin_holds_for_simulate_and_for_the_saved_plan(tmp_path: Pat
     assert load_scenario(saved).memory_margin == 0.9
     document = prediction.to_json()
     assert (document["memory_fit"], document["memory_margin"]) == ("tight", 0.9)
-    assert document["usable_memory_bytes"] == prediction.capacity - prediction.context
+    assert document["usable_memory_bytes"] == prediction.fullest.usable
     assert "tight" in prediction.headline

@@ -68,7 +68,7 @@ def test_parts_sum_to_the_peak_of_every_rank(stack: str, fused: bool, plan: Plan
     for parts, whole in zip(prediction.memory_by_rank, prediction.peak_allocated, strict=True):
         assert min(parts.values()) >= 0.0
         assert sum(parts.values()) == pytest.approx(whole, rel=1e-12)
-    assert prediction.memory == prediction.memory_by_rank[prediction.worst_rank]
+    assert prediction.memory == prediction.memory_by_rank[prediction.fullest.rank]
 
 
 @pytest.mark.parametrize("stack", STACKS)

@@ -105,9 +105,9 @@ def test_three_numbers_in_json(job: Job) -> None:
 def test_a_full_device_is_told(share: float, notes: int) -> None:
     job, plan = gpt_job(), PLANS["1f1b"]
     prediction = simulate(job, plan)
-    full = replace(
-        prediction, capacity=(max(prediction.peak_reserved) + prediction.context) / share
-    )
+    fullest = prediction.fullest
+    capacity = (fullest.peak_reserved + fullest.context) / share
+    full = replace(prediction, fullest=replace(fullest, capacity=capacity))
     assert len(full.memory_notes) == notes
     assert [note for note in full.to_json()["notes"] if "above 90 %" in note] == list(
         full.memory_notes

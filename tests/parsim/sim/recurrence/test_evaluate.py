@@ -300,8 +300,8 @@ def test_memory_is_that_of_the_device_that_is_full() -> None:
     plan = replace(ONE, precision="fp16", dp_replicate=4)
     prediction = simulate(job, plan)
     assert prediction.fit is Fit.TOO_LARGE
-    assert prediction.fullest_rank.groups == ("small",)
-    assert prediction.capacity == small.device.memory
+    assert prediction.fullest.groups == ("small",)
+    assert prediction.fullest.capacity == small.device.memory
     assert "(t4 of nodes small)" in shortage_message(job, plan)
     assert simulate(job, replace(plan, stage_layers=(11, 1))).fit is Fit.FITS
 
