@@ -15,7 +15,7 @@ from typing import get_args
 from parsim.cluster.cables import read_cables
 from parsim.cluster.document import Document, Node, is_null, is_text
 from parsim.cluster.evidence import RecordedStep, read_spreads, read_steps, read_unmeasured
-from parsim.cluster.fields import FIELDS, MOST_EFFICIENCY, REMOVED, check_plausible
+from parsim.cluster.fields import FIELDS, LIMITS, REMOVED
 from parsim.cluster.hardware import (
     Cable,
     Curve,
@@ -133,9 +133,7 @@ def _read_field(
         expected = "one value or [value, source]" if source else "one value"
         raise document.error(node, f"{where}.{field}", f"must be {expected}, not a {node.id}")
     try:
-        value = _convert(str(node.value), kind, is_text(node))
-        check_plausible(field, value)
-        return Reading(value, source)
+        return Reading(_convert(str(node.value), kind, is_text(node)), source)
     except (ValueError, UnitError) as error:
         raise document.error(node, f"{where}.{field}", str(error)) from None
 
@@ -166,8 +164,10 @@ def _convert(text: str, kind: str, quoted: bool) -> Value:
 @lru_cache(maxsize=1024)
 def _quantity(text: str, kind: str) -> float:
     value = parse_quantity(text, _QUANTITIES[kind], _EXAMPLES.get(kind))
-    if value <= 0 and kind in ("capacity", "bandwidth", "interface", "flops", "power"):
-        raise ValueError(f"'{shown(text)}' must be above 0")
+    limits = LIMITS.get(kind)
+    if limits is not None and not limits.allow(value):
+        unit = " s" if _QUANTITIES[kind] == "time" else ""
+        raise ValueError(f"'{shown(text)}' must be {limits.words(unit)}")
     return value
 
 
@@ -185,23 +185,14 @@ def _word(text: str, kind: str) -> str:
 
 
 def _number(text: str, kind: str) -> float:
-    """A plain number within the bounds of its kind."""
+    """A plain number within the limits of its kind."""
     try:
         value = float(text)
     except ValueError:
         value = math.nan
-    if not (math.isfinite(value) and value >= 0):
-        raise ValueError(f"'{shown(text)}' must be a plain number of at least 0")
-    if kind in ("share", "efficiency") and value == 0:
-        raise ValueError(f"'{shown(text)}' must be above 0")
-    if kind == "efficiency" and value > MOST_EFFICIENCY:
-        raise ValueError(
-            f"'{shown(text)}' is above {MOST_EFFICIENCY}, which no kernel reaches; check the peak"
-        )
-    if kind == "part" and value > 1.0:
-        raise ValueError(f"'{shown(text)}' must be a number from 0 to 1")
-    if kind == "drop" and value < 1.0:
-        raise ValueError(f"'{shown(text)}' must be a factor of at least 1")
+    limits = LIMITS[kind]
+    if not (math.isfinite(value) and limits.allow(value)):
+        raise ValueError(f"'{shown(text)}' must be a plain number, {limits.words()}")
     return value
 
 
@@ -224,6 +215,7 @@ _QUANTITIES = {
     "flops": "flops",
     "power": "power",
     "time": "time",
+    "latency": "time",
 }
 _LISTS: Mapping[str, Callable[[Document, str, Node], Value]] = {
     "residuals": read_residuals,

@@ -14,7 +14,7 @@ import numpy as np
 from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Kernels, Sample, link_times, seconds_of
 from parsim.arrays import Array
-from parsim.cluster.fields import MOST_EFFICIENCY
+from parsim.cluster.fields import LIMITS
 from parsim.cluster.hardware import Device, System
 
 CHECKS = frozenset((
@@ -69,13 +69,13 @@ def fit_device(device: Device, samples: Sequence[Sample], kernels: Kernels) -> D
 
 
 def _on_own_scale(device: Device) -> Device:
-    """Raise peaks or bandwidth, at the same rates, where an efficiency would pass MOST_EFFICIENCY.
+    """Raise peaks or bandwidth, at the same rates, where an efficiency would pass what can be.
 
-    A catalog's CPU core is one of many; efficiencies beyond MOST_EFFICIENCY are refused when read.
+    A catalog's CPU core is one of many; efficiencies beyond the limit are refused when read.
     """
     for shares, scale in ((RATES, "peak_flops"), (BYTES, "memory_bandwidth")):
         most = max(getattr(device, name) for name in shares)
-        if most > MOST_EFFICIENCY:
+        if most > LIMITS["efficiency"].high:
             known = getattr(device, scale)
             peaks = shares is RATES
             raised = {key: most * x for key, x in known.items()} if peaks else most * known
@@ -125,7 +125,7 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
         return link_times(with_constants(values), samples)
 
     fitted = with_constants(least_squares(predict, start, seconds_of(samples)))
-    share = min(fitted.intra.efficiency, MOST_EFFICIENCY)
+    share = min(fitted.intra.efficiency, LIMITS["efficiency"].high)
     return replace(fitted, calibrated=True, intra=replace(fitted.intra, efficiency=share))
 
 

@@ -23,7 +23,7 @@ from executor.calibration.timing.interference import (
     message_interference,
     two_way_loss,
 )
-from parsim.cluster.fields import MOST_CONTENTION
+from parsim.cluster.fields import LIMITS
 
 
 class Losses(NamedTuple):
@@ -48,7 +48,9 @@ def losses(bench: Bench) -> Losses:
     )
 
 
-MOST_LOSSES = Losses(1.0, 1.0, memory_contention=MOST_CONTENTION, two_way_loss=MOST_CONTENTION)
+MOST_LOSSES = Losses(
+    1.0, 1.0, memory_contention=LIMITS["slowing"].high, two_way_loss=LIMITS["slowing"].high
+)
 """What an exchange takes from compute beside it is at most its own time."""
 
 

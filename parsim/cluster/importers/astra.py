@@ -134,7 +134,7 @@ def _network(
         "network.nodes_per_leaf": (str(second.size), source),
     }
     if len(outer) > 1:
-        over = second.rate / outer[1].rate
+        over = max(second.rate / outer[1].rate, 1.0)  # a faster spine waits for the leaves
         fields["network.oversubscription"] = (f"{over:.6g}", f"{source}; second over third")
     return fields
 

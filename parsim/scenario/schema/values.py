@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WrapValidator
 from pydantic_core import PydanticCustomError
 
-from parsim.cluster.fields import MOST_OVERSUBSCRIBED
+from parsim.cluster.fields import LIMITS
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cost.job import OPTIMIZERS
 from parsim.errors import InputError, UnitError, alternatives, matching, shown
@@ -104,7 +104,8 @@ Time = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Flag = Annotated[bool, Field(strict=True)]
 Text = Annotated[str, Field(strict=True, min_length=1)]
 Share = Annotated[float, Field(strict=True, gt=0, le=2, allow_inf_nan=False)]
-Ratio = Annotated[float, Field(strict=True, ge=1, le=MOST_OVERSUBSCRIBED, allow_inf_nan=False)]
+RATIO = LIMITS["ratio"]
+Ratio = Annotated[float, Field(strict=True, ge=RATIO.low, le=RATIO.high, allow_inf_nan=False)]
 Size = Annotated[float, BeforeValidator(partial(_quantity, "bytes"))]
 Rate = Annotated[float, BeforeValidator(partial(_quantity, "bandwidth"))]
 Duration = Annotated[float, BeforeValidator(partial(_quantity, "time"))]

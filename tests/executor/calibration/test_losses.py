@@ -7,7 +7,7 @@ import pytest
 pytest.importorskip("torch")
 
 from executor.calibration.timing.losses import Losses, mean_losses
-from parsim.cluster.fields import MOST_CONTENTION
+from parsim.cluster.fields import LIMITS
 
 
 def test_what_is_lost_is_the_mean_of_several_moments() -> None:
@@ -18,5 +18,5 @@ def test_what_is_lost_is_the_mean_of_several_moments() -> None:
 
 def test_only_the_mean_is_kept_within_what_is_possible() -> None:
     above, below = Losses(1.2, 0.4, 20.0, 1.4), Losses(0.8, -0.6, 1.0, 1.0)
-    assert mean_losses([above, below]) == pytest.approx((1.0, 0.0, MOST_CONTENTION, 1.2))
-    assert mean_losses([above]) == pytest.approx((1.0, 0.4, MOST_CONTENTION, 1.4))
+    assert mean_losses([above, below]) == pytest.approx((1.0, 0.0, LIMITS["slowing"].high, 1.2))
+    assert mean_losses([above]) == pytest.approx((1.0, 0.4, LIMITS["slowing"].high, 1.4))

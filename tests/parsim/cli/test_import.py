@@ -220,6 +220,18 @@ def test_astra_third_dimension_is_the_spine(cli: Cli, tmp_path: Path) -> None:
     assert bisection(graph) == pytest.approx(2 * 4 * 25 * 2**30, rel=1e-5)
 
 
+def test_an_astra_spine_that_is_faster_than_its_leaves_waits_for_them(
+    cli: Cli, tmp_path: Path
+) -> None:
+    (tmp_path / "n.yml").write_text(
+        "topology: [FullyConnected, Switch, Switch]\nnpus_count: [4, 2, 2]\n"
+        "bandwidth: [100, 50, 100]\nlatency: [500, 1000, 1000]\n"
+    )
+    system = imported(cli, tmp_path, tmp_path / "n.yml", *H100)
+    assert system.network is not None
+    assert system.network.oversubscription == 1.0
+
+
 # ---------------------------------------------------------------------------------- bad files
 
 TABLE = (

@@ -103,6 +103,8 @@ def test_order_of_ids_is_catalog_first(load: Load) -> None:
     assert list(load("devices:\n  mine: {from: t4}\n").devices)[-1] == "mine"
 
 
+EFFICIENCY = "above 0 and at most 1.3 (no kernel or transfer reaches more; check the peak or rate)"
+
 CASES = {
     "misspelt field": (
         "devices:\n  mine:\n    from: t4\n    memoryy: 80GiB\n",
@@ -115,16 +117,25 @@ CASES = {
     ),
     "efficiency that no kernel reaches": (
         "devices:\n  mine: {from: t4, gemm_efficiency: 1.31}\n",
-        "my.yaml:2:37 devices.mine.gemm_efficiency '1.31' is above 1.3, which no kernel reaches; "
-        "check the peak",
+        "my.yaml:2:37 devices.mine.gemm_efficiency '1.31' must be a plain number, " + EFFICIENCY,
     ),
     "negative efficiency": (
         "devices:\n  mine: {from: t4, memory_efficiency: -0.5}\n",
-        "my.yaml:2:39 devices.mine.memory_efficiency '-0.5' must be a plain number of at least 0",
+        "my.yaml:2:39 devices.mine.memory_efficiency '-0.5' must be a plain number, " + EFFICIENCY,
     ),
     "no number": (
         "devices:\n  mine: {from: t4, gemm_sustained: .nan}\n",
-        "my.yaml:2:36 devices.mine.gemm_sustained '.nan' must be a plain number of at least 0",
+        "my.yaml:2:36 devices.mine.gemm_sustained '.nan' must be a plain number, " + EFFICIENCY,
+    ),
+    "up-links that no leaf has": (
+        "systems:\n  mine: {from: dgx-a100, network: {oversubscription: [5000, typo]}}\n",
+        "my.yaml:2:55 systems.mine.network.oversubscription '5000' must be a plain number, from 1 "
+        "to 1000",
+    ),
+    "up-links faster than the leaf": (
+        "systems:\n  mine: {from: dgx-a100, network: {oversubscription: 0.5}}\n",
+        "my.yaml:2:54 systems.mine.network.oversubscription '0.5' must be a plain number, from 1 "
+        "to 1000",
     ),
     "negative latency": (
         "devices:\n  mine: {from: t4, gemm_latency: -1us}\n",
@@ -133,11 +144,12 @@ CASES = {
     ),
     "more than one whole wave": (
         "devices:\n  mine: {from: t4, gemm_wave_quantisation: 1.5}\n",
-        "my.yaml:2:44 devices.mine.gemm_wave_quantisation '1.5' must be a number from 0 to 1",
+        "my.yaml:2:44 devices.mine.gemm_wave_quantisation '1.5' must be a plain number, "
+        "from 0 to 1",
     ),
     "a clock that rises with time": (
         "devices:\n  mine: {from: t4, gemm_clock_drop: 0.9}\n",
-        "my.yaml:2:37 devices.mine.gemm_clock_drop '0.9' must be a factor of at least 1",
+        "my.yaml:2:37 devices.mine.gemm_clock_drop '0.9' must be a plain number, at least 1",
     ),
     "unknown tiles": (
         "devices:\n  mine: {from: t4, gemm_tiles: hoper}\n",
@@ -169,15 +181,15 @@ CASES = {
     ),
     "unit where none belongs": (
         "devices:\n  mine: {from: t4, gemm_efficiency: 88%}\n",
-        "my.yaml:2:37 devices.mine.gemm_efficiency '88%' must be a plain number of at least 0",
+        "my.yaml:2:37 devices.mine.gemm_efficiency '88%' must be a plain number, " + EFFICIENCY,
     ),
     "zero share": (
         "devices:\n  mine: {from: t4, gemm_efficiency: 0}\n",
-        "my.yaml:2:37 devices.mine.gemm_efficiency '0' must be above 0",
+        "my.yaml:2:37 devices.mine.gemm_efficiency '0' must be a plain number, " + EFFICIENCY,
     ),
     "not a finite number": (
         "devices:\n  mine: {from: t4, gemm_k_half: .inf}\n",
-        "my.yaml:2:33 devices.mine.gemm_k_half '.inf' must be a plain number of at least 0",
+        "my.yaml:2:33 devices.mine.gemm_k_half '.inf' must be a plain number, at least 0",
     ),
     "zero bandwidth": (
         "devices:\n  mine: {from: t4, memory_bandwidth: 0GB/s}\n",
