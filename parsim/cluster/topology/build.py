@@ -45,7 +45,7 @@ def build_graph(cluster: Cluster, seed: int = 0, order: Order = None) -> Graph:
 
 def _cables(cluster: Cluster) -> Iterator[Cable]:
     systems = node_systems(cluster)
-    kinds = {id(cable): node_cables(cable) for cable in systems}
+    kinds = {id(system): node_cables(system) for system in systems}
     nics: list[list[str]] = []
     first = 0
     for node, system in enumerate(systems):

@@ -157,7 +157,7 @@ def fit_constants(
     scale = np.array([constant.start(device) / constant.prior for constant in constants])
     low = np.log(np.array([constant.low for constant in constants]) * scale / start)
     high = np.log(np.array([constant.high for constant in constants]) * scale / start)
-    measured = np.array([constant.seconds for constant in kernels])
+    measured = np.array([kernel.seconds for kernel in kernels])
 
     def made(move: Array) -> Device:
         values = start * np.exp(move)

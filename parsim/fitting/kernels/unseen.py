@@ -139,7 +139,7 @@ def split_errors(kind: str, kernels: Sequence[Kernel]) -> list[Split]:
         return [unseen(kind, *halves(kernels, seed)) for seed in range(SPLITS)]
     left = []
     for group in families(kernels):
-        seen = [split for i, split in enumerate(kernels) if i not in group]
+        seen = [kernel for i, kernel in enumerate(kernels) if i not in group]
         left.append(unseen(kind, seen, [kernels[i] for i in group]))
     return [
         Split(

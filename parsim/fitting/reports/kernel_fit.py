@@ -76,7 +76,7 @@ def report(progress: Progress) -> str:
 
 
 def _error_line(name: str, kind: str, rows: Sequence[Kernel], again: Device) -> str:
-    measured = np.array([split.seconds for split in rows])
+    measured = np.array([row.seconds for row in rows])
     here = model_times(load_catalog().device(name), rows) / measured - 1.0
     there = model_times(again, rows) / measured - 1.0
     splits = split_errors(kind, rows)

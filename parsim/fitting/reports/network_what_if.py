@@ -58,7 +58,7 @@ def two_jobs(scenario: Scenario) -> Iterator[Row]:
         jobs, system = shared_jobs([(scenario, nodes[0]), (scenario, nodes[1])])
         together = jobs_together(jobs, system)
         first = together.jobs[0]
-        lists = " and ".join(numbers(numbered, ",") for numbered in nodes)
+        lists = " and ".join(numbers(group, ",") for group in nodes)
         name = f"the same job beside it, on nodes {lists}"
         link = "no link is shared"
         if together.shared_links:
