@@ -45,7 +45,7 @@ def hardware(report: DeviceReport) -> dict[str, Any]:
     catalog = load_catalog()
     system = None
     try:
-        base = base_device(report, tuple(catalog.devices))
+        base = base_device(report)
         systems = catalog.systems.items()
         system = next((id for id, entry in systems if entry.device.id == base), None)
     except InputError:

@@ -8,11 +8,11 @@ import math
 import os
 import platform
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from parsim.cluster.device_names import device_named
 from parsim.errors import InputError
 from parsim.launch.nodes import Nodes
 from parsim.plan import Plan
@@ -170,23 +170,13 @@ def hardware_name(report: DeviceReport) -> str:
     return f"one core of {line[1].strip() if line else platform.machine()}"
 
 
-def base_device(report: DeviceReport, devices: Iterable[str]) -> str:
-    """Id of the catalog's device that is most like this machine's.
+def base_device(report: DeviceReport) -> str:
+    """Id of the catalog's device that this machine's are.
 
     Raises:
-        InputError: the catalog has no GPU of this name.
+        CatalogError: the catalog has no GPU of this name; the nearest ones.
     """
-    if report.kind == "cpu":
-        return "cpu"
-    # "NVIDIA A100-SXM4-80GB" has the words a100, sxm and 80gb
-    words = set(re.sub(r"\bsxm\d\b", "sxm", report.names[0].lower().replace("-", " ")).split())
-    likely = [(len(words & set(id.split("-"))), id) for id in devices if id.split("-")[0] in words]
-    if not likely:
-        raise InputError(
-            f"GPU '{report.names[0]}' is like no device of the catalog; calibrate starts from one "
-            f"of: {', '.join(devices)}"
-        )
-    return max(likely, key=lambda device: device[0])[1]
+    return "cpu" if report.kind == "cpu" else device_named(report.names[0])
 
 
 def most_ranks(report: DeviceReport) -> int:

@@ -70,7 +70,7 @@ def setting(
     Precision and software are those of the first scenario.
     """
     catalog = load_catalog()
-    base = base_device(report, tuple(catalog.devices))
+    base = base_device(report)
     systems = catalog.systems.values()
     system = next((system for system in systems if system.device.id == base), None)
     device = catalog.device(base)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parsim.cluster.importers.imported import ImportedSystem, device_named
+from parsim.cluster.importers.imported import ImportedSystem, driver_device
 from parsim.cluster.importers.markup import Element
 from parsim.cluster.importers.nccl import node_of
 from parsim.cluster.importers.nccl_tree import Tree
@@ -44,7 +44,7 @@ def read_hwloc(root: Element, file: str, device: str | None) -> ImportedSystem:
         raise root.error(
             file, "has no PCIDev of class 0302; run lstopo with I/O: lstopo --whole-io --of xml"
         )
-    return node_of(tree, file, device or _model(root), "XML of lstopo")
+    return node_of(tree, file, device or _model(root, file), "XML of lstopo")
 
 
 class _Walk:
@@ -128,13 +128,13 @@ def _is_gpu(element: Element) -> bool:
     return kind.startswith("0302") or (kind.startswith("0300") and _NVIDIA in kind)
 
 
-def _model(root: Element) -> str | None:
-    """The catalog's device of the first GPU model that is named."""
+def _model(root: Element, file: str) -> str | None:
+    """The catalog's device of the first GPU model that is named; None where none is."""
     open_ = [root]
     while open_:
         element = open_.pop()
         for info in element.all("info"):
             if info.attributes.get("name") == "GPUModel":
-                return device_named(info.attributes.get("value", ""))
+                return driver_device(info.attributes.get("value", ""), file)
         open_ += reversed(element.all("object"))
     return None

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from parsim.cluster.cables import missing_devices, parts_apart
+from parsim.cluster.device_names import device_named
 from parsim.cluster.hardware import Cable, Generation, System
 from parsim.cluster.reader import load_catalog
 from parsim.errors import CatalogError, InputError, ScenarioError, shown
@@ -46,6 +47,9 @@ NVLINKS: Mapping[str, NVLink] = {
     "v100": NVLink(generation="volta", link=25e9, links=6, base="dgx-1v"),
     "a100": NVLink(generation="ampere", link=25e9, links=12, base="dgx-a100"),
     "h100": NVLink(generation="hopper", link=25e9, links=18, base="dgx-h100"),
+    "a800": NVLink(generation="ampere", link=25e9, links=8, base="hgx-a800"),
+    "h800": NVLink(generation="hopper", link=25e9, links=8, base="hgx-h800"),
+    "h20": NVLink(generation="hopper", link=25e9, links=18, base="hgx-h20"),
     "h200": NVLink(generation="hopper", link=25e9, links=18, base="hgx-h200"),
     "b200": NVLink(generation="blackwell", link=50e9, links=18, base="dgx-b200"),
     "b300": NVLink(generation="blackwell", link=50e9, links=18, base="dgx-b300"),
@@ -54,28 +58,20 @@ NVLINKS: Mapping[str, NVLink] = {
 }
 """By the first word of a device's id. Rates: NVIDIA datasheets, half of both directions' figure."""
 PCIE_BASE = "a100-pcie-node"
-
-# What nvidia-smi calls a device -> the catalog's id, the first match.
-_NAMES: Sequence[tuple[str, str]] = (
-    (r"GB300", "gb300"),
-    (r"GB200", "gb200"),
-    (r"B300", "b300-sxm"),
-    (r"B200", "b200-sxm"),
-    (r"H200", "h200-sxm"),
-    (r"H100.*PCIe", "h100-pcie-80gb"),
-    (r"H100", "h100-sxm-80gb"),
-    (r"A100.*SXM.*40GB", "a100-sxm-40gb"),
-    (r"A100.*SXM", "a100-sxm-80gb"),
-    (r"A100.*PCI", "a100-pcie-80gb"),
-    (r"V100.*SXM.*32GB", "v100-sxm-32gb"),
-    (r"V100.*SXM", "v100-sxm-16gb"),
-)
+WHICH = "say which it is, e.g. --device h100-sxm-80gb"
+"""What a user can do about a device that the file does not name well enough."""
 
 
-def device_named(name: str) -> str | None:
-    """The catalog's id of a device by the name that its driver prints; None where unknown."""
-    ids = (id for pattern, id in _NAMES if re.search(pattern, name, re.IGNORECASE))
-    return next((id for id in ids if id in load_catalog().devices), None)
+def driver_device(name: str, file: str) -> str:
+    """The catalog's id of the device that a file names as its driver does.
+
+    Raises:
+        CatalogError: the file, the nearest devices, and how to say which it is.
+    """
+    try:
+        return device_named(name)
+    except CatalogError as error:
+        raise CatalogError(f"{file}: {error}; {WHICH}") from None
 
 
 def nvlink_of(device: str) -> NVLink:

@@ -26,6 +26,7 @@ from parsim.cluster.hardware import Cable
 from parsim.cluster.importers.cables import Joined, hub_or_mesh, own_switches, pcie_cable, switched
 from parsim.cluster.importers.imported import (
     PCIE_BASE,
+    WHICH,
     Field,
     ImportedSystem,
     NVLink,
@@ -116,7 +117,7 @@ def _device(tree: Tree, file: str, device: str | None) -> tuple[str, list[str]]:
     if device is not None:
         return device, []
     if tree.bare:
-        raise CatalogError(f"{file}: names no device; say which it is, e.g. --device h100-sxm-80gb")
+        raise CatalogError(f"{file}: names no device; {WHICH}")
     first = next(iter(tree.gpus.values()))[0]
     capability = int(first.number(file, "sm"))
     linked = any(gpu.all("nvlink") for gpu, _ in tree.gpus.values())

@@ -23,11 +23,12 @@ from parsim.cluster.hardware import Cable, System
 from parsim.cluster.importers.cables import hub_or_mesh, own_switches, pcie_cable
 from parsim.cluster.importers.imported import (
     PCIE_BASE,
+    WHICH,
     ImportedSystem,
     NVLink,
     base_system,
     check_cables,
-    device_named,
+    driver_device,
     nvlink_of,
 )
 from parsim.cluster.topology.node_cables import CPU_LINK
@@ -72,13 +73,9 @@ def read_table(text: str, file: str, device: str | None) -> ImportedSystem:
     """
     table = _table(_plain(text), file)
     names = list(dict.fromkeys(_NAMED.findall(_plain(text))))
-    known = device or next((id for id in map(device_named, names) if id), None)
-    if known is None:
-        seen = "no device is named"
-        if names:
-            seen = f"the devices '{shown(names[0])}' are not in the catalog"
-        raise CatalogError(f"{file}: {seen}; say which they are, e.g. --device h100-sxm-80gb")
-    return _imported(table, file, known)
+    if device is None and not names:
+        raise CatalogError(f"{file}: no device is named; {WHICH}")
+    return _imported(table, file, device or driver_device(names[0], file))
 
 
 def _plain(text: str) -> str:

@@ -14,11 +14,12 @@ from pathlib import Path
 
 import numpy as np
 
+from parsim.cluster.device_names import alike_in_form, device_named
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.group_bandwidth import Groups
 from parsim.cost.collective.mesh_links import members_share
-from parsim.errors import TableError, shown
+from parsim.errors import CatalogError, TableError, shown
 from parsim.validation.tables import LEAST_MEASURED, MOST_MEASURED, RowSkipped, number_in, read_rows
 
 REQUIRED = ("row_id", "gpu_type", "n_nodes", "gpus_per_node", "collective", "message_bytes")
@@ -41,13 +42,6 @@ SYSTEMS = {
     "gcp a3 high": "gcp-a3-high",
 }
 """What sources call a system of the catalog."""
-GPUS = {
-    "GB300": ("gb200-nvl72", None), "GB200": ("gb200-nvl72", None), "B300": ("dgx-b200", None),
-    "B200": ("dgx-b200", None), "H200": ("hgx-h200", None), "H100": ("dgx-h100", None),
-    "H800": ("dgx-h100", 200e9), "H20": ("dgx-h100", None), "A100": ("dgx-a100", None),
-    "A800": ("dgx-a100", 200e9), "V100": ("dgx-1v", None),
-}  # fmt: skip
-"""A GPU's usual system, and its NVLink rate where that differs (one direction, bytes/s)."""
 STANDARDS = {"EDR": 100.0, "HDR": 200.0, "NDR": 400.0, "XDR": 800.0}
 """Rate of an InfiniBand interface with four lanes, Gb/s."""
 _COUNTED = re.compile(r"(\d+)\s*x\s*(\d+(?:\.\d+)?)\s*(Gb/s|Gbps|Gbit/s|GB/s)", re.IGNORECASE)
@@ -202,19 +196,17 @@ def _system(row: Mapping[str, str], nodes: int) -> tuple[System, tuple[str, ...]
 
 
 def _usual(gpu: str) -> System:
-    catalog = load_catalog()
-    if "pcie" in gpu.lower():
-        if "A100" in gpu:
-            return catalog.systems["a100-pcie-node"]
-        raise RowSkipped(f"no system of '{shown(gpu)}' is in the catalog")
-    for chip, (name, link) in GPUS.items():
-        if re.search(rf"(?<![A-Z0-9]){chip}(?![0-9])", gpu, re.IGNORECASE):
-            system = catalog.systems[name]
-            if link is None:
-                return system
-            return replace(system, intra=replace(system.intra, bandwidth=link))
+    """The catalog's first system of a GPU; cards are joined by PCIe, if nothing else is stated."""
     if not gpu:
         raise RowSkipped("gpu_type is not stated")
+    try:
+        device = device_named(re.sub(r"\(.*?\)", "", gpu))
+    except CatalogError:
+        raise RowSkipped(f"GPU '{shown(gpu)}' is in no system of the catalog") from None
+    for system in load_catalog().systems.values():
+        joined = "pcie" not in device or system.intra.fabric == "pcie"
+        if joined and alike_in_form(system.device.id, device):
+            return system
     raise RowSkipped(f"GPU '{shown(gpu)}' is in no system of the catalog")
 
 

@@ -13,10 +13,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from parsim.cluster.device_names import device_named
 from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.cost.layer.attention import FLASH_BACKWARD
-from parsim.errors import TableError, shown
+from parsim.errors import CatalogError, TableError, shown
 from parsim.validation.tables import LEAST_MEASURED, RowSkipped, read_rows
 
 NEEDED = ("row_id", "gpu_type", "op")
@@ -29,28 +30,6 @@ STAGES = ("fwd", "bwd_grad_act", "bwd_grad_w")
 LARGEST = 1e12
 """No size or time of a kernel is larger; a typing mistake is."""
 
-_FAMILIES = {
-    "gb300": "gb300", "b300": "b300-sxm", "gb200": "gb200", "b200": "b200-sxm",
-    "h200": "h200-sxm", "h100": "h100-sxm-80gb", "a100": "a100-sxm-80gb",
-    "v100": "v100-sxm-32gb", "l4": "l4", "t4": "t4",
-}  # fmt: skip
-_FORMS = {
-    ("h100", "pcie"): "h100-pcie-80gb",
-    ("a100", "pcie"): "a100-pcie-80gb",
-    ("a100", "40gb"): "a100-sxm-40gb",
-    ("v100", "16gb"): "v100-sxm-16gb",
-    ("h100", "96gb"): "h100-sxm-96gb-500w",
-}
-_SIZES = {
-    "b300": "270gb 288gb",
-    "b200": "180gb 192gb",
-    "h200": "141gb",
-    "h100": "80gb 96gb",
-    "l4": "24gb",
-    "a100": "40gb 80gb",
-    "v100": "16gb 32gb",
-    "t4": "16gb",
-}
 _PRECISIONS = {
     "16-bit": "bf16",
     "bfloat16": "bf16",
@@ -59,9 +38,6 @@ _PRECISIONS = {
     "float32": "fp32",
 }
 """What tables call a number format."""
-_ADORNMENTS = frozenset(
-    ("nvidia", "tesla", "sxm", "sxm2", "sxm3", "sxm4", "sxm5", "sxm6", "hgx", "dgx", "gpu", "pcie")
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,17 +104,10 @@ def device_of(name: str) -> Device:
     Raises:
         RowSkipped: no such device; a part of the name that is not understood counts as one.
     """
-    catalog = load_catalog()
-    if name in catalog.devices:
-        return catalog.device(name)
-    words = [word for word in re.split(r"[^a-z0-9]+", name.lower()) if word]
-    family = next((word for word in words if word in _FAMILIES), None)
-    others = [word for word in words if word != family and word not in _ADORNMENTS]
-    if family is None or any(word not in _SIZES.get(family, "").split() for word in others):
-        known = ", ".join(catalog.devices)
-        raise RowSkipped(f"gpu_type '{shown(name)}' is not in the catalog; allowed: {known}")
-    forms = [_FORMS[family, word] for word in words if (family, word) in _FORMS]
-    return catalog.device(forms[0] if forms else _FAMILIES[family])
+    try:
+        return load_catalog().device(device_named(name))
+    except CatalogError as error:
+        raise RowSkipped(f"gpu_type: {error}") from None
 
 
 _Parsed = tuple[str, str, dict[str, float | str | bool], float]

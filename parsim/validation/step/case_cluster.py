@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from parsim.cluster.device_names import alike_in_form, variant_named
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import Catalog
-from parsim.errors import did_you_mean, shown
+from parsim.errors import CatalogError, shown
 from parsim.validation.tables import RowSkipped
 
 RACK, RACK_USED = 72, 64
@@ -79,28 +80,17 @@ def _device(gpu_type: str, catalog: Catalog) -> tuple[str, tuple[str, ...]]:
     """The catalog's device, or the nearest variant: same chip and form, or same chip."""
     if gpu_type in catalog.devices:
         return gpu_type, ()
-    for same in (_chip_and_form, _chip):
-        for known in catalog.devices:
-            if same(known) == same(gpu_type):
-                return known, (f"unknown device '{shown(gpu_type)}': taken as {known}",)
-    near, known = did_you_mean(gpu_type, catalog.devices), ", ".join(catalog.devices)
-    raise RowSkipped(f"gpu_type='{shown(gpu_type)}' is not in the catalog{near}; allowed: {known}")
-
-
-def _chip_and_form(device: str) -> str:
-    """Chip and form of a device id: a100-sxm of a100-sxm-40gb."""
-    return "-".join(device.split("-")[:2])
-
-
-def _chip(device: str) -> str:
-    """Chip of a device id: a100 of a100-sxm-40gb, rtx-4090 of rtx-4090-24gb."""
-    return "-".join(device.split("-")[: 2 if device.startswith("rtx-") else 1])
+    try:
+        known = variant_named(gpu_type)
+    except CatalogError as error:
+        raise RowSkipped(f"gpu_type: {error}") from None
+    return known, (f"unknown device '{shown(gpu_type)}': taken as {known}",)
 
 
 def _system_with(device: str, catalog: Catalog) -> System:
     """The catalog's first system that is made of this chip; else a node of PCIe cards."""
     for system in catalog.systems.values():
-        if _chip_and_form(system.device.id) == _chip_and_form(device):
+        if alike_in_form(system.device.id, device):
             return system
     return catalog.systems["a100-pcie-node"]
 

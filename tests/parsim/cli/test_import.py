@@ -9,6 +9,7 @@ import pytest
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import Graph, bisection, build_graph
+from parsim.errors import nearest
 from tests.commands import ROOT, Cli, runner
 
 SAMPLES = ROOT / "tests" / "parsim" / "cluster" / "importers" / "samples"
@@ -275,6 +276,16 @@ BAD = {
         TABLE.replace("GPU1 NV12 X    SYS  64-127", "GPU0 X    NV12 PXB  64-127"),
         ":3:1 GPU0 has a second row; first on line 2",
     ),
+    "table of devices with another memory": (
+        "GPU 0: NVIDIA A100-PCIE-40GB (UUID: x)\n" + TABLE,
+        ": device 'NVIDIA A100-PCIE-40GB' is not in the catalog; nearest: a100-sxm-80gb, "
+        "a100-sxm-40gb, a100-pcie-80gb; say which it is, e.g. --device h100-sxm-80gb",
+    ),
+    "lstopo of another form": (
+        LSTOPO.replace("NVIDIA H100 80GB HBM3", "NVIDIA H100 NVL"),
+        ": device 'NVIDIA H100 NVL' is not in the catalog; nearest: h100-sxm-80gb, "
+        "h100-sxm-96gb-500w, h100-pcie-80gb; say which it is, e.g. --device h100-sxm-80gb",
+    ),
     "table that disagrees": (
         TABLE.replace("NIC0 PXB ", "NIC0 PIX "),
         ":4:1 NIC0 has PIX under GPU0, but GPU0 has PXB under NIC0; both are one way",
@@ -290,12 +301,13 @@ BAD = {
     ),
     "table without a device's name": (
         TABLE,
-        ": no device is named; say which they are, e.g. --device h100-sxm-80gb",
+        ": no device is named; say which it is, e.g. --device h100-sxm-80gb",
     ),
     "table of unknown devices": (
         "GPU 0: Radeon (UUID: x)\n" + TABLE,
-        ": the devices 'Radeon' are not in the catalog; say which they are, "
-        "e.g. --device h100-sxm-80gb",
+        f": device 'Radeon' is not in the catalog; nearest: "
+        f"{', '.join(nearest('radeon', load_catalog().devices))}; say which it is, e.g. --device "
+        f"h100-sxm-80gb",
     ),
     "truncated XML": (
         "".join(XML.splitlines(keepends=True)[:5]),
@@ -433,6 +445,8 @@ BAD = {
 UNNAMED = (
     "table without a device's name",
     "table of unknown devices",
+    "table of devices with another memory",
+    "lstopo of another form",
     "lstopo that names no device",
     "graph without a device",
 )

@@ -224,7 +224,7 @@ def test_a_forced_algorithm_is_predicted_as_such(row: MakeRow) -> None:
         ({"collective": "all_sum"}, "collective='all_sum' is unknown; allowed: all_reduce"),
         ({"gpu_type": "TPU v5"}, "GPU 'TPU v5' is in no system of the catalog"),
         ({"gpu_type": ""}, "gpu_type is not stated"),
-        ({"gpu_type": "H100 PCIe"}, "no system of 'H100 PCIe' is in the catalog"),
+        ({"gpu_type": "H100 PCIe"}, "GPU 'H100 PCIe' is in no system of the catalog"),
         ({"system": "cpu", "n_nodes": "2"}, "system cpu has no network for 2 nodes"),
         ({"time_us": "", "busbw_gb_per_s": "", "algbw_gb_per_s": ""}, "none of time_us, busbw"),
     ],

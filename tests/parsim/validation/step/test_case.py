@@ -107,8 +107,7 @@ def test_a_variant_is_taken_as_the_nearest_of_its_chip(
 
 def test_another_card_of_a_family_is_another_chip(row: MakeRow) -> None:
     told = reason(row, gpu_type="rtx-2080")
-    assert told.startswith("gpu_type='rtx-2080' is not in the catalog")
-    assert told.endswith(f"; allowed: {', '.join(load_catalog().devices)}")
+    assert told.startswith("gpu_type: device 'rtx-2080' is not in the catalog; nearest: rtx-")
 
 
 def test_the_device_of_the_row_is_in_the_system(row: MakeRow) -> None:
@@ -144,7 +143,7 @@ def test_a_variant_of_a_device_that_is_not_in_the_catalog(row: MakeRow) -> None:
 
 
 def test_systems_that_cannot_be_built(row: MakeRow) -> None:
-    unknown = "gpu_type='mi300x' is not in the catalog; allowed: "
+    unknown = "gpu_type: device 'mi300x' is not in the catalog; nearest: "
     assert reason(row, system="cloud", gpu_type="mi300x").startswith(unknown)
     assert reason(row, gpu_type="mi300x").startswith(unknown)
     assert reason(row, gpus_per_node="5") == "n_gpus=32 does not fill nodes of 5"
