@@ -22,9 +22,10 @@ from parsim.report.page.views import view_html
 from parsim.report.text.collectives import sweep_view
 from parsim.report.text.measured.steps import validation_view
 from parsim.report.text.measured.timelines import comparison_view, curves_view
+from parsim.report.text.planning.choices import choices_view
 from parsim.report.text.planning.guide import guide_view
 from parsim.report.text.planning.search import measured_view, search_view
-from parsim.report.text.planning.training_run import choices_view, training_run_view
+from parsim.report.text.planning.training_run import training_run_view
 from parsim.report.text.prediction import prediction_view, resolved_text
 from parsim.report.text.summary import timeline_view
 from parsim.report.text.tables import console

@@ -56,7 +56,7 @@ def choose_size(
 ) -> tuple[Scenario, Plan]:
     """Show the best plans among clusters of several sizes; the best one, and what it is for."""
     from parsim.planner.choice import choose
-    from parsim.report.text.planning.training_run import choices_view
+    from parsim.report.text.planning.choices import choices_view
 
     space = loaded.plan_space()
     with progress("searching cluster sizes") as step:

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from parsim.report.text.planning.training_run import amount
 from parsim.report.text.prediction import fit_words, speed_unit
-from parsim.report.text.tables import between, percent
+from parsim.report.text.tables import amount, between, percent
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import Prediction
 from parsim.training_run.training_run import TrainingRun

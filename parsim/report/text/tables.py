@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from parsim.sim.confidence.interval import Interval
+from parsim.training_run.estimate import Estimate
 from parsim.units import format_seconds
 
 BAR = 28
@@ -66,6 +67,23 @@ def between(interval: Interval) -> str:
     low, high = format_seconds(interval.low), format_seconds(interval.high)
     number, _, unit = low.rpartition(" ")
     return f"{number if high.endswith(f' {unit}') else low} to {high}"
+
+
+def amount(value: float) -> str:
+    """Three figures: 24.5, 613,000, 2.10 M."""
+    for factor, suffix in ((1e9, " B"), (1e6, " M"), (1.0, "")):
+        scaled = value / factor
+        if scaled >= 100.0:
+            return f"{float(f'{scaled:.3g}'):,.0f}{suffix}"
+        if scaled >= 1.0:
+            return f"{scaled:.{1 if scaled >= 10.0 else 2}f}{suffix}"
+    return f"{value:.3g}"
+
+
+def between_estimates(estimate: Estimate) -> str:
+    """An estimate as text with both ends: 24.5 (22.1 to 27.0)."""
+    low, value, high = (amount(part) for part in estimate)
+    return f"{value} ({low} to {high})"
 
 
 def percent(value: float | None, signed: bool = False) -> str:

@@ -14,9 +14,8 @@ from parsim.planner.measured import MeasuredPlans
 from parsim.planner.result import Ranked, SearchResult
 from parsim.planner.space.left_out import ALL_BUT, by_rule, with_full
 from parsim.planner.twins import fold_twins, twin_words
-from parsim.report.text.planning.training_run import amount
 from parsim.report.text.prediction import speed_unit
-from parsim.report.text.tables import between, percent, table
+from parsim.report.text.tables import amount, between, percent, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.space.words import plan_label
 from parsim.units import DAY, format_bytes, format_seconds

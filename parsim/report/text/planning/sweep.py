@@ -8,8 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.report.text.planning.training_run import amount
-from parsim.report.text.tables import between, table
+from parsim.report.text.tables import amount, between, table
 from parsim.sim.confidence.interval import Interval
 from parsim.sweeps import Outcome, Outcomes
 from parsim.units import format_bytes, format_seconds
