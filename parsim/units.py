@@ -264,6 +264,13 @@ def format_span(duration: float) -> str:
     return f"{duration:.3g} s"
 
 
+def percent(share: float | None, *, signed: bool = False, digits: int = 1) -> str:
+    """A share, of 1, as percent text; a dash where there is none."""
+    if share is None:
+        return "-"
+    return f"{100 * share:{'+' if signed else ''}.{digits}f} %"
+
+
 def format_rate(rate: float) -> str:
     """Write a bandwidth in GB/s (decimal, as vendors do) with one decimal, small ones with four."""
     return f"{rate / 1e9:.1f} GB/s" if abs(rate) >= 1e9 else f"{rate / 1e9:.4f} GB/s"

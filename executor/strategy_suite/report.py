@@ -8,9 +8,8 @@ from typing import Any
 
 from executor.strategy_suite.cases import RATE
 from executor.strategy_suite.compare import TIE
-from parsim.report.text.tables import percent
 from parsim.report.writing import write_text
-from parsim.units import format_seconds
+from parsim.units import format_seconds, percent
 
 WANTED_DISTANCE, WANTED_ERROR, WANTED_ORDER = 0.1, 0.15, 0.9
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from executor.suite.results import Result, read
 from parsim.report.writing import write_text
+from parsim.units import percent
 
 AIM = 0.8
 """Share of measured steps that intervals are to hold."""
@@ -78,11 +79,7 @@ def _lines(document: dict[str, Any]) -> list[str]:
         "|---|---|---|---|---|",
     ]
     for name, case in document["cases"].items():
-        middle, memory = (_percent(case[key]) for key in ("median_abs", "worst_memory"))
-        errors = " ".join(f"{100 * error:+.1f} %" for error in case["errors"])
+        middle, memory = (percent(case[key]) for key in ("median_abs", "worst_memory"))
+        errors = " ".join(percent(error, signed=True) for error in case["errors"])
         lines.append(f"| {name} | {case['held']} of {case['n']} | {middle} | {errors} | {memory} |")
     return lines
-
-
-def _percent(value: float | None) -> str:
-    return "" if value is None else f"{100 * value:.1f} %"

@@ -10,9 +10,8 @@ from typing import Any
 
 from executor.suite.predict import KINDS
 from executor.suite.results import Amount, Outcome, Pair, Result, covered, spearman, summary
-from parsim.report.text.tables import percent
 from parsim.report.writing import write_text
-from parsim.units import GIB, MIB, format_seconds
+from parsim.units import GIB, MIB, format_seconds, percent
 
 SCHEMA_VERSION = 1
 

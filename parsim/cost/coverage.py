@@ -21,6 +21,7 @@ from parsim.cost.step.messages import layer_messages
 from parsim.cost.step.plan_kernels import PlanKernel, plan_kernels
 from parsim.cost.step.stages import largest_layer_parameters
 from parsim.plan import Plan, PlanTable
+from parsim.units import percent
 
 NEAR = 2.0
 """Octaves: a shape further than a factor of 4 from every measured point is outside. Residuals were
@@ -102,16 +103,16 @@ def coverage_notes(job: Job, plan: Plan) -> tuple[str, ...]:
     if share < WORTH:
         return ()
     most = sorted((kind for kind in shares if shares[kind] > 0.001), key=lambda kind: -shares[kind])
-    named = ", ".join(f"{kind or 'scores'} {_percent(shares[kind])}" for kind in most[:3])
+    named = ", ".join(f"{kind or 'scores'} {_rounded(shares[kind])}" for kind in most[:3])
     return (
-        f"{_percent(share)} of the step's kernel time are kernels outside of what was measured on "
+        f"{_rounded(share)} of the step's kernel time are kernels outside of what was measured on "
         f"device {job.device.id} ({named}): model instead of measurement, which widens the "
         f"interval; `parsim calibrate --scenario` measures this plan's shapes",
     )
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.0f} %" if share >= WORTH else f"{100 * share:.1f} %"
+def _rounded(share: float) -> str:
+    return percent(share, digits=0 if share >= WORTH else 1)
 
 
 def exchange_spread(job: Job, plan: Plan, *, within: float, after: float) -> float:

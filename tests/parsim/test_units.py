@@ -18,6 +18,7 @@ from parsim.units import (
     format_span,
     parse_count,
     parse_quantity,
+    percent,
     whole_number,
     written_rate,
     written_time,
@@ -237,3 +238,12 @@ def test_whole_numbers() -> None:
     assert (whole_number("0"), whole_number("0017"), count_of("17")) == (0, 17, 17)
     with pytest.raises(ValueError, match="'0' must be a whole number"):
         count_of("0")
+
+
+def test_percentages() -> None:
+    assert percent(0.1234) == "12.3 %"
+    assert percent(0.1234, signed=True) == "+12.3 %"
+    assert percent(-0.1234, signed=True) == "-12.3 %"
+    assert percent(0.1234, digits=0) == "12 %"
+    assert percent(-0.1234, signed=True, digits=2) == "-12.34 %"
+    assert percent(None) == percent(None, signed=True) == "-"

@@ -19,9 +19,9 @@ from parsim.fitting.constants.source_cases import load
 from parsim.fitting.intervals.figures import residuals_of
 from parsim.fitting.intervals.leave_out import refitted
 from parsim.fitting.reports.fit import told_summary
-from parsim.report.text.tables import percent
 from parsim.report.writing import check_writable, write_text
 from parsim.sim.confidence.known_errors import shipped_errors
+from parsim.units import percent
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate
 

@@ -21,8 +21,8 @@ from parsim.fitting.constants.families import Family, families
 from parsim.fitting.constants.fit import Fitted, Rows, Values, fit, textbook
 from parsim.fitting.constants.source_cases import SourceCases, load
 from parsim.fitting.constants.write import write_values
-from parsim.report.text.tables import percent
 from parsim.report.writing import write_text
+from parsim.units import percent
 from parsim.validation.coverage import Summary, summarise
 
 HEAD = """# Fit of the constants

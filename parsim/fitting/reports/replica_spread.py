@@ -19,9 +19,9 @@ import numpy as np
 
 from parsim.cost.software import software
 from parsim.fitting.reports.network import table
-from parsim.report.text.tables import percent
 from parsim.report.writing import write_text
 from parsim.sim import simulate
+from parsim.units import percent
 from parsim.validation.tables import RowSkipped, read_rows, shipped_tables
 from parsim.validation.vision.measured_samples import parse_samples
 from parsim.validation.vision.predict_samples import case_of

@@ -17,6 +17,7 @@ from parsim.errors import ModelError
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.rules.degrees import divisors
+from parsim.units import percent
 
 SHARE = 0.2
 FACTORS = (1.0 - SHARE, 1.0 + SHARE)
@@ -30,7 +31,7 @@ World = tuple[str, Job, PlanSpace]
 def surroundings(job: Job, spec: TransformerSpec, space: PlanSpace, best: Plan) -> Iterator[World]:
     """Each changed surrounding of a job whose best plan is known."""
     for factor in FACTORS:
-        sign = _percent(factor)
+        sign = percent(factor - 1.0, signed=True, digits=0)
         if job.cluster.num_nodes > 1:
             yield f"network {sign}", on_network(job, factor), space
         yield f"links in a node {sign}", _with_system(job, partial(_intra, factor)), space
@@ -53,7 +54,7 @@ def _batch(job: Job, space: PlanSpace, best: Plan, factor: float) -> Iterator[Wo
     if batch <= 0:
         return
     sized = replace(job, global_batch_size=batch if job.global_batch_size else None)
-    words = f"batch of {batch} ({_percent(batch / before)})"
+    words = f"batch of {batch} ({percent(batch / before - 1.0, signed=True, digits=0)})"
     yield words, sized, replace(space, global_batch_size=batch)
 
 
@@ -72,12 +73,9 @@ def _nodes(job: Job, space: PlanSpace, best: Plan, factor: float) -> Iterator[Wo
     if nodes > 1 and job.system.network is None:
         return
     cluster = replace(job.cluster, num_nodes=nodes, placement=None, failed=())
-    words = f"{nodes} node{'s' if nodes > 1 else ''} ({_percent(nodes / before)})"
+    change = percent(nodes / before - 1.0, signed=True, digits=0)
+    words = f"{nodes} node{'s' if nodes > 1 else ''} ({change})"
     yield words, replace(job, cluster=cluster), space
-
-
-def _percent(factor: float) -> str:
-    return f"{100.0 * (factor - 1.0):+.0f} %"
 
 
 def on_network(job: Job, factor: float) -> Job:

@@ -21,7 +21,7 @@ from parsim.report.accuracy.groups import (
 )
 from parsim.report.accuracy.intervals import interval_lines, unseen_lines
 from parsim.report.text.measured.steps import error_cells
-from parsim.report.text.tables import percent
+from parsim.units import percent
 from parsim.validation.coverage import LeftOut, Summary
 from parsim.validation.step.assumptions import explain
 from parsim.validation.validate import Validation

@@ -13,7 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from parsim.report.accuracy.fits import ran_out_line
-from parsim.report.text.tables import percent
+from parsim.units import percent
 from parsim.validation.coverage import summarise
 from parsim.validation.evidence import ANY, Evidence
 from parsim.validation.validate import Validation

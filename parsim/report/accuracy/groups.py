@@ -8,8 +8,7 @@ from statistics import mean, median
 
 from parsim.cost.job import EXPERTS
 from parsim.report.text.measured.steps import RANKING, error_cells, ranking_cells
-from parsim.report.text.tables import percent
-from parsim.units import format_seconds
+from parsim.units import format_seconds, percent
 from parsim.validation.fitted_rows import cells, is_fitted
 from parsim.validation.ranking import Choice, Missed
 from parsim.validation.validate import Validation, step_errors

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from parsim.report.text.tables import percent
+from parsim.units import percent
 from parsim.validation.coverage import Coverage, LeftOut
 from parsim.validation.validate import Validation
 

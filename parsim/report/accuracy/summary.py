@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parsim.report.accuracy.blind import blind_lines, memory_lines, unseen_text
-from parsim.report.text.tables import percent
 from parsim.report.writing import fill_pages
+from parsim.units import percent
 from parsim.validation.coverage import Coverage, LeftOut, Summary, shipped_left_out, summarise
 from parsim.validation.evidence import UNSEEN
 from parsim.validation.tables import blind_tables, shipped_tables

@@ -12,8 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from parsim.report.text.tables import percent
-from parsim.units import HOUR
+from parsim.units import HOUR, percent
 from parsim.validation.tables import blind_tables
 from parsim.validation.validate import Validation, step_errors, validate
 from parsim.validation.validated_row import ValidatedRow

@@ -20,7 +20,7 @@ from parsim.report.text.prediction import prediction_view
 from parsim.sim.contention.contention import Contention
 from parsim.sim.prediction import Prediction
 from parsim.training_run.training_run import TrainingRun
-from parsim.units import format_seconds
+from parsim.units import format_seconds, percent
 
 MORE_STYLE = """\
 nav a { margin-right: 1.2em; }
@@ -79,7 +79,7 @@ def standing_words(answer: Answer) -> str:
     seconds = format_seconds(best.step_time)
     low, high = mine.interval.low, mine.interval.high
     tie = "within its interval" if low <= best.step_time <= high else "beyond its interval"
-    return f"{words}, takes {seconds}: {100 * gain:.1f} % less, {tie}"
+    return f"{words}, takes {seconds}: {percent(gain)} less, {tie}"
 
 
 def _sections(answer: Answer) -> Iterator[tuple[str, str]]:

@@ -12,11 +12,11 @@ from html import escape
 from typing import Final
 
 from parsim.report.text.prediction import fit_words, speed_unit
-from parsim.report.text.tables import amount, between, percent
+from parsim.report.text.tables import amount, between
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import Prediction
 from parsim.training_run.training_run import TrainingRun
-from parsim.units import DAY, format_bytes, format_seconds
+from parsim.units import DAY, format_bytes, format_seconds, percent
 
 ROOM: Final = 0.5
 """Share of the interval's length that is drawn on either side of it."""

@@ -24,7 +24,7 @@ from matplotlib.typing import ColorType
 
 from parsim.report.picture import colours
 from parsim.report.picture.grid import DPI, POINTS, Box, Grid, readable_unit
-from parsim.units import GIB
+from parsim.units import GIB, percent
 
 FONT: Final = "DejaVu Sans"
 """Comes with matplotlib: the same everywhere."""
@@ -166,7 +166,7 @@ def _caption(meta: Mapping[str, Any]) -> str:
         parts.append(f"step time {meta['step_time_s'] * per_second:.4g} {unit}")
     if meta.get("bubble_fraction") is not None:
         of = f" ({meta['bubble_definition']})" if meta.get("bubble_definition") else ""
-        parts.append(f"bubble {100 * meta['bubble_fraction']:.1f} %{of}")
+        parts.append(f"bubble {percent(meta['bubble_fraction'])}{of}")
     if meta.get("peak_allocated_bytes") is not None:
         peak = np.max(meta["peak_allocated_bytes"]) / GIB
         parts.append(f"peak allocated {peak:.1f} GiB")

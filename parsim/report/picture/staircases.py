@@ -30,7 +30,7 @@ from parsim.report.text.schedules import UNIT, ends
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.schedules.rows import ScheduleRow, ScheduleTable
 from parsim.timelines.timeline import Timeline
-from parsim.units import format_bytes
+from parsim.units import format_bytes, percent
 
 _LONGEST: Final = 1.5
 _BESIDE: Final = 2
@@ -164,7 +164,7 @@ def _write_title(axes: Axes, panel: _Panel, grid: Grid) -> None:
 def _figures(row: ScheduleRow, unit: str, per_second: float) -> str:
     """Time, bubble, what is held, and of a plan also the step's time and memory."""
     length = f"{row.makespan * per_second:.4g} {unit}"
-    parts = [length, f"bubble {100 * row.bubble_fraction:.1f} %", f"holds {ends(row.activations)}"]
+    parts = [length, f"bubble {percent(row.bubble_fraction)}", f"holds {ends(row.activations)}"]
     if max(row.weights) > 1:
         parts.append(f"weights x {ends(row.weights)}")
     if row.in_seconds is not None:

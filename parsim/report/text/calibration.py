@@ -8,7 +8,8 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from parsim.report.text.tables import percent, table
+from parsim.report.text.tables import table
+from parsim.units import percent
 
 WORTH = 0.005
 """A part of the predicted step from which on it has a line of its own."""

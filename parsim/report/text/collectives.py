@@ -10,10 +10,10 @@ from rich.text import Text
 
 from parsim.cost.collective.measured_curve import calibrated_groups, measured
 from parsim.cost.collective.modelled import bandwidths
-from parsim.report.text.tables import percent, table
+from parsim.report.text.tables import table
 from parsim.sim.benchmark.collective_sweep import Collective, Row, Sweep, benchmarked
 from parsim.sim.benchmark.concurrent import Concurrent, ConcurrentRow
-from parsim.units import GIB, KIB, MIB
+from parsim.units import GIB, KIB, MIB, percent
 
 CONVENTION = (
     "bytes, algbw and busbw as nccl-tests count them, GB = 1e9; [ ] is the 80 % interval of the "
@@ -49,7 +49,7 @@ def time_text(seconds: float) -> str:
 
 def measured_text(median: float, mad: float | None) -> str:
     """A median with its deviation in percent."""
-    spread = "" if mad is None else f" ± {100 * mad / median:.0f} %"
+    spread = "" if mad is None else f" ± {percent(mad / median, digits=0)}"
     return f"{time_text(median)}{spread}"
 
 

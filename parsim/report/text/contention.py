@@ -14,7 +14,7 @@ from parsim.sim.contention.contention import Contention
 from parsim.sim.contention.jobs_together import JobsTogether
 from parsim.sim.contention.link_use import Bottleneck, ClassUse
 from parsim.sim.contention.stream_cost import StreamCost
-from parsim.units import format_bytes, format_seconds
+from parsim.units import format_bytes, format_seconds, percent
 
 SHARED = (
     "tier C: collectives and messages of all groups as flows over the cluster's links, max-min fair"
@@ -54,7 +54,7 @@ def bottleneck_text(worst: Bottleneck | None) -> str:
     alike = f", as {worst.alike - 1:,} like it" if worst.alike > 1 else ""
     name = f"{worst.link} ({worst.link_class})"
     if worst.saturated <= 0.0:
-        used = f"{100.0 * worst.used:.0f} % of its rate for {format_seconds(worst.busy)}"
+        used = f"{percent(worst.used, digits=0)} of its rate for {format_seconds(worst.busy)}"
         return f"no link is ever full; {name} is nearest: {used}{alike}"
     return f"{name}, full for {format_seconds(worst.saturated)}{alike}"
 
@@ -103,7 +103,7 @@ def class_table(classes: Sequence[ClassUse], seconds: float) -> Table:
         filled.add_row(
             use.link_class,
             format_seconds(use.busy),
-            f"{100.0 * share:.1f} %",
+            percent(share),
             format_seconds(use.saturated) if use.saturated > 0.0 else "never",
             bar(share),
         )

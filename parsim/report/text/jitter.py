@@ -12,7 +12,7 @@ from rich.text import Text
 from parsim.cost.jitter import SOURCES
 from parsim.report.text.tables import bar, pairs, table
 from parsim.sim.lateness.monte_carlo import JitterResult
-from parsim.units import format_seconds
+from parsim.units import format_seconds, percent
 
 BINS = 12
 """Bars of the histogram."""
@@ -34,7 +34,7 @@ def jitter_view(jitter: JitterResult) -> RenderableType:
 
 
 def _headlines(jitter: JitterResult) -> Iterator[tuple[str, str]]:
-    slower = f"{100 * (jitter.mean / jitter.base - 1.0):+.2f} %"
+    slower = percent(jitter.mean / jitter.base - 1.0, signed=True, digits=2)
     base = f"{format_seconds(jitter.base)} without jitter"
     yield "mean", f"{format_seconds(jitter.mean)}  ({slower} on {base})"
     yield "p50", format_seconds(jitter.quantile(0.5))
@@ -53,7 +53,7 @@ def _losses(jitter: JitterResult) -> Table:
         share = value / whole if whole else 0.0
         seconds = (format_seconds(jitter.alone[name]), format_seconds(value))
         drawn = bar(min(max(share, 0.0), 1.0))
-        filled.add_row(SOURCES[name], *seconds, f"{100 * share:.1f} %", drawn)
+        filled.add_row(SOURCES[name], *seconds, percent(share), drawn)
     return filled
 
 
@@ -69,8 +69,8 @@ def _histogram(times: tuple[float, ...]) -> Table:
 def _notes(jitter: JitterResult) -> Iterator[str]:
     if jitter.straggler > 0:
         yield (
-            f"the mean replaces the straggler allowance of {100 * jitter.straggler:.2f} % that the "
-            "step time above holds: both stand for the same waiting"
+            f"the mean replaces the straggler allowance of {percent(jitter.straggler, digits=2)} "
+            "that the step time above holds: both stand for the same waiting"
         )
     yield "who waits for one source does not wait for another: what they cost is no sum"
     for words in jitter.assumptions:

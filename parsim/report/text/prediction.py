@@ -17,11 +17,11 @@ from parsim.model.model import Model
 from parsim.plan.rules.executor.runnable import unbuildable, unrunnable
 from parsim.planner.result import Ranked
 from parsim.report.text.strategies import strategy_lines
-from parsim.report.text.tables import bar, between, numbers, pairs, percent, table
+from parsim.report.text.tables import bar, between, numbers, pairs, table
 from parsim.scenario import Scenario
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
-from parsim.units import format_bytes, format_seconds
+from parsim.units import format_bytes, format_seconds, percent
 
 
 def prediction_view(prediction: Prediction, *, evidence: str = "") -> RenderableType:
@@ -103,12 +103,12 @@ def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str
     if prediction.plan.stage_layers:
         yield "layers a stage", cut_words(prediction.plan.stage_layers)
     dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
-    yield "MFU / HFU", f"{100 * prediction.mfu:.1f} % / {100 * prediction.hfu:.1f} %  of {dense}"
-    over = f"{100 * prediction.bubble_overhead:.1f} % over busy time"
+    yield "MFU / HFU", f"{percent(prediction.mfu)} / {percent(prediction.hfu)}  of {dense}"
+    over = f"{percent(prediction.bubble_overhead)} over busy time"
     if prediction.strategy:
         yield from strategy_lines(prediction.strategy)
     else:
-        yield "bubble", f"{100 * prediction.bubble_fraction:.1f} % of the pipeline phase ({over})"
+        yield "bubble", f"{percent(prediction.bubble_fraction)} of the pipeline phase ({over})"
     if evidence:
         yield "evidence", evidence
 
@@ -130,7 +130,7 @@ def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
     yield (
         "",
         f"up to {format_bytes(margin.left(fullest.usable))} reserved fits: {usable} less a "
-        f"margin of {100 * margin.share:.1f} % ({margin.basis}); more is tight",
+        f"margin of {percent(margin.share)} ({margin.basis}); more is tight",
     )
     if prediction.plan.offload_layers:
         yield "", f"on the hosts of a node: {host_words(prediction)}"
@@ -163,7 +163,7 @@ def _shares(title: str, parts: Mapping[str, float], form: Callable[[float], str]
         if value <= 1e-9 * total:  # nothing, or what rounding left
             continue
         share = value / total
-        rows.add_row(name.replace("_", " "), form(value), f"{100 * share:.1f} %", bar(share))
+        rows.add_row(name.replace("_", " "), form(value), percent(share), bar(share))
     return rows
 
 

@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from parsim.comparison.compared import error_title, slow_cores
-from parsim.report.text.tables import head_lines, percent, table
-from parsim.units import format_bytes, format_seconds
+from parsim.report.text.tables import head_lines, table
+from parsim.units import format_bytes, format_seconds, percent
 
 
 def run_view(document: dict[str, Any], out: str) -> RenderableType:

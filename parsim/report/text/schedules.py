@@ -11,7 +11,7 @@ from rich.text import Text
 from parsim.report.text.tables import table
 from parsim.sim.orders.auto import AutoSchedule
 from parsim.sim.schedules.rows import ScheduleRow, ScheduleTable
-from parsim.units import format_bytes, format_seconds
+from parsim.units import format_bytes, format_seconds, percent
 
 UNIT = "a unit is the forward of a rank's whole share of the layers"
 WORDS = (
@@ -72,9 +72,9 @@ def _cells(row: ScheduleRow, unit: str) -> Iterator[str]:
     yield row.name
     yield str(row.v)
     yield format_seconds(row.makespan) if unit == "s" else f"{row.makespan:.4g}"
-    yield f"{100 * row.bubble_fraction:.1f} %"
-    yield f"{100 * row.bubble_overhead:.1f} %"
-    yield f"{100 * row.span_bubble:.1f} %"
+    yield percent(row.bubble_fraction)
+    yield percent(row.bubble_overhead)
+    yield percent(row.span_bubble)
     yield ends(row.activations)
     yield ends(row.weights)
     yield f"{row.messages:,}"

@@ -10,7 +10,7 @@ from rich.text import Text
 from parsim.report.text.tables import pairs
 from parsim.sim.rounds.figures import StalenessFigures, StrategyFigures
 from parsim.strategy import STRATEGIES
-from parsim.units import format_bytes
+from parsim.units import format_bytes, percent
 
 Row = dict[str, str]
 BUSIEST = 3
@@ -24,7 +24,7 @@ def strategy_lines(figures: StrategyFigures) -> Iterator[tuple[str, str]]:
     yield (
         "samples/s",
         f"{figures.samples_per_second:,.1f}: {figures.speed_up:.2f} times one worker, efficiency "
-        f"{100 * figures.efficiency:.1f} % of {figures.workers} workers",
+        f"{percent(figures.efficiency)} of {figures.workers} workers",
     )
     yield (
         "traffic",
@@ -34,7 +34,7 @@ def strategy_lines(figures: StrategyFigures) -> Iterator[tuple[str, str]]:
     if figures.servers:
         yield "servers", _servers(figures)
     if figures.dropped:
-        yield "dropped", f"{100 * figures.dropped:.1f} % of gradients did not count"
+        yield "dropped", f"{percent(figures.dropped)} of gradients did not count"
     if figures.staleness:
         yield "staleness", _staleness(figures.staleness)
 
@@ -48,7 +48,7 @@ def _servers(figures: StrategyFigures) -> str:
     if figures.server_bytes:
         words += f", holds {format_bytes(figures.server_bytes)}"
     busiest = list(figures.busy.items())[:BUSIEST]
-    shares = ", ".join(f"{name} {100 * share:.0f} %" for name, share in busiest)
+    shares = ", ".join(f"{name} {percent(share, digits=0)}" for name, share in busiest)
     return f"{words}; busy: {shares}" if shares else words
 
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from parsim.comparison.compared import drawn_step
 from parsim.report.text.tables import pairs
 from parsim.timelines.timeline import Timeline
-from parsim.units import format_bytes, format_seconds
+from parsim.units import format_bytes, format_seconds, percent
 
 
 def rank_labels(timeline: Timeline) -> dict[int, str]:
@@ -27,7 +27,7 @@ def headline(timeline: Timeline) -> str:
 def summary_of(timeline: Timeline, *, mfu: float | None = None) -> dict[str, str]:
     """The lines above an HTML timeline: what its `meta` says."""
     lines = dict(_summary(timeline.meta))
-    return lines if mfu is None else {**lines, "MFU": f"{100 * mfu:.1f} %"}
+    return lines if mfu is None else {**lines, "MFU": percent(mfu)}
 
 
 def timeline_view(timeline: Timeline) -> Table:
@@ -49,6 +49,6 @@ def _summary(meta: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         median = f", the median; {drawn}" if drawn else ""
         yield "step time", f"{format_seconds(meta['step_time_s'])}{median}"
     if meta.get("bubble_fraction") is not None:
-        yield "bubble", f"{100 * meta['bubble_fraction']:.1f} % of the pipeline phase"
+        yield "bubble", f"{percent(meta['bubble_fraction'])} of the pipeline phase"
     if peak := meta.get("peak_allocated_bytes"):
         yield "peak memory", format_bytes(max(peak) if isinstance(peak, list) else peak)

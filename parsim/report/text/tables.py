@@ -86,13 +86,6 @@ def between_estimates(estimate: Estimate) -> str:
     return f"{value} ({low} to {high})"
 
 
-def percent(value: float | None, signed: bool = False) -> str:
-    """A fraction as percent text; a dash where there is none."""
-    if value is None:
-        return "-"
-    return f"{100 * value:+.1f} %" if signed else f"{100 * value:.1f} %"
-
-
 def console(*, stderr: bool = False) -> Console:
     """A console that wraps at the terminal's width, or at 160 columns in a pipe or file.
 

@@ -48,6 +48,7 @@ from parsim.sim.confidence.known_errors import (
     told_outside,
 )
 from parsim.sim.confidence.step_parts import parts_of
+from parsim.units import percent
 
 COVERAGE = 0.8
 """Share of measured steps that is to lie inside."""
@@ -243,7 +244,7 @@ def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iter
     if nearest.software == "generic":
         yield f"software {standing.software}: generic assumptions"
     if standing.software in errors.sites:
-        yield f"sites differ under {standing.software}, which adds {_percent(errors.site)}"
+        yield f"sites differ under {standing.software}, which adds {_half_words(errors.site)}"
     if not nearest.release:
         yield f"none of release {standing.release}"
 
@@ -252,11 +253,11 @@ def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Itera
     """Links, kernels and sizes that were not measured."""
     added = _added(standing, nearest, errors)
     if added["system"] > 0.0 and not nearest.system:
-        yield f"no run on system {standing.system}: its links add {_percent(added['system'])}"
+        yield f"no run on system {standing.system}: its links add {_half_words(added['system'])}"
     elif added["system"] > 0.01:
-        yield f"its collectives add {_percent(added['system'])}"
+        yield f"its collectives add {_half_words(added['system'])}"
     if added["kernels"] > 0.01:
-        yield f"kernels away from the calibrated ones add {_percent(added['kernels'])}"
+        yield f"kernels away from the calibrated ones add {_half_words(added['kernels'])}"
     yield from _calibration_left(standing, added)
     yield from told_outside(standing.sizes, nearest.group.ranges, least=WORTH)
 
@@ -264,18 +265,18 @@ def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Itera
 def _calibration_left(standing: Standing, added: Mapping[str, float]) -> Iterator[str]:
     """What the calibration itself says that it does not know."""
     if added["clock"] > 0.01:
-        yield f"the machine's own drift while calibrating adds {_percent(added['clock'])}"
+        yield f"the machine's own drift while calibrating adds {_half_words(added['clock'])}"
     if added["layers"] > 0.01:
-        yield f"scatter of the timed layers adds {_percent(added['layers'])}"
+        yield f"scatter of the timed layers adds {_half_words(added['layers'])}"
     if added["untimed"] > 0.01:
         missing = [part for part in standing.doubt.missing if part.share > 0.005]
         named = ", ".join(
             f"{part.kind} ({100.0 * part.share:.0f} % of the step, {part.reason})"
             for part in missing[:NAMED]
         )
-        yield f"whole layers that were not timed add {_percent(added['untimed'])}: {named}"
+        yield f"whole layers that were not timed add {_half_words(added['untimed'])}: {named}"
 
 
-def _percent(half: float) -> str:
+def _half_words(half: float) -> str:
     """Half of an interval for people; where a percentage would mislead, as a factor."""
-    return f"{100.0 * half:.1f} %" if half < FACTOR else f"a factor of {exp(half):.1f}"
+    return percent(half) if half < FACTOR else f"a factor of {exp(half):.1f}"

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.report.text.tables import percent, table
-from parsim.units import format_bytes, format_seconds
+from parsim.report.text.tables import table
+from parsim.units import format_bytes, format_seconds, percent
 from parsim.validation.collective.validate import (
     ALL,
     CALIBRATED,
@@ -59,7 +59,7 @@ def _summary(validation: CollectiveValidation, mode: str) -> Table:
                 percent(summary.errors.p90_abs_error),
                 percent(summary.errors.max_abs_error),
                 percent(summary.errors.bias, signed=True),
-                f"{100 * (summary.coverage or 0.0):.0f} %",
+                percent(summary.coverage, digits=0),
             )
             shown = ""
     return filled

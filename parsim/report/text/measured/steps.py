@@ -9,8 +9,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.report.text.tables import percent, table
-from parsim.units import format_seconds
+from parsim.report.text.tables import table
+from parsim.units import format_seconds, percent
 from parsim.validation.coverage import Summary
 from parsim.validation.ranking import Ranking
 from parsim.validation.validate import Validation
@@ -109,7 +109,7 @@ def _bubble_table(name: str, rows: Sequence[ValidatedRow]) -> Table:
     filled = table(columns, title=f"{name}: bubble over a rank's span", right=(2, 3, 4))
     for row in rows:
         shares = (row.predicted_bubble, row.bubble_from_profile, row.measured_bubble)
-        cells = ("-" if share is None else f"{100.0 * share:.2f} %" for share in shares)
+        cells = (percent(share, digits=2) for share in shares)
         filled.add_row(row.row_id, row.plan, *cells)
     return filled
 

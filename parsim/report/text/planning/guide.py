@@ -9,8 +9,8 @@ from rich.text import Text
 
 from parsim.guide.record import OTHERWISE, FamilyRow, Guide
 from parsim.plan.strategies import DDP
-from parsim.report.text.tables import percent, table
-from parsim.units import format_bytes
+from parsim.report.text.tables import table
+from parsim.units import format_bytes, percent
 
 _COLUMNS = "family | samples/s | speed-up | efficiency | peak memory | fit | limited by | plan"
 

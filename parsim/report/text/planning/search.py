@@ -15,10 +15,10 @@ from parsim.planner.result import Ranked, SearchResult
 from parsim.planner.space.left_out import ALL_BUT, by_rule, with_full
 from parsim.planner.twins import fold_twins, twin_words
 from parsim.report.text.prediction import speed_unit
-from parsim.report.text.tables import amount, between, percent, table
+from parsim.report.text.tables import amount, between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.space.words import plan_label
-from parsim.units import DAY, format_bytes, format_seconds
+from parsim.units import DAY, format_bytes, format_seconds, percent
 
 TIED = (
     "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "
@@ -98,8 +98,8 @@ def _plans(result: SearchResult, ties: int) -> Table:
             format_seconds(ranked.step_time),
             between(ranked.interval),
             *_how_long(ranked),
-            f"{100 * ranked.mfu:.1f} %",
-            f"{100 * ranked.bubble_fraction:.1f} %",
+            percent(ranked.mfu),
+            percent(ranked.bubble_fraction),
             format_bytes(ranked.peak_allocated),
         )
         if twins:
@@ -158,9 +158,7 @@ def _tight(result: SearchResult) -> Iterator[str]:
     if not result.plans:
         return
     best, faster = result.plans[0], result.faster_tight
-    margin = (
-        f"margin of 1: {100 * best.margin:.1f} % of usable memory beside the allocator's reserve"
-    )
+    margin = f"margin of 1: {percent(best.margin)} of usable memory beside the allocator's reserve"
     if best.fit is Fit.FITS:
         yield f"{margin}; plans that leave less than theirs free are tight"
     else:
@@ -170,7 +168,7 @@ def _tight(result: SearchResult) -> Iterator[str]:
         yield (
             f"tight, but {less:.1f} % faster than 1: {plan_label(result.space, faster.plan)} "
             f"({format_seconds(faster.step_time)}, peak {format_bytes(faster.peak_allocated)}, "
-            f"margin {100 * faster.margin:.1f} %); it {RISK}"
+            f"margin {percent(faster.margin)}); it {RISK}"
         )
 
 
@@ -178,7 +176,7 @@ def dominant(ranked: Ranked) -> str:
     """The parts of a step in words, the largest first: forward 25 %, backward 52 %, ..."""
     parts = sorted(ranked.breakdown.items(), key=lambda part: -part[1])
     return ", ".join(
-        f"{name.replace('_', ' ')} {100 * seconds / ranked.step_time:.0f} %"
+        f"{name.replace('_', ' ')} {percent(seconds / ranked.step_time, digits=0)}"
         for name, seconds in parts
         if seconds >= LEAST_PART * ranked.step_time
     )

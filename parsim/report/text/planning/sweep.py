@@ -11,7 +11,7 @@ from rich.text import Text
 from parsim.report.text.tables import amount, between, table
 from parsim.sim.confidence.interval import Interval
 from parsim.sweeps import Outcome, Outcomes
-from parsim.units import format_bytes, format_seconds
+from parsim.units import format_bytes, format_seconds, percent
 
 LONGEST_ERROR = 120
 
@@ -74,8 +74,8 @@ def _numbers(row: Outcome, first: float | None) -> list[str]:
         format_seconds(row.step_time_s),
         between(interval),
         *([] if first is None else [f"{row.tokens_per_s / first:.3g} x"]),
-        f"{100 * row.mfu:.1f} %",
-        f"{100 * row.bubble_fraction:.1f} %",
+        percent(row.mfu),
+        percent(row.bubble_fraction),
         f"{format_bytes(row.peak_allocated_bytes)} ({row.memory_fit})",
     ]
 

@@ -10,7 +10,7 @@ from rich.text import Text
 from parsim.report.text.tables import amount, between_estimates, pairs
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.training_run import TrainingRun
-from parsim.units import DAY, format_count, format_span
+from parsim.units import DAY, format_count, format_span, percent
 
 
 def training_run_view(run: TrainingRun) -> RenderableType:
@@ -22,7 +22,8 @@ def training_run_view(run: TrainingRun) -> RenderableType:
 def _rows(run: TrainingRun) -> Iterator[tuple[str, str]]:
     training, share = run.goodput, run.goodput.share
     yield "days", f"{_days(run.duration)} without interruptions"
-    yield "", f"{_days(run.elapsed)} with them: goodput {_percent(share)}"
+    ends = f"{100 * share.low:.1f} to {percent(share.high)}"
+    yield "", f"{_days(run.elapsed)} with them: goodput {percent(share.value)} ({ends})"
     yield (
         "goodput",
         f"an interruption every {format_span(training.between_interruptions)}, restart "
@@ -59,10 +60,6 @@ def _energy(energy: Estimate | None) -> str:
 
 def _days(seconds: Estimate) -> str:
     return between_estimates(seconds.times(1.0 / DAY))
-
-
-def _percent(share: Estimate) -> str:
-    return f"{100 * share.value:.1f} % ({100 * share.low:.1f} to {100 * share.high:.1f} %)"
 
 
 def run_cells(run: TrainingRun) -> tuple[str, str, str]:

@@ -15,7 +15,7 @@ from parsim.planner.why.sensitivity import bandwidth_words
 from parsim.report.text.planning.search import dominant
 from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import between, table
-from parsim.units import format_bytes, format_seconds
+from parsim.units import format_bytes, format_seconds, percent
 
 LEAST_SHARE = 1e-4
 """Share of a step below which a difference is not listed."""
@@ -93,7 +93,7 @@ def sensitivity_view(result: Sensitivity) -> RenderableType:
             change.what,
             change.plan.label(),
             format_seconds(change.step_time),
-            f"{change.tokens_per_second:,.0f} ({100 * share:+.1f} %)",
+            f"{change.tokens_per_second:,.0f} ({percent(share, signed=True)})",
             "" if change.same_shape else "other degrees",
         )
     return Group(

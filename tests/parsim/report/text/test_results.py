@@ -12,7 +12,7 @@ from parsim.planner import Ranked, SearchResult
 from parsim.report.text.measured.steps import validation_view
 from parsim.report.text.planning.search import search_view
 from parsim.report.text.prediction import prediction_view
-from parsim.report.text.tables import console, percent
+from parsim.report.text.tables import console
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import Interval
@@ -48,13 +48,6 @@ class Shown:
     def __call__(self, view: RenderableType) -> list[str]:
         console().print(view)
         return [" ".join(line.split()) for line in self.capsys.readouterr().out.splitlines()]
-
-
-def test_percentages() -> None:
-    assert percent(0.1234) == "12.3 %"
-    assert percent(0.1234, signed=True) == "+12.3 %"
-    assert percent(-0.1234, signed=True) == "-12.3 %"
-    assert percent(None) == percent(None, signed=True) == "-"
 
 
 # --------------------------------------------------------------------------- predictions
