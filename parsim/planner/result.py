@@ -95,6 +95,7 @@ class Ranked:
     interval: Interval
     tied: bool
     tokens_per_second: float
+    speed_unit: str
     mfu: float
     bubble_fraction: float
     peak_allocated: float
@@ -272,6 +273,7 @@ def _ranked(job: Job, evaluated: EvaluatedPlan, goal: TrainingGoal) -> Ranked:
         interval=interval,
         tied=False,
         tokens_per_second=plan.global_batch_size * job.model.tokens / step,
+        speed_unit=job.model.speed_unit,
         mfu=flops / (step * mean_peak_flops(job, plan) * plan.world_size),
         bubble_fraction=evaluated.bubble_fraction,
         peak_allocated=evaluated.peak_allocated,

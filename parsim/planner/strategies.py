@@ -149,6 +149,7 @@ def _ranked(job: Job, prediction: Prediction, goal: TrainingGoal) -> Ranked:
         interval=interval,
         tied=False,
         tokens_per_second=prediction.tokens_per_second,
+        speed_unit=prediction.speed_unit,
         mfu=prediction.mfu,
         bubble_fraction=prediction.bubble_fraction,
         peak_allocated=prediction.fullest.peak_allocated,

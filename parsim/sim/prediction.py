@@ -66,7 +66,8 @@ class Prediction(Result):
     """One simulated step; seconds and bytes.
 
     `interval` is to hold the measured step time in 80 % of cases; it follows from `standing`.
-    `breakdown` sums to `step_time`.
+    `breakdown` sums to `step_time`. `tokens_per_second` counts what `speed_unit` says: the samples
+    of a model that takes no tokens.
     `peak_allocated` has one entry per pipeline rank, and so have
     `peak_reserved`, what the allocator takes for it, and `memory_by_rank`, its parts; `memory` are
     those of the `fullest` rank, and `activations` the parts of its activations.
@@ -90,6 +91,7 @@ class Prediction(Result):
     standing: Standing
     pipeline_time: float
     tokens_per_second: float
+    speed_unit: str
     mfu: float
     hfu: float
     peak_flops: float

@@ -208,6 +208,7 @@ def _prediction(evaluation: Evaluation, memory_margin: float | None) -> Predicti
         standing=standings[0],
         pipeline_time=evaluation.pipeline_time,
         tokens_per_second=plan.global_batch_size * job.model.tokens / seconds,
+        speed_unit=job.model.speed_unit,
         mfu=model_flops / capable,
         hfu=(model_flops + recomputed_flops(job, plan)) / capable,
         peak_flops=peak_flops,

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from html import escape
 from typing import Final
 
-from parsim.report.text.prediction import fit_words, speed_unit
+from parsim.report.text.prediction import fit_words
 from parsim.report.text.tables import amount, between
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import Prediction
@@ -47,7 +47,7 @@ def _cards(prediction: Prediction, run: TrainingRun | None) -> Iterator[str]:
         f"80 % interval {between(prediction.interval)}",
         _interval_bar(prediction),
     )
-    unit = speed_unit(prediction)
+    unit = prediction.speed_unit
     yield _card(
         "speed", f"{prediction.tokens_per_second:,.0f} {unit}", f"MFU {percent(prediction.mfu)}"
     )

@@ -15,7 +15,6 @@ from parsim.cluster.groups import in_groups
 from parsim.cost.step.cuts import cut_words
 from parsim.model.model import Model
 from parsim.plan.rules.executor.runnable import unbuildable, unrunnable
-from parsim.planner.result import Ranked
 from parsim.report.text.strategies import strategy_lines
 from parsim.report.text.tables import bar, between, numbers, pairs, table
 from parsim.scenario import Scenario
@@ -83,12 +82,6 @@ def _rank_words(prediction: Prediction, noun: str) -> str:
     return f"{noun} {prediction.fullest.rank}"
 
 
-def speed_unit(step: Prediction | Ranked) -> str:
-    """What throughput counts: tokens, or the samples of a model that takes no tokens."""
-    of_sample = step.tokens_per_second * step.step_time / step.plan.global_batch_size
-    return "samples/s" if round(of_sample) == 1 else "tokens/s"
-
-
 def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str]]:
     yield from _memory(prediction)
     seconds = format_seconds(prediction.step_time)
@@ -99,7 +92,7 @@ def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str
         whole = "(in which all workers together do one global batch)"
     yield "step time", f"{seconds}  {whole}"
     yield "80 % interval", f"{between(prediction.interval)}: {prediction.interval.basis}"
-    yield speed_unit(prediction), f"{prediction.tokens_per_second:,.0f}"
+    yield prediction.speed_unit, f"{prediction.tokens_per_second:,.0f}"
     if prediction.plan.stage_layers:
         yield "layers a stage", cut_words(prediction.plan.stage_layers)
     dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
@@ -191,7 +184,7 @@ def answer_view(
 def _figures(prediction: Prediction) -> Iterator[tuple[str, str]]:
     yield "plan", prediction.plan.label()
     yield "step time", f"{format_seconds(prediction.step_time)}  {interval_bar(prediction)}"
-    speed = f"{prediction.tokens_per_second:,.0f} {speed_unit(prediction)}"
+    speed = f"{prediction.tokens_per_second:,.0f} {prediction.speed_unit}"
     yield "speed", f"{speed}, MFU {percent(prediction.mfu)}, bubble {_bubble(prediction)}"
     peak = format_bytes(prediction.fullest.peak_allocated)
     yield "memory", f"peak {peak}: {fit_words(prediction)}"

@@ -14,7 +14,6 @@ from parsim.planner.measured import MeasuredPlans
 from parsim.planner.result import Ranked, SearchResult
 from parsim.planner.space.left_out import ALL_BUT, by_rule, with_full
 from parsim.planner.twins import fold_twins, twin_words
-from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import amount, between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.space.words import plan_label
@@ -86,7 +85,7 @@ def _condition(name: str, words: str) -> str:
 
 def _plans(result: SearchResult, ties: int) -> Table:
     whole = bool(result.plans) and result.plans[0].run is not None
-    unit = speed_unit(result.plans[0]) if result.plans else "tokens/s"
+    unit = result.plans[0].speed_unit if result.plans else "tokens/s"
     how_long = "days | cost, USD" if whole else unit
     label = partial(plan_label, result.space)
     columns = f"# | plan | step time | 80 % interval | {how_long} | MFU | bubble | peak memory"

@@ -13,7 +13,6 @@ from parsim.planner.why import Reasons, Sensitivity
 from parsim.planner.why.reasons import differences
 from parsim.planner.why.sensitivity import bandwidth_words
 from parsim.report.text.planning.search import dominant
-from parsim.report.text.prediction import speed_unit
 from parsim.report.text.tables import between, table
 from parsim.units import format_bytes, format_seconds, percent
 
@@ -82,7 +81,7 @@ def _refused(result: Reasons) -> Iterator[RenderableType]:
 
 def sensitivity_view(result: Sensitivity) -> RenderableType:
     """The best plan and what becomes of it after each change."""
-    unit = speed_unit(result.best)
+    unit = result.best.speed_unit
     rows = table(f"change | best plan then | step time | {unit} | ", right=(2, 3))
     for change in result.changes:
         if change.plan is None:

@@ -123,6 +123,7 @@ def test_a_search(shown: Shown) -> None:
         interval=Interval(low=0.4, high=0.6, basis="9 runs"),
         tied=True,
         tokens_per_second=2e6,
+        speed_unit="tokens/s",
         mfu=0.456,
         bubble_fraction=0.125,
         peak_allocated=10 * GIB,
