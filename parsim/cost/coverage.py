@@ -23,7 +23,7 @@ from parsim.cost.step.stages import largest_layer_parameters
 from parsim.plan import Plan, PlanTable
 from parsim.units import percent
 
-NEAR = 2.0
+KERNEL_REACH = 2.0
 """Octaves: a shape further than a factor of 4 from every measured point is outside. Residuals were
 found to reach 0.6 to 0.8 octaves in m, 0.15 to 0.4 in n, 1 to 2 in k, farther on few points."""
 WORTH = 0.01
@@ -93,7 +93,7 @@ def _outside(residuals: Measured, kind: str, kernels: Sequence[PlanKernel]) -> f
     at = np.log2(np.array([kernel.where for kernel in kernels]))
     measured = np.log2(np.array([point[: at.shape[1]] for point in points]))
     squares = ((at[:, None, :] - measured[None, :, :]) ** 2).sum(axis=2).min(axis=1)
-    return float(seconds[squares > NEAR**2].sum())
+    return float(seconds[squares > KERNEL_REACH**2].sum())
 
 
 def coverage_notes(job: Job, plan: Plan) -> tuple[str, ...]:

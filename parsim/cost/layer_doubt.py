@@ -44,7 +44,7 @@ predicted 21 and 32 % short, ln(1 / 0.74) / 0.6745."""
 SHARDED = "sharded"
 DIRECTIONS = ("forward", "backward")
 NEVER = "no calibration times such layers"
-NEAR = 1.0
+LAYER_REACH = 1.0
 """Octaves beyond the timed sizes up to which a whole layer stands for its kernels."""
 
 
@@ -132,7 +132,7 @@ def layer_doubt(
             continue
         beyond = _octaves(lines, kind, part)
         timed.append(part.share * _around(device, kind) * (1.0 + beyond))
-        whole += part.share if beyond <= NEAR and part.name != SHARDED else 0.0
+        whole += part.share if beyond <= LAYER_REACH and part.name != SHARDED else 0.0
     return LayerDoubt(
         timed=hypot(*timed),
         clock=device.spreads.get(CLOCK, 0.0),

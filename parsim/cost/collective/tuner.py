@@ -37,7 +37,7 @@ LL128_STEP = 7e-6
 LL128_ALONE = 2.1
 """What one channel of such a ring could send over its share of the interfaces: NCCL's cap of
 36.7 GB/s over 283 / 16 of 16 channels."""
-PROTOCOLS: dict[Protocol, float] = {"LL": 0.5, "LL128": LL128_ACROSS, "Simple": 1.0}
+BANDWIDTH_SHARES: dict[Protocol, float] = {"LL": 0.5, "LL128": LL128_ACROSS, "Simple": 1.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,11 +146,11 @@ def algorithm_seconds(
 
     No call takes less than the latency of `modelled`, which holds what small messages wait for.
 
-    Source: bandwidths of `modelled.py` times `PROTOCOLS`, hops of `nccl.yaml`, the system's
-    latency.
+    Source: bandwidths of `modelled.py` times `BANDWIDTH_SHARES`, hops of `nccl.yaml`,
+    the system's latency.
     Leaves out: chunks that NCCL rounds to its buffers.
     """
-    rate = bandwidths(system, kind, where)[algorithm] * PROTOCOLS[protocol]
+    rate = bandwidths(system, kind, where)[algorithm] * BANDWIDTH_SHARES[protocol]
     best = modelled(system, kind, where)
     if algorithm == "ring" and protocol == "Simple":
         return replace(best, bandwidth=rate).seconds(size)

@@ -7,7 +7,7 @@ about the device; otherwise for one in a training step, at the clock and power t
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
@@ -26,7 +26,9 @@ step tables are no better with them (reports/kernels.md)."""
 
 CONTIGUOUS: tuple[Side, ...] = ("n", "k")
 """Sides along which a product's result and operands lie in memory, where nothing else is said."""
-PUBLISHED = ("bf16", "fp16")
+SIXTEEN_BIT = ("bf16", "fp16")
+"""Precisions whose products take the device's `fp16_efficiency`."""
+PUBLISHED = SIXTEEN_BIT
 """Precisions of the published kernels: other ones say nothing about the choices of these."""
 NARROW = ("fp8", "mxfp8", "nvfp4")
 """Precisions whose products take the device's `fp8_efficiency`."""
@@ -122,7 +124,7 @@ def _product_time(
     sides = {"m": m, "n": n, "k": k}
     aligned = aligned_share(device, [sides[name] for name in contiguous], value)
     share = device.gemm_efficiency * _narrow(device, precision)
-    share = share * (device.fp16_efficiency if precision in PUBLISHED else 1.0)
+    share = share * (device.fp16_efficiency if precision in SIXTEEN_BIT else 1.0)
     rate = device.peak(precision) * share * (1.0 if isolated else device.gemm_sustained)
     products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=moved, aligned=aligned)
     body = body_time(device, rate, products)
@@ -203,20 +205,44 @@ def flash_attention_time(
     to llm-foundry (Triton flash) and NeMo (cuDNN) rows.
     Leaves out: heads smaller than 128 (64 is up to a third slower), windows, cross attention.
     """
-    direction = "backward" if backward else "forward"
-    share = efficiency * getattr(device, f"attention_{direction}_efficiency")
+    flash = _flash(device, backward=backward)
+    share = efficiency * flash.efficiency
     if head_dim > WIDE_HEAD:
-        share *= getattr(device, f"attention_{direction}_wide")
+        share *= flash.wide
     work = np.asarray(flops, dtype=np.float64) / (device.peak(precision) * share)
     if isolated:
-        latency = getattr(device, f"attention_{direction}_latency")
-        floor = getattr(device, f"attention_{direction}_floor")
-        seconds = smooth_max(floor, latency + work, 4.0)
+        seconds = smooth_max(flash.floor, flash.latency + work, 4.0)
     else:
         work = work / device.attention_sustained * (1.0 + device.attention_half_length / seq_len)
         seconds = work + device.kernel_latency
     where = (flops, seq_len, head_dim)
-    return _corrected(device, f"attention_{direction}", seconds, where, isolated)
+    kind = "attention_backward" if backward else "attention_forward"
+    return _corrected(device, kind, seconds, where, isolated)
+
+
+class _Flash(NamedTuple):
+    """A direction's share of the peak, its factor for wide heads, and its seconds when alone."""
+
+    efficiency: float
+    wide: float
+    latency: float
+    floor: float
+
+
+def _flash(device: Device, *, backward: bool) -> _Flash:
+    if backward:
+        return _Flash(
+            efficiency=device.attention_backward_efficiency,
+            wide=device.attention_backward_wide,
+            latency=device.attention_backward_latency,
+            floor=device.attention_backward_floor,
+        )
+    return _Flash(
+        efficiency=device.attention_forward_efficiency,
+        wide=device.attention_forward_wide,
+        latency=device.attention_forward_latency,
+        floor=device.attention_forward_floor,
+    )
 
 
 def memory_time(device: Device, moved: Num, launches: Num = 1, kind: str = "") -> Array:

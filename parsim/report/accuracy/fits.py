@@ -56,8 +56,8 @@ def _fit(row: ValidatedRow) -> Fit | None:
     if row.case is None or row.predicted_peak is None:
         return None
     job, plan = row.case.job, row.case.plan
-    usable = job.device.memory - job.device.context_memory
-    return fit_of(job.software, row.predicted_peak, usable, margin_of(job, plan).share)
+    share = margin_of(job, plan).share
+    return fit_of(job.software, row.predicted_peak, job.device.usable_memory, share)
 
 
 def _cells(row: ValidatedRow) -> tuple[str, ...]:
