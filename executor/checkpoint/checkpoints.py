@@ -39,7 +39,7 @@ from executor.checkpoint.pieces import (
 )
 from executor.checkpoint.record import check_sum, checksum, read_record, same_plan, write_record
 from executor.checkpoint.tensors import Key, Pieces, file_of, shared_out, write_pieces, write_table
-from executor.devices.mesh import gathered
+from executor.devices.all_ranks import gathered
 from executor.faults.reports import HERE, PeerError, writing
 from executor.model.module import seed_dropout
 from executor.training.trainer import Trainer

@@ -26,7 +26,7 @@ from torch import Tensor
 from executor.checkpoint.folder import TENSORS
 from executor.checkpoint.pieces import Box, Piece, Sizes
 from executor.checkpoint.record import damaged
-from executor.devices.mesh import gathered
+from executor.devices.all_ranks import gathered
 from executor.weights.safetensors import Contents, File, write
 from parsim.errors import InputError, shown
 from parsim.files import read_json

@@ -19,7 +19,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from executor.collectives.timing import VALUE, slowest, teams, timed
+from executor.collectives.timing import VALUE, teams, timed
+from executor.devices.all_ranks import largest
 from executor.devices.machine import (
     DeviceReport,
     base_device,
@@ -76,7 +77,7 @@ def measure(options: argparse.Namespace, report: DeviceReport) -> None:
         ]
         rows: list[dict[str, Any]] = []
         while cases:
-            left = -slowest(time.time() - end, device)  # the same on all ranks
+            left = -largest(time.time() - end, device)  # the same on all ranks
             if left <= 0.0:
                 break
             share = BUSY * left / len(cases)

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices.accelerator import accelerator
+from executor.devices.all_ranks import largest
 from executor.devices.event_loops import let_senders_run
 from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
 
@@ -96,13 +97,6 @@ def ran(work: Work, calls: int, device: torch.device) -> tuple[float, float]:
     return (0.0, asked.seconds(start, end)) if asked.queued else (start, end)
 
 
-def slowest(seconds: float, device: torch.device) -> float:
-    """The most that any rank says: then all decide alike."""
-    most = torch.tensor(seconds, dtype=torch.float64, device=device)
-    dist.all_reduce(most, op=dist.ReduceOp.MAX)
-    return float(most)
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Phase:
     """Groups that run a collective at once; `work` is this rank's call, None where it waits.
@@ -124,7 +118,7 @@ def prepared(kind: str, size: int, active: Sequence[Team], device: torch.device)
     for calls in (1, WARMUP):
         dist.barrier()
         began, ended = ran(work, calls, device) if work else (0.0, 0.0)
-        once = slowest((ended - began) / calls, device)
+        once = largest((ended - began) / calls, device)
     calls = min(max(math.ceil(CLOCK_GRAIN / max(once, 1e-7)), LEAST_CALLS), MOST_CALLS)
     return Phase(active=tuple(active), work=work, calls=calls, seconds=once * calls)
 

@@ -115,13 +115,6 @@ def _in_torchrun(timeout: timedelta) -> dict[str, Any]:
     return {"store": part, "rank": rank, "world_size": world_size}
 
 
-def gathered(value: T, group: dist.ProcessGroup | None = None) -> list[T]:
-    """What the ranks of a group, or all of them, gave; every one of them must call it."""
-    values: list[Any] = [None] * dist.get_world_size(group)
-    dist.all_gather_object(values, value, group=group)
-    return values
-
-
 def coordinates(plan: Plan, rank: int) -> dict[str, int]:
     """Return the place of a rank on each mesh axis.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from statistics import fmean
 
-from executor.devices.mesh import gathered
+from executor.devices.all_ranks import gathered
 from executor.training.trainer import Trainer
 
 Rows = dict[str, list[int]]

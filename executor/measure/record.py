@@ -13,11 +13,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices.accelerator import Mark
+from executor.devices.all_ranks import largest
 from executor.devices.mesh import axis_group, coordinates
 from executor.measure.communication import Expected
 from executor.measure.gather import RankPlace
 from executor.measure.spans import SpanRecorder
-from executor.measure.steps import Batch, run_timed, slowest
+from executor.measure.steps import Batch, run_timed
 from executor.measure.traffic import Traffic
 from executor.parallel.held_twice import gradient_parts
 from executor.torch_internals.autograd import after_backward
@@ -58,9 +59,9 @@ def record_steps(
     plain, recorded, recorders = [], [], []
     for _ in range(pairs):
         lasted, _ = run_timed(partial(trainer.step, *next(batches)), device)
-        plain.append(slowest(lasted, device))
+        plain.append(largest(lasted, device))
         recorder = _recorder(trainer, device, traffic)
-        recorded.append(slowest(_recorded(trainer, recorder, next(batches), device), device))
+        recorded.append(largest(_recorded(trainer, recorder, next(batches), device), device))
         recorders.append(recorder)
     wanted = min(recorded) if math.isnan(typical) else typical
     best = min(range(pairs), key=lambda i: abs(recorded[i] - wanted))

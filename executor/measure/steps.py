@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices.accelerator import accelerator
+from executor.devices.all_ranks import largest, largest_of_each
 from executor.faults.reports import HERE
 from executor.measure.device_state import DeviceMonitor, DeviceState
 from executor.training.trainer import Trainer
@@ -156,7 +157,7 @@ def _take(
     skipped = trainer.optimizer.skipped > before
     return Step(
         number=number,
-        seconds=slowest(lasted, device),
+        seconds=largest(lasted, device),
         loss=loss,
         gradient_norm=float(trainer.optimizer.norm),
         learning_rate=rate,
@@ -173,9 +174,7 @@ def _highest(state: DeviceState, device: torch.device) -> DeviceState:
     clock = None if state.clock is None else -state.clock
     values = {**asdict(state), "clock": clock}
     known_here = [-math.inf if value is None else value for value in values.values()]
-    every = torch.tensor(known_here, dtype=torch.float64, device=device)
-    dist.all_reduce(every, op=dist.ReduceOp.MAX)
-    pairs = zip(values, every.tolist(), strict=True)
+    pairs = zip(values, largest_of_each(known_here, device), strict=True)
     highest = {name: value if math.isfinite(value) else None for name, value in pairs}
     lowest = None if highest["clock"] is None else -highest["clock"]
     return DeviceState(**{**highest, "clock": lowest})
@@ -195,13 +194,6 @@ def run_timed(
     result = step()
     accelerator(device).synchronize()
     return time.perf_counter() - begin, result
-
-
-def slowest(seconds: float, device: torch.device) -> float:
-    """The largest of all ranks' seconds."""
-    lasted = torch.tensor([seconds], dtype=torch.float64, device=device)
-    dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
-    return float(lasted)
 
 
 def mean_over_ranks(losses: Sequence[float], device: torch.device) -> float:

@@ -18,8 +18,8 @@ import torch.distributed as dist
 
 from executor.checkpoint.checkpoints import Checkpoints
 from executor.checkpoint.record import what_is_trained
+from executor.devices.all_ranks import gathered
 from executor.devices.machine import DeviceReport
-from executor.devices.mesh import gathered
 from executor.faults.diagnosis import tell_restart
 from executor.faults.reports import HERE, tell
 from executor.measure.expert_load import Rows, expert_load, watched

@@ -18,8 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.devices.all_ranks import gathered
 from executor.devices.machine import DeviceReport
-from executor.devices.mesh import gathered
 from executor.faults.reports import HERE
 from executor.measure.device_state import DeviceMonitor
 from executor.measure.steps import Step, mean_over_ranks

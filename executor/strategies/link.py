@@ -17,7 +17,8 @@ import time
 from dataclasses import dataclass, field
 
 import torch
-import torch.distributed as dist
+
+from executor.devices.all_ranks import largest
 
 
 @dataclass(slots=True)
@@ -69,9 +70,7 @@ def begun_together(link: Link, device: torch.device) -> float:
     now = time.perf_counter()
     if not link.limited:
         return now
-    latest = torch.tensor([now], dtype=torch.float64, device=device)
-    dist.all_reduce(latest, op=dist.ReduceOp.MAX)
-    return float(latest)
+    return largest(now, device)
 
 
 def size_of(values: int) -> float:

@@ -20,9 +20,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from executor.devices.all_ranks import gathered, largest
 from executor.devices.machine import use_one_thread
-from executor.devices.mesh import gathered, process_group
-from executor.measure.steps import mean_over_ranks, run_timed, slowest
+from executor.devices.mesh import process_group
+from executor.measure.steps import mean_over_ranks, run_timed
 from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.strategy_document import Measured
@@ -150,7 +151,7 @@ def _second_step(trainer: Trainer, part: Part) -> Callable[[], float]:
     def take() -> float:
         trainer.step(*next(batches))
         lasted, _ = run_timed(partial(trainer.step, *next(batches)), CPU)
-        return slowest(lasted, CPU)
+        return largest(lasted, CPU)
 
     return take
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from executor.devices.mesh import gathered
+from executor.devices.all_ranks import gathered
 from executor.faults.reports import writing
 from executor.model.module import OUTPUT_TABLE
 from executor.model.stage import Stage

@@ -27,6 +27,7 @@ from executor.calibration.gaps import OUT_OF_MEMORY, TIME_OVER, is_out_of_memory
 from executor.calibration.timing.ballast import Ballast
 from executor.calibration.timing.operators import Call, Operators
 from executor.devices.accelerator import accelerator
+from executor.devices.all_ranks import largest
 from executor.parallel.precision import compute_fp32_as
 from parsim.errors import InputError
 
@@ -122,9 +123,7 @@ class Bench:
         if work is not None:
             work()
             self._asked.synchronize()
-        lasted = torch.tensor(time.perf_counter() - began, device=self.device)
-        dist.all_reduce(lasted, op=dist.ReduceOp.MAX)
-        return float(lasted)
+        return largest(time.perf_counter() - began, self.device)
 
     def _together(self, work: Call | None) -> float:
         dist.barrier()

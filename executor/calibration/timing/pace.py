@@ -62,10 +62,3 @@ def lost(paces: Sequence[float]) -> float:
 def doubt(paces: Sequence[float]) -> float:
     """Standard deviation (ln) of what `at_pace` makes of rounds."""
     return -DOUBT * log(1.0 - lost(paces))
-
-
-def slowest(paces: Sequence[float], device: torch.device) -> list[float]:
-    """The pace of the slowest rank, one by one; to be called on all ranks."""
-    together = torch.tensor(paces, dtype=torch.float64, device=device)
-    torch.distributed.all_reduce(together, op=torch.distributed.ReduceOp.MAX)
-    return [float(pace) for pace in together]

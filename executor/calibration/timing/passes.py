@@ -15,8 +15,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.calibration.timing.pace import Pace, at_pace, doubt, lost, slowest
+from executor.calibration.timing.pace import Pace, at_pace, doubt, lost
 from executor.devices.accelerator import accelerator
+from executor.devices.all_ranks import largest
 from executor.measure.exposed import exposed_of, overlap
 from executor.measure.traffic import Traffic
 from executor.model.loss import cross_entropy
@@ -143,7 +144,7 @@ class PassTimer:
         shares, paces, timed = [probed()], [self._pace.now()], [once() for _ in range(count)]
         shares.append(probed())  # meanwhile the last messages arrive
         paces.append(self._pace.now())
-        (pace,) = slowest([min(paces)], self._device)
+        pace = largest(min(paces), self._device)
         return timed, max(shares), [pace] * count
 
     def waits(

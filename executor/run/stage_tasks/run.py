@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
 
+from executor.devices.all_ranks import gathered
 from executor.devices.machine import DeviceReport
-from executor.devices.mesh import gathered
 from executor.faults.reports import HERE
 from executor.model.graph.modules import check_cut
 from executor.model.stage import has_experts, layer_count

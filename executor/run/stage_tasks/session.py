@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.devices.mesh import gathered
+from executor.devices.all_ranks import gathered
 from executor.faults.reports import HERE
 from executor.measure.memory import peak_above
 from executor.measure.steps import Batch

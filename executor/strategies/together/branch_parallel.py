@@ -16,6 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.devices.all_ranks import gathered
 from executor.devices.mesh import subgroup
 from executor.model.graph.stage import PathRunner
 from executor.strategies.compute import average, wait
@@ -79,10 +80,9 @@ class Group:
 
     def named(self, gradient: Tensor) -> dict[str, Tensor] | None:
         """The gradients of all parts of the model on rank 0; every rank must call it."""
-        parts: list[dict[str, Tensor]] = [{} for _ in range(dist.get_world_size())]
         # copies: a part of a vector would be sent with all of it
         mine = {name: part.clone() for name, part in self.work.replica.named(gradient).items()}
-        dist.all_gather_object(parts, mine)
+        parts = gathered(mine)
         if dist.get_rank():
             return None
         return {name: part for named in parts for name, part in named.items()}

@@ -8,13 +8,14 @@ added up over them (`summands`).
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.devices.all_ranks import gathered
 from executor.model.boxing import assembled
 from executor.model.laid import LaidModel, Parts
 from executor.strategies.compute import wait
@@ -89,8 +90,7 @@ class Devices:
         Every rank must call it.
         """
         mine = {name: part.detach().clone() for name, part in self._parts(flat)}
-        every: list[Mapping[str, Tensor]] = [{} for _ in range(dist.get_world_size())]
-        dist.all_gather_object(every, mine)
+        every = gathered(mine)
         if dist.get_rank():
             return None
         mesh = self.parts.laid.mesh

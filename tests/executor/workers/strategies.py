@@ -15,7 +15,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.devices.mesh import gathered
+from executor.devices.all_ranks import gathered
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.gossip import mix
 from executor.strategies.local_steps import Outer

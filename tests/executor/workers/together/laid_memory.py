@@ -13,7 +13,8 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from executor.devices.mesh import gathered, process_group
+from executor.devices.all_ranks import gathered
+from executor.devices.mesh import process_group
 from executor.measure.memory import peak_above
 from executor.model.laid import Parts
 from executor.strategies.replays.log import Work
