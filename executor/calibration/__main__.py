@@ -14,20 +14,18 @@ import sys
 from pathlib import Path
 
 from executor.calibration.calibrate import SHARES, calibrate, choice_for, known_from, mergeable
-from executor.calibration.cases.setting import Setting, setting
+from executor.calibration.cases.setting import Setting, setting_for
 from executor.calibration.outcome import announced
 from executor.devices.machine import probe
 from executor.faults.parent import end_with_parent, exit_code
 from executor.faults.reports import finish
 
 
-def _split(chosen: Setting, seconds: float) -> str:
+def _split(setting: Setting, seconds: float) -> str:
     """How the seconds are divided, one line."""
     named = ", ".join(f"{name} {share * seconds:.0f} s" for name, share in SHARES.items())
-    return (
-        f"note: of {seconds:.0f} s: {named} ({chosen.groups.words(chosen.report.kind)}), the rest "
-        f"for starting and the fit\n"
-    )
+    groups = setting.groups.words(setting.report.kind)
+    return f"note: of {seconds:.0f} s: {named} ({groups}), the rest for starting and the fit\n"
 
 
 def main() -> int:
@@ -46,15 +44,15 @@ def main() -> int:
 
 def _work(options: argparse.Namespace) -> None:
     report = probe(options.device)
-    chosen = setting(report, options.scenario, oversubscribe=options.oversubscribe)
+    setting = setting_for(report, options.scenario, oversubscribe=options.oversubscribe)
     if "RANK" in os.environ:
-        calibrate(chosen, options.out, options.seconds, known_from(options.merge))
+        calibrate(setting, options.out, options.seconds, known_from(options.merge))
         return
-    for text in mergeable(options.merge, chosen) if options.merge else ():
+    for text in mergeable(options.merge, setting) if options.merge else ():
         sys.stderr.write(f"note: {text}\n")
-    sys.stdout.write(f"{chosen.groups.world}\n")
-    sys.stderr.write(_split(chosen, options.seconds))
-    picked = choice_for(chosen, options.seconds, known_from(options.merge))
+    sys.stdout.write(f"{setting.groups.world}\n")
+    sys.stderr.write(_split(setting, options.seconds))
+    picked = choice_for(setting, options.seconds, known_from(options.merge))
     sys.stderr.write(announced(picked))
 
 

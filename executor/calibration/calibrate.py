@@ -20,7 +20,7 @@ from executor.calibration.choice.candidates import choice
 from executor.calibration.choice.choose import Choice
 from executor.calibration.choice.link_needs import link_needs
 from executor.calibration.choice.spread import shapes_known
-from executor.calibration.conclude import Measured, conclude
+from executor.calibration.conclude import Measurements, conclude
 from executor.calibration.fitting.earlier_file import compatible, read_calibration
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import time_layers
@@ -50,36 +50,36 @@ def known_from(old: Path | None) -> frozenset[Shape]:
     return shapes_known(earlier, torch.__version__, datetime.date.today())
 
 
-def choice_for(chosen: Setting, seconds: float, known: frozenset[Shape] = frozenset()) -> Choice:
+def choice_for(setting: Setting, seconds: float, known: frozenset[Shape] = frozenset()) -> Choice:
     """Which kernels are timed in a calibration of so many seconds."""
-    return choice(chosen, SHARES["kernels"] * seconds, known)
+    return choice(setting, SHARES["kernels"] * seconds, known)
 
 
-def links_for(chosen: Setting, seconds: float, known: frozenset[Shape] = frozenset()) -> Choice:
+def links_for(setting: Setting, seconds: float, known: frozenset[Shape] = frozenset()) -> Choice:
     """Which collectives of which groups, and messages between two ranks, are timed."""
-    system = chosen.base or load_catalog().system("cpu")
-    memory = LINK_MEMORY * chosen.device.memory
-    cpu = chosen.report.kind == "cpu"
+    system = setting.base or load_catalog().system("cpu")
+    memory = LINK_MEMORY * setting.device.memory
+    cpu = setting.report.kind == "cpu"
     share = SHARES["links"] * seconds
     return link_choice(
         system,
-        chosen.groups,
+        setting.groups,
         memory=memory,
         seconds=share,
         cpu=cpu,
         known=known,
-        needs=link_needs(chosen.targets, system),
+        needs=link_needs(setting.targets, system),
     )
 
 
-def mergeable(old: Path, chosen: Setting) -> list[str]:
+def mergeable(old: Path, setting: Setting) -> list[str]:
     """Notes on an earlier calibration, if what is measured now can be merged with it.
 
     Raises:
         InputError: another device or precision, or no calibration.
     """
-    name = hardware_name(chosen.report)
-    return compatible(read_calibration(old), name, chosen.kernels.precision, torch.__version__)
+    name = hardware_name(setting.report)
+    return compatible(read_calibration(old), name, setting.kernels.precision, torch.__version__)
 
 
 @dataclass(slots=True)
@@ -108,37 +108,37 @@ class Laps:
         return dict(zip(PARTS, lasted, strict=True))
 
 
-def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape]) -> None:
+def calibrate(setting: Setting, out: Path, seconds: float, known: frozenset[Shape]) -> None:
     """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
-    device, laps = rank_device(chosen.report), Laps(seconds)
-    with process_group(chosen.report.backend, max(300.0, 10.0 * seconds), device):
-        bench = Bench(device, chosen.kernels.precision)
+    device, laps = rank_device(setting.report), Laps(seconds)
+    with process_group(setting.report.backend, max(300.0, 10.0 * seconds), device):
+        bench = Bench(device, setting.kernels.precision)
         pace = Pace(device)
         pace.now()  # here and below: its quickest time is that of any moment
         laps.end()
-        wired = links_for(chosen, seconds, known)
+        wired = links_for(setting, seconds, known)
         links = _links(bench, wired, laps)
-        lost = _losses(chosen, bench)
+        lost = _losses(setting, bench)
         laps.end()
-        picked = choice_for(chosen, seconds, known)
+        picked = choice_for(setting, seconds, known)
         pace.now()
-        kernels = _kernels(chosen, bench, picked, laps)
+        kernels = _kernels(setting, bench, picked, laps)
         pace.now()
         kernels = _updates_alone(bench, kernels)
-        lost += _losses(chosen, bench)
+        lost += _losses(setting, bench)
         laps.end()
-        measured = _measured(chosen, kernels, links, mean_losses(lost))
+        measured = _measured(setting, kernels, links, mean_losses(lost))
         limit, until = laps.limit("layers"), laps.until("layers")
-        session, rank_spread = time_layers(chosen, pace, limit, until, measured)
+        session, rank_spread = time_layers(setting, pace, limit, until, measured)
         kernels = _updates_alone(bench, kernels)
-        lost += _losses(chosen, bench)
+        lost += _losses(setting, bench)
         laps.end()
         if kernels is None or measured is None or dist.get_rank() != 0:
             return
         left_out = [
             *session.gaps,
             *kernel_gaps(picked, kernels.left),
-            *link_gaps(wired, links, chosen.groups, chosen.report),
+            *link_gaps(wired, links, setting.groups, setting.report),
         ]
         measured = replace(
             measured,
@@ -151,7 +151,7 @@ def calibrate(chosen: Setting, out: Path, seconds: float, known: frozenset[Shape
             losses=mean_losses(lost),
             core_product=pace.quickest,
         )
-        _write(out, chosen, measured, (picked, wired), laps)
+        _write(out, setting, measured, (picked, wired), laps)
 
 
 def _links(bench: Bench, wired: Choice, laps: Laps) -> list[Sample]:
@@ -161,16 +161,16 @@ def _links(bench: Bench, wired: Choice, laps: Laps) -> list[Sample]:
     return list(link_samples(bench, wired, laps.limit("links")))
 
 
-def _losses(chosen: Setting, bench: Bench) -> list[Losses]:
+def _losses(setting: Setting, bench: Bench) -> list[Losses]:
     """What ranks lose to one another now; nothing where they are more than devices, or one."""
-    if dist.get_world_size() < 2 or chosen.groups.oversubscribed:
+    if dist.get_world_size() < 2 or setting.groups.oversubscribed:
         return []
     return [losses(bench)]
 
 
-def _kernels(chosen: Setting, bench: Bench, picked: Choice, laps: Laps) -> TimedKernels | None:
+def _kernels(setting: Setting, bench: Bench, picked: Choice, laps: Laps) -> TimedKernels | None:
     """Times of the chosen kernels; None on a rank without a device of its own."""
-    if dist.get_rank() >= chosen.groups.devices:
+    if dist.get_rank() >= setting.groups.devices:
         return None
     limit, until = laps.limit("kernels"), laps.until("kernels")
     return measure(bench, picked.cases, limit, picked.cost, until)
@@ -186,40 +186,40 @@ def _updates_alone(bench: Bench, kernels: TimedKernels | None) -> TimedKernels |
 
 
 def _write(
-    out: Path, chosen: Setting, measured: Measured, choices: tuple[Choice, Choice], laps: Laps
+    out: Path, setting: Setting, measured: Measurements, choices: tuple[Choice, Choice], laps: Laps
 ) -> None:
     """Fit, and write the catalog file and the document; `choices` are kernels' and links'."""
-    text, document = conclude(chosen, measured)
-    document |= achieved(*choices, chosen, measured)
+    text, document, fitted = conclude(setting, measured)
+    document |= achieved(*choices, setting, fitted, measured)
     laps.end()
-    document["groups"] = chosen.groups.to_json()
+    document["groups"] = setting.groups.to_json()
     document["seconds_of"] = laps.to_json()
     (out / "device.yaml").write_text(text, encoding="utf-8")
     (out / "calibration.json").write_text(json.dumps(document), encoding="utf-8")
 
 
 def _measured(
-    chosen: Setting,
+    setting: Setting,
     kernels: TimedKernels | None,
     links: Sequence[Sample],
     lost: Losses | None,
-) -> Measured | None:
+) -> Measurements | None:
     """What was timed before the layers; None on a rank that timed no kernels."""
     if kernels is None:
         return None
-    return Measured(
+    return Measurements(
         kernels=kernels.samples,
         links=links,
         losses=lost,
         reference=kernels.moments,
-        notes=_notes(chosen),
+        notes=_notes(setting),
     )
 
 
-def _notes(chosen: Setting) -> tuple[str, ...]:
+def _notes(setting: Setting) -> tuple[str, ...]:
     """What of the groups was left out, and what shares a device."""
-    groups, kind = chosen.groups, chosen.report.kind
-    remarks = [groups.unmeasured(kind, shareable=chosen.report.shareable)]
+    groups, kind = setting.groups, setting.report.kind
+    remarks = [groups.unmeasured(kind, shareable=setting.report.shareable)]
     if groups.oversubscribed:
         remarks.append(
             f"{groups.words(kind)}; their collectives are those of a machine that is too "

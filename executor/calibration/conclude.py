@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import log
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,8 +29,9 @@ from executor.calibration.timing.passes import BUSY
 from executor.devices.machine import hardware_name
 from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Cluster, Device, System
+from parsim.cluster.measured import WAITED
 from parsim.cost.job import Job
-from parsim.cost.layer.layers import WAITED, LayerCoster, measured_kind
+from parsim.cost.layer.layers import LayerCoster, measured_kind
 from parsim.cost.step.sharded_stages import sharding_times
 from parsim.plan import PlanTable
 
@@ -38,7 +39,7 @@ SCHEMA_VERSION = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measurements:
     """Everything timed on one machine, and the `gaps` that were not.
 
     `reference` is the same product at three moments; `repeated` layers were timed twice,
@@ -71,14 +72,26 @@ class Measured:
         return float(np.std(np.log(self.reference)))
 
 
-def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
-    """Fit the constants; the catalog file's text, and the document without the seconds it took."""
-    source = source_text(hardware_name(chosen.report), chosen.kernels.precision, measured.drift)
-    device, system = constants_of(chosen, measured, source)
-    of_kernels = chosen.kernels.times(replace(device, residuals={}), measured.kernels).tolist()
+class Conclusion(NamedTuple):
+    """A catalog file's text, and its document without the seconds that it took.
+
+    `fitted` is the device with its fitted constants, without residuals.
+    """
+
+    text: str
+    document: dict[str, Any]
+    fitted: Device
+
+
+def conclude(setting: Setting, measured: Measurements) -> Conclusion:
+    """Fit the constants and say how good they are."""
+    source = source_text(hardware_name(setting.report), setting.kernels.precision, measured.drift)
+    device, system = constants_of(setting, measured, source)
+    fitted = replace(device, residuals={})
+    of_kernels = setting.kernels.times(fitted, measured.kernels).tolist()
     bare = replace(system, residuals={}) if system else None
     of_links = link_times(bare, measured.links).tolist() if bare else []
-    of_layers, whole = _whole_layers(system or chosen.system, device, chosen, measured.layers)
+    of_layers, whole = _whole_layers(system or setting.system, device, setting, measured.layers)
     scatters = [sd for layer in measured.layers for sd in layer.scatter][: len(whole)]
     lone = [x for x in whole if not x.kind.startswith(SHARDED)]
     kinds_measured = {x.kind.removesuffix("_forward") for x in whole} | {*device.residuals}
@@ -92,9 +105,9 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
     if system is not None:  # what sharding adds is its links'
         shared = lines([x for x in whole if x.kind.startswith(SHARDED)])
         system = replace(system, device=device, residuals={**system.residuals, **shared})
-    base = chosen.device.id, chosen.system.id if chosen.system else ""
+    base = setting.device.id, setting.system.id if setting.system else ""
     text = catalog_text(device, system, base, source)
-    return text, {
+    document = {
         "schema_version": SCHEMA_VERSION,
         "device": _device_document(device, base[0], measured),
         "unmeasured": [gap.to_json() for gap in by_share(measured.gaps, kinds_measured)],
@@ -107,16 +120,18 @@ def conclude(chosen: Setting, measured: Measured) -> tuple[str, dict[str, Any]]:
             "collectives": residuals(measured.links, of_links) if system else {},
         },
     }
+    return Conclusion(text, document, fitted)
 
 
-def constants_of(chosen: Setting, measured: Measured, source: str) -> tuple[Device, System | None]:
+def constants_of(
+    setting: Setting, measured: Measurements, source: str
+) -> tuple[Device, System | None]:
     """Device and system with fitted constants, and what kernels and links deviate from them."""
-    name = hardware_name(chosen.report)
-    device = replace(
-        fit_device(chosen.device, measured.kernels, chosen.kernels), id=chosen.names[0], name=name
-    )
-    system = _system(chosen, measured, name, device, source)
-    of_kernels = chosen.kernels.times(device, measured.kernels).tolist()
+    name = hardware_name(setting.report)
+    device = fit_device(setting.device, measured.kernels, setting.kernels)
+    device = replace(device, id=setting.names[0], name=name)
+    system = _system(setting, measured, name, device, source)
+    of_kernels = setting.kernels.times(device, measured.kernels).tolist()
     of_links = link_times(system, measured.links).tolist() if system else []
     device = replace(device, residuals=points(measured.kernels, of_kernels))
     if system is not None:
@@ -125,37 +140,37 @@ def constants_of(chosen: Setting, measured: Measured, source: str) -> tuple[Devi
 
 
 def _whole_layers(
-    system: System | None, device: Device, chosen: Setting, layers: Sequence[LayerSample]
+    system: System | None, device: Device, setting: Setting, layers: Sequence[LayerSample]
 ) -> tuple[list[float], list[Sample]]:
     """Modelled seconds of measured layers, and the layers as samples over these."""
-    modelled = layer_times(system, device, chosen, layers)
+    modelled = layer_times(system, device, setting, layers)
     bare = [layer._replace(part=layer.part.removesuffix(WAITED)) for layer in layers]
-    wholes = layer_times(system, device, chosen, bare)
+    wholes = layer_times(system, device, setting, bare)
     return modelled, layer_samples(layers, modelled, wholes)
 
 
 def deviations(
-    chosen: Setting, device: Device, system: System | None, layers: Sequence[LayerSample]
+    setting: Setting, device: Device, system: System | None, layers: Sequence[LayerSample]
 ) -> list[float]:
     """|ln(measured / sum of kernels and collectives)| of layers' passes, waits left out."""
     seconds = [layer for layer in layers if not layer.part.endswith(WAITED)]
-    _, samples = _whole_layers(system or chosen.system, device, chosen, seconds)
+    _, samples = _whole_layers(system or setting.system, device, setting, seconds)
     return [abs(log(sample.seconds / sample.shape["seconds"])) for sample in samples]
 
 
 def _system(
-    chosen: Setting, measured: Measured, name: str, device: Device, source: str
+    setting: Setting, measured: Measurements, name: str, device: Device, source: str
 ) -> System | None:
     """The system with fitted links; None without links, or where the catalog has no such system."""
-    if chosen.base is None or not measured.links:
+    if setting.base is None or not measured.links:
         return None
-    fitted, losses = fit_system(chosen.base, measured.links), measured.losses
-    groups = chosen.groups
+    fitted, losses = fit_system(setting.base, measured.links), measured.losses
+    groups = setting.groups
     shared = f", {groups.world} ranks share {groups.devices}" if groups.oversubscribed else ""
     return replace(
         fitted,
-        id=chosen.names[1],
-        name=f"{name}, {chosen.report.backend}{shared}",
+        id=setting.names[1],
+        name=f"{name}, {setting.report.backend}{shared}",
         device=device,
         curves=curves_of(fitted, measured.links, f"{source}{shared}"),
         interference_rate=fitted.intra.rate,
@@ -183,7 +198,7 @@ def layer_samples(
 
 
 def layer_times(
-    system: System | None, device: Device, chosen: Setting, layers: Sequence[LayerSample]
+    system: System | None, device: Device, setting: Setting, layers: Sequence[LayerSample]
 ) -> list[float]:
     """Seconds that the simulator gives the layers, forward and backward in turn.
 
@@ -191,7 +206,7 @@ def layer_times(
     """
     if system is None:
         return []
-    system, software = replace(system, device=device), chosen.kernels.software
+    system, software = replace(system, device=device), setting.kernels.software
     times: list[float] = []
     for layer in layers:
         model = layer.workload.model
@@ -207,7 +222,7 @@ def layer_times(
     return times
 
 
-def _device_document(device: Device, base: str, measured: Measured) -> dict[str, Any]:
+def _device_document(device: Device, base: str, measured: Measurements) -> dict[str, Any]:
     notes = [f"not in the constants, only in their own residuals: {', '.join(CHECKS)}"]
     notes += measured.notes
     if measured.drift > DRIFT:

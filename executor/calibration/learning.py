@@ -112,16 +112,16 @@ def replay(record: Record, count: int, seed: int | None) -> Point:
     weights = counts * modelled / (counts @ modelled)[:, None]
     if seed is None:
         candidates = [Candidate(shape=x, case=cases[x], cost=1.0) for x in shapes]
-        chosen = choose(candidates, weights, count + 0.5, cpu=True)
-        rows = np.array(chosen.measured)
+        choice = choose(candidates, weights, count + 0.5, cpu=True)
+        rows = np.array(choice.measured)
     else:
         rows = np.random.default_rng(seed).permutation(len(shapes))[:count]
     errors = _errors(record, counts, [cases[shapes[i]] for i in rows])
     point = Point(mean=float(errors.mean()), largest=float(errors.max()))
     if seed is not None:
         return point
-    inside = float((errors <= chosen.expected_of_plans).mean())
-    return replace(point, inside=inside, expected=chosen.expected)
+    inside = float((errors <= choice.expected_of_plans).mean())
+    return replace(point, inside=inside, expected=choice.expected)
 
 
 def _errors(record: Record, counts: Array, cases: Sequence[Case]) -> Array:
@@ -189,14 +189,14 @@ def table(record: Record) -> str:
         "|--:|--:|--:|--:|--:|",
     ]
     for count in COUNTS:
-        chosen = replay(record, count, None)
+        point = replay(record, count, None)
         others = [replay(record, count, seed) for seed in range(SEEDS)]
         mean, largest = (
             float(np.mean([getattr(x, name) for x in others])) for name in ("mean", "largest")
         )
         lines.append(
-            f"| {count} | {100 * chosen.mean:.1f} / {100 * chosen.largest:.1f} | "
-            f"{100 * chosen.expected:.1f} | {100 * chosen.inside:.0f} % | "
+            f"| {count} | {100 * point.mean:.1f} / {100 * point.largest:.1f} | "
+            f"{100 * point.expected:.1f} | {100 * point.inside:.0f} % | "
             f"{100 * mean:.1f} / {100 * largest:.1f} |"
         )
     return "\n".join(lines) + "\n"

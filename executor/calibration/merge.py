@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -21,8 +20,8 @@ import numpy as np
 
 from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Kernels, Sample, link_time, link_times
-from executor.calibration.cases.workloads import distinct_cases, memory_cases, spread
-from executor.calibration.choice.layer_tasks import SHARDED
+from executor.calibration.cases.usual_sizes import usual_workloads
+from executor.calibration.cases.workloads import distinct_cases, memory_cases
 from executor.calibration.fitting.catalog_file import catalog_text, with_units
 from executor.calibration.fitting.constants import DEVICE_CONSTANTS, fit_device, fit_system
 from executor.calibration.fitting.curves import curves_of, system_document
@@ -34,9 +33,10 @@ from executor.calibration.fitting.earlier_file import (
     read_calibration,
     where_of,
 )
+from executor.calibration.timing.losses import Losses
 from executor.faults.parent import exit_code
 from parsim.cluster.hardware import Device, Measured, System
-from parsim.cluster.measured import WHOLE_LIMIT, WHOLE_SPAN
+from parsim.cluster.measured import WHOLE_LIMIT, WHOLE_SPAN, is_layer_kind
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software
 from parsim.plan.precision import precision
@@ -47,7 +47,6 @@ NAMES = {
     **dict.fromkeys((kinds.FORWARD, kinds.BACKWARD), ("flops", "seq_len")),
 }
 """Coordinates by kind; the others have bytes."""
-_LAYERS = re.compile(r"(split_|sequence_)?(block|embedding|head)(_waited)?_(forward|backward)$")
 
 
 def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]:
@@ -75,7 +74,7 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     )
     modelled = kernels.times(device, samples).tolist()
     of_device = {**points(samples, modelled), **_merged_lines(old.device, new.device)}
-    device = replace(device, residuals=of_device, **_said(old.device, new.device, of_device))
+    device = replace(device, residuals=of_device, **_certainty(old.device, new.device, of_device))
     if old.device.steps:
         notes.append(
             f"{len(old.device.steps)} recorded runs corrected {old.file}; they are not of the "
@@ -99,10 +98,12 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     }
 
 
-def _said(old: Device, new: Device, residuals: Measured) -> dict[str, Any]:
+def _certainty(old: Device, new: Device, residuals: Measured) -> dict[str, Any]:
     """How sure the merged file is: as the less sure of both, and what neither has measured."""
-    kinds = dict.fromkeys((*old.spreads, *new.spreads))
-    spreads = {kind: max(x.spreads.get(kind, 0.0) for x in (old, new)) for kind in kinds}
+    spreads = {
+        kind: max(device.spreads.get(kind, 0.0) for device in (old, new))
+        for kind in (*old.spreads, *new.spreads)
+    }
     missing = {
         kind: why
         for kind, why in {**old.unmeasured, **new.unmeasured}.items()
@@ -129,7 +130,7 @@ def _launches(kernels: Kernels) -> dict[str, float]:
     """Launches of a kind: the file has only bytes."""
     launches: dict[str, float] = {}
     for small in (True, False):
-        workloads = spread("cpu" if small else "cuda", "fp32")
+        workloads = usual_workloads("cpu" if small else "cuda", "fp32")
         alone = memory_cases(small, kernels.value, kernels.software)
         for case in (*alone, *distinct_cases(workloads, kernels.software)):
             launches.setdefault(case.kind, case.shape.get("launches", 1.0))
@@ -143,7 +144,7 @@ def _kernel_samples(
     bare = replace(calibration.device, residuals={})
     samples = []
     for kind, rows in calibration.device.residuals.items():
-        if _LAYERS.match(kind):
+        if is_layer_kind(kind):
             continue
         for *where, ratio in rows:
             shape = dict(zip(NAMES.get(kind, ("bytes",)), where, strict=True))
@@ -165,7 +166,7 @@ def _merged_lines(old: Device | System, new: Device | System) -> Measured:
     samples = [
         Sample(kind=kind, shape={"seconds": x}, seconds=ratio * x)
         for kind in sorted({*old.residuals, *new.residuals})
-        if _LAYERS.match(kind) or kind.startswith(SHARDED)
+        if is_layer_kind(kind)
         for x, ratio in _core(old.residuals.get(kind, ()), new.residuals.get(kind, ()))
     ]
     return lines(samples)
@@ -205,12 +206,9 @@ def _merged_system(
         id=systems[-1].id,
         name=systems[-1].name,
         device=device,
-        interference=systems[-1].interference,
         interference_rate=fitted.intra.rate,
-        message_interference=systems[-1].message_interference,
         rank_spread=systems[-1].rank_spread,
-        memory_contention=systems[-1].memory_contention,
-        two_way_loss=systems[-1].two_way_loss,
+        **{name: getattr(systems[-1], name) for name in Losses._fields},
     )
     system = replace(system, curves=curves_of(system, samples, _listed(old, new)))
     modelled = link_times(system, samples).tolist()

@@ -14,8 +14,7 @@ from executor.calibration.cases.setting import Setting
 from executor.calibration.cases.workloads import Case
 from executor.calibration.choice.candidates import shape_of
 from executor.calibration.choice.choose import Choice
-from executor.calibration.conclude import Measured
-from executor.calibration.fitting.constants import fit_device
+from executor.calibration.conclude import Measurements
 from executor.calibration.gaps import NOT_REPRESENTABLE, TIME_OVER, Gap
 from executor.devices.machine import DeviceReport
 from parsim.cluster.hardware import Device
@@ -23,22 +22,30 @@ from parsim.cluster.hardware import Device
 
 def announced(choice: Choice) -> str:
     """How many of how many shapes, and what that is expected to bring; one line."""
-    chosen, of = len(choice.measured), len(choice.candidates)
+    count, of = len(choice.measured), len(choice.candidates)
     plans = len(choice.weights)
     kept = f"; {len(choice.known)} others are in the file to merge" if choice.known else ""
     return (
-        f"note: {chosen} of {of} kernel shapes of {plans} plan{'s' if plans > 1 else ''} are "
+        f"note: {count} of {of} kernel shapes of {plans} plan{'s' if plans > 1 else ''} are "
         f"measured, in about {choice.cost:.0f} s{kept}; 80 % interval of a step's kernel time "
         f"expected: ±{100 * choice.before:.1f} % -> ±{100 * choice.expected:.1f} %\n"
     )
 
 
-def achieved(choice: Choice, links: Choice, chosen: Setting, measured: Measured) -> dict[str, Any]:
-    """`chosen` and `interval` of a calibration's document."""
-    device = fit_device(chosen.device, measured.kernels, chosen.kernels)
+def achieved(
+    choice: Choice, links: Choice, setting: Setting, fitted: Device, measured: Measurements
+) -> dict[str, Any]:
+    """`chosen` and `interval` of a calibration's document.
+
+    Args:
+        choice: the kernels that were to be measured.
+        links: the collectives and messages that were.
+        setting: what is calibrated.
+        fitted: the device with its fitted constants, without residuals.
+        measured: what was measured of it.
+    """
     done = [shape_of(Case(x.kind, x.shape)) for x in measured.kernels]
-    drift = float(np.std(np.log(measured.reference)))
-    after = choice.achieved(scatter(device, chosen, measured.kernels), done, drift)
+    after = choice.achieved(scatter(fitted, setting, measured.kernels), done, measured.clock)
     return {
         "chosen": {
             **choice.counts(done),
@@ -49,12 +56,12 @@ def achieved(choice: Choice, links: Choice, chosen: Setting, measured: Measured)
 
 
 def scatter(
-    device: Device, chosen: Setting, samples: Sequence[Sample]
+    device: Device, setting: Setting, samples: Sequence[Sample]
 ) -> dict[str, tuple[float, int]]:
     """Standard deviation of ln(measured / modelled by the constants) per kind, and the count."""
     logs: dict[str, list[float]] = {}
     for sample in samples:
-        modelled = chosen.kernels.time(device, sample.kind, sample.shape)
+        modelled = setting.kernels.time(device, sample.kind, sample.shape)
         logs.setdefault(sample.kind, []).append(float(np.log(sample.seconds / modelled)))
     return {kind: (float(np.std(of_kind)), len(of_kind)) for kind, of_kind in logs.items()}
 

@@ -12,12 +12,13 @@ import torch.distributed as dist
 
 from executor.calibration.cases.setting import Setting
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, untold_blocks
-from executor.calibration.conclude import Measured, constants_of, deviations
+from executor.calibration.conclude import Measurements, constants_of, deviations
 from executor.calibration.gaps import Gap, is_out_of_memory
 from executor.calibration.timing.layer_session import LayerSession
 from executor.calibration.timing.layers import LayerBench, LayerSample
 from executor.calibration.timing.pace import Pace
 from executor.calibration.timing.rank_spread import RankSpread
+from executor.devices.all_ranks import largest
 from parsim.cluster.reader import load_catalog
 
 
@@ -29,23 +30,23 @@ class WholeLayers(NamedTuple):
 
 
 def time_layers(
-    chosen: Setting, pace: Pace, seconds: float, until: float, measured: Measured | None
+    setting: Setting, pace: Pace, seconds: float, until: float, measured: Measurements | None
 ) -> WholeLayers:
     """Run a session; to be called on all ranks.
 
     Args:
-        chosen: what is calibrated.
+        setting: what is calibrated.
         pace: of this rank's device.
         seconds: for all layers.
         until: when the last one may begin by this process's clock, if the seconds are over.
         measured: kernels and links, on rank 0.
     """
-    device, shared = pace.device, chosen.groups.oversubscribed
-    idle = dist.get_rank() >= chosen.groups.devices
+    device, shared = pace.device, setting.groups.oversubscribed
+    idle = dist.get_rank() >= setting.groups.devices
     layers = LayerBench(device, pace, alone=shared, idle=idle)
-    tasks = layer_tasks(chosen, chosen.base or load_catalog().system("cpu"))
+    tasks = layer_tasks(setting, setting.base or load_catalog().system("cpu"))
     runnable = [task for task in tasks if layers.runs(task.workload)]
-    spread, now = RankSpread(device, devices=chosen.groups.devices), time.perf_counter()
+    spread, now = RankSpread(device, devices=setting.groups.devices), time.perf_counter()
 
     def timed(task: LayerTask, share: float) -> list[LayerSample] | None:
         samples = _try(layers, task, share)
@@ -60,14 +61,14 @@ def time_layers(
         end=max(until, now + seconds),
         queued=lambda: max(layers.queued, default=0.0),
     )
-    session.gaps += untold_blocks(chosen)
+    session.gaps += untold_blocks(setting)
     session.gaps += [_too_few(task) for task in tasks if task not in runnable]
 
     session.first_pass(runnable, seconds)
-    fitted = constants_of(chosen, measured, "") if measured is not None else None
+    fitted = constants_of(setting, measured, "") if measured is not None else None
 
     def deviating(samples: Sequence[LayerSample]) -> list[float]:
-        return deviations(chosen, *fitted, samples) if fitted is not None else []
+        return deviations(setting, *fitted, samples) if fitted is not None else []
 
     session.second_pass(runnable, deviating)
     layers.forget()
@@ -101,6 +102,5 @@ def _try(layers: LayerBench, task: LayerTask, seconds: float) -> list[LayerSampl
         if not is_out_of_memory(error):
             raise
         layers.forget()
-    failed = torch.tensor(float(samples is None), device=layers.device)
-    dist.all_reduce(failed, op=dist.ReduceOp.MAX)
+    failed = largest(float(samples is None), layers.device) > 0.0
     return None if failed else samples

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -35,9 +36,11 @@ SPLIT, SEQUENCE = "split_", "sequence_"
 CONTEXT, DISPATCHED = "context_", "dispatched_"
 """What stands before it, where context ranks share a block's sequences; and before that, where
 ranks share its experts, to which tokens are dispatched."""
-_WHOLE = (
-    *("block", "expert_block", "embedding", "head", "sharded"),
-    *(SPLIT, SEQUENCE, CONTEXT, DISPATCHED),
+WAITED = "_waited"
+"""What stands behind a part whose points say how much of what is modelled as exposed it waits."""
+_WHOLE = re.compile(
+    rf"({DISPATCHED})?({CONTEXT})?({SPLIT}|{SEQUENCE})?"
+    rf"(block|expert_block|embedding|head|sharded)({WAITED})?_(forward|backward)"
 )
 
 _SHARED = {
@@ -48,6 +51,15 @@ _SHARED = {
 """Kinds with more than one coordinate: m, n, k; FLOPs and sequence length."""
 _OF_GROUPS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all")
 """Bytes and ranks; a calibration that measured pairs only has written the bytes alone."""
+
+
+def is_layer_kind(kind: str) -> bool:
+    """Whether points of this kind are of whole layers, or of what sharding adds to them.
+
+    Their one coordinate is modelled seconds, that of kernels is bytes (see
+    `parsim.cost.layer.layers.measured_kind`).
+    """
+    return _WHOLE.fullmatch(kind) is not None
 
 
 def read_residuals(document: Document, where: str, node: Node) -> Measured:
@@ -87,7 +99,7 @@ def _point(document: Document, where: str, node: Node, width: int) -> tuple[floa
             node, where, f"must be a list of {width} numbers: {width - 1} coordinates and the ratio"
         )
     values = tuple(_number(document, where, number) for number in node.value)
-    limit = WHOLE_LIMIT if where.rpartition(".")[2].startswith(_WHOLE) else LIMIT
+    limit = WHOLE_LIMIT if is_layer_kind(where.rpartition(".")[2]) else LIMIT
     if not 1.0 / limit <= values[-1] <= limit:
         raise document.error(
             node,

@@ -23,9 +23,9 @@ from math import hypot, log, log2, sqrt
 
 from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Device, Measured
-from parsim.cluster.measured import CONTEXT, DISPATCHED, SEQUENCE, SPLIT, WHOLE_SPAN
+from parsim.cluster.measured import CONTEXT, DISPATCHED, SEQUENCE, SPLIT, WAITED, WHOLE_SPAN
 from parsim.cost.job import Job
-from parsim.cost.layer.layers import WAITED, measured_kind
+from parsim.cost.layer.layers import measured_kind
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan

@@ -9,12 +9,12 @@ from pathlib import Path
 from executor.calibration.cases.rank_groups import RankGroups, rank_groups
 from executor.calibration.cases.samples import Kernels
 from executor.calibration.cases.targets import Target, of_scenario, of_workloads, whole_layers
+from executor.calibration.cases.usual_sizes import usual_workloads
 from executor.calibration.cases.workloads import (
     Case,
     Workload,
     distinct_cases,
     memory_cases,
-    spread,
 )
 from executor.devices.machine import DeviceReport, base_device
 from parsim.cluster.hardware import Device, System
@@ -29,8 +29,8 @@ from parsim.scenario import Scenario, load_scenario
 class Setting:
     """What is calibrated: the entries it starts from, the workloads, and how they are priced.
 
-    `targets` are the plans that the calibration is for, `own` their workloads, `usual` those of
-    other sizes, which serve other plans; `groups` are those whose collectives are timed.
+    `targets` are the plans that the calibration is for, `asked_for` their workloads, `usual`
+    those of other sizes, which serve other plans; `groups` are those whose collectives are timed.
     """
 
     report: DeviceReport
@@ -62,7 +62,7 @@ class Setting:
         return device, f"{device}-node"
 
 
-def setting(
+def setting_for(
     report: DeviceReport, scenarios: Sequence[Path] = (), *, oversubscribe: bool = False
 ) -> Setting:
     """The catalog's entries for this machine, the workloads, with those of plans, and the groups.
@@ -79,7 +79,7 @@ def setting(
     asked = _targets_of(scenarios, loaded, device)
     if asked:
         used, stack = asked[0].plan.precision, asked[0].job.software.id
-    numbers, usual = precision(used), spread(report.kind, used)
+    numbers, usual = precision(used), usual_workloads(report.kind, used)
     kernels = Kernels(precision=numbers.compute, value=numbers.activation, software=software(stack))
     standard = system or catalog.system("cpu")
     return Setting(
@@ -107,9 +107,9 @@ def _targets_of(
     return tuple(targets)
 
 
-def cases(chosen: Setting) -> tuple[Case, ...]:
+def cases(setting: Setting) -> tuple[Case, ...]:
     """The kernels of all workloads, and sizes that have no layer, each once."""
-    software = chosen.kernels.software
-    small = chosen.report.kind == "cpu"
-    alone = memory_cases(small, chosen.kernels.value, software)
-    return (*alone, *distinct_cases(chosen.workloads, software))
+    software = setting.kernels.software
+    small = setting.report.kind == "cpu"
+    alone = memory_cases(small, setting.kernels.value, software)
+    return (*alone, *distinct_cases(setting.workloads, software))

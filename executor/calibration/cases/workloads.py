@@ -57,69 +57,6 @@ class Workload:
         return self.plan.microbatch_size * self.spec.seq_len
 
 
-def spread(kind: str, used: str) -> tuple[Workload, ...]:
-    """Sizes over the range that training on a CPU core or a GPU meets, in one precision."""
-    small = kind == "cpu"
-    # width, heads, sequence, micro-batch, vocabulary, Llama-like, tensor ranks (negative: with
-    # sequence parallelism)
-    rows = (
-        (128, 2, 128, 1, 2048, False, 1),
-        (256, 4, 128, 1, 4096, False, 1),
-        (256, 4, 128, 1, 4096, False, 2),
-        (256, 4, 128, 1, 4096, False, -2),
-        (384, 6, 256, 2, 8192, False, 1),
-        (384, 6, 256, 2, 8192, False, 2),
-        (384, 6, 128, 1, 8192, True, 1),
-        (640, 10, 256, 1, 8192, False, 1),
-        (640, 10, 256, 1, 8192, False, 2),
-        (640, 10, 256, 1, 8192, False, -2),
-        (768, 12, 128, 1, 50304, False, 1),
-    ) if small else (
-        (768, 12, 1024, 4, 50304, False, 1),
-        (1280, 20, 1024, 8, 50304, False, 1),
-        (2048, 16, 2048, 2, 32000, True, 1),
-        (2048, 16, 1024, 1, 32000, True, 1),
-        (4096, 32, 2048, 1, 32000, True, 1),
-        (2048, 16, 2048, 2, 32000, True, 2),
-        (2048, 16, 2048, 2, 32000, True, -2),
-    )  # fmt: skip
-    return tuple(_workload(*row, used=used) for row in rows)
-
-
-def _workload(
-    width: int,
-    heads: int,
-    seq_len: int,
-    microbatch: int,
-    vocab: int,
-    llama: bool,
-    tp: int,
-    *,
-    used: str,
-) -> Workload:
-    spec = TransformerSpec(
-        name=f"spread-{width}",
-        num_layers=CHAIN,
-        hidden_size=width,
-        num_attention_heads=heads,
-        num_key_value_heads=heads // 2 if llama else heads,
-        head_dim=width // heads,
-        ffn_hidden_size=width * (3 if llama else 4),
-        vocab_size=vocab,
-        seq_len=seq_len,
-        positions=0 if llama else seq_len,
-        rope=llama,
-        rms_norm=llama,
-        gated_mlp=llama,
-        qkv_bias=not llama,
-        projection_bias=not llama,
-        mlp_bias=not llama,
-        tied_embeddings=not llama,
-    )
-    plan = Plan(tp=abs(tp), sequence_parallel=tp < 0, microbatch_size=microbatch, precision=used)
-    return Workload(spec=spec, plan=plan)
-
-
 def distinct_cases(workloads: Iterable[Workload], software: Software) -> Iterator[Case]:
     """The kernels of all workloads, each shape once, and the sizes that have no layer."""
     cases: dict[tuple[object, ...], Case] = {}

@@ -79,12 +79,12 @@ class Choice:
         return intervals(self.weights, after(covariance(self._shapes, self.priors), known))
 
     def achieved(
-        self, scatter: Mapping[str, tuple[float, int]], done: Sequence[Shape], drift: float
+        self, scatter: Mapping[str, tuple[float, int]], done: Sequence[Shape], clock: float
     ) -> float:
         """Half width as it came out, once the shapes `done` were measured.
 
         `scatter` has for each measured kind how much its log times scatter around the fitted
-        constants, and how many there were. `drift` is the standard deviation of the reference
+        constants, and how many there were. `clock` is the standard deviation of the reference
         product: what all kernels share.
         """
         priors = dict(self.priors)
@@ -93,15 +93,15 @@ class Choice:
         new = set(done)
         shapes = enumerate(self._shapes)
         rows = [i for i, shape in shapes if shape in new or i in self.known]
-        noise = float(np.hypot(NOISE, drift))
+        noise = float(np.hypot(NOISE, clock))
         left = after(covariance(self._shapes, priors), rows, noise)
-        return float(np.hypot(interval(self.weights, left), QUANTILE * drift))
+        return float(np.hypot(interval(self.weights, left), QUANTILE * clock))
 
     def counts(self, done: Sequence[Shape] | None = None) -> dict[str, dict[str, int]]:
         """Per kind how many shapes there are, and how many are (or were) measured."""
         shapes = self._shapes
-        chosen = [shapes[i] for i in self.measured] if done is None else done
-        measured, of = Counter(kind for kind, _ in chosen), Counter(kind for kind, _ in shapes)
+        timed = [shapes[i] for i in self.measured] if done is None else done
+        measured, of = Counter(kind for kind, _ in timed), Counter(kind for kind, _ in shapes)
         return {kind: {"of": of[kind], "measured": measured[kind]} for kind in of}
 
     @property
@@ -140,13 +140,13 @@ def choose(
     costs[list(known)] = np.inf
     few = seconds < ENOUGH * float(np.median(costs[np.isfinite(costs)]))
     time = seconds if few else BY_WEIGHT * seconds
-    chosen = _greedy(belief, weights, costs, time, least=NEGLIGIBLE)
-    left = seconds - float(costs[chosen].sum())
-    chosen += _within(lacking(candidates, weights.max(axis=0), (*known, *chosen)), costs, left)
-    left = seconds - float(costs[chosen].sum())
-    costs[chosen] = np.inf
-    chosen += _greedy(after(belief, chosen), weights, costs, left)
-    listed, measured = tuple(candidates), tuple(chosen)
+    rows = _greedy(belief, weights, costs, time, least=NEGLIGIBLE)
+    left = seconds - float(costs[rows].sum())
+    rows += _within(lacking(candidates, weights.max(axis=0), (*known, *rows)), costs, left)
+    left = seconds - float(costs[rows].sum())
+    costs[rows] = np.inf
+    rows += _greedy(after(belief, rows), weights, costs, left)
+    listed, measured = tuple(candidates), tuple(rows)
     return Choice(candidates=listed, weights=weights, measured=measured, priors=priors, known=known)
 
 
@@ -157,7 +157,7 @@ def _greedy(
 
     `least` is the share of the variance left that the next one must remove.
     """
-    chosen: list[int] = []
+    rows: list[int] = []
     removals: list[Array] = []  # of the belief now is: belief - sum of outer(u, u) over these
     costs, spreads, seen = costs.copy(), belief.diagonal().copy(), weights @ belief
     variance = float((seen * weights).sum(axis=1).mean())
@@ -167,7 +167,7 @@ def _greedy(
         at = int(np.argmax(rate))
         if removed[at] <= least * variance or rate[at] <= 0.0:
             break
-        chosen.append(at)
+        rows.append(at)
         seconds -= float(costs[at])
         costs[at] = np.inf
         column = belief[:, at] - sum(
@@ -178,7 +178,7 @@ def _greedy(
         seen = seen - np.outer(shares, removals[-1])
         spreads = np.maximum(spreads - removals[-1] ** 2, 0.0)
         variance -= float((shares**2).mean())
-    return chosen
+    return rows
 
 
 def _within(listed: Sequence[int], costs: Array, seconds: float) -> list[int]:

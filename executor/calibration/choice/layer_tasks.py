@@ -5,11 +5,11 @@ adds to the whole. Every part has a share of the targets' predicted steps. First
 each part that a target has, by share; then the other sizes of the targets; then the usual sizes,
 of which a line through several widths is made, so that other plans are served too.
 
-    task     part's share   first of its part   order
-    own      > 0            yes                 0, by share
-    own      > 0            no                  1, by share
-    usual    > 0            -                   2, by share, the cheapest first
-    any      0              -                   3, the cheapest workload first
+    task         part's share   first of its part   order
+    asked for    > 0            yes                 0, by share
+    asked for    > 0            no                  1, by share
+    usual        > 0            -                   2, by share, the cheapest first
+    any          0              -                   3, the cheapest workload first
 
 Where shares tie, the tasks of one workload come together, so that it is built once.
 """
@@ -44,8 +44,9 @@ SHARDED_ROUNDS = 3.0
 class LayerTask:
     """One part of a workload to time.
 
-    `share` is the part's share of the targets' predicted steps (mean over targets), `own` whether
-    the workload is a target's. `cost` is what timing it at least takes, seconds by the model.
+    `share` is the part's share of the targets' predicted steps (mean over targets), `asked_for`
+    whether the workload is a target's. `cost` is what timing it at least takes, seconds by the
+    model.
     """
 
     workload: Workload

@@ -31,7 +31,7 @@ from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert
 from executor.parallel.precision import autocast, storage_dtype
 from executor.parallel.replica import LossFn
 from executor.parallel.tensor import apply_tensor_parallel
-from parsim.cost.layer.layers import WAITED
+from parsim.cluster.measured import WAITED
 from parsim.plan import Plan
 
 MOST_SCATTER = 1.0

@@ -97,23 +97,23 @@ def link_cases(groups: RankGroups) -> Iterator[Case]:
         yield Case(kinds.SEND_RECV, {"bytes": size})
 
 
-def link_samples(bench: Bench, chosen: Choice, seconds: float) -> Iterator[Sample]:
+def link_samples(bench: Bench, choice: Choice, seconds: float) -> Iterator[Sample]:
     """Median times of the chosen kinds and sizes; to be called on all ranks, at least two.
 
     All ranks stop together where it takes LATE times the time, but not before every kind of every
     group has one size.
     """
-    sizes = sorted({int(case.shape.get("ranks", 2.0)) for case in chosen.cases})
+    sizes = sorted({int(case.shape.get("ranks", 2.0)) for case in choice.cases})
     team_of_size = {size: team(range(size)) for size in sizes}  # every rank makes all of them
     end, timed = time.perf_counter() + LATE * seconds, set[tuple[str, float]]()
-    for case in chosen.cases:
+    for case in choice.cases:
         group = case.kind, case.shape.get("ranks", 2.0)
         late = torch.tensor(float(time.perf_counter() > end), device=bench.device)
         dist.broadcast(late, 0)
         if late and group in timed:
             continue
         timed.add(group)
-        share = seconds / len(chosen.cases)
+        share = seconds / len(choice.cases)
         lasted = bench.typical(_work(case, team_of_size, bench.device), share)
         halves = 2.0 if case.kind == kinds.SEND_RECV else 1.0
         yield Sample(kind=case.kind, shape=case.shape, seconds=lasted / halves)

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from parsim.arrays import Array, Flags
-from parsim.cluster.measured import CONTEXT, DISPATCHED, SEQUENCE, SPLIT
+from parsim.cluster.measured import CONTEXT, DISPATCHED, SEQUENCE, SPLIT, WAITED
 from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import quantization_of
 from parsim.cost.kernel.residuals import measured_factor
@@ -29,9 +29,6 @@ from parsim.model.layer import Layer
 from parsim.model.operators import Operator
 from parsim.model.transformer import BLOCK, EXPERT_BLOCK
 from parsim.plan import Plan, PlanTable
-
-WAITED = "_waited"
-"""What stands behind a part whose points say how much of what is modelled as exposed it waits."""
 
 
 def measured_kind(plan: Plan, layer: str) -> str:

@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 import torch
 
 from executor.calibration.cases.samples import Kernels, Sample, link_time, neighbours
-from executor.calibration.cases.setting import Setting, cases, setting
+from executor.calibration.cases.setting import Setting, cases, setting_for
 from executor.calibration.cases.workloads import (
     Case,
     Workload,
@@ -27,7 +27,7 @@ from executor.calibration.cases.workloads import (
     update_case,
 )
 from executor.calibration.choice.spread import A_ROUND
-from executor.calibration.conclude import Measured, conclude, layer_times
+from executor.calibration.conclude import Measurements, conclude, layer_times
 from executor.calibration.fitting.catalog_file import catalog_text
 from executor.calibration.fitting.constants import CHECKS, fit_device, fit_system
 from executor.calibration.fitting.deviations import lines, residuals
@@ -107,7 +107,7 @@ def known_system() -> System:
 def test_the_fit_finds_the_constants_of_kernels(id: str, kind: str) -> None:
     base = load_catalog().device(id)
     known = replace(known_device(base), gemm_k_half=6.0 * base.gemm_k_half)
-    samples = kernel_samples(known, cases(setting(REPORTS[kind])))
+    samples = kernel_samples(known, cases(setting_for(REPORTS[kind])))
     result = fit_device(base, samples, KERNELS)
     assert result.calibrated
     assert result.gemm_efficiency == pytest.approx(known.gemm_efficiency, rel=0.01)
@@ -120,12 +120,12 @@ def test_the_fit_finds_the_constants_of_kernels(id: str, kind: str) -> None:
 
 
 def test_a_machine_faster_than_the_catalogs_raises_the_scale(tmp_path: Path) -> None:
-    chosen = setting(CPU)
-    fast = replace(known_device(chosen.device), gemm_efficiency=2.6, memory_efficiency=1.9)
-    measured = Measured(
-        kernels=kernel_samples(fast, cases(chosen)), links=(), reference=(1.0,), notes=()
+    setting = setting_for(CPU)
+    fast = replace(known_device(setting.device), gemm_efficiency=2.6, memory_efficiency=1.9)
+    measured = Measurements(
+        kernels=kernel_samples(fast, cases(setting)), links=(), reference=(1.0,), notes=()
     )
-    (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
+    (tmp_path / "device.yaml").write_text(conclude(setting, measured)[0])
     result = load_catalog([tmp_path / "device.yaml"]).device("my-cpu")
     assert result.gemm_efficiency == pytest.approx(1.0, rel=0.01)
     assert result.peak("fp32") == pytest.approx(2.6 * fast.peak("fp32"), rel=0.01)
@@ -137,7 +137,7 @@ def test_a_machine_faster_than_the_catalogs_raises_the_scale(tmp_path: Path) -> 
 
 def test_checks_do_not_move_the_fit() -> None:
     base = load_catalog().device("cpu")
-    samples = kernel_samples(known_device(base), cases(setting(CPU)))
+    samples = kernel_samples(known_device(base), cases(setting_for(CPU)))
     slow = [replace(x, seconds=x.seconds * (9 if x.kind in CHECKS else 1)) for x in samples]
     assert fit_device(base, slow, KERNELS) == fit_device(base, samples, KERNELS)
 
@@ -185,20 +185,20 @@ def test_the_nearest_device() -> None:
     assert {name: base_device(replace(H200, names=(name,))) for name in names} == names
 
 
-def concluded(chosen: Setting, links: bool) -> tuple[str, dict[str, object]]:
-    measured = Measured(
-        kernels=kernel_samples(known_device(chosen.device), cases(setting(CPU))),
+def concluded(setting: Setting, links: bool) -> tuple[str, dict[str, object]]:
+    measured = Measurements(
+        kernels=kernel_samples(known_device(setting.device), cases(setting_for(CPU))),
         links=link_samples(known_system()) if links else (),
         reference=(1.0, 1.0, 1.1),
         notes=(),
     )
-    text, document = conclude(chosen, measured)
+    text, document, _ = conclude(setting, measured)
     json.dumps(document, allow_nan=False)
     return text, document
 
 
 def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
-    text, document = concluded(setting(CPU), links=True)
+    text, document = concluded(setting_for(CPU), links=True)
     (tmp_path / "device.yaml").write_text(text)
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
     assert system.calibrated
@@ -221,12 +221,12 @@ def test_the_file_is_a_catalog_that_a_scenario_uses(tmp_path: Path) -> None:
 
 
 def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
-    chosen = setting(CPU)
+    setting = setting_for(CPU)
     samples = [
         replace(x, seconds=1.5 * x.seconds) if x.kind == "gelu_forward" else x
-        for x in kernel_samples(known_device(chosen.device), cases(chosen))
+        for x in kernel_samples(known_device(setting.device), cases(setting))
     ]
-    measured = Measured(
+    measured = Measurements(
         kernels=samples,
         links=link_samples(known_system()),
         reference=(1.0,),
@@ -235,7 +235,7 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
         losses=Losses(0.8, 0.3, memory_contention=0.6, two_way_loss=0.9),
         core_product=3.5e-4,
     )
-    (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
+    (tmp_path / "device.yaml").write_text(conclude(setting, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
     assert (system.interference, system.rank_spread) == (0.8, 0.04)
     links = system.intra.bandwidth * system.intra.efficiency
@@ -248,31 +248,31 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
         assert modelled == pytest.approx(sample.seconds, rel=1e-4)
 
 
-def layers_of(chosen: Setting, slower: float) -> list[LayerSample]:
+def layers_of(setting: Setting, slower: float) -> list[LayerSample]:
     """Blocks that take so many times what the catalog's device would."""
-    bare = [LayerSample(workload, "block", 0.0, 0.0) for workload in chosen.workloads]
-    times = layer_times(known_system(), chosen.device, chosen, bare)
+    bare = [LayerSample(workload, "block", 0.0, 0.0) for workload in setting.workloads]
+    times = layer_times(known_system(), setting.device, setting, bare)
     return [
         LayerSample(workload, "block", slower * ahead, slower * behind)
-        for workload, ahead, behind in zip(chosen.workloads, times[::2], times[1::2], strict=True)
+        for workload, ahead, behind in zip(setting.workloads, times[::2], times[1::2], strict=True)
     ]
 
 
 def test_whole_layers_are_reproduced_too(tmp_path: Path) -> None:
-    chosen = setting(CPU)
-    layers = layers_of(chosen, 1.3)
-    kernels = kernel_samples(chosen.device, cases(chosen))
-    measured = Measured(
+    setting = setting_for(CPU)
+    layers = layers_of(setting, 1.3)
+    kernels = kernel_samples(setting.device, cases(setting))
+    measured = Measurements(
         kernels=kernels,
         links=link_samples(known_system()),
         layers=layers,
         reference=(1.0,),
         notes=(),
     )
-    text, document = conclude(chosen, measured)
+    text, document, _ = conclude(setting, measured)
     (tmp_path / "device.yaml").write_text(text)
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
-    again = layer_times(system, system.device, chosen, layers)
+    again = layer_times(system, system.device, setting, layers)
     measured_times = [x for layer in layers for x in (layer.forward, layer.backward)]
     assert again == pytest.approx(measured_times, rel=5e-3)
     assert set(document["residuals"]["layers"]) == {
@@ -287,32 +287,32 @@ def test_whole_layers_are_reproduced_too(tmp_path: Path) -> None:
 
 def test_waits_are_reproduced_too(tmp_path: Path) -> None:
     """A split block waits half of the share that collectives are modelled to have of it."""
-    chosen = setting(CPU)
-    blocks = [entry for entry in layers_of(chosen, 1.3) if entry.workload.plan.tp > 1]
+    setting = setting_for(CPU)
+    blocks = [entry for entry in layers_of(setting, 1.3) if entry.workload.plan.tp > 1]
     bare = [entry._replace(part="block_waited") for entry in blocks]
-    system, device = known_system(), chosen.device
-    exposed, wholes = (layer_times(system, device, chosen, entry) for entry in (bare, blocks))
+    system, device = known_system(), setting.device
+    exposed, wholes = (layer_times(system, device, setting, entry) for entry in (bare, blocks))
     shares = [x / y for x, y in zip(exposed, wholes, strict=True)]
     waits = [
         entry._replace(forward=0.5 * ahead, backward=0.5 * behind)
         for entry, ahead, behind in zip(bare, shares[::2], shares[1::2], strict=True)
     ]
-    measured = Measured(
-        kernels=kernel_samples(device, cases(chosen)),
+    measured = Measurements(
+        kernels=kernel_samples(device, cases(setting)),
         links=link_samples(system),
         layers=[*blocks, *waits],
         reference=(1.0,),
         notes=(),
     )
-    (tmp_path / "device.yaml").write_text(conclude(chosen, measured)[0])
+    (tmp_path / "device.yaml").write_text(conclude(setting, measured)[0])
     system = load_catalog([tmp_path / "device.yaml"]).system("my-cpu-node")
-    again = [layer_times(system, system.device, chosen, entry) for entry in (bare, blocks)]
+    again = [layer_times(system, system.device, setting, entry) for entry in (bare, blocks)]
     result = [x / y for x, y in zip(*again, strict=True)]
     assert result == pytest.approx([0.5 * x for x in shares], rel=0.02)
 
 
 def test_one_device_has_no_links(tmp_path: Path) -> None:
-    text, document = concluded(setting(CPU), links=False)
+    text, document = concluded(setting_for(CPU), links=False)
     (tmp_path / "device.yaml").write_text(text)
     assert "my-cpu" in load_catalog([tmp_path / "device.yaml"]).devices
     assert document["system"] is None

@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 from executor.calibration.calibrate import choice_for, links_for
 from executor.calibration.cases.rank_groups import RankGroups
 from executor.calibration.cases.samples import Sample
-from executor.calibration.cases.setting import setting
+from executor.calibration.cases.setting import setting_for
 from executor.calibration.cases.targets import of_scenario
 from executor.calibration.cases.workloads import Case
 from executor.calibration.choice.belief import NOISE, Shape, after, covariance, prior
@@ -90,7 +90,7 @@ def test_measuring_never_makes_less_sure(sizes: list[float], data: st.DataObject
 @pytest.mark.parametrize("kind", ["cpu", "cuda"])
 @pytest.mark.parametrize("scenario", [None, SCENARIOS / "gpt2-small-cpu.yaml"])
 def test_a_calibration_of_a_minute(kind: str, scenario: Path | None) -> None:
-    result = choice_for(setting(REPORTS[kind], [scenario] if scenario else []), 55.0)
+    result = choice_for(setting_for(REPORTS[kind], [scenario] if scenario else []), 55.0)
     counts = result.counts()
     assert counts["gemm"]["measured"] >= 20
     for direction in ("forward", "backward"):
@@ -103,19 +103,20 @@ def test_a_calibration_of_a_minute(kind: str, scenario: Path | None) -> None:
 
 
 def test_more_time_is_never_less_sure() -> None:
-    made = setting(CPU)
+    made = setting_for(CPU)
     expected = [choice_for(made, seconds).expected for seconds in (2.0, 5.0, 10.0, 20.0, 55.0)]
     assert expected == sorted(expected, reverse=True)
 
 
 def test_the_same_every_time() -> None:
-    made = [choice_for(setting(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"]), 10.0) for _ in range(2)]
+    setting = setting_for(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"])
+    made = [choice_for(setting, 10.0) for _ in range(2)]
     assert made[0].measured == made[1].measured
     assert announced(made[0]) == announced(made[1])
 
 
 def test_exact_shapes_of_the_plan_carry_the_choice() -> None:
-    result = choice_for(setting(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"]), 55.0)
+    result = choice_for(setting_for(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"]), 55.0)
     products = np.array([candidate.shape[0] == GEMM for candidate in result.candidates])
     measured = np.isin(np.arange(len(products)), result.measured)
     share = result.weights[0, products & measured].sum() / result.weights[0, products].sum()
@@ -126,7 +127,7 @@ def test_a_space_has_every_tensor_degree_and_micro_batch(tmp_path: Path) -> None
     text = (SCENARIOS / "gpt2-small-cpu.yaml").read_text().split("plan:")[0]
     even = text.replace("seq_len: 128", "seq_len: 128\n  padded_vocab_size: 50258")
     (tmp_path / "space.yaml").write_text(f"{even}search: {{}}\n")
-    plans = [target.plan for target in setting(CPU, [tmp_path / "space.yaml"]).targets]
+    plans = [target.plan for target in setting_for(CPU, [tmp_path / "space.yaml"]).targets]
     assert {plan.tp for plan in plans} == {1, 2}
     assert {plan.microbatch_size for plan in plans} == {1, 2, 4}
     keys = {(x.tp, x.cp, x.microbatch_size, x.sequence_parallel) for x in plans}
@@ -156,12 +157,12 @@ def test_collectives_within_memory_and_time() -> None:
     assert max(case.shape["bytes"] for case in small.cases) == 64 << 10
     assert few.cost <= 1.0
     assert len(few.cases) < len(many.cases) == 4 * len(SIZES)
-    default = links_for(setting(CPU), 55.0).counts()
+    default = links_for(setting_for(CPU), 55.0).counts()
     assert min(entry["measured"] for entry in default.values()) >= 4
 
 
 def test_a_restless_machine_is_less_sure() -> None:
-    result = choice_for(setting(CPU), 20.0)
+    result = choice_for(setting_for(CPU), 20.0)
     done = [result.candidates[i].shape for i in result.measured]
     scatter = {kind: (0.05, 5) for kind, _ in done}
     quiet, restless = (result.achieved(scatter, done, drift) for drift in (0.0, 0.1))
@@ -222,7 +223,7 @@ def earlier(
 
 
 def test_a_second_calibration_measures_something_new() -> None:
-    made = setting(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"])
+    made = setting_for(CPU, [SCENARIOS / "gpt2-small-cpu.yaml"])
     first = choice_for(made, 20.0)
     rows: dict[str, list[tuple[float, ...]]] = {}
     for i in first.measured:
@@ -294,7 +295,7 @@ def test_collectives_that_the_plan_sends_come_first(
 ) -> None:
     path = tmp_path / "plan.yaml"
     path.write_text(LINKED.replace("PLAN", plan))
-    chosen = setting(CPU, [path])
+    chosen = setting_for(CPU, [path])
     system = load_catalog().system("cpu")
     needs = link_needs(chosen.targets, system)
     assert sent <= {kind for kind, _ in needs}
@@ -317,7 +318,7 @@ def test_plans_without_links_leave_all_alike() -> None:
 
 
 def test_kernels_that_were_not_measured_are_gaps_by_kind_and_reason() -> None:
-    picked = choice_for(setting(CPU), 20.0)
+    picked = choice_for(setting_for(CPU), 20.0)
     late = picked.cases[:2]
     shapes = [shape_of(case) for case in late]
     gaps = kernel_gaps(picked, [(late[0], "out of memory"), (late[1], "time over")])

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 import torch.distributed as dist  # noqa: E402
 
-from executor.calibration.cases.setting import Setting, setting  # noqa: E402
+from executor.calibration.cases.setting import Setting, setting_for  # noqa: E402
 from executor.calibration.cases.targets import Target, whole_layers  # noqa: E402
 from executor.calibration.cases.workloads import Workload  # noqa: E402
 from executor.calibration.choice.layer_tasks import BLOCK, HEAD, LayerTask  # noqa: E402
@@ -42,16 +42,16 @@ def group() -> Iterator[None]:
 
 
 @pytest.fixture
-def chosen(tmp_path: Path) -> Setting:
+def setting(tmp_path: Path) -> Setting:
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
-    return setting(CPU, [tmp_path / "tiny.yaml"])
+    return setting_for(CPU, [tmp_path / "tiny.yaml"])
 
 
 @pytest.mark.parametrize(("used", "dtype"), [("bf16_amp", "bfloat16"), ("fp32", "float32")])
 def test_products_are_of_the_plan_s_precision(
-    used: str, dtype: str, chosen: Setting, group: None
+    used: str, dtype: str, setting: Setting, group: None
 ) -> None:
-    [workload] = chosen.asked_for
+    [workload] = setting.asked_for
     workload = Workload(spec=workload.spec, plan=replace(workload.plan, precision=used))
     device = torch.device("cpu")
     bench, given = LayerBench(device, Pace(device)), set()
@@ -67,7 +67,7 @@ def test_products_are_of_the_plan_s_precision(
 
 
 def test_weights_are_drawn_where_they_are_timed(
-    chosen: Setting, group: None, monkeypatch: pytest.MonkeyPatch
+    setting: Setting, group: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host draws some ten million a second, and a GPU waits for it."""
     drawn: list[object] = []
@@ -78,7 +78,7 @@ def test_weights_are_drawn_where_they_are_timed(
 
     monkeypatch.setattr("executor.calibration.timing.layers.seeded", on)
     bench = LayerBench(torch.device("cpu"), Pace(torch.device("cpu")))
-    bench._bundle(chosen.asked_for[0])
+    bench._bundle(setting.asked_for[0])
     assert drawn == [bench.device]
 
 
@@ -89,12 +89,12 @@ def test_a_device_s_own_first_values() -> None:
         first_values("fc1.weight", shape, 1, "cuda" if not torch.cuda.is_available() else "none")
 
 
-def test_each_precision_has_layers_of_its_own(chosen: Setting) -> None:
-    [target] = chosen.targets
+def test_each_precision_has_layers_of_its_own(setting: Setting) -> None:
+    [target] = setting.targets
     assert target.workload is not None
     plan = replace(target.plan, precision="fp32")
     other = Target(
         job=target.job, plan=plan, workload=Workload(spec=target.workload.spec, plan=plan)
     )
-    timed = whole_layers([target, other, target], chosen.device)
+    timed = whole_layers([target, other, target], setting.device)
     assert [workload.plan.precision for workload in timed] == ["bf16_amp", "fp32"]

@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 import torch
 import torch.distributed as dist
 
-from executor.calibration.cases.setting import setting
+from executor.calibration.cases.setting import setting_for
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, ordered, untold_blocks
 from executor.calibration.gaps import Gap, by_share, is_out_of_memory, unmeasured_kinds
@@ -41,7 +41,7 @@ training: {{global_batch_size: 8, precision: fp32}}
 def tasks_of(folder: Path, more: str = "", model: str = MODEL) -> tuple[LayerTask, ...]:
     path = folder / "plans.yaml"
     path.write_text(PLANS.replace(MODEL, model) + more)
-    return layer_tasks(setting(CPU, [path]), load_catalog().system("cpu"))
+    return layer_tasks(setting_for(CPU, [path]), load_catalog().system("cpu"))
 
 
 def test_a_plan_s_own_layers_come_first(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_layers_that_share_experts_are_timed_so(tmp_path: Path) -> None:
     """Blocks with their exchanges, on as few ranks as hold all experts; the rest on one rank."""
     path = tmp_path / "mixture.yaml"
     path.write_text((SCENARIOS / "mixture-small-cpu.yaml").read_text())
-    tasks = layer_tasks(setting(CPU, [path]), load_catalog().system("cpu"))
+    tasks = layer_tasks(setting_for(CPU, [path]), load_catalog().system("cpu"))
     asked_for = {task.kind: task for task in tasks if task.asked_for}
     needed = {kind for kind, task in asked_for.items() if task.share > 0.0}
     assert needed == {"dispatched_expert_block", "embedding", "head"}
@@ -136,7 +136,7 @@ class Machine:
 
 
 def few_tasks() -> list[LayerTask]:
-    workload = setting(CPU).asked_for[0]
+    workload = setting_for(CPU).asked_for[0]
     parts = (("block", 0.9, 4.0), ("head", 0.08, 1.0), ("embedding", 0.02, 0.5))
     return [
         LayerTask(workload=workload, part=part, share=share, asked_for=True, cost=cost)
@@ -309,12 +309,12 @@ def test_mixed_chains_are_not_told_apart(tmp_path: Path) -> None:
     text = (SCENARIOS / "mixture-small-cpu.yaml").read_text()
     path = tmp_path / "mixture.yaml"
     path.write_text(text.replace("num_experts: 16", "num_experts: 16\n  expert_every: 2"))
-    chosen = setting(CPU, [path])
-    gaps = untold_blocks(chosen)
+    setting = setting_for(CPU, [path])
+    gaps = untold_blocks(setting)
     assert len(gaps) == 2
     assert all(gap.reason.startswith("not representable: chains of ") for gap in gaps)
     assert sum(gap.share for gap in gaps) > 0.3
-    tasks = layer_tasks(chosen, load_catalog().system("cpu"))
+    tasks = layer_tasks(setting, load_catalog().system("cpu"))
     assert not {gap.kind for gap in gaps} & {task.kind for task in tasks if task.asked_for}
 
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,8 @@ pytest.importorskip("torch")
 
 from executor.calibration import merge as module
 from executor.calibration.cases.samples import Sample, link_time
-from executor.calibration.cases.setting import cases, setting
-from executor.calibration.conclude import Measured, conclude, layer_times
+from executor.calibration.cases.setting import cases, setting_for
+from executor.calibration.conclude import Measurements, conclude, layer_times
 from executor.calibration.fitting.constants import DEVICE_CONSTANTS, system_constants
 from executor.calibration.fitting.earlier_file import Calibration, read_calibration
 from executor.calibration.merge import merge
@@ -27,15 +28,30 @@ from executor.devices.machine import DeviceReport
 from parsim.cli.app import main
 from parsim.cluster.evidence import RecordedStep
 from parsim.cluster.hardware import Device, System
+from parsim.cluster.measured import WAITED
 from parsim.cluster.reader import load_catalog
+from parsim.cost.layer.layers import measured_kind
 from parsim.errors import InputError
 from parsim.launch import measuring
+from parsim.model.transformer import BLOCK, EXPERT_BLOCK
+from parsim.plan import Plan
 from tests.executor.launch import fork_runs
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
-SETTING = setting(CPU)
+SETTING = setting_for(CPU)
 CASES = cases(SETTING)
 DAY = "2026-11-01"
+PLANS = [
+    Plan(tp=tp, sequence_parallel=sequence, cp=cp, ep=ep)
+    for tp, sequence in ((1, False), (2, False), (2, True))
+    for cp, ep in product((1, 2), (1, 2))
+]
+LAYER_KINDS = {
+    f"{measured_kind(plan, layer)}{end}"
+    for plan in PLANS
+    for layer in (BLOCK, EXPERT_BLOCK, "embedding", "head")
+    for end in ("", WAITED)
+}
 
 
 def write(
@@ -73,14 +89,14 @@ def calibrated(start: int, step: int, slower: float) -> tuple[str, str]:
         for workload, ahead, behind in zip(layers, times[::2], times[1::2], strict=True)
     ]
     subset = slice(start, None, step)
-    measured = Measured(
+    measured = Measurements(
         kernels=kernels[subset],
         links=links[subset],
         layers=layers[subset],
         reference=(1.0,),
         notes=(),
     )
-    text, document = conclude(SETTING, measured)
+    text, document, _ = conclude(SETTING, measured)
     return text, document["device"]["date"]
 
 
@@ -150,6 +166,40 @@ def test_curves_of_both_are_kept_and_old_points_are_those_of_pairs(tmp_path: Pat
     assert kept.bandwidth == pytest.approx(before.bandwidth, rel=0.01)
 
 
+def test_whole_layers_of_all_kinds_are_merged_as_lines(tmp_path: Path) -> None:
+    """Kernels' constants are not moved by them, and no point stands beside a line."""
+    usual, named = (
+        (
+            write(tmp_path / "a.yaml", slice(0, None, 2), 1.0, edit=edit),
+            write(tmp_path / "b.yaml", slice(1, None, 2), 1.3, edit=edit),
+        )
+        for edit in (str, with_all_kinds)
+    )
+    assert len(named[0].device.residuals) > len(usual[0].device.residuals) + 50
+    plain = merged(*usual, tmp_path / "plain.yaml").device
+    text, document = merge(*named)
+    (tmp_path / "ab.yaml").write_text(text)
+    both = read_calibration(tmp_path / "ab.yaml").device
+    for name in DEVICE_CONSTANTS:
+        assert getattr(both, name) == getattr(plain, name)
+    for kind, way in product(LAYER_KINDS, ("forward", "backward")):
+        rows, line = both.residuals[f"{kind}_{way}"], plain.residuals[f"block_{way}"]
+        assert [where for where, _ in rows] == [where for where, _ in line]
+        assert rows == line or WAITED in kind  # waits are one ratio
+        assert f"{kind}_{way}" not in document["residuals"]["kernels"]
+
+
+def with_all_kinds(text: str) -> str:
+    """The file whose layers of every kind have the points of its blocks."""
+    section = r" +{}block_\w+:\n(?: +- .*\n)+"
+    bare = re.sub(section.format("(?:split|sequence)_"), "", text)
+    return re.sub(
+        section.format(""),
+        lambda points: "".join(points[0].replace("block", kind) for kind in sorted(LAYER_KINDS)),
+        bare,
+    )
+
+
 def without_ranks(text: str) -> str:
     """The file without its curves and without the ranks of its points, factors as they are."""
     text = re.sub(r"    curves:.*\n(      - .*\n)+", "    curves: null\n", text)
@@ -158,7 +208,7 @@ def without_ranks(text: str) -> str:
 
 
 def times(first: Calibration) -> dict[tuple[object, ...], float]:
-    """Measured times as the file holds them: ratio x its constants."""
+    """Measurements times as the file holds them: ratio x its constants."""
     bare = replace(first.device, residuals={})
     points = {
         (kind, row[:-1]): row[-1] for kind, rows in first.device.residuals.items() for row in rows
@@ -247,7 +297,7 @@ def test_on_the_command_line(
     """The measuring is replaced by a file that was measured; merging is the real process."""
     write(tmp_path / "old.yaml", slice(0, None, 2), 1.0)
     write(tmp_path / "new.yaml", slice(1, None, 2), 1.3, "2026-11-02")
-    measured = Measured(kernels=[], links=[], reference=(1.0,), notes=())
+    measured = Measurements(kernels=[], links=[], reference=(1.0,), notes=())
     chosen = {"gemm": {"of": 9, "measured": 5}}
     document = {
         **conclude(SETTING, measured)[1],

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from executor.calibration.cases import kinds  # noqa: E402
 from executor.calibration.cases.networks import convolution_case, convolution_of  # noqa: E402
 from executor.calibration.cases.samples import Kernels, Sample  # noqa: E402
-from executor.calibration.cases.setting import Setting, setting  # noqa: E402
+from executor.calibration.cases.setting import Setting, setting_for  # noqa: E402
 from executor.calibration.choice.candidates import choice, rounded, shape_of  # noqa: E402
 from executor.calibration.fitting.constants import fit_device  # noqa: E402
 from executor.calibration.fitting.deviations import points  # noqa: E402
@@ -42,7 +42,7 @@ KERNELS = Kernels(precision="fp32", value=4, software=software("executor-cpu"))
 def asked(tmp_path_factory: pytest.TempPathFactory) -> Setting:
     path = tmp_path_factory.mktemp("networks") / "scenario.yaml"
     path.write_text(SCENARIO)
-    return setting(CPU, [Path(path)])
+    return setting_for(CPU, [Path(path)])
 
 
 def test_nearly_all_of_a_networks_step_can_be_measured(asked: Setting) -> None:

@@ -14,8 +14,8 @@ pytest.importorskip("torch")
 
 from executor.calibration.cases.rank_groups import RankGroups, rank_groups
 from executor.calibration.cases.samples import Sample, link_time
-from executor.calibration.cases.setting import Setting, setting
-from executor.calibration.conclude import Measured, conclude
+from executor.calibration.cases.setting import Setting, setting_for
+from executor.calibration.conclude import Measurements, conclude
 from executor.calibration.fitting.curves import curves_of, fitted
 from executor.calibration.timing.links import link_cases
 from executor.devices.machine import DeviceReport
@@ -130,9 +130,9 @@ def test_a_curve_needs_sizes_and_growing_times() -> None:
     assert fast is None or min(fast) >= 0.0
 
 
-def links(chosen: Setting, *groups: int) -> list[Sample]:
+def links(setting: Setting, *groups: int) -> list[Sample]:
     """Times of groups that are slower than links alone would be, each by a factor of its own."""
-    base = chosen.base
+    base = setting.base
     assert base is not None
     true = replace(base, **CALL)  # type: ignore[arg-type]
     collected = []
@@ -148,11 +148,11 @@ def links(chosen: Setting, *groups: int) -> list[Sample]:
 
 
 def calibrated(folder: Path, report: DeviceReport, scenario: Path) -> tuple[System, list[Sample]]:
-    chosen = setting(report, [scenario])
-    samples = links(chosen, *chosen.groups.sizes[:2])
+    setting = setting_for(report, [scenario])
+    samples = links(setting, *setting.groups.sizes[:2])
     kernels = [Sample(kind="gemm", shape={"m": 512, "n": 512, "k": 512}, seconds=0.01)]
-    measured = Measured(kernels=kernels, links=samples, reference=(1.0,), notes=())
-    text, document = conclude(chosen, measured)
+    measured = Measurements(kernels=kernels, links=samples, reference=(1.0,), notes=())
+    text, document, _ = conclude(setting, measured)
     assert [entry["ranks"] for entry in document["system"]["curves"]] == [2, 4]
     assert {entry["n"] for entry in document["system"]["curves"]} == {len(SIZES)}
     (folder / "device.yaml").write_text(text)
@@ -223,5 +223,5 @@ def test_groups_of_four_forked_ranks(tmp_path: Path) -> None:
 
 def test_a_setting_has_the_groups_of_its_scenarios(scenario: Path) -> None:
     result = load_scenario(scenario)
-    assert setting(CPU, [scenario]).groups == rank_groups(CPU, [result])
-    assert setting(CPU, [scenario], oversubscribe=True).groups.world == 16
+    assert setting_for(CPU, [scenario]).groups == rank_groups(CPU, [result])
+    assert setting_for(CPU, [scenario], oversubscribe=True).groups.world == 16
