@@ -17,7 +17,8 @@ from executor.calibration.calibrate import SHARES, calibrate, choice_for, known_
 from executor.calibration.cases.setting import Setting, setting_for
 from executor.calibration.outcome import announced
 from executor.devices.machine import probe
-from executor.faults.parent import end_with_parent, exit_code
+from executor.faults.messages import say
+from executor.faults.parent import command
 from executor.faults.reports import finish
 
 
@@ -38,8 +39,7 @@ def main() -> int:
     parser.add_argument("--oversubscribe", action="store_true")
     parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
     options = parser.parse_args()
-    end_with_parent()
-    return exit_code(lambda: _work(options))
+    return command(lambda: _work(options))
 
 
 def _work(options: argparse.Namespace) -> None:
@@ -49,7 +49,7 @@ def _work(options: argparse.Namespace) -> None:
         calibrate(setting, options.out, options.seconds, known_from(options.merge))
         return
     for text in mergeable(options.merge, setting) if options.merge else ():
-        sys.stderr.write(f"note: {text}\n")
+        say(f"note: {text}")
     sys.stdout.write(f"{setting.groups.world}\n")
     sys.stderr.write(_split(setting, options.seconds))
     picked = choice_for(setting, options.seconds, known_from(options.merge))

@@ -34,7 +34,7 @@ from executor.calibration.fitting.earlier_file import (
     where_of,
 )
 from executor.calibration.timing.losses import Losses
-from executor.faults.parent import exit_code
+from executor.faults.parent import command
 from parsim.cluster.hardware import Device, Measured, System
 from parsim.cluster.measured import WHOLE_LIMIT, WHOLE_SPAN, is_layer_kind
 from parsim.cluster.reader import load_catalog
@@ -234,7 +234,7 @@ def main() -> int:
     parser.add_argument("files", type=Path, nargs=2, help="files of `parsim calibrate`")
     parser.add_argument("--out", type=Path, required=True)
     options = parser.parse_args()
-    return exit_code(lambda: _write(options.out, options.files))
+    return command(lambda: _write(options.out, options.files))
 
 
 def _write(out: Path, files: Sequence[Path]) -> None:

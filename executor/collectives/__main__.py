@@ -30,7 +30,7 @@ from executor.devices.machine import (
     rank_device,
 )
 from executor.devices.mesh import process_group
-from executor.faults.parent import end_with_parent, exit_code
+from executor.faults.parent import command
 from executor.faults.reports import finish
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
@@ -127,8 +127,7 @@ def main() -> int:
     parser.add_argument("--load", type=float)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    end_with_parent()
-    return exit_code(lambda: _work(options))
+    return command(lambda: _work(options))
 
 
 def _work(options: argparse.Namespace) -> None:

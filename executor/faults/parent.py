@@ -58,8 +58,12 @@ def _end() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def exit_code(work: Callable[[], int | None]) -> int:
-    """Do a program's work and return its exit code: 0 unless the work or an error says another."""
+def command(work: Callable[[], int | None]) -> int:
+    """Do a program's work, bound to the process that asked for it, and return its exit code.
+
+    0 unless the work or an error says another; an error is told in one line.
+    """
+    end_with_parent()
     try:
         return work() or 0
     except ParsimError as error:

@@ -18,7 +18,8 @@ import argparse
 import sys
 from pathlib import Path
 
-from executor.faults.parent import end_with_parent, exit_code
+from executor.faults.messages import say
+from executor.faults.parent import command
 from executor.first_hour.needs import ALWAYS, FOR_TESTS, missing
 from parsim.errors import InputError
 from parsim.launch.lock import locked
@@ -31,7 +32,6 @@ PARTS = ("tests", "suite", "speed", "kernels", "sharing", "faults")
 
 def main() -> int:
     """Run what is not done; 0 if every part is."""
-    end_with_parent()
     parser = argparse.ArgumentParser(
         prog="python -m executor.first_hour",
         description=__doc__,
@@ -43,7 +43,7 @@ def main() -> int:
         "--seconds", type=float, help="for all parts together; default: 3300, cpu 600"
     )
     parser.add_argument("--parts", type=_names, metavar="NAME,...", help=f"of {','.join(PARTS)}")
-    return exit_code(lambda: _work(parser.parse_args()))
+    return command(lambda: _work(parser.parse_args()))
 
 
 def _names(text: str) -> list[str]:
@@ -85,10 +85,10 @@ def _work(options: argparse.Namespace) -> int:
         try:
             return Parts(out=out, parts=parts, seconds=seconds).run()
         except KeyboardInterrupt:
-            sys.stderr.write("error: interrupted; the same command goes on with what is left\n")
+            say("error: interrupted; the same command goes on with what is left")
             return 130
         finally:
-            sys.stderr.write(f"packed: {archived(out)}\n")
+            say(f"packed: {archived(out)}")
 
 
 if __name__ == "__main__":

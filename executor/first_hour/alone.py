@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -15,12 +17,13 @@ import torch
 import torch.distributed as dist
 
 from executor.devices.machine import probe, rank_device
-from executor.measure.steps import Batch
+from executor.model.loss import Batch
 from executor.training.build import build_trainer
 from executor.training.samples import Corpus, batches
 from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.model.transformer import TransformerSpec
+from parsim.report.writing import write_text
 from parsim.scenario import Scenario, load_scenario
 
 CLIP = 1.0
@@ -114,3 +117,38 @@ def _alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
         yield Alone(scenario=scenario, device=device, batches=here, trainer=trainer)
     finally:
         dist.destroy_process_group()
+
+
+def options_of(name: str, told: str) -> argparse.ArgumentParser:
+    """What the commands of this room that run models alone have in common.
+
+    Args:
+        name: of the module.
+        told: what it is for.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m executor.first_hour.{name}", description=told)
+    parser.add_argument("out", type=Path, metavar="OUT.json")
+    parser.add_argument("--model", action="append", required=True, help="model block, as JSON")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    return parser
+
+
+def each_alone(
+    options: argparse.Namespace,
+    described: Callable[[Alone], dict[str, Any]],
+    told: Callable[[dict[str, Any]], str],
+) -> list[dict[str, Any]]:
+    """Describe each model of the options; what is known is on disk after every one.
+
+    Args:
+        options: of the command, see `options_of`.
+        described: what is to be known of a model on its rank.
+        told: what is said of that, behind the model's name.
+    """
+    models: list[dict[str, Any]] = []
+    for model in options.model:
+        with alone(scenario_of(model, options.device, options.out.parent), options.device) as here:
+            models.append({"model": here.spec.name, **described(here)})
+        write_text(options.out, json.dumps(models, indent=2) + "\n")
+        sys.stdout.write(f"{models[-1]['model']}: {told(models[-1])}\n")
+    return models

@@ -9,20 +9,16 @@ one rank has one thread, so they follow each other too.
 from __future__ import annotations
 
 import argparse
-import json
-import sys
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.profiler import ProfilerActivity
 
 from executor.devices.accelerator import accelerator
-from executor.faults.parent import end_with_parent
-from executor.first_hour.alone import Alone, alone, scenario_of
+from executor.faults.parent import command
+from executor.first_hour.alone import Alone, each_alone, options_of
 from executor.measure.exposed import gaps, merged
-from parsim.report.writing import write_text
 
 LISTED = 40
 """Kernels that are listed, the longest in all first."""
@@ -107,24 +103,20 @@ def _long_gaps(kernels: Sequence[Kernel]) -> list[dict[str, Any]]:
 
 
 def main() -> int:
-    """Profile each model and write what was found."""
-    end_with_parent()
-    parser = argparse.ArgumentParser(
-        prog="python -m executor.first_hour.kernels", description=__doc__
-    )
-    parser.add_argument("out", type=Path, metavar="OUT.json")
-    parser.add_argument("--model", action="append", required=True, help="model block, as JSON")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    options = parser.parse_args()
-    profiles: list[dict[str, Any]] = []
-    for model in options.model:
-        with alone(scenario_of(model, options.device, options.out.parent), options.device) as here:
-            profiles.append({"model": here.spec.name, **described(profiled(here))})
-        write_text(options.out, json.dumps(profiles, indent=2) + "\n")
-        share = profiles[-1].get("idle_share")
-        told = "no kernel was recorded" if share is None else f"the device idles {share:.1%}"
-        sys.stdout.write(f"{profiles[-1]['model']}: {profiles[-1]['kernels']} kernels, {told}\n")
-    return int(any(case["kernels"] == 0 for case in profiles))
+    """Profile each model and write what was found; 1 if no kernel was recorded of one."""
+    options = options_of("kernels", __doc__).parse_args()
+    return command(lambda: _work(options))
+
+
+def _work(options: argparse.Namespace) -> int:
+    profiles = each_alone(options, lambda here: described(profiled(here)), _told)
+    return int(any(profile["kernels"] == 0 for profile in profiles))
+
+
+def _told(profile: Mapping[str, Any]) -> str:
+    share = profile.get("idle_share")
+    idles = "no kernel was recorded" if share is None else f"the device idles {share:.1%}"
+    return f"{profile['kernels']} kernels, {idles}"
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from executor.faults.messages import say
 from executor.suite.predict import now
 from parsim.errors import InputError
 from parsim.files import read_json
@@ -82,7 +83,7 @@ class Parts:
         until = time.monotonic() + self.seconds
         for part in self.parts:
             if self.done.get(part.name, {}).get("status") == "done":
-                _say(f"{part.name}: done before")
+                say(f"{part.name}: done before")
                 continue
             left = until - time.monotonic()
             if left < LEAST_SECONDS:
@@ -92,7 +93,7 @@ class Parts:
         return int(any(entry["status"] != "done" for entry in self.done.values()))
 
     def _run(self, part: Part, limit: float) -> None:
-        _say(f"{part.name}: {part.answers} (at most {limit:.0f} s)")
+        say(f"{part.name}: {part.answers} (at most {limit:.0f} s)")
         self._note(part, "cut short", "", began_at=now())
         began = time.monotonic()
         code = self._process(part, limit)
@@ -103,7 +104,7 @@ class Parts:
         elif code:
             status, reason = "failed", f"exit code {code}; see {part.name}.log"
         self._note(part, status, reason, seconds=took)
-        _say(f"{part.name}: {status} after {took:.0f} s{f': {reason}' if reason else ''}")
+        say(f"{part.name}: {status} after {took:.0f} s{f': {reason}' if reason else ''}")
 
     def _process(self, part: Part, limit: float) -> int | None:
         """The exit code of a part; None if it took longer than it may."""
@@ -154,7 +155,3 @@ def _end(process: subprocess.Popen[bytes]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")

@@ -12,7 +12,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from executor.faults.parent import end_with_parent, exit_code
+from executor.faults.parent import command
 from executor.suite.session import Session
 from parsim.errors import ToleranceExceeded
 from parsim.files import read_json
@@ -24,7 +24,6 @@ LIMIT = 240.0
 
 def main() -> int:
     """Run the scenario's plan on two ranks; 0 if its gradients are right."""
-    end_with_parent()
     parser = argparse.ArgumentParser(
         prog="python -m executor.first_hour.sharing", description=__doc__
     )
@@ -32,7 +31,7 @@ def main() -> int:
     parser.add_argument("out", type=Path, metavar="OUT")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda")
     options = parser.parse_args()
-    return exit_code(lambda: _staged(options.scenario, options.out, options.device))
+    return command(lambda: _staged(options.scenario, options.out, options.device))
 
 
 def _staged(scenario: Path, out: Path, device: str) -> None:

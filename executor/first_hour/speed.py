@@ -11,22 +11,18 @@ from __future__ import annotations
 
 import argparse
 import copy
-import json
-import sys
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
 
 from executor.devices.accelerator import accelerator
-from executor.faults.parent import end_with_parent
-from executor.first_hour.alone import CLIP, Alone, alone, scenario_of
-from executor.measure.steps import Batch
+from executor.faults.parent import command
+from executor.first_hour.alone import CLIP, Alone, each_alone, options_of
+from executor.model.loss import Batch
 from executor.model.stage import Stage
 from executor.parallel.precision import is_autocast
-from parsim.report.writing import write_text
 
 TrainStep = Callable[[torch.Tensor, torch.Tensor], object]
 
@@ -97,23 +93,20 @@ def _timed(here: Alone, step: TrainStep, batch: Batch) -> float:
 
 def main() -> int:
     """Compare each model and write what was found; 1 if the executor was slower than allowed."""
-    end_with_parent()
-    parser = argparse.ArgumentParser(
-        prog="python -m executor.first_hour.speed", description=__doc__
-    )
-    parser.add_argument("out", type=Path, metavar="OUT.json")
-    parser.add_argument("--model", action="append", required=True, help="model block, as JSON")
-    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser = options_of("speed", __doc__)
     parser.add_argument("--steps", type=int, default=20)
     options = parser.parse_args()
-    medians = []
-    for model in options.model:
-        with alone(scenario_of(model, options.device, options.out.parent), options.device) as here:
-            medians.append(compared(here, options.steps))
-        write_text(options.out, json.dumps(medians, indent=2) + "\n")
-        sys.stdout.write(f"{medians[-1]['model']}: executor / plain {medians[-1]['ratio']:.3f}\n")
+    return command(lambda: _work(options))
+
+
+def _work(options: argparse.Namespace) -> int:
+    cases = each_alone(options, lambda here: compared(here, options.steps), _told)
     judged = options.device == "cuda"  # a rehearsal's model is too small to say anything
-    return int(judged and any(case["ratio"] > BOUND for case in medians))
+    return int(judged and any(case["ratio"] > BOUND for case in cases))
+
+
+def _told(case: Mapping[str, Any]) -> str:
+    return f"executor / plain {case['ratio']:.3f}"
 
 
 if __name__ == "__main__":

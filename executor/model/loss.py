@@ -13,6 +13,7 @@ run (GPipe: all of them).
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,6 +25,10 @@ from parsim.model.graph.losses import trains
 from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 
+Batch = tuple[Tensor, Tensor]
+"""What a model reads, and the answers it is to give."""
+LossFn = Callable[[Tensor, Tensor], Tensor]
+"""The mean loss of logits, given the answers."""
 IGNORED = -100
 """A target that does not count: a token that was not masked."""
 

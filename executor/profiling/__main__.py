@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from executor.devices.machine import use_one_thread
+from executor.faults.parent import command
 from executor.profiling.export import exported, graph_of
 from executor.profiling.hooks import hooked
 from executor.profiling.sizes import another, same_nodes
@@ -86,14 +87,13 @@ def main() -> int:
     parser.add_argument("--input", required=True)
     parser.add_argument("--hooks", action="store_true")
     asked = parser.parse_args()
+    return command(lambda: _work(asked))
+
+
+def _work(asked: argparse.Namespace) -> None:
     use_one_thread()
-    try:
-        document = profiled(asked.target, asked.input, hooks=asked.hooks)
-    except ParsimError as error:
-        sys.stderr.write(f"error: {error}\n")
-        return error.exit_code
+    document = profiled(asked.target, asked.input, hooks=asked.hooks)
     sys.stdout.write(json.dumps(document))
-    return 0
 
 
 def profiled(target: str, sizes: str, *, hooks: bool) -> dict[str, object]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-
 from executor.devices.machine import DeviceReport, check_world
+from executor.faults.messages import say
 from executor.model.graph.modules import check_cut
 from executor.model.loss import check_trainable
 from executor.model.module import check_buildable
@@ -101,12 +100,10 @@ def check_files(scenario: Scenario, options: RunOptions) -> None:
         InputError: naming the file.
     """
     feed, _ = feeds(scenario, options)
-    checkpoints_of(scenario, feed, options, restarts=0, tell=_note).start()
+    checkpoints_of(
+        scenario, feed, options, restarts=0, tell=lambda text: say(f"note: {text}")
+    ).start()
     if options.init_from is not None:
         Published(options.init_from, scenario.spec).check()
     if options.export is not None:
         check_export(options.export, scenario.spec)
-
-
-def _note(text: str) -> None:
-    sys.stderr.write(f"note: {text}\n")

@@ -6,18 +6,17 @@ Torch is loaded only once a rank can say why it failed (see `executor.faults.rep
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
-from executor.faults.parent import end_with_parent, exit_code
+from executor.faults.messages import say
+from executor.faults.parent import command
 from executor.faults.reports import HERE, fatal
 from parsim.launch.options import RunOptions, read_words
 
 
 def main() -> int:
     """Check (outside torchrun) or run (inside it) a scenario's plan; the exit code."""
-    end_with_parent()
-    return exit_code(lambda: (as_rank if "RANK" in os.environ else _work)(*read_words()))
+    return command(lambda: (as_rank if "RANK" in os.environ else _work)(*read_words()))
 
 
 def as_rank(scenario: Path, options: RunOptions) -> int:
@@ -49,5 +48,5 @@ def _work(path: Path, options: RunOptions) -> int:
         (run_pipeline if plan.runs_as_tasks else runner)(scenario, report, options)
     else:
         check_files(scenario, options)
-        sys.stderr.write(f"{scenario.fixed_plan().label()} on {report}\n")
+        say(f"{scenario.fixed_plan().label()} on {report}")
     return 0

@@ -17,8 +17,10 @@ from typing import Any
 
 import torch
 
+from executor.faults.messages import say
 from executor.faults.reports import HERE
-from executor.measure.steps import Batch, Step, known, mean_over_ranks
+from executor.measure.steps import Step, known, mean_over_ranks
+from executor.model.loss import Batch
 from executor.training.trainer import Trainer
 from parsim.launch.news import STEPS
 from parsim.report.text.run import step_line
@@ -82,7 +84,7 @@ class StepLog:
                 file.write(f"{line}\n")
         except OSError as error:
             self.refused = f"cannot write {path}: {error.strerror or error}"
-            sys.stderr.write(f"note: {self.refused}; the training goes on without it\n")
+            say(f"note: {self.refused}; the training goes on without it")
 
 
 def _scaling(step: Step) -> dict[str, Any]:

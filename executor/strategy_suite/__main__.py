@@ -10,7 +10,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from executor.faults.parent import exit_code
+from executor.faults.parent import command
 from executor.strategy_suite.cases import (
     AGED,
     DELAYED_WORKERS,
@@ -29,22 +29,19 @@ from executor.strategy_suite.compare import (
     simulated_ages,
     summary,
 )
-from executor.strategy_suite.orders import on_ranks, say
+from executor.strategy_suite.orders import on_ranks
+from executor.strategy_suite.platform import platform_of
 from executor.strategy_suite.report import write_report
 from executor.suite.cases import (
     CATALOG,
     Case,
     Platform,
-    before_calibration,
-    calibrated,
     scenario_text,
 )
 from executor.suite.machine import look
 from executor.suite.predict import now, scenario_of
-from parsim.cluster.reader import load_catalog
 from parsim.comparison.curves import compare_curves
 from parsim.files import read_json
-from parsim.launch import measuring
 from parsim.report.picture.loss import draw_curves
 from parsim.report.writing import write_text
 
@@ -52,7 +49,7 @@ from parsim.report.writing import write_text
 def main() -> int:
     """Run what was asked for; what is in the folder already is kept."""
     options = _options()
-    return exit_code(lambda: _work(options))
+    return command(lambda: _work(options))
 
 
 def _options() -> argparse.Namespace:
@@ -77,7 +74,8 @@ def _work(options: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     began = now()
     ages = _kept(out / "ages.json", lambda: _aged(out, options.delay))
-    platform = _platform(out, options.calibration)
+    ddp = [case for case in (*cases(), *limited_cases()) if case.name.endswith(", ddp")]
+    platform = platform_of(out, out / "shapes", ddp, options.calibration)
     steps, limited = {}, {}
     if options.links != "limited":
         steps = _kept(out / "steps.json", lambda: _steps(out, platform, options, MACHINE))
@@ -126,22 +124,6 @@ def _aged(out: Path, delay: float) -> dict[str, Any]:
             "measured_mean": sum(theirs) / len(theirs),
         }
     return {"delay_s": delay, "workers": DELAYED_WORKERS, "cases": ages}
-
-
-def _platform(out: Path, seconds: float) -> Platform:
-    """The calibrated machine, measured with the shapes of all DDP cases."""
-    file, document = out / "device.yaml", out / "calibration.json"
-    if not document.exists():
-        scenarios = []
-        for case in (*cases(), *limited_cases()):
-            if case.name.endswith(", ddp"):
-                path = scenario_of(out / "shapes", case)
-                write_text(path, scenario_text(case, before_calibration("cpu")))
-                scenarios.append(path)
-        say(f"calibrating for {seconds:g} s")
-        calibration = measuring.calibrate(file, scenarios=scenarios, seconds=seconds, device="cpu")
-        write_text(document, json.dumps(calibration, indent=1) + "\n")
-    return calibrated("cpu", read_json(document), load_catalog([file]))
 
 
 class Links(NamedTuple):

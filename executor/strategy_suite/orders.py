@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from executor.faults.messages import say
 from parsim.errors import RunError
 from parsim.files import read_json
 from parsim.launch.nodes import ONE_NODE
@@ -37,8 +37,3 @@ def on_ranks(folder: Path, count: int, order: Mapping[str, Any]) -> Any:  # noqa
     if code:
         raise RunError(f"the ranks of {order['what']} failed; see {folder}/log.txt")
     return read_json(folder / "measured.json")
-
-
-def say(text: str) -> None:
-    """Tell whoever waits what is done now."""
-    sys.stderr.write(f"{text}\n")

@@ -16,25 +16,20 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from executor.faults.parent import exit_code
+from executor.faults.parent import command
 from executor.strategy_suite.compare import Row, predicted_step, summary
-from executor.strategy_suite.orders import on_ranks, say
+from executor.strategy_suite.orders import on_ranks
+from executor.strategy_suite.platform import platform_of
 from executor.strategy_suite.report import schedule_lines
 from executor.suite.cases import (
     SMALL,
     Case,
-    Platform,
-    before_calibration,
-    calibrated,
     choose,
     scenario_text,
 )
 from executor.suite.machine import look
 from executor.suite.predict import now, scenario_of
-from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
-from parsim.files import read_json
-from parsim.launch import measuring
 from parsim.plan.names import AUTO, CHUNKED, SCHEDULE_NAMES, V_SHAPED
 from parsim.report.writing import write_text
 
@@ -66,7 +61,7 @@ def main() -> int:
         help=f"only these, {BASE} among them",
     )
     options = parser.parse_args()
-    return exit_code(lambda: _work(options))
+    return command(lambda: _work(options))
 
 
 def schedule_cases() -> list[Case]:
@@ -87,7 +82,7 @@ def _work(options: argparse.Namespace) -> int:
         raise InputError(f"--turns {options.turns} must be at least 1")
     if BASE not in {case.name for case in cases}:
         raise InputError(f"--schedules lacks {BASE}, to which all are compared; add it")
-    platform = _platform(out, cases, options.calibration)
+    platform = platform_of(out, out, cases, options.calibration)
     predicted = {}
     for case in cases:
         write_text(scenario_of(out, case), scenario_text(case, platform))
@@ -106,19 +101,6 @@ def _work(options: argparse.Namespace) -> int:
     write_text(page.with_suffix(".json"), json.dumps(document, indent=1) + "\n")
     write_text(page, "\n".join(schedule_lines(document, MODEL["name"])) + "\n")
     return 0
-
-
-def _platform(out: Path, cases: Sequence[Case], seconds: float) -> Platform:
-    """The calibrated machine, measured with the shapes of all cases."""
-    file, document = out / "device.yaml", out / "calibration.json"
-    if not document.exists():
-        paths = [scenario_of(out, case) for case in cases]
-        for path, case in zip(paths, cases, strict=True):
-            write_text(path, scenario_text(case, before_calibration("cpu")))
-        say(f"calibrating for {seconds:g} s")
-        measured = measuring.calibrate(file, scenarios=paths, seconds=seconds, device="cpu")
-        write_text(document, json.dumps(measured, indent=1) + "\n")
-    return calibrated("cpu", read_json(document), load_catalog([file]))
 
 
 def _turns(

@@ -7,11 +7,11 @@ done is on disk at once, so a suite that is cut short leaves what it had.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from executor.faults.parent import end_with_parent, exit_code
+from executor.faults.messages import say
+from executor.faults.parent import command
 from executor.suite.budget import WARMUP
 from executor.suite.cases import CPU, CUDA, QUICK, Case, choose
 from executor.suite.machine import Machine, look
@@ -30,12 +30,11 @@ STEPS = {"cpu": 10, "cuda": 20, "quick": 3}
 
 def main() -> int:
     """Run the suite; 0 if no case failed."""
-    end_with_parent()
     options = _options()
     try:
-        return exit_code(lambda: _work(options))
+        return command(lambda: _work(options))
     except KeyboardInterrupt:
-        sys.stderr.write("error: interrupted; what was done is in the folder\n")
+        say("error: interrupted; what was done is in the folder")
         return 130
 
 
@@ -49,7 +48,7 @@ def _work(options: argparse.Namespace) -> int:
         places = folders(options.out, options.repeat)
         codes = [_suite(options, machine, folder).run() for folder in places]
         write_coverage(options.out, options.repeat)
-        sys.stderr.write(f"coverage written: {options.out / 'coverage.md'}\n")
+        say(f"coverage written: {options.out / 'coverage.md'}")
         return max(codes)
 
 

@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE, nccl_version
-from executor.faults.parent import end_with_parent, exit_code
+from executor.faults.parent import command
 from parsim.errors import InputError
 from parsim.launch.nodes import Nodes
 from parsim.launch.ranks import PARENT, settings
@@ -98,11 +98,10 @@ def _probe(device: str | None) -> Machine:
 
 def main() -> int:
     """Print the machine as JSON."""
-    end_with_parent()
     parser = argparse.ArgumentParser(prog="python -m executor.suite.machine", description=__doc__)
     parser.add_argument("device", nargs="?", choices=("cpu", "cuda"))
     options = parser.parse_args()
-    return exit_code(lambda: _print(_probe(options.device)))
+    return command(lambda: _print(_probe(options.device)))
 
 
 def _print(machine: Machine) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE
+from executor.faults.messages import say
 from executor.suite.budget import Budget, Cost
 from executor.suite.cases import Case, Platform, before_calibration, calibrated, scenario_text
 from executor.suite.machine import SHARING, Machine
@@ -68,7 +68,7 @@ class Suite:
         self._save()
         platform = self._measured() if earlier else self._calibrate()
         predicted = predict(self.out, self.cases, platform, written=bool(earlier))
-        _say(f"{len(predicted)} cases predicted: {self.out / 'predictions.json'}")
+        say(f"{len(predicted)} cases predicted: {self.out / 'predictions.json'}")
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
             for number, case in enumerate(self.cases):
@@ -94,7 +94,7 @@ class Suite:
         if {**record["machine"], "load": None} != known or names != {c.name for c in self.cases}:
             return {}
         done = {name: case for name, case in record["cases"].items() if case["status"] == "done"}
-        _say(f"goes on: {len(done)} of {len(self.cases)} cases are done")
+        say(f"goes on: {len(done)} of {len(self.cases)} cases are done")
         return {**record, "cases": done}
 
     def _measured(self) -> Platform:
@@ -110,7 +110,7 @@ class Suite:
         """Measure the machine with the shapes of all cases."""
         kind = self.machine.kind
         scenarios = self._largest_first(before_calibration(kind))
-        _say(f"calibrating with the shapes of {len(scenarios)} cases")
+        say(f"calibrating with the shapes of {len(scenarios)} cases")
         document = measuring.calibrate(
             self.out / "device.yaml", scenarios=scenarios, seconds=self.calibration, device=kind
         )
@@ -137,12 +137,12 @@ class Suite:
         if reason:
             entry |= {"status": "skipped", "reason": reason}
         else:
-            _say(f"{case.name}: {self.warmup} + {steps} steps, {self.budget.left:.0f} s left")
+            say(f"{case.name}: {self.warmup} + {steps} steps, {self.budget.left:.0f} s left")
             entry |= {"began_at": now(), "status": "failed", "reason": "cut short"}
             self._save()
             entry |= self._measure(case, steps, known.cost, session, backend)
         if entry["status"] != "done":
-            _say(f"{case.name} {entry['status']}: {entry['reason']}")
+            say(f"{case.name} {entry['status']}: {entry['reason']}")
         self._save()
         write_report(self.out, read(self.out))
 
@@ -178,7 +178,7 @@ class Suite:
         redraw(self.out)
         failed = [n for n, case in self.progress["cases"].items() if case["status"] == "failed"]
         if failed:
-            sys.stderr.write(f"error: cases that failed: {', '.join(failed)}; see report.md\n")
+            say(f"error: cases that failed: {', '.join(failed)}; see report.md")
         return 1 if failed else 0
 
 
@@ -188,7 +188,7 @@ def redraw(out: Path) -> int:
 
     outcome = read(out)
     write_report(out, outcome, draw_all(out, outcome))
-    _say(f"report written: {out / 'report.md'}")
+    say(f"report written: {out / 'report.md'}")
     return 0
 
 
@@ -210,7 +210,3 @@ def _sharing(case: Case, machine: Machine) -> tuple[str, str | None, str]:
         f"parallelism"
     )
     return words, None, refused
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"{text}\n")

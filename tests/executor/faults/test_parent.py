@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,10 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from executor.faults.parent import command
 from executor.suite.machine import environment
+from parsim.errors import InputError
 from parsim.launch.ranks import PARENT
 from tests.executor.forkserver import Server
 
+ROOT = Path(__file__).parents[3]
 WATCHING = """
 import os, sys, time
 from executor.faults.parent import watch
@@ -74,3 +78,32 @@ def test_forked_ranks_know_their_parent(tmp_path: Path, monkeypatch: pytest.Monk
     )
     server.close()
     assert ended.codes == (0,)
+
+
+def test_every_program_of_the_executor_ends_with_its_parent() -> None:
+    texts = {path: path.read_text(encoding="utf-8") for path in ROOT.glob("executor/**/*.py")}
+    programs = {path: text for path, text in texts.items() if '__name__ == "__main__"' in text}
+    assert len(programs) > 10
+    bound = re.compile(r"^    (end_with_parent\(\)|(return|    return) command\()", re.MULTILINE)
+    unbound = {path.relative_to(ROOT) for path, text in programs.items() if not bound.search(text)}
+    assert {str(path) for path in unbound} == {
+        "executor/__main__.py",  # it calls executor.run.command
+        "executor/calibration/learning.py",  # for people, who end it themselves
+        "executor/faults/diagnosis.py",  # as the next one it takes a moment
+        "executor/first_hour/needs.py",
+    }
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "told"),
+    [(None, 0, ""), (InputError("no such file"), 2, "error: no such file\n")],
+)
+def test_a_command_tells_an_error_in_one_line(
+    error: InputError | None, code: int, told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def work() -> None:
+        if error is not None:
+            raise error
+
+    assert command(work) == code
+    assert capsys.readouterr().err == told
