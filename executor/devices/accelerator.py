@@ -9,7 +9,6 @@ line of it where there is no GPU.
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
@@ -18,7 +17,7 @@ from torch import Tensor
 from executor.devices.copies import Copier, CudaCopier, HostCopier
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
 Mark = Any
 """A moment: host seconds on a CPU, an event in the device's queue on CUDA."""
@@ -242,22 +241,7 @@ def _told(ask: Callable[[], int]) -> float | None:
 
 HOST = Host()
 
-_REHEARSED: list[Accelerator] = []
-"""Stands in for the device of every rank, in rehearsals on a CPU."""
-
 
 def accelerator(device: torch.device) -> Accelerator:
     """What to ask of a rank's device."""
-    if _REHEARSED:
-        return _REHEARSED[-1]
     return Cuda(device) if device.type == "cuda" else HOST
-
-
-@contextmanager
-def rehearsed(stand_in: Accelerator) -> Iterator[None]:
-    """Let a stand-in be asked in place of every device inside the block."""
-    _REHEARSED.append(stand_in)
-    try:
-        yield
-    finally:
-        _REHEARSED.pop()

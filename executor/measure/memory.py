@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from executor.devices.accelerator import accelerator
-from executor.parallel.gradients.split import local_tensor
+from executor.model.factors import local_tensor
 from executor.torch_internals.profiler import allocations
 from executor.training.trainer import Trainer
 

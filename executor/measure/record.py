@@ -18,8 +18,9 @@ from executor.devices.mesh import axis_group, coordinates
 from executor.measure.communication import Expected
 from executor.measure.gather import RankPlace
 from executor.measure.spans import SpanRecorder
-from executor.measure.steps import Batch, run_timed
+from executor.measure.steps import run_timed
 from executor.measure.traffic import Traffic
+from executor.model.loss import Batch
 from executor.parallel.held_twice import gradient_parts
 from executor.torch_internals.autograd import after_backward
 from executor.training.trainer import Trainer

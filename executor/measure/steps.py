@@ -12,15 +12,14 @@ from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
-from torch import Tensor
 
 from executor.devices.accelerator import accelerator
 from executor.devices.all_ranks import largest, largest_of_each
 from executor.faults.reports import HERE
 from executor.measure.device_state import DeviceMonitor, DeviceState
+from executor.model.loss import Batch
 from executor.training.trainer import Trainer
 
-Batch = tuple[Tensor, Tensor]
 T = TypeVar("T")
 
 

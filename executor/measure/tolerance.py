@@ -176,3 +176,11 @@ def _rounding(
             drawn = alone(precision=precision)[1]
         errors.append(max_relative_error(drawn, exact).error)
     return max(errors) / scale
+
+
+def relative_error(values: Tensor, expected: Tensor) -> float:
+    """The largest difference from what is expected, over the largest expected value.
+
+    Where all that is expected is 0 it is 0 for equal values, and else huge.
+    """
+    return float((values - expected).abs().max()) / max(float(expected.abs().max()), 1e-30)

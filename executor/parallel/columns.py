@@ -21,20 +21,10 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor, Partial
 from torch.nn import functional as F
 
-from executor.model.mixture.experts import product_dtype
+from executor.model.factors import copied_part, product_dtype
 from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
-
-
-def part_of(parameter: Tensor) -> Tensor:
-    """What this rank multiplies by; the gradients of copies are still to be summed."""
-    if not isinstance(parameter, DTensor):
-        return parameter
-    sums = [Partial() if where.is_replicate() else where for where in parameter.placements]
-    part: Tensor = parameter.to_local(grad_placements=sums)
-    return part
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +37,8 @@ class SplitColumns:
     def __call__(self, x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
         """This rank's part of each output, (b, s, outputs / tp)."""
         dtype = product_dtype(x)
-        weights = [part_of(linear.weight).to(dtype) for linear in linears]
-        biases = [None if m.bias is None else part_of(m.bias).to(dtype) for m in linears]
+        weights = [copied_part(linear.weight).to(dtype) for linear in linears]
+        biases = [None if m.bias is None else copied_part(m.bias).to(dtype) for m in linears]
         outputs: tuple[Tensor, ...] = _Columns.apply(
             x.to(dtype), self.group, self.sequence, *weights, *biases
         )

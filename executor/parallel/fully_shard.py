@@ -22,10 +22,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor, Shard
 
-from executor.model.mixture.experts import local
+from executor.model.factors import local_part, local_tensor
 from executor.model.stage import Stage
 from executor.parallel.experts import ExpertPlace
-from executor.parallel.gradients.split import local_tensor
 from executor.parallel.precision import gathered_dtype, wire_dtype
 from parsim.plan import Plan
 
@@ -121,6 +120,6 @@ def shard_dim(parameter: nn.Parameter, ranks: int) -> int:
             for dim, placement in placements
             if isinstance(placement, Shard) and parameter.device_mesh.size(dim) > 1
         }
-    sizes = local(parameter).shape
+    sizes = local_part(parameter).shape
     equal = (d for d, size in enumerate(sizes) if size % ranks == 0 and d not in divided)
     return next(equal, 0)

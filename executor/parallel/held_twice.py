@@ -39,9 +39,7 @@ def copies_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | No
 
     To be called on all ranks at once.
     """
-    if schedule.copies == 1:
-        return None
-    return _group_of(mesh, [[rank, schedule.pp - 1 - rank] for rank in range(schedule.pp // 2)])
+    return _opposite(mesh, schedule) if schedule.copies > 1 else None
 
 
 def partners_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | None:
@@ -49,8 +47,11 @@ def partners_group(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | 
 
     To be called on all ranks at once.
     """
-    if not schedule.moves:
-        return None
+    return _opposite(mesh, schedule) if schedule.moves else None
+
+
+def _opposite(mesh: DeviceMesh, schedule: Schedule) -> dist.ProcessGroup | None:
+    """The group of this rank and the one as far from the pipeline's other end."""
     return _group_of(mesh, [[rank, schedule.pp - 1 - rank] for rank in range(schedule.pp // 2)])
 
 

@@ -5,7 +5,7 @@ Context-parallel ranks are data ranks here: the mesh has them in a data axis.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -17,18 +17,18 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.fsdp import FSDPModule
 
 from executor.devices.mesh import replica_index
+from executor.model.factors import local_tensor
+from executor.model.loss import LossFn
 from executor.model.stage import Stage
 from executor.parallel.experts import ExpertPlace
 from executor.parallel.fully_shard import take_means
 from executor.parallel.gradients.buckets import GradientBuckets
 from executor.parallel.gradients.layout import trainable
-from executor.parallel.gradients.split import finish_partial, like_parameter, local_tensor
+from executor.parallel.gradients.split import finish_partial, like_parameter
 from parsim.plan import Plan
 
 DataKind = Literal["plain", "ddp", "buckets", "fully_shard"]
 """Where averaged gradients come from; `plain` leaves them in `.grad` as backward made them."""
-
-LossFn = Callable[[Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

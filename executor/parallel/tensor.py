@@ -32,12 +32,12 @@ from torch.nn import functional as F
 
 from executor.devices.mesh import ranks_of_heads
 from executor.model.attention.latent import LatentAttention
-from executor.model.loss import cross_entropy
+from executor.model.factors import copied_part
+from executor.model.loss import LossFn, cross_entropy
 from executor.model.module import TransformerStage
 from executor.model.stage import answers
 from executor.parallel.columns import SplitColumns
 from executor.parallel.refused import check_splits
-from executor.parallel.replica import LossFn
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -67,7 +67,7 @@ def apply_tensor_parallel(
     styles: dict[str, Any] = {}
     for name in stage.layers:
         styles.update(_block_styles(stage, f"layers.{name}", between))
-        styles.update(_key_styles(stage.spec, f"layers.{name}.attention", keys))
+        styles.update(_key_styles(f"layers.{name}.attention", keys))
     if stage.embedding is not None:
         styles.update(_embedding_styles(stage.embedding, between))
     if stage.head is not None:
@@ -102,7 +102,7 @@ def _key_ranks(spec: TransformerSpec, mesh: DeviceMesh) -> DeviceMesh | None:
     return ranks_of_heads(mesh, heads) if heads < mesh.size() and not spec.kv_lora_rank else None
 
 
-def _key_styles(spec: TransformerSpec, path: str, ranks: DeviceMesh | None) -> dict[str, Any]:
+def _key_styles(path: str, ranks: DeviceMesh | None) -> dict[str, Any]:
     """Projections to keys and values whose heads are copied."""
     if ranks is None:
         return {}
@@ -195,19 +195,14 @@ def _output_rows(module: nn.Module, mesh: DeviceMesh) -> None:
 
 
 def _copied_rows(ranks: DeviceMesh, module: nn.Module, _mesh: DeviceMesh) -> None:
-    """A linear map split by outputs over heads, whose copies have the same rows; see `part_of`."""
+    """A linear map split by outputs over heads, whose copies have the same rows (`copied_part`)."""
     _distribute(module, ranks, Shard(0), Replicate())
 
 
 def _repeated(module: nn.Module, mesh: DeviceMesh) -> None:
     """Parameters that each rank has whole, for its own tokens or heads; gradients are summed."""
     _distribute(module, mesh, Replicate())
-
-    def local_values(parameter: Any) -> Tensor:  # noqa: ANN401
-        local: Tensor = parameter.to_local(grad_placements=(Partial(),))
-        return local
-
-    module.repeated = local_values
+    module.repeated = copied_part
 
 
 def _local_tokens_linear(module: nn.Module, mesh: DeviceMesh) -> None:

@@ -16,10 +16,11 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule
 from torch.nn.parallel import DistributedDataParallel
 
+from executor.model.loss import LossFn
 from executor.parallel.gradients.buckets import GradientBuckets
 from executor.pipeline.partner import Partner
 from executor.pipeline.runnable import DpKind, as_run, check_runnable
-from executor.pipeline.runtime import LossFn, Runtime, build_runtime, keep_forwards
+from executor.pipeline.runtime import Runtime, build_runtime, keep_forwards
 from executor.pipeline.tensor_spec import TensorSpec
 from executor.torch_internals.distributed import replicate_module
 from executor.torch_internals.pipelining import REDUCE_GRAD

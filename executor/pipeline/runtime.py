@@ -12,13 +12,14 @@ Torch knows one copy of a model. Of a schedule with two, each copy counts its ow
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
 import torch.distributed as dist
 from torch import nn
 
+from executor.model.loss import LossFn
 from executor.parallel.gradients.buckets import GradientBuckets
 from executor.pipeline.outbox import Outbox
 from executor.pipeline.partner import Partner
@@ -27,8 +28,6 @@ from executor.pipeline.torch_stage import TorchStage
 from executor.torch_internals import pipelining
 from parsim.errors import PlanError
 from parsim.schedule import Action, Kind, Schedule
-
-LossFn = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
 class StageLike(Protocol):

@@ -25,8 +25,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
+from executor.model.loss import LossFn
 from executor.pipeline.outbox import Outbox
-from executor.pipeline.runtime import LossFn
 from executor.pipeline.stage_groups import MicroBatches, StageOrder, Update, Weights
 from executor.pipeline.stage_weights import StageWeights
 from executor.pipeline.tensor_spec import TensorSpec

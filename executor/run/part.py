@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from executor.measure.gradients import gather_gradients
-from executor.measure.steps import Batch, mean_over_ranks
+from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import judge
 from executor.model.graph.modules import without_dropout
+from executor.model.loss import Batch
 from executor.model.module import Values
 from executor.model.stage import hides_words, reads_text, text_length
 from executor.parallel.context import rank_part
@@ -42,17 +43,20 @@ class Part:
     scenario: Scenario
     options: RunOptions
     device: torch.device
-    feed: Feed = field(init=False)
-    held_out: Feed | None = field(init=False)
-    values: Values | None = field(init=False)
+    feed: Feed
+    held_out: Feed | None
+    values: Values | None
 
-    def __post_init__(self) -> None:
-        train, held_out = feeds(self.scenario, self.options)
-        object.__setattr__(self, "feed", train)
-        object.__setattr__(self, "held_out", held_out)
-        published = self.options.init_from
-        values = Published(published, self.scenario.spec) if published else None
-        object.__setattr__(self, "values", values)
+    @classmethod
+    def of(cls, scenario: Scenario, options: RunOptions, device: torch.device) -> Part:
+        """The part of a run's options: its text or images, and published weights if it has some.
+
+        Raises:
+            InputError: the text cannot feed the model.
+        """
+        feed, held_out = feeds(scenario, options)
+        values = Published(options.init_from, scenario.spec) if options.init_from else None
+        return cls(scenario, options, device, feed, held_out, values)
 
     @property
     def backend(self) -> str | None:

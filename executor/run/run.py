@@ -25,7 +25,8 @@ from executor.faults.reports import HERE, tell
 from executor.measure.expert_load import Rows, expert_load, watched
 from executor.measure.memory import peak_bytes
 from executor.measure.record import PAIRS, record_steps
-from executor.measure.steps import Batch, Spread, Step, Steps, take_steps
+from executor.measure.steps import Spread, Step, Steps, take_steps
+from executor.model.loss import Batch
 from executor.run.document import Measured, measured_hardware, run_document
 from executor.run.part import Feed, Part
 from executor.run.results import named, save_results
@@ -47,7 +48,7 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     """One rank's part of `parsim run`."""
     with started(scenario, report, options) as start:
         predicted = start.predicted
-        part = Part(scenario, options, start.device)
+        part = Part.of(scenario, options, start.device)
         HERE.enter("verify" if options.verify else "build")
         checked = part.verify() if options.verify else None
         trainer = _built(part)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TypeVar
 
-import torch
 import torch.distributed as dist
 from torch import Tensor
 
@@ -23,6 +22,7 @@ from executor.devices.machine import DeviceReport
 from executor.faults.reports import HERE
 from executor.measure.device_state import DeviceMonitor
 from executor.measure.steps import Step, mean_over_ranks
+from executor.measure.tolerance import relative_error
 from executor.model.graph.modules import without_dropout
 from executor.model.laid import Parts
 from executor.model.module import seed_dropout
@@ -34,10 +34,11 @@ from executor.run.step_log import BATCHES, StepLog
 from executor.run.strategy_document import Evaluated, Measured, strategy_document
 from executor.strategies.clock import clock_of_ranks
 from executor.strategies.compute import average
-from executor.strategies.replays.log import Ended, Trained, Work
+from executor.strategies.replays.log import Ended, Trained
 from executor.strategies.replays.replay import Replay, replay, replay_peers
-from executor.strategies.replica import Replica
+from executor.strategies.replica import FlatReplica
 from executor.strategies.train import train, verify
+from executor.strategies.work import Work
 from parsim.launch.options import RunOptions
 from parsim.layout.laid import Laid
 from parsim.model.graph.record import Graph
@@ -70,15 +71,15 @@ def strategy_work(part: Part, *, still: bool = False) -> Work:
 
 def _replica(
     part: Part, spec: Description, placement: Placement | None, laid: Laid | None
-) -> Replica:
+) -> FlatReplica:
     """The model, or this rank's part of it."""
     seed, plan = part.options.seed, part.scenario.fixed_plan()
     if laid is not None:
         parts = Parts(laid, dist.get_rank())
-        return Replica(laid.local, seed=seed, device=part.device, values=parts.values(seed))
+        return FlatReplica(laid.local, seed=seed, device=part.device, values=parts.values(seed))
     device = dist.get_rank() % plan.strategy.sharers
     only = None if placement is None else placement.nodes(device)
-    return Replica(spec, seed=seed, device=part.device, values=part.values, only=only)
+    return FlatReplica(spec, seed=seed, device=part.device, values=part.values, only=only)
 
 
 def _placement(part: Part) -> Placement | None:
@@ -112,7 +113,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
     """Train for warm-up and measured rounds, verify where asked for, and write what came out."""
     with started(scenario, report, options) as start:
         predicted = start.predicted
-        part = Part(scenario, options, start.device)
+        part = Part.of(scenario, options, start.device)
         HERE.enter("verify" if options.verify else "build")
         checked = verify(strategy_work(part, still=True), options.seed) if options.verify else None
         work = strategy_work(part)
@@ -241,13 +242,8 @@ def _replayed(part: Part, done: Trained, measured: Measured) -> float | None:
     work = strategy_work(part)
     fresh = Replay(work.plan, work.replica, work.batches, work.config, work.servers_config)
     if measured.applied:
-        return error(done.weights, replay(fresh, measured.applied))
+        return relative_error(done.weights, replay(fresh, measured.applied))
     if any(measured.events):
         again = replay_peers(fresh, measured.events)[dist.get_rank()]
-        return max(gathered(error(done.weights, again)))
+        return max(gathered(relative_error(done.weights, again)))
     return None
-
-
-def error(weights: Tensor, expected: Tensor) -> float:
-    """The largest difference of weights, over the largest weight."""
-    return float(torch.abs(weights - expected).max() / expected.abs().max())

@@ -23,9 +23,10 @@ from torch import Tensor
 from executor.strategies.compression import Compressor, empty_message, message_bytes, unpacked
 from executor.strategies.compute import gradient_of, norm_of
 from executor.strategies.link import size_of
-from executor.strategies.replays.log import Applied, Trained, Work
+from executor.strategies.replays.log import Applied, Trained
 from executor.strategies.replica import FlatOptimizer, clip
 from executor.strategies.server_messages import Share, pull, shares
+from executor.strategies.work import Work
 from parsim.plan.strategies import AsynchronousServer, of_kind
 
 

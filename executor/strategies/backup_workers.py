@@ -21,8 +21,9 @@ from torch import Tensor
 
 from executor.strategies.compression import Compressor, empty_message, unpacked
 from executor.strategies.compute import gradient_of, norm_of
-from executor.strategies.replays.log import Applied, Trained, Work
+from executor.strategies.replays.log import Applied, Trained
 from executor.strategies.replica import FlatOptimizer
+from executor.strategies.work import Work
 from parsim.plan.strategies import ParameterServer
 
 SERVER = 0

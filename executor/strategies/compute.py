@@ -8,7 +8,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from executor.strategies.replays.log import Work
+from executor.strategies.work import Work
 from parsim.plan import Plan
 
 

@@ -14,8 +14,9 @@ from torch import Tensor
 
 from executor.strategies.compute import gradient_of
 from executor.strategies.link import size_of
-from executor.strategies.replays.log import Event, Trained, Work
-from executor.strategies.replica import FlatOptimizer, Replica
+from executor.strategies.replays.log import Event, Trained
+from executor.strategies.replica import FlatOptimizer, FlatReplica
+from executor.strategies.work import Work
 from parsim.plan.strategies import Gossip, of_kind
 from parsim.strategy.gossip import neighbours
 
@@ -93,7 +94,7 @@ class Peer:
         with self.lock:
             return self.weights.clone()
 
-    def copy(self, replica: Replica, number: int) -> None:
+    def copy(self, replica: FlatReplica, number: int) -> None:
         """Let a replica have the weights that a round's gradient is taken at."""
         with self.lock:
             self._note("copy", number)

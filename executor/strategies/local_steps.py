@@ -11,8 +11,9 @@ from torch import Tensor
 from executor.devices.mesh import subgroup
 from executor.strategies.compute import average, gradient_of
 from executor.strategies.link import begun_together, size_of
-from executor.strategies.replays.log import Trained, Work
+from executor.strategies.replays.log import Trained
 from executor.strategies.replica import FlatOptimizer
+from executor.strategies.work import Work
 from parsim.plan.strategies import DiLoCo, LocalSGD, of_kind
 from parsim.strategy.program import Rounds
 
@@ -23,7 +24,7 @@ def local_sgd(work: Work) -> Trained:
     optimizer, trained = _start(work)
     late = Rounds(every=strategy.every, since=strategy.after)
     often = Rounds(every=strategy.node_every or strategy.every, since=strategy.after)
-    node = _node_group(work) if strategy.node_every else None
+    node = _node_group() if strategy.node_every else None
     for number in range(work.rounds):
         loss, gradient = gradient_of(work, number)
         at_once = number < strategy.after or strategy.every == 1
@@ -87,7 +88,7 @@ def _start(work: Work) -> tuple[FlatOptimizer, Trained]:
     return FlatOptimizer(weights, work.config), Trained(weights=weights)
 
 
-def _node_group(work: Work) -> dist.ProcessGroup | None:
+def _node_group() -> dist.ProcessGroup | None:
     """The ranks of this rank's host, as torchrun counts them."""
     world = dist.get_world_size()
     size = int(os.environ.get("LOCAL_WORLD_SIZE", str(world)))

@@ -24,9 +24,10 @@ from executor.strategies.compression import (
 )
 from executor.strategies.compute import gradient_of, weight
 from executor.strategies.link import Link, begun_together, size_of
-from executor.strategies.replays.log import Trained, Work
+from executor.strategies.replays.log import Trained
 from executor.strategies.replica import FlatOptimizer
 from executor.strategies.server_messages import Rooms, Share, others, pull, push, shares
+from executor.strategies.work import Work
 from parsim.plan.strategies import ParameterServer, of_kind
 
 

@@ -8,15 +8,13 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
-from executor.model.loss import cross_entropy
+from executor.model.loss import Batch, cross_entropy
 from executor.model.module import Values, build_model
 from executor.model.stage import Stage, answers
 from executor.parallel.precision import compute_fp32_as
 from executor.training.norm import clip_factor
 from executor.training.update_rule import OptimizerConfig, build_optimizer
 from parsim.model.reader import Description
-
-Batch = tuple[Tensor, Tensor]
 
 
 class FlatOptimizer:
@@ -64,7 +62,7 @@ def clip(gradient: Tensor, largest: float, norm: Tensor) -> Tensor:
     return gradient.mul_(clip_factor(norm, largest)) if largest else gradient
 
 
-class Replica:
+class FlatReplica:
     """A model on this process, or of a graph the nodes `only`; tied tables count once.
 
     Its parameters are views of one vector and its gradients of another, so that neither is put

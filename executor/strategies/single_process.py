@@ -17,23 +17,25 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from executor.model.loss import Batch
 from executor.strategies.compute import wait
-from executor.strategies.replays.log import Trained, Work
-from executor.strategies.replica import Batch, FlatOptimizer, Replica
+from executor.strategies.replays.log import Trained
+from executor.strategies.replica import FlatOptimizer, FlatReplica
+from executor.strategies.work import Work
 
 
 @dataclass(frozen=True, slots=True)
 class Copies:
     """The copies of a model, the first one's weights being the model's, and their threads."""
 
-    replicas: tuple[Replica, ...]
+    replicas: tuple[FlatReplica, ...]
     threads: ThreadPoolExecutor
 
     @classmethod
-    def of(cls, replica: Replica, count: int) -> Copies:
+    def of(cls, replica: FlatReplica, count: int) -> Copies:
         """So many copies of a replica, itself the first."""
         device = replica.flat.device
-        others = (Replica(replica.spec, seed=0, device=device) for _ in range(count - 1))
+        others = (FlatReplica(replica.spec, seed=0, device=device) for _ in range(count - 1))
         return cls((replica, *others), ThreadPoolExecutor(count))
 
     def gradient(self, work: Work, number: int) -> tuple[float, Tensor]:

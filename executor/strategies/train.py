@@ -15,11 +15,12 @@ from executor.strategies.compute import average, gradient_of, weight
 from executor.strategies.gossip import asynchronous_gossip, gossip
 from executor.strategies.local_steps import diloco, local_sgd
 from executor.strategies.parameter_server import parameter_server
-from executor.strategies.replays.log import Trained, Work
+from executor.strategies.replays.log import Trained
 from executor.strategies.single_process import Copies, single_process
 from executor.strategies.together.branch_parallel import Group, branch_parallel
 from executor.strategies.together.layout import Devices, layout
 from executor.strategies.together.rounds import mean_loss
+from executor.strategies.work import Work
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.strategies import (

@@ -23,16 +23,20 @@ import torch.distributed as dist
 from executor.devices.all_ranks import gathered, largest
 from executor.devices.machine import use_one_thread
 from executor.devices.mesh import process_group
+from executor.faults.parent import end_with_parent
 from executor.measure.steps import mean_over_ranks, run_timed
+from executor.model.loss import Batch
 from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.strategy_document import Measured
 from executor.run.strategy_run import strategy_work
+from executor.strategies.clock import clock_of_ranks
 from executor.strategies.link import Link
-from executor.strategies.replays.log import Ended, Work
+from executor.strategies.replays.log import Ended
 from executor.strategies.replays.replay import ages
-from executor.strategies.replica import Batch, Replica
+from executor.strategies.replica import FlatReplica
 from executor.strategies.train import train
+from executor.strategies.work import Work
 from executor.strategy_suite.cases import (
     AGED,
     DELAYED_ROUNDS,
@@ -62,6 +66,7 @@ TRIES = 3
 
 def main() -> None:
     """Do what the order says and write what came out."""
+    end_with_parent()
     folder = Path(sys.argv[1])
     order = json.loads((folder / "order.json").read_text(encoding="utf-8"))
     use_one_thread()
@@ -82,16 +87,13 @@ def _ages(_folder: Path, order: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _log(spec: TransformerSpec, strategy: AsynchronousServer, slept: Any) -> Any:  # noqa: ANN401
-    world = dist.get_world_size()
-    dist.barrier()
-    start = time.perf_counter()
     work = Work(
-        plan=Plan(dp_replicate=world, strategy=strategy, precision="fp32"),
-        replica=Replica(spec, seed=SPEC_SEED, device=CPU),
+        plan=Plan(dp_replicate=dist.get_world_size(), strategy=strategy, precision="fp32"),
+        replica=FlatReplica(spec, seed=SPEC_SEED, device=CPU),
         batches=_random_batches(spec),
         config=OptimizerConfig(name="sgd"),
         rounds=DELAYED_ROUNDS,
-        clock=lambda: time.perf_counter() - start,
+        clock=clock_of_ranks(CPU),
         delay=lambda worker, number: float(slept[number, worker]),
     )
     return [entry for here in gathered(train(work).applied) for entry in here]
@@ -160,7 +162,7 @@ def _part(path: Path) -> Part:
     scenario = load_scenario(path)
     alone = isinstance(scenario.fixed_plan().strategy, AsynchronousServer | AsynchronousGossip)
     steps = MEASURED_ASYNCHRONOUS if alone else MEASURED
-    return Part(scenario, RunOptions(out=path.parent, warmup=WARMUP, steps=steps), CPU)
+    return Part.of(scenario, RunOptions(out=path.parent, warmup=WARMUP, steps=steps), CPU)
 
 
 def _turn(part: Part, rate: float) -> float:
@@ -192,15 +194,14 @@ def _strategy_rounds(part: Part, rate: float) -> list[Ended]:
     batches = {
         (worker, number): part.of_rank(worker, number) for worker in workers for number in numbers
     }
-    dist.barrier()
-    start = time.perf_counter()
+    clock = clock_of_ranks(CPU)
     if work.plan.strategy.one_process and dist.get_rank():
         return []
     return train(
         replace(
             work,
             batches=lambda worker, number: batches[worker, number],
-            clock=lambda: time.perf_counter() - start,
+            clock=clock,
             link=Link(rate),
         )
     ).rounds
@@ -211,11 +212,10 @@ def _ddp_rounds(part: Part) -> list[Ended]:
     trainer, rank = _trainer(part), dist.get_rank()
     rounds_of_turn = part.options.warmup + part.options.steps
     batches = [part.of_rank(rank, number) for number in range(rounds_of_turn)]
-    dist.barrier()
-    start, rounds = time.perf_counter(), []
+    clock, rounds = clock_of_ranks(CPU), []
     for number, batch in enumerate(batches):
         losses = trainer.step(*batch)
-        rounds.append(Ended(number, time.perf_counter() - start, sum(losses), 0.0))
+        rounds.append(Ended(number, clock(), sum(losses), 0.0))
     return rounds
 
 

@@ -16,8 +16,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from executor.model.factors import local_tensor
 from executor.model.module import TransformerStage
-from executor.parallel.gradients.split import local_tensor
 from executor.parallel.replica import Replica
 from executor.torch_internals.kernels import FOREACH_MUL, FOREACH_NORM
 

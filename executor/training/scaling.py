@@ -21,10 +21,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.fsdp.sharded_grad_scaler import ShardedGradScaler
 
+from executor.model.loss import LossFn
 from executor.model.module import TransformerStage
 from executor.model.stage import Stage
 from executor.parallel.precision import compute_dtype
-from executor.parallel.replica import LossFn
 from parsim.plan import Plan
 
 FIRST_SCALE = 2.0**16

@@ -10,9 +10,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
+from executor.model.loss import LossFn
 from executor.parallel.experts import ExpertPlace
 from executor.parallel.held_twice import sum_copies, sum_tied_gradients
-from executor.parallel.replica import LossFn, Replica
+from executor.parallel.replica import Replica
 from executor.pipeline.runner import PipelineRunner
 from executor.training.optimizer import StageOptimizer
 from executor.training.scaling import SMALLEST_SCALE

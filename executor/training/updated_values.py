@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
+from executor.model.factors import local_tensor
 from executor.parallel.gradients.layout import Bucket
-from executor.parallel.gradients.split import local_tensor
 from executor.parallel.replica import Replica
 from executor.torch_internals.distributed import ALL_GATHER, stored_tensor
 

@@ -21,7 +21,7 @@ from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, L
 from executor.calibration.timing.pace import Pace
 from executor.calibration.timing.passes import LEAST_ADDED, Forward, PassTimer
 from executor.devices.mesh import build_mesh, mesh_of
-from executor.model.loss import cross_entropy
+from executor.model.loss import LossFn, cross_entropy
 from executor.model.mixture.experts import WHOLE
 from executor.model.module import build_stage, seeded
 from executor.model.stage import Stage
@@ -29,7 +29,6 @@ from executor.parallel.context import apply_context_parallel
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
 from executor.parallel.precision import autocast, storage_dtype
-from executor.parallel.replica import LossFn
 from executor.parallel.tensor import apply_tensor_parallel
 from parsim.cluster.measured import WAITED
 from parsim.plan import Plan

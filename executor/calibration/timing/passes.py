@@ -20,8 +20,7 @@ from executor.devices.accelerator import accelerator
 from executor.devices.all_ranks import largest
 from executor.measure.exposed import exposed_of, overlap
 from executor.measure.traffic import Traffic
-from executor.model.loss import cross_entropy
-from executor.parallel.replica import LossFn
+from executor.model.loss import LossFn, cross_entropy
 
 SCHEDULER = Path("/proc/thread-self/schedstat")
 """Linux: nanoseconds on a core, nanoseconds ready and waiting for one, time slices."""

@@ -9,8 +9,8 @@ kept. All ranks that share a layer's experts have tokens of their own.
 
 Source: Shazeer et al. 2017 (arXiv:1701.06538), Mixtral (arXiv:2401.04088): softmax over the chosen
 experts' logits, which is softmax over all, chosen and normalised; or it is left as it is among all.
-Other ways to choose are in `executor.model.mixture.choice`. What keeps the experts evenly busy is
-in `executor.model.mixture.choice`. The parameters and products are those that
+Other ways to choose, and what keeps the experts evenly busy, are in
+`executor.model.mixture.choice`. The parameters and products are those that
 `parsim.model.operators.Experts` counts.
 """
 
@@ -23,10 +23,10 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from executor.model.attention.self_attention import itself
+from executor.model.factors import local_part, product_dtype
 from executor.model.mixture.choice import Balance, Choice
 from executor.model.mixture.grouped import Counts, activated, grouped, summed
 from parsim.model.transformer import TransformerSpec
@@ -118,10 +118,10 @@ class Experts(nn.Module):  # type: ignore[misc]
     def forward(self, rows: Tensor, weights: Tensor, counts: Counts) -> Tensor:
         """Map rows (R, h) sorted by expert, with a weight (R,) each, to (R, h)."""
         dtype = product_dtype(rows)
-        up, down = local(self.up).to(dtype), local(self.down).to(dtype)
+        up, down = local_part(self.up).to(dtype), local_part(self.down).to(dtype)
         inner = grouped(rows.to(dtype), up.flatten(1, 2), counts)
         if self.up_bias is not None:
-            inner = inner + counts.repeat(local(self.up_bias).to(dtype).flatten(1))
+            inner = inner + counts.repeat(local_part(self.up_bias).to(dtype).flatten(1))
         outer = grouped(activated(inner, weights, gated=up.shape[1] == 2), down, counts)
         if self.down_bias is None:
             return outer
@@ -129,7 +129,7 @@ class Experts(nn.Module):  # type: ignore[misc]
 
     def _last_bias(self, dtype: torch.dtype, counts: Counts) -> Tensor:
         """Each row's bias, zero but for the part of the width that this rank adds."""
-        bias, share = local(self.down_bias).to(dtype), self.share
+        bias, share = local_part(self.down_bias).to(dtype), self.share
         width = bias.shape[1]
         spread = F.pad(bias, (share.slice * width, (share.etp - 1 - share.slice) * width))
         return counts.repeat(spread)
@@ -217,16 +217,3 @@ def _inverse(order: Tensor) -> Tensor:
     places = torch.empty_like(order)
     places[order] = torch.arange(len(order), device=order.device)
     return places
-
-
-def product_dtype(x: Tensor) -> torch.dtype:
-    """What products of x are computed in: autocast does not reach into autograd functions."""
-    device = x.device.type
-    if not x.is_meta and torch.is_autocast_enabled(device):
-        return torch.get_autocast_dtype(device)
-    return x.dtype
-
-
-def local(parameter: Tensor) -> Tensor:
-    """This rank's part of a parameter."""
-    return parameter.to_local() if isinstance(parameter, DTensor) else parameter

@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from executor.parallel.gradients.split import local_tensor
+from executor.model.factors import local_tensor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Tensors that are split over tensor ranks: their local parts, partial sums and wholes."""
+"""Tensors that are split over tensor ranks: partial sums and wholes."""
 
 from __future__ import annotations
 
@@ -9,11 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
-
-def local_tensor(value: Tensor) -> Tensor:
-    """The part of a tensor that is on this rank, without history, in the same memory."""
-    detached = value.detach()
-    return detached.to_local() if isinstance(detached, DTensor) else detached
+from executor.model.factors import local_tensor
 
 
 def partial_group(parameter: nn.Parameter, grad: Tensor) -> dist.ProcessGroup | None:

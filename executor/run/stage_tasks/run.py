@@ -18,7 +18,7 @@ from executor.model.stage import has_experts, layer_count
 from executor.parallel.refused import check_splits
 from executor.run.part import Part
 from executor.run.results import save_results
-from executor.run.stage_tasks.session import Session, Stepped
+from executor.run.stage_tasks.stage_trainer import StageTrainer, Stepped
 from executor.run.start import started
 from executor.run.strategy_document import Measured, strategy_document
 from executor.strategies.replays.log import Ended
@@ -84,7 +84,7 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
     with started(scenario, report, options) as start:
         predicted = start.predicted
         HERE.enter("verify" if options.verify else "build")
-        session = Session(Part(scenario, options, start.device))
+        session = StageTrainer(Part.of(scenario, options, start.device))
         checked = session.verify() if options.verify else None
         HERE.enter("step", 0)
         stepped = gathered(session.train())

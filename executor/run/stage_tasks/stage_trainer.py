@@ -21,10 +21,9 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.all_ranks import gathered
 from executor.faults.reports import HERE
 from executor.measure.memory import peak_above
-from executor.measure.steps import Batch
-from executor.measure.tolerance import judge
+from executor.measure.tolerance import judge, relative_error
 from executor.model.graph.stage import recompute_first
-from executor.model.loss import cross_entropy
+from executor.model.loss import Batch, cross_entropy
 from executor.model.module import TransformerStage, build_stage
 from executor.model.stage import Stage, answers, layer_count
 from executor.parallel.gradients.layout import trainable
@@ -66,7 +65,7 @@ class Stepped:
     losses: dict[int, float] = field(default_factory=dict)
 
 
-class Session:
+class StageTrainer:
     """This rank's stage, its optimizer and its micro-batches."""
 
     def __init__(self, part: Part) -> None:
@@ -273,12 +272,7 @@ class Session:
             gradient_dtype(self.plan),
         )
         return max(
-            relative_error(expected.float(), torch.from_numpy(trained))
+            relative_error(torch.from_numpy(trained), expected.float())
             for repeated, run in zip(again, weights, strict=True)
             for expected, trained in zip(repeated, run, strict=True)
         )
-
-
-def relative_error(expected: Tensor, actual: Tensor) -> float:
-    """The largest difference over the largest expected value."""
-    return float((expected - actual).abs().max()) / max(float(expected.abs().max()), 1e-30)

@@ -12,9 +12,10 @@ from torch import Tensor
 from executor.strategies.backup_workers import mean_in_order
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.compute import norm_of
-from executor.strategies.replays.log import Applied, Batches, Event
-from executor.strategies.replica import FlatOptimizer, Replica, clip
+from executor.strategies.replays.log import Applied, Event
+from executor.strategies.replica import FlatOptimizer, FlatReplica, clip
 from executor.strategies.server_messages import Share, shares
+from executor.strategies.work import Batches
 from executor.training.update_rule import OptimizerConfig
 from parsim.errors import ParsimError
 from parsim.plan import Plan
@@ -29,14 +30,14 @@ class ReplayError(ParsimError):
 class Replay:
     """What repeats a plan's training: a fresh replica, the batches, the optimizer's settings.
 
-    `server_config` is the optimizer of a server whose gradients are clipped already.
+    `servers_config` is the optimizer of a server whose gradients are clipped already.
     """
 
     plan: Plan
-    replica: Replica
+    replica: FlatReplica
     batches: Batches
     config: OptimizerConfig
-    server_config: OptimizerConfig
+    servers_config: OptimizerConfig
 
     def gradient(self, weights: Tensor, worker: int, number: int) -> Tensor:
         """A worker's gradient of a round at these weights."""
@@ -104,7 +105,7 @@ class _Arrivals:
         start, self.workers = run.replica.weights, run.plan.dp
         self.strategy = strategy
         self.cuts: list[Share] = shares(strategy, len(start), self.workers)
-        self.servers = [FlatOptimizer(start[s.part], run.server_config) for s in self.cuts]
+        self.servers = [FlatOptimizer(start[s.part], run.servers_config) for s in self.cuts]
         self.logs = [[e for e in applied if e.server == n] for n in range(len(self.cuts))]
         self.versions = [{0: server.weights} for server in self.servers]
         self.last_use = [{e.version: i for i, e in enumerate(log)} for log in self.logs]

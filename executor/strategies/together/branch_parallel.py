@@ -19,11 +19,12 @@ from torch import Tensor
 from executor.devices.all_ranks import gathered
 from executor.devices.mesh import subgroup
 from executor.model.graph.stage import PathRunner
+from executor.model.loss import Batch
 from executor.strategies.compute import average, wait
 from executor.strategies.link import size_of
-from executor.strategies.replays.log import Trained, Work
-from executor.strategies.replica import Batch
+from executor.strategies.replays.log import Trained
 from executor.strategies.together.rounds import microbatches_of, train_together
+from executor.strategies.work import Work
 from parsim.errors import PlanError
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.paths import FIRST, Path

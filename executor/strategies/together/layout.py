@@ -19,9 +19,10 @@ from executor.devices.all_ranks import gathered
 from executor.model.boxing import assembled
 from executor.model.laid import LaidModel, Parts
 from executor.strategies.compute import wait
-from executor.strategies.replays.log import Trained, Work
+from executor.strategies.replays.log import Trained
 from executor.strategies.together.rounds import microbatches_of, train_together
 from executor.strategies.together.summands import Summands
+from executor.strategies.work import Work
 from parsim.errors import PlanError
 from parsim.layout.laid import whole_axes
 

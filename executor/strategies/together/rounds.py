@@ -9,9 +9,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from executor.model.loss import Batch
 from executor.strategies.compute import average
-from executor.strategies.replays.log import Trained, Work
-from executor.strategies.replica import Batch, FlatOptimizer
+from executor.strategies.replays.log import Trained
+from executor.strategies.replica import FlatOptimizer
+from executor.strategies.work import Work
 
 
 class Holder(Protocol):

@@ -24,7 +24,7 @@ from executor.model.graph.stage import key_of
 from executor.model.laid import LaidModel, Parts
 from executor.parallel.gradients.split import copy_apart, flattened
 from executor.strategies.link import size_of
-from executor.strategies.replays.log import Work
+from executor.strategies.work import Work
 from parsim.layout.laid import Bucket, Laid, buckets
 from parsim.plan.record import BUCKET_BYTES
 

@@ -30,7 +30,6 @@ from executor.devices.accelerator import (  # noqa: E402
     accelerator,
     gpu_names,
     in_use,
-    rehearsed,
 )
 from executor.first_hour.alone import alone, scenario_of  # noqa: E402
 from executor.first_hour.kernels import described, profiled  # noqa: E402
@@ -45,6 +44,7 @@ from executor.model.module import build_model  # noqa: E402
 from executor.model.offload import keep_on_host  # noqa: E402
 from executor.torch_internals.kernels import GROUPED_MM  # noqa: E402
 from parsim.timelines.kinds import SpanKind  # noqa: E402
+from tests.executor.rehearsal import rehearsed  # noqa: E402
 from tests.executor.tiny import draw, gradients, tiny  # noqa: E402
 
 CPU = torch.device("cpu")

@@ -16,7 +16,14 @@ torch = pytest.importorskip("torch")
 
 from executor.measure import tolerance  # noqa: E402
 from executor.measure.gradients import Gradients, max_relative_error, reference  # noqa: E402
-from executor.measure.tolerance import EXACT, LOSS_IN_16_BIT, ROUNDINGS, Judgement, judge  # noqa: E402
+from executor.measure.tolerance import (  # noqa: E402
+    EXACT,
+    LOSS_IN_16_BIT,
+    ROUNDINGS,
+    Judgement,
+    judge,
+    relative_error,
+)
 from parsim.cli.app import main  # noqa: E402
 from parsim.report.text.run import verdict  # noqa: E402
 from tests.executor.workers.parallel import batch  # noqa: E402
@@ -193,3 +200,10 @@ def test_other_runs_end_with_exit_code_0(
 ) -> None:
     assert run(verify) == 0
     assert run(verify, "--json") == 0
+
+
+def test_an_error_is_relative_to_the_largest_value_which_may_be_0() -> None:
+    weights, nothing = torch.tensor([4.0, 1.0]), torch.zeros(2)
+    assert relative_error(torch.tensor([4.0, 3.0]), weights) == 0.5
+    assert relative_error(nothing, nothing) == 0.0
+    assert 1e20 < relative_error(weights, nothing) < float("inf")

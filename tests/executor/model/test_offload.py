@@ -20,10 +20,11 @@ torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
 
-from executor.devices.accelerator import Host, rehearsed  # noqa: E402
+from executor.devices.accelerator import Host  # noqa: E402
 from executor.measure.memory import peak_above  # noqa: E402
 from executor.model.module import build_model, seed_dropout  # noqa: E402
 from executor.model.offload import HostStore, is_dense, keep_on_host  # noqa: E402
+from tests.executor.rehearsal import rehearsed  # noqa: E402
 from tests.executor.tiny import EXPERTS, draw, each_trained, gradients, tiny  # noqa: E402
 
 CPU = torch.device("cpu")

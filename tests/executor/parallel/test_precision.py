@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 from executor.calibration.timing.bench import Bench  # noqa: E402
 from executor.measure.gradients import _computing  # noqa: E402
 from executor.parallel.precision import apply_autocast  # noqa: E402
-from executor.strategies.replica import Replica  # noqa: E402
+from executor.strategies.replica import FlatReplica  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
 from tests.executor.tiny import FAMILIES  # noqa: E402
 
@@ -51,7 +51,7 @@ def test_convolutions_are_computed_as_products_are(
 
 
 def test_a_strategys_replica_computes_in_fp32() -> None:
-    Replica(FAMILIES["gpt2"], seed=0, device=CPU)
+    FlatReplica(FAMILIES["gpt2"], seed=0, device=CPU)
     assert settings() == ("highest", False)
 
 

@@ -18,7 +18,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 from executor.run import strategy_run  # noqa: E402
 from executor.strategies.clock import clock_of_ranks  # noqa: E402
-from executor.strategies.replays.log import Work  # noqa: E402
+from executor.strategies.work import Work  # noqa: E402
 from executor.training.update_rule import OptimizerConfig  # noqa: E402
 from parsim.launch.options import RunOptions  # noqa: E402
 from parsim.plan import Plan  # noqa: E402

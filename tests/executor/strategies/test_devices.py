@@ -19,7 +19,7 @@ from executor.strategies import gossip as gossip_module  # noqa: E402
 from executor.strategies import train as train_module  # noqa: E402
 from executor.strategies.gossip import gossip  # noqa: E402
 from executor.strategies.link import Link, begun_together  # noqa: E402
-from executor.strategies.replica import Replica  # noqa: E402
+from executor.strategies.replica import FlatReplica  # noqa: E402
 from executor.strategies.train import check_off_cpu, verify  # noqa: E402
 from parsim.errors import PlanError  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
@@ -128,7 +128,7 @@ def test_a_loss_is_read_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
         return float(plain(x))
 
     monkeypatch.setattr(Tensor, "__float__", read)
-    replica = Replica(FAMILIES["gpt2"], seed=0, device=torch.device("cpu"))
+    replica = FlatReplica(FAMILIES["gpt2"], seed=0, device=torch.device("cpu"))
     loss, _ = replica.gradient(draw(FAMILIES["gpt2"], 4), microbatches=4)
     assert loss > 0.0
     assert len(readings) == 1

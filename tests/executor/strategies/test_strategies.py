@@ -10,13 +10,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from executor.model.loss import Batch  # noqa: E402
 from executor.strategies.compression import largest  # noqa: E402
 from executor.strategies.gossip import drawn_peers  # noqa: E402
 from executor.strategies.local_steps import Outer  # noqa: E402
-from executor.strategies.replays.log import Applied, Work  # noqa: E402
+from executor.strategies.replays.log import Applied  # noqa: E402
 from executor.strategies.replays.replay import Replay, ReplayError, replay  # noqa: E402
-from executor.strategies.replica import Batch, FlatOptimizer, Replica  # noqa: E402
+from executor.strategies.replica import FlatOptimizer, FlatReplica  # noqa: E402
 from executor.strategies.train import RUNNERS, check_strategy, train  # noqa: E402
+from executor.strategies.work import Work  # noqa: E402
 from executor.training.update_rule import OptimizerConfig, Rate  # noqa: E402
 from parsim.errors import PlanError  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
@@ -164,7 +166,7 @@ def test_copies_in_one_process_equal_one_model(microbatches: int) -> None:
         rows = ids[number, worker]
         return rows[:, :-1].contiguous(), rows[:, 1:].contiguous()
 
-    model = Replica(spec, seed=3, device=torch.device("cpu"))
+    model = FlatReplica(spec, seed=3, device=torch.device("cpu"))
     optimizer = FlatOptimizer(model.weights, config)
     for number in range(rounds):
         model.load(optimizer.weights)
@@ -176,7 +178,7 @@ def test_copies_in_one_process_equal_one_model(microbatches: int) -> None:
     )
     work = Work(
         plan=plan,
-        replica=Replica(spec, seed=3, device=torch.device("cpu")),
+        replica=FlatReplica(spec, seed=3, device=torch.device("cpu")),
         batches=batches,
         config=config,
         rounds=rounds,
@@ -254,7 +256,7 @@ def test_the_largest_of_a_gradient_that_is_not_finite() -> None:
 def test_a_gradient_forgets_the_last_one() -> None:
     """What arrives first takes its place, what comes later is added, what never comes is 0."""
     spec = FAMILIES["gpt2"]
-    replica = Replica(spec, seed=3, device=torch.device("cpu"))
+    replica = FlatReplica(spec, seed=3, device=torch.device("cpu"))
     ids = torch.randint(0, spec.vocab_size, (4, spec.seq_len + 1))
     batch = ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
     _, summed = replica.gradient(batch)
@@ -276,7 +278,7 @@ def test_a_gradient_forgets_the_last_one() -> None:
 
 def test_a_log_that_cannot_be_is_refused() -> None:
     """An arrival that was made of weights which only later arrivals make."""
-    replica = Replica(FAMILIES["gpt2"], seed=3, device=torch.device("cpu"))
+    replica = FlatReplica(FAMILIES["gpt2"], seed=3, device=torch.device("cpu"))
     plan = Plan(dp_replicate=1, strategy=AsynchronousServer(servers=1), precision="fp32")
     config = OptimizerConfig()
     run = Replay(plan, replica, lambda _worker, _number: (None, None), config, config)

@@ -26,8 +26,8 @@ from executor.checkpoint.folder import whole
 from executor.checkpoint.record import check_sum, read_record, what_is_trained
 from executor.devices.mesh import process_group
 from executor.faults.reports import PeerError
+from executor.model.factors import local_tensor
 from executor.parallel.context import rank_part
-from executor.parallel.gradients.split import local_tensor
 from executor.training.build import build_trainer
 from executor.training.samples import Corpus, batches
 from executor.training.trainer import Trainer

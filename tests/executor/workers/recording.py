@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from executor.devices.mesh import process_group
 from executor.measure.record import record_steps
-from executor.measure.steps import Batch
+from executor.model.loss import Batch
 from executor.parallel.context import rank_part
 from executor.training.build import build_trainer
 from executor.training.samples import Corpus, batches

@@ -16,14 +16,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.devices.all_ranks import gathered
+from executor.model.loss import Batch
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.gossip import mix
 from executor.strategies.local_steps import Outer
-from executor.strategies.replays.log import Trained, Work
+from executor.strategies.replays.log import Trained
 from executor.strategies.replays.replay import Replay, ages, ages_of_peers, replay, replay_peers
-from executor.strategies.replica import Batch, FlatOptimizer, Replica
+from executor.strategies.replica import FlatOptimizer, FlatReplica
 from executor.strategies.server_messages import shares
 from executor.strategies.train import train
+from executor.strategies.work import Work
 from executor.training.update_rule import OptimizerConfig, Rate
 from parsim.plan import Plan
 from parsim.plan.strategies import (
@@ -64,8 +66,8 @@ def batches(worker: int, number: int, rows: int = 2) -> Batch:
     return ids[:, :-1].contiguous(), ids[:, 1:].contiguous()
 
 
-def replica() -> Replica:
-    return Replica(SPEC, seed=3, device=CPU)
+def replica() -> FlatReplica:
+    return FlatReplica(SPEC, seed=3, device=CPU)
 
 
 def trained(work: Work) -> Tensor:

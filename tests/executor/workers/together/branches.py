@@ -16,9 +16,10 @@ import torch
 import torch.distributed as dist
 
 from executor.model.graph.modules import without_dropout
-from executor.strategies.replays.log import Work
-from executor.strategies.replica import Batch, FlatOptimizer, Replica
+from executor.model.loss import Batch
+from executor.strategies.replica import FlatOptimizer, FlatReplica
 from executor.strategies.train import train, verify
+from executor.strategies.work import Work
 from executor.training.samples import Images
 from executor.training.update_rule import OptimizerConfig, Rate
 from parsim.cluster.hardware import Cluster
@@ -96,7 +97,7 @@ def work_of(graph: Graph, plan: Plan) -> Work:
     only = placement.nodes(dist.get_rank() % plan.strategy.sharers)
     return Work(
         plan=plan,
-        replica=Replica(graph, seed=SEED, device=CPU, only=only),
+        replica=FlatReplica(graph, seed=SEED, device=CPU, only=only),
         batches=batches,
         config=SGD,
         rounds=ROUNDS,
@@ -107,7 +108,7 @@ def work_of(graph: Graph, plan: Plan) -> Work:
 
 def one_process(work: Work) -> dict[str, torch.Tensor]:
     """Weights after the same steps of the whole model: a group's samples at a time."""
-    model, plan = Replica(work.replica.spec, seed=SEED, device=CPU), work.plan.whole_models
+    model, plan = FlatReplica(work.replica.spec, seed=SEED, device=CPU), work.plan.whole_models
     optimizer = FlatOptimizer(model.flat, SGD)
     for number in range(ROUNDS):
         parts = [work.batches(worker, number) for worker in range(work.plan.dp)]

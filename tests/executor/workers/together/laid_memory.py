@@ -17,9 +17,9 @@ from executor.devices.all_ranks import gathered
 from executor.devices.mesh import process_group
 from executor.measure.memory import peak_above
 from executor.model.laid import Parts
-from executor.strategies.replays.log import Work
-from executor.strategies.replica import FlatOptimizer, Replica
+from executor.strategies.replica import FlatOptimizer, FlatReplica
 from executor.strategies.together.layout import Devices
+from executor.strategies.work import Work
 from executor.training.update_rule import OptimizerConfig
 from parsim.model.graph.record import Graph
 from parsim.scenario import load_scenario
@@ -41,7 +41,7 @@ def measured(path: Path, overrides: dict[str, str]) -> dict[str, list[float]]:
     inputs, targets = batch_of(graph, plan.global_batch_size, 0)
     work = Work(
         plan=plan,
-        replica=Replica(laid.local, seed=0, device=CPU, values=Parts(laid, rank).values(0)),
+        replica=FlatReplica(laid.local, seed=0, device=CPU, values=Parts(laid, rank).values(0)),
         batches=lambda worker, _: (
             inputs[worker * rows : (worker + 1) * rows],
             targets[worker * rows : (worker + 1) * rows],

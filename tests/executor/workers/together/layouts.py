@@ -18,10 +18,11 @@ import torch.distributed as dist
 
 from executor.model.graph.modules import without_dropout
 from executor.model.laid import Parts
-from executor.strategies.replays.log import Work
-from executor.strategies.replica import Batch, FlatOptimizer, Replica
+from executor.model.loss import Batch
+from executor.strategies.replica import FlatOptimizer, FlatReplica
 from executor.strategies.together.layout import Devices
 from executor.strategies.train import train, verify
+from executor.strategies.work import Work
 from executor.training.samples import Images
 from executor.training.update_rule import OptimizerConfig, Rate
 from parsim.cluster.hardware import Cluster
@@ -180,7 +181,7 @@ def work_of(graph: Graph, plan: Plan, dtype: torch.dtype = torch.float32) -> Wor
     values = Parts(whole, dist.get_rank()).values(SEED)
     return Work(
         plan=plan,
-        replica=Replica(whole.local, seed=SEED, device=CPU, values=values, dtype=dtype),
+        replica=FlatReplica(whole.local, seed=SEED, device=CPU, values=values, dtype=dtype),
         batches=batches,
         config=SGD,
         rounds=ROUNDS,
@@ -197,7 +198,7 @@ def whole_batch(work: Work, number: int) -> Batch:
 
 def one_process(graph: Graph, work: Work) -> dict[str, torch.Tensor]:
     """Weights after the same steps of the whole model."""
-    model, plan = Replica(graph, seed=SEED, device=CPU), work.plan.whole_models
+    model, plan = FlatReplica(graph, seed=SEED, device=CPU), work.plan.whole_models
     optimizer = FlatOptimizer(model.flat, SGD)
     for number in range(ROUNDS):
         count = plan.dp * plan.num_microbatches
@@ -213,7 +214,7 @@ def in_fp64(graph: Graph, plan: Plan) -> tuple[float, float]:
     named = devices.named(gradient)
     if named is None:
         return 0.0, 0.0
-    model = Replica(graph, seed=SEED, device=CPU, dtype=torch.float64)
+    model = FlatReplica(graph, seed=SEED, device=CPU, dtype=torch.float64)
     whole = plan.whole_models
     exact, flat = model.gradient(whole_batch(work, 0), whole.dp * whole.num_microbatches)
     errors = [
