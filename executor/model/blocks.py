@@ -104,6 +104,10 @@ class Block(nn.Module):  # type: ignore[misc]
         self.recompute = recompute
         self.host: HostLayer | None = None
 
+    def recompute_as(self, mode: Recompute) -> None:
+        """Let backward compute the layer again, its attention alone, or nothing."""
+        self.recompute = self.attention.recompute = mode
+
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, s, h) to (b, s, h)."""
         with nullcontext() if self.host is None else self.host.kept(self):

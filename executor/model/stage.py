@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from torch import nn
 
 from executor.model.mixture.experts import Mixture
@@ -9,6 +11,7 @@ from parsim.model.graph.losses import classes
 from parsim.model.graph.record import Graph
 from parsim.model.graph.texts import Embedding
 from parsim.model.reader import Description
+from parsim.plan import Recompute
 
 
 class Stage(nn.Module):  # type: ignore[misc]
@@ -31,6 +34,12 @@ class Stage(nn.Module):  # type: ignore[misc]
     def mixtures(self) -> dict[str, Mixture]:
         """The layers' mixtures of experts by their path."""
         return {}
+
+
+def recompute_first(layers: Iterable[nn.Module], first: int, others: Recompute) -> None:
+    """Let the first layers be computed again as a whole, and the others as `others` says."""
+    for number, layer in enumerate(layers):
+        layer.recompute_as(Recompute.FULL if number < first else others)
 
 
 def layer_count(spec: Description) -> int:

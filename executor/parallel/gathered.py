@@ -22,7 +22,8 @@ import torch.distributed as dist
 from torch import Tensor
 
 from executor.model.attention.window import mask, tiles
-from executor.parallel.ring import by_rank, in_sequence, put_in, spans
+from executor.parallel.ring import put_in
+from executor.parallel.token_order import by_rank, in_sequence, spans
 from executor.torch_internals.distributed import ALL_GATHER, REDUCE_SCATTER
 from executor.torch_internals.kernels import attend, attend_backward
 

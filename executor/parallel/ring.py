@@ -1,4 +1,4 @@
-"""Ring attention, and the order of tokens in a sequence that context ranks share.
+"""Ring attention: blocks of keys and values go round the ranks that share a sequence.
 
     rank 0   q0 k0 | q0 k2 | q0 k1       each | is a message to the next rank, on its way while
     rank 1   q1 k1 | q1 k0 | q1 k2       the block before it is computed
@@ -12,26 +12,16 @@ rank's keys and values, messages have
     forward    b, b, .. b       cp - 1 of them, each beside a block
     backward   b, 2b, .. 2b, b  cp of them, each beside a block
 
-Where a causal sequence is cut into pieces from either end (`executor.parallel.context`), half of a
-foreign block is seen and half is not, so each takes the same time:
+A causal sequence is cut into pieces from either end (`executor.parallel.token_order`), so half of a
+foreign block is seen and half is not, and each takes the same time:
 
     of an earlier rank    all queries see the first half of the keys
     of a later rank       the second half of the queries sees all keys
-
-The order of tokens in a sequence that context ranks share, and in what each of them has of it.
-
-A causal sequence is cut into 2 cp pieces, and rank r has the r-th from either end, so that all have
-the same work (arXiv:2311.09431). Seen by both ends it is cut plainly:
-
-    causal, cp = 2    | rank 0 | rank 1 | rank 1 | rank 0 |
-    both ends         |     rank 0      |     rank 1      |
-
-Tokens are the last dim but one of all tensors here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -55,6 +45,8 @@ class Part(NamedTuple):
 
 
 WHOLE = slice(None)
+CONTEXT_RANGE = "parsim:context"
+"""Around each message of keys and values between context-parallel ranks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,38 +176,3 @@ def put_in(out: Tensor, lse: Tensor, more: Tensor, its: Tensor) -> None:
     share = torch.sigmoid(its - lse).unsqueeze(-1)
     out.lerp_(more, share.to(out.dtype))
     torch.logaddexp(lse, its, out=lse)
-
-
-CONTEXT_RANGE = "parsim:context"
-"""Around each message of keys and values between context-parallel ranks."""
-
-
-TOKENS = -2
-"""The dim of tokens in (.., s, d)."""
-
-
-def in_sequence(parts: Sequence[Tensor], *, causal: bool) -> Tensor:
-    """What all ranks have, rank by rank, as the whole sequence."""
-    if not causal:
-        return torch.cat(tuple(parts), TOKENS)
-    halves = [part.chunk(2, TOKENS) for part in parts]
-    first, second = [pair[0] for pair in halves], [pair[1] for pair in reversed(halves)]
-    return torch.cat((*first, *second), TOKENS)
-
-
-def by_rank(whole: Tensor, ranks: int, *, causal: bool) -> Tensor:
-    """The parts of a whole sequence that each rank has, (ranks, .., s / ranks, d)."""
-    pieces = whole.chunk(2 * ranks if causal else ranks, TOKENS)
-    if not causal:
-        return torch.stack(pieces)
-    return torch.stack(
-        [torch.cat((pieces[rank], pieces[-1 - rank]), TOKENS) for rank in range(ranks)]
-    )
-
-
-def spans(rank: int, ranks: int, tokens: int, *, causal: bool) -> list[slice]:
-    """Where in the sequence the pieces of a rank are, which has so many tokens, in its order."""
-    if not causal:
-        return [slice(rank * tokens, (rank + 1) * tokens)]
-    half = tokens // 2
-    return [slice(at * half, (at + 1) * half) for at in (rank, 2 * ranks - 1 - rank)]

@@ -28,10 +28,11 @@ from executor.measure.record import PAIRS, record_steps
 from executor.measure.steps import Spread, Step, Steps, take_steps
 from executor.model.loss import Batch
 from executor.run.document import Measured, measured_hardware, run_document
+from executor.run.evaluation import BATCHES, Evaluation
 from executor.run.part import Feed, Part
 from executor.run.results import named, save_results
 from executor.run.start import started
-from executor.run.step_log import BATCHES, Evaluation, StepLog
+from executor.run.step_log import StepLog
 from executor.training.build import build_trainer
 from executor.training.samples import Corpus
 from executor.training.trainer import Trainer

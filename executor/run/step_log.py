@@ -1,4 +1,4 @@
-"""What a training says while it runs: of each step, and of text that is not trained on.
+"""What a training says of each step while it runs.
 
 A line is on disk before the next step begins, so a run that is killed leaves all its steps. Those
 that are taken again after a restart are there again, with another `restart`.
@@ -9,19 +9,12 @@ from __future__ import annotations
 import datetime
 import json
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
-import torch
-
 from executor.faults.messages import say
-from executor.faults.reports import HERE
-from executor.measure.steps import Step, known, mean_over_ranks
-from executor.model.loss import Batch
-from executor.training.trainer import Trainer
+from executor.measure.steps import Step, known
 from parsim.launch.news import STEPS
 from parsim.report.text.run import step_line
 
@@ -97,35 +90,3 @@ def _scaling(step: Step) -> dict[str, Any]:
 def evaluated(loss: float) -> dict[str, Any]:
     """What an evaluation adds to the record of its step."""
     return {"evaluation_loss": known(loss)}
-
-
-BATCHES = 4
-"""Global batches of an evaluation."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Evaluation:
-    """Evaluates `every` so many steps (0: never) with this rank's parts of some `batches`.
-
-    The same batches each time, forwards alone and without dropout: under a pipeline those of the
-    plan's own schedule. No weight or generator changes; gradients of the last step may be
-    forgotten.
-
-    `losses` holds what came out, by the number of steps that were taken before.
-    """
-
-    every: int
-    trainer: Trainer
-    device: torch.device
-    batches: Sequence[Batch]
-    losses: dict[int, float] = field(default_factory=dict)
-
-    def after_step(self, taken: int) -> float | None:
-        """The mean loss after so many steps, if it is time to evaluate; every rank must call it."""
-        if not self.every or taken % self.every:
-            return None
-        HERE.enter("evaluate", taken)
-        every = self.trainer.evaluate(self.batches)
-        means = [mean_over_ranks(losses, self.device) for losses in every]
-        self.losses[taken] = fmean(means)
-        return self.losses[taken]

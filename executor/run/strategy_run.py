@@ -26,11 +26,12 @@ from executor.measure.tolerance import relative_error
 from executor.model.graph.modules import without_dropout
 from executor.model.laid import Parts
 from executor.model.module import seed_dropout
+from executor.run.evaluation import BATCHES
 from executor.run.part import Part
 from executor.run.results import save_results
 from executor.run.run import optimizer_of
 from executor.run.start import started
-from executor.run.step_log import BATCHES, StepLog
+from executor.run.step_log import StepLog
 from executor.run.strategy_document import Evaluated, Measured, strategy_document
 from executor.strategies.clock import clock_of_ranks
 from executor.strategies.compute import average

@@ -1,11 +1,4 @@
-"""A batch's gradient of a stage, summed and clipped, and the update of weights of several versions.
-
-An optimizer for weights of which several versions live at once.
-
-Weights in 16 bit are updated in fp32 values ("masters"), of which there is one version, the newest:
-
-    version v    W (bf16) ---> version v + 1    round(master)      master: fp32, updated in place
-"""
+"""A batch's gradient of a stage: summed over its replicas and a table's two ends, and clipped."""
 
 from __future__ import annotations
 
@@ -18,7 +11,6 @@ from torch import nn
 from executor.pipeline.stage_groups import StageGroups, Weights
 from executor.pipeline.stage_run import StageRank
 from executor.training.norm import clip_factor, parts_of
-from executor.training.update_rule import OptimizerConfig, build_optimizer
 
 
 class StageGradient:
@@ -68,29 +60,3 @@ class StageGradient:
         for part in gradient:
             part *= factor
         return gradient
-
-
-class Descent:
-    """An optimizer that updates whatever weights it is given, with states of its own."""
-
-    def __init__(self, weights: Weights, config: OptimizerConfig) -> None:
-        """Know weights by their shapes; the masters of 16-bit ones begin as these."""
-        self.values = [nn.Parameter(weight.to(torch.float32)) for weight in weights]
-        self.config, self.taken = config, 0
-        self.optimizer = build_optimizer([self.values], config)
-
-    @torch.no_grad()  # type: ignore[untyped-decorator]
-    def __call__(self, weights: Weights, gradient: Weights) -> None:
-        """Turn weights into the next ones, in place; 16-bit ones are rounded masters."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.config.rate.at(self.taken)
-        for value, weight, part in zip(self.values, weights, gradient, strict=True):
-            if weight.dtype == value.dtype:
-                value.data = weight
-            value.grad = part.to(value.dtype)
-        self.optimizer.step()
-        self.taken += 1
-        for value, weight in zip(self.values, weights, strict=True):
-            value.grad = None
-            if weight.dtype != value.dtype:
-                weight.copy_(value)

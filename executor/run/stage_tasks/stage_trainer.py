@@ -22,10 +22,9 @@ from executor.devices.all_ranks import gathered
 from executor.faults.reports import HERE
 from executor.measure.memory import peak_above
 from executor.measure.tolerance import judge, relative_error
-from executor.model.graph.stage import recompute_first
 from executor.model.loss import Batch, cross_entropy
 from executor.model.module import TransformerStage, build_stage
-from executor.model.stage import Stage, answers, layer_count
+from executor.model.stage import Stage, answers, layer_count, recompute_first
 from executor.parallel.gradients.layout import trainable
 from executor.parallel.gradients.split import like_parameter, whole_tensor
 from executor.parallel.precision import apply_autocast, gradient_dtype, storage_dtype
@@ -34,7 +33,8 @@ from executor.pipeline.stage_groups import StageGroups, StageOrder
 from executor.pipeline.stage_run import Ran, StageRank, replay
 from executor.run.part import Part
 from executor.run.run import optimizer_of
-from executor.run.stage_tasks.stage_gradient import Descent, StageGradient
+from executor.run.stage_tasks.descent import Descent
+from executor.run.stage_tasks.stage_gradient import StageGradient
 from executor.training.build import stage_edges
 from parsim.cost.step.stages import plan_cut
 from parsim.model.graph.record import Graph

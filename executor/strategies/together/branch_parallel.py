@@ -18,7 +18,7 @@ from torch import Tensor
 
 from executor.devices.all_ranks import gathered
 from executor.devices.mesh import subgroup
-from executor.model.graph.stage import PathRunner
+from executor.model.graph.paths import PathRunner
 from executor.model.loss import Batch
 from executor.strategies.compute import average, wait
 from executor.strategies.link import size_of

@@ -17,7 +17,8 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from executor.model.attention.window import mask  # noqa: E402
 from executor.parallel.context import rank_part, token_places  # noqa: E402
 from executor.parallel.gathered import blocks  # noqa: E402
-from executor.parallel.ring import Part, by_rank, in_sequence, part, put_in, spans  # noqa: E402
+from executor.parallel.ring import Part, part, put_in  # noqa: E402
+from executor.parallel.token_order import by_rank, in_sequence, spans  # noqa: E402
 from executor.torch_internals import kernels  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
 from tests.executor.workers.specs import BERT, GPT  # noqa: E402

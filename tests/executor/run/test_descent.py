@@ -8,8 +8,8 @@ pytest.importorskip("torch")
 
 import torch
 
-from executor.pipeline.stage_weights import GradientSums
-from executor.run.stage_tasks.stage_gradient import Descent
+from executor.pipeline.gradient_sums import GradientSums
+from executor.run.stage_tasks.descent import Descent
 from executor.training.update_rule import OptimizerConfig, Rate
 
 STEPS = 100
