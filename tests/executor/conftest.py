@@ -30,3 +30,12 @@ def start(tmp_path: Path) -> Iterator[Start]:
     yield begin
     for run in runs:
         run.kill()
+
+
+@pytest.fixture
+def one_rank() -> Iterator[None]:
+    """A world of one rank, over gloo."""
+    dist = pytest.importorskip("torch.distributed")
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 torch = pytest.importorskip("torch")
-
-import torch.distributed as dist  # noqa: E402
 
 from executor.calibration.cases.setting import Setting, setting_for  # noqa: E402
 from executor.calibration.cases.targets import Target, whole_layers  # noqa: E402
@@ -35,13 +32,6 @@ plan: {microbatch_size: 2}
 
 
 @pytest.fixture
-def group() -> Iterator[None]:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
-@pytest.fixture
 def setting(tmp_path: Path) -> Setting:
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
     return setting_for(CPU, [tmp_path / "tiny.yaml"])
@@ -49,7 +39,7 @@ def setting(tmp_path: Path) -> Setting:
 
 @pytest.mark.parametrize(("used", "dtype"), [("bf16_amp", "bfloat16"), ("fp32", "float32")])
 def test_products_are_of_the_plan_s_precision(
-    used: str, dtype: str, setting: Setting, group: None
+    used: str, dtype: str, setting: Setting, one_rank: None
 ) -> None:
     [workload] = setting.asked_for
     workload = Workload(spec=workload.spec, plan=replace(workload.plan, precision=used))
@@ -67,7 +57,7 @@ def test_products_are_of_the_plan_s_precision(
 
 
 def test_weights_are_drawn_where_they_are_timed(
-    setting: Setting, group: None, monkeypatch: pytest.MonkeyPatch
+    setting: Setting, one_rank: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host draws some ten million a second, and a GPU waits for it."""
     drawn: list[object] = []

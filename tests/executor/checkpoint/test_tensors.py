@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from torch import Tensor  # noqa: E402
-from torch import distributed as dist  # noqa: E402
 
 from executor.checkpoint.folder import TENSORS  # noqa: E402
 from executor.checkpoint.pieces import Box, Piece  # noqa: E402
@@ -28,12 +27,7 @@ from parsim.errors import InputError  # noqa: E402
 WHOLE = torch.arange(24.0).view(6, 4)
 
 
-@pytest.fixture(autouse=True)
-def alone() -> Iterator[None]:
-    """A group of one rank."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("one_rank")
 
 
 def piece(

@@ -171,14 +171,6 @@ def cuda() -> Iterator[FakeCuda]:
         yield fake
 
 
-@pytest.fixture
-def group() -> Iterator[None]:
-    """A group of one rank."""
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-    yield
-    dist.destroy_process_group()
-
-
 def test_the_stand_in_takes_what_torch_takes() -> None:
     for name, method in inspect.getmembers(FakeCuda, inspect.isfunction):
         if name.startswith("_"):
@@ -300,7 +292,7 @@ def test_clock_and_power_are_asked_once_a_second(cuda: FakeCuda) -> None:
     assert monitor.look().clock == first.clock == 1.98e9
 
 
-def test_the_devices_generator_goes_on(cuda: FakeCuda, group: None) -> None:
+def test_the_devices_generator_goes_on(cuda: FakeCuda, one_rank: None) -> None:
     saved = generator_states(CPU)
     assert [piece.name for piece in saved] == ["rng/0/cpu", "rng/0/device"]
     cuda.state.zero_()
@@ -337,7 +329,7 @@ def test_products_with_rows_that_are_not_aligned_are_a_loop(
 
 
 def test_a_profiler_that_sees_no_kernel_says_so(
-    cuda: FakeCuda, group: None, monkeypatch: pytest.MonkeyPatch
+    cuda: FakeCuda, one_rank: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without CUPTI a run would seem to communicate nothing."""
     monkeypatch.setattr(dist, "get_backend", lambda *_: "nccl")

@@ -108,13 +108,6 @@ def notes_of(document: dict[str, object]) -> list[str]:
     return notes
 
 
-@pytest.fixture(scope="module")
-def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("code") / "nets.py"
-    file.write_text(CODE, encoding="utf-8")
-    return file
-
-
 def test_functions_of_each_value_have_formulas(code: Path, tmp_path: Path) -> None:
     document = profiled(f"{code}:gated", "4x8", hooks=False)
     assert document["notes"] == []

@@ -73,13 +73,6 @@ def computed():
 '''
 
 
-@pytest.fixture(scope="module")
-def code(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("code") / "nets.py"
-    file.write_text(CODE, encoding="utf-8")
-    return file
-
-
 def graph_from(code: Path, name: str, sizes: str, *, hooks: bool = False) -> tuple[Graph, str]:
     document = profiled(f"{code}:{name}", sizes, hooks=hooks)
     return graph_of(json.loads(str(document["text"]))), str(document["notes"])

@@ -35,13 +35,6 @@ NODE = DeviceReport(kind="cuda", backend="nccl", count=4, names=("H200",) * 4, s
 SECONDS = 600
 
 
-@pytest.fixture
-def scenario(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.yaml"
-    path.write_text(SCENARIO)
-    return path
-
-
 def start(*words: object) -> subprocess.Popen[str]:
     return subprocess.Popen(
         [sys.executable, "-m", "parsim", *map(str, words)],

@@ -29,13 +29,6 @@ from tests.executor.launch import fork_runs
 from tests.executor.running import SCENARIO
 
 
-@pytest.fixture
-def scenario(tmp_path: Path) -> Path:
-    path = tmp_path / "tiny.yaml"
-    path.write_text(SCENARIO)
-    return path
-
-
 def test_spread_is_robust() -> None:
     result = Spread.of([1.0, 1.2, 1.1, 9.0, 1.0])
     assert result.to_json() == {"median": 1.1, "min": 1.0, "mad": pytest.approx(0.1), "n": 5}

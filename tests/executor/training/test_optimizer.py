@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
 from typing import Any, Literal
 
 import pytest
@@ -13,7 +12,6 @@ from parsim.plan import Plan
 
 torch = pytest.importorskip("torch")
 
-import torch.distributed as dist  # noqa: E402
 
 from executor.devices.mesh import build_mesh  # noqa: E402
 from executor.model.loss import cross_entropy  # noqa: E402
@@ -31,11 +29,7 @@ from tests.executor.workers.specs import GPT  # noqa: E402
 PURE = Plan(precision="bf16", microbatch_size=2)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def alone() -> Iterator[None]:
-    dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
-    yield
-    dist.destroy_process_group()
+pytestmark = pytest.mark.usefixtures("one_rank")
 
 
 def build(plan: Plan, config: OptimizerConfig) -> tuple[Replica, StageOptimizer]:

@@ -94,7 +94,13 @@ def test_same_input_same_file(swept: Sweep, tmp_path: Path, suffix: str) -> None
 
 def test_one_size_can_be_drawn() -> None:
     layout = spread_layout(load_catalog().systems["dgx-a100"], 1)
-    draw_collectives(sweep(layout, ["all_reduce"], [1 << 20]))
+    figure = draw_collectives(sweep(layout, ["all_reduce"], [1 << 20]))
+    figure.draw_without_rendering()
+    for axes in figure.axes:
+        (line,) = axes.lines
+        assert np.asarray(line.get_xdata()).tolist() == [1 << 20]
+        assert axes.get_xlim()[0] < 1 << 20 < axes.get_xlim()[1]
+        assert axes.get_ylim()[0] < np.asarray(line.get_ydata()).item() < axes.get_ylim()[1]
 
 
 def test_other_forms_are_refused(tmp_path: Path) -> None:

@@ -11,11 +11,8 @@ from typing import Any
 
 import pytest
 
-from parsim.cluster.hardware import Cluster
-from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.cost.software import software
 from parsim.model.graph.build import build_graph
 from parsim.model.graph.catalog import network
 from parsim.model.reader import load_model_catalog
@@ -32,6 +29,7 @@ from parsim.sim.data_parallel.shared_links import contention_of
 from parsim.sim.program import by_recurrence
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.branches.models import MODELS
+from tests.parsim.sim.graph_job import graph_job
 from tests.parsim.sim.strategy_tiers import assert_tiers_agree
 
 FP32 = 4
@@ -41,11 +39,7 @@ SCENARIOS = Path(__file__).parents[4] / "scenarios"
 @cache
 def job(name: str, devices: int = 8, nodes: int = 1) -> Job:
     """A small model on so many V100 of each node."""
-    system = load_catalog().system("dgx-1v")
-    if devices < 8:
-        system = replace(system, devices_per_node=devices, devices_per_host=devices, topology=())
-    cluster = Cluster(system=system, num_nodes=nodes)
-    return Job(model=build_graph(MODELS[name]()), cluster=cluster, software=software("generic"))
+    return graph_job(MODELS[name](), devices, nodes)
 
 
 def plan(devices: int = 2, branches: dict[str, int] | None = None, **values: Any) -> Plan:

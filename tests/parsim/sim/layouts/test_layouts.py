@@ -10,14 +10,10 @@ from typing import Any
 
 import pytest
 
-from parsim.cluster.hardware import Cluster
-from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.cost.software import software
 from parsim.layout.candidates import Options
 from parsim.layout.names import options_of
-from parsim.model.graph.build import build_graph
 from parsim.model.graph.catalog import network
 from parsim.model.reader import load_model_catalog
 from parsim.model.transformer import build_transformer
@@ -31,6 +27,7 @@ from parsim.sim.layouts.choose import choose
 from parsim.sim.layouts.priced import LaidOut
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.strategy.layout import EXCHANGE, REDUCE
+from tests.parsim.sim.graph_job import graph_job
 from tests.parsim.sim.layouts.models import MODELS
 from tests.parsim.sim.strategy_tiers import assert_tiers_agree
 
@@ -40,12 +37,8 @@ FP32 = 4
 @cache
 def job(name: str, devices: int = 8, nodes: int = 1) -> Job:
     """A model on so many V100 of each node."""
-    system = load_catalog().system("dgx-1v")
-    if devices < 8:
-        system = replace(system, devices_per_node=devices, devices_per_host=devices, topology=())
-    cluster = Cluster(system=system, num_nodes=nodes)
     graph = MODELS[name]() if name in MODELS else network(name)
-    return Job(model=build_graph(graph), cluster=cluster, software=software("generic"))
+    return graph_job(graph, devices, nodes)
 
 
 def plan(
