@@ -26,7 +26,7 @@ def _split(setting: Setting, seconds: float) -> str:
     """How the seconds are divided, one line."""
     named = ", ".join(f"{name} {share * seconds:.0f} s" for name, share in SHARES.items())
     groups = setting.groups.words(setting.report.kind)
-    return f"note: of {seconds:.0f} s: {named} ({groups}), the rest for starting and the fit\n"
+    return f"note: of {seconds:.0f} s: {named} ({groups}), the rest for starting and the fit"
 
 
 def main() -> int:
@@ -51,9 +51,9 @@ def _work(options: argparse.Namespace) -> None:
     for text in mergeable(options.merge, setting) if options.merge else ():
         say(f"note: {text}")
     sys.stdout.write(f"{setting.groups.world}\n")
-    sys.stderr.write(_split(setting, options.seconds))
+    say(_split(setting, options.seconds))
     picked = choice_for(setting, options.seconds, known_from(options.merge))
-    sys.stderr.write(announced(picked))
+    say(announced(picked))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ def announced(choice: Choice) -> str:
     return (
         f"note: {count} of {of} kernel shapes of {plans} plan{'s' if plans > 1 else ''} are "
         f"measured, in about {choice.cost:.0f} s{kept}; 80 % interval of a step's kernel time "
-        f"expected: ±{100 * choice.before:.1f} % -> ±{100 * choice.expected:.1f} %\n"
+        f"expected: ±{100 * choice.before:.1f} % -> ±{100 * choice.expected:.1f} %"
     )
 
 

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from executor.faults.messages import say
 from parsim.errors import ParsimError
 from parsim.launch.ranks import PARENT
 
@@ -67,5 +68,5 @@ def command(work: Callable[[], int | None]) -> int:
     try:
         return work() or 0
     except ParsimError as error:
-        sys.stderr.write(f"error: {error}\n")
+        say(f"error: {error}")
         return error.exit_code

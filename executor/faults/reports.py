@@ -20,6 +20,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import NoReturn
 
+from executor.faults.messages import say
 from parsim.errors import InputError
 from parsim.launch.watch import attempt
 
@@ -103,7 +104,7 @@ def attempt_folder(out: Path, number: int) -> Path:
 
 def tell(out: Path, what: str, text: str) -> None:
     """Leave a note about something, which the launcher passes on to the user once."""
-    sys.stderr.write(f"{text}\n")
+    say(text)
     name = f"{what}-{zlib.crc32(text.encode()):08x}.note"
     write_whole(attempt_folder(out, attempt()) / name, text)
 
