@@ -89,12 +89,13 @@ def _goal(tree: Tree, file: ScenarioFile, job: Job) -> TrainingGoal:
     Raises:
         ScenarioError: a whole run of fewer tokens than a step takes.
     """
-    tokens, step = file.training.tokens, job.global_batch_size * job.model.tokens
+    tokens, batch = file.training.tokens, job.global_batch_size or 1
+    step = batch * job.model.tokens
     if tokens is not None and tokens < step:
         amount = format_count(tokens)
         raise tree.error(
             ("training", "tokens"),
-            f"{amount} are fewer than a step's {job.global_batch_size:,} x {job.model.tokens:,} = "
+            f"{amount} are fewer than a step's {batch:,} x {job.model.tokens:,} = "
             f"{step:,}; K M B T are thousands to trillions, e.g. 300B",
         )
     names = ("tokens", "usd_per_device_hour", "pue")
