@@ -70,7 +70,7 @@ def write_record(folder: Path, trained: Mapping[str, Any], files: Mapping[str, l
 
 
 def read_record(folder: Path) -> dict[str, Any]:
-    """Read `plan.json`.
+    """Read the `plan.json` of a checkpoint.
 
     Raises:
         DamagedCheckpoint: it cannot be read.

@@ -84,7 +84,7 @@ class Host:
         """Nothing is ever under way."""
 
     def mark(self) -> Mark:
-        """Host seconds."""
+        """The host's clock, seconds."""
         return time.perf_counter()
 
     def origin(self) -> tuple[float, Mark]:
@@ -92,17 +92,17 @@ class Host:
         return 0.0, 0.0
 
     def seconds(self, start: Mark, end: Mark) -> float:
-        """Their difference."""
+        """Seconds from one mark to another."""
         return float(end - start)
 
     def reset_peak(self) -> None:
-        """Nobody counts."""
+        """Forget the peak: nobody counts here."""
 
     def peak_allocated(self) -> float | None:
-        """Nobody counts."""
+        """Nobody counts allocated bytes here."""
 
     def peak_reserved(self) -> float | None:
-        """Nobody counts."""
+        """Nobody counts reserved bytes here."""
 
     def clock(self) -> float | None:
         """It does not tell."""
@@ -122,14 +122,14 @@ class Host:
         return False
 
     def copier(self) -> Copier:
-        """Plain copies."""
+        """Plain copies on the host."""
         return HostCopier()
 
     def choose(self) -> None:
         """There is one."""
 
     def release(self) -> float | None:
-        """Nobody counts."""
+        """Give memory back: nobody counts here."""
 
 
 AMPERE = 8

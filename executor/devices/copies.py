@@ -41,11 +41,11 @@ class HostCopier:
     behind = 0
 
     def leave(self, tensor: Tensor) -> tuple[Tensor, Moment]:
-        """A copy."""
+        """A copy of a tensor."""
         return tensor.clone(), None
 
     def bring(self, copied: Tensor) -> tuple[Tensor, Moment]:
-        """That copy."""
+        """The copy that left."""
         return copied, None
 
     def wait(self, moment: Moment) -> None:

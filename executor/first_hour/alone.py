@@ -41,7 +41,7 @@ class Alone:
 
     @property
     def spec(self) -> TransformerSpec:
-        """The model."""
+        """The model that is trained."""
         return self.scenario.spec
 
     def endless(self) -> Iterator[Batch]:

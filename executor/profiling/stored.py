@@ -39,7 +39,7 @@ class Stored:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Stop it."""
+        """End writing down what is stored."""
         self._hooks.__exit__()
 
     def _packed(self, tensor: Tensor) -> Tensor:

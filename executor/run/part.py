@@ -88,7 +88,7 @@ class Part:
         return tokens.to(self.device), targets.to(self.device)
 
     def _whole(self, feed: Feed, first_step: int = 0) -> Iterator[Batch]:
-        """Global batches."""
+        """Global batches, one behind the other."""
         seed, size = self.options.seed, self.scenario.fixed_plan().global_batch_size
         if isinstance(feed, Images):
             return feed.batches(seed=seed, global_batch_size=size, first_step=first_step)

@@ -89,17 +89,17 @@ def _goal(tree: Tree, file: ScenarioFile, job: Job) -> TrainingGoal:
     Raises:
         ScenarioError: a whole run of fewer tokens than a step takes.
     """
-    tokens, batch = file.training.tokens, job.global_batch_size or 1
+    names = ("tokens", "usd_per_device_hour", "pue")
+    given = {name: value for name, value in file.training.given().items() if name in names}
+    batch = job.global_batch_size or 1
     step = batch * job.model.tokens
-    if tokens is not None and tokens < step:
-        amount = format_count(tokens)
+    if given.get("tokens", step) < step:
+        amount = format_count(given["tokens"])
         raise tree.error(
             ("training", "tokens"),
             f"{amount} are fewer than a step's {batch:,} x {job.model.tokens:,} = "
             f"{step:,}; K M B T are thousands to trillions, e.g. 300B",
         )
-    names = ("tokens", "usd_per_device_hour", "pue")
-    given = {name: value for name, value in file.training.given().items() if name in names}
     interruptions = file.failures.given()
     return TrainingGoal(
         **given, failures=Failures(**interruptions, stated=frozenset(interruptions))
