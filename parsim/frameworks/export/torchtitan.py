@@ -20,18 +20,9 @@ from parsim.frameworks.export.rules import (
     transformer_of,
     whole_heads,
 )
+from parsim.frameworks.torch_schedules import TORCH_SCHEDULES
 from parsim.plan import RANK_ORDER, Plan, Recompute
 from parsim.scenario import Scenario
-
-SCHEDULES = {
-    "gpipe": "GPipe",
-    "1f1b": "1F1B",
-    "interleaved_1f1b": "Interleaved1F1B",
-    "zb_v": "ZBVZeroBubble",
-    "looped_bfs": "LoopedBFS",
-    "dualpipe_v": "DualPipeV",
-}
-"""torch.distributed.pipelining's name of each schedule."""
 
 RELEASE = "0.3.0"
 """The release whose names are written."""
@@ -88,8 +79,8 @@ def rules(plan: Plan) -> Rules:
     """What any of its releases refuses."""
     named = plan.schedule if plan.actions is None else "a schedule of your own"
     yield (
-        plan.pp > 1 and plan.actions is None and plan.schedule not in SCHEDULES,
-        f"schedule {named}; it has {', '.join(SCHEDULES)}, and files of actions",
+        plan.pp > 1 and plan.actions is None and plan.schedule not in TORCH_SCHEDULES,
+        f"schedule {named}; it has {', '.join(TORCH_SCHEDULES)}, and files of actions",
     )
     yield (
         plan.zero_stage == 1 and plan.pp == 1,
@@ -132,7 +123,7 @@ def parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
             yield ("pipeline_parallel_schedule", "PipelineScheduleMulti")
             yield ("pipeline_parallel_schedule_csv", plan.schedule)
         else:
-            yield ("pipeline_parallel_schedule", SCHEDULES[plan.schedule])
+            yield ("pipeline_parallel_schedule", TORCH_SCHEDULES[plan.schedule])
         yield ("pipeline_parallel_microbatch_size", plan.microbatch_size)
 
 

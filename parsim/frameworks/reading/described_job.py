@@ -33,7 +33,7 @@ class DescribedJob:
     devices: int | None = None
     nodes: int | None = None
     guessed: str = ""
-    notes: list[str] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
     words: Mapping[str, str] = field(default_factory=dict)
 
     def in_its_words(self, message: str) -> str:
@@ -66,20 +66,24 @@ class DescribedJob:
             "search": {},
         }
 
+    def assumed(self, system: System, nodes: int | None) -> tuple[str, ...]:
+        """The notes, and how many nodes of a system are taken where nobody says; as `document`."""
+        if not self.guessed or nodes is not None:
+            return self.notes
+        taken = ceil(self._fewest() / system.devices_per_node)
+        return (
+            *self.notes,
+            f"{GUESSED} ({self.guessed}): {taken} x {system.id} assumed, as few as the plan fits; "
+            f"give --nodes",
+        )
+
     def _nodes(self, system: System, asked: int | None) -> tuple[int, int]:
         """Nodes, and the devices of each that take part: all, unless the plan fills one not quite.
 
         Raises:
             InputError: the plan does not fill the nodes.
         """
-        ranks, each = self._ranks(), system.devices_per_node
-        replicas = int(self.plan.get("dp_replicate", 1)) * int(self.plan.get("dp_shard", 1))
-        fewest = self.devices or ranks * replicas
-        if self.guessed and asked is None:
-            self.notes.append(
-                f"{GUESSED} ({self.guessed}): {ceil(fewest / each)} x {system.id} assumed, as few "
-                f"as the plan fits; give --nodes"
-            )
+        ranks, each, fewest = self._ranks(), system.devices_per_node, self._fewest()
         nodes = asked or self.nodes or ceil(fewest / each)
         counted = self.devices is not None or self.nodes is not None
         filled = counted or (bool(self.guessed) and nodes * each % ranks == 0)
@@ -90,6 +94,11 @@ class DescribedJob:
                 f"{nodes} x {system.id}; give --nodes or another --system"
             )
         return nodes, devices
+
+    def _fewest(self) -> int:
+        """The devices that the file names, or that its plan fills."""
+        replicas = int(self.plan.get("dp_replicate", 1)) * int(self.plan.get("dp_shard", 1))
+        return self.devices or self._ranks() * replicas
 
     def _ranks(self) -> int:
         """Ranks that hold one model.

@@ -83,7 +83,7 @@ def megatron_job(text: str) -> DescribedJob:
         devices=devices,
         nodes=nodes,
         guessed="" if devices or nodes else _given(reader, "--nnodes"),
-        notes=[*reader.notes, *unread_notes(set(given) - reader.read - usual)],
+        notes=(*reader.notes, *unread_notes(set(given) - reader.read - usual)),
         words=WORDS,
     )
 

@@ -44,7 +44,7 @@ def read_config(path: Path, system: str, nodes: int | None) -> tuple[str, tuple[
             asked = f"; {GUESSED} ({job.guessed}): give --nodes"
             asked = asked if job.guessed and nodes is None else ""
             raise InputError(f"{path}: {job.in_its_words(message)}{asked}") from None
-    return text, tuple(job.notes)
+    return text, job.assumed(known, nodes)
 
 
 def _job(path: Path, text: str, devices: int | None) -> DescribedJob:

@@ -10,6 +10,7 @@ from parsim.errors import InputError, alternatives, shown
 from parsim.frameworks.reading.described_job import DescribedJob
 from parsim.frameworks.reading.torchtitan_keys import Keys, harmless
 from parsim.frameworks.reading.unread import unread_notes
+from parsim.frameworks.torch_schedules import TORCH_SCHEDULES
 
 FLAVOURS = {
     ("llama3", "8B"): "llama3-8b",
@@ -18,16 +19,10 @@ FLAVOURS = {
 }
 """parsim's name of torchtitan's model and flavor."""
 
-SCHEDULES = {
-    "gpipe": "gpipe",
-    "1f1b": "1f1b",
-    "interleaved1f1b": "interleaved_1f1b",
-    "zbvzerobubble": "zb_v",
-    "loopedbfs": "looped_bfs",
-    "dualpipev": "dualpipe_v",
-}
+SCHEDULES = {word.lower(): name for name, word in TORCH_SCHEDULES.items()}
+"""parsim's name of each schedule by torch's in small letters, for files write it in any case."""
 TWO_CHUNKS = ("interleaved_1f1b", "looped_bfs")
-RECOMPUTED = {"none": "none", "selective": "selective", "full": "full"}
+RECOMPUTED = ("none", "selective", "full")
 RESHARD = "parallelism.fsdp_reshard_after_forward"
 RESHARDED = ("default", "always", "never")
 ROTATED = {"allgather": "all_gather", "alltoall": "p2p"}
@@ -74,12 +69,12 @@ def torchtitan_job(document: Mapping[str, Any], devices: int | None = None) -> D
         precision=precision,
         clip=None if clip == CLIP else clip,
         software=software,
-        notes=[
+        notes=(
             *notes,
             *_gathered_again(keys, plan),
             *_every_second_layer(keys),
             *unread_notes(keys.unread(), harmless, "key"),
-        ],
+        ),
         words=WORDS,
     )
 
@@ -166,7 +161,7 @@ def _recompute(keys: Keys) -> str:
         raise InputError(
             f"activation_checkpoint.mode '{shown(mode)}' is unknown{alternatives(mode, RECOMPUTED)}"
         )
-    return RECOMPUTED[mode]
+    return mode
 
 
 def _every_second_layer(keys: Keys) -> list[str]:

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
 from parsim.frameworks.export import export_plan
 from parsim.frameworks.reading import read_config
 from parsim.frameworks.reading.arguments import Reader, arguments_of
+from parsim.frameworks.reading.megatron import megatron_job
 from parsim.frameworks.reading.megatron_stages import stages_of
 from parsim.frameworks.reading.unread import unread_notes
 from parsim.model.reader import model_spec
@@ -83,6 +85,16 @@ def test_all_flags_that_may_matter_are_named(tmp_path: Path) -> None:
     assert len(notes) == 2
     many = [f"--decisive-{number}" for number in range(100)]
     assert unread_notes(many)[0].count("--decisive") == 100
+
+
+def test_describing_a_job_changes_nothing_of_it() -> None:
+    job = megatron_job(SCRIPT.replace("--nnodes=2", "--nnodes $NNODES"))
+    system, before = load_catalog().system("dgx-h100"), job.notes
+    first = job.document(system, None, "a file")
+    assert job.document(system, None, "a file") == first
+    assert job.notes == before
+    assert len(job.assumed(system, None)) == len(before) + 1
+    assert job.assumed(system, 2) == before
 
 
 def test_a_launcher_with_shell_variables(tmp_path: Path) -> None:

@@ -1,0 +1,15 @@
+"""What torch.distributed.pipelining, and torchtitan after it, calls parsim's schedules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+TORCH_SCHEDULES: Mapping[str, str] = {
+    "gpipe": "GPipe",
+    "1f1b": "1F1B",
+    "interleaved_1f1b": "Interleaved1F1B",
+    "zb_v": "ZBVZeroBubble",
+    "looped_bfs": "LoopedBFS",
+    "dualpipe_v": "DualPipeV",
+}
+"""Names of torch's classes, less `Schedule` before them, by parsim's names."""
