@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import csv
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import as_file, files
 from io import StringIO
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from parsim.errors import TableError, shown
+from parsim.errors import TableError
 from parsim.files import MOST_ROWS, read_text
 
 Row = TypeVar("Row")
-Cells = dict[str, str]
+RowText = dict[str, str]
 Progress = Callable[[int, int], None]
 """Is called with (rows done, rows in all)."""
-
-LEAST_MEASURED, MOST_MEASURED = 1e-15, 1e15
-"""Between these is every time, rate and size that somebody measured, in any unit in use."""
 
 Check = Callable[[Path, list[str]], None]
 """Raises TableError where the header (empty for an empty file) lacks what a schema needs."""
@@ -31,34 +28,6 @@ Check = Callable[[Path, list[str]], None]
 
 class RowSkipped(Exception):
     """This row cannot be predicted; the text says why."""
-
-
-def number_in(row: Mapping[str, str], name: str) -> float | None:
-    """A cell as a number; None where it is blank.
-
-    Raises:
-        RowSkipped: the cell is no number.
-    """
-    cell = row.get(name, "")
-    try:
-        return float(cell) if cell else None
-    except ValueError:
-        raise RowSkipped(f"{name}='{shown(cell)}' is not a number") from None
-
-
-def measured_in(row: Mapping[str, str], name: str) -> float | None:
-    """A cell as something measured, which is above 0; None where it is blank.
-
-    Raises:
-        RowSkipped: the cell is no number, or one that nobody can have measured.
-    """
-    value = number_in(row, name)
-    if value is not None and not LEAST_MEASURED <= value <= MOST_MEASURED:
-        cell = shown(row[name])
-        raise RowSkipped(
-            f"{name}='{cell}' must be a number from {LEAST_MEASURED:g} to {MOST_MEASURED:g}"
-        )
-    return value
 
 
 BLIND = "blind"
@@ -130,8 +99,8 @@ def shipped_tables(folder: str = "") -> list[Path]:
 
 def predict_tables(
     paths: Sequence[Path],
-    read: Callable[[Path], list[Cells]],
-    predict: Callable[[str, Cells], Row],
+    read: Callable[[Path], list[RowText]],
+    predict: Callable[[str, RowText], Row],
     progress: Progress | None = None,
 ) -> tuple[Row, ...]:
     """Every row of the tables, in order, by what predicts one row of a named table.
@@ -154,7 +123,7 @@ def _names(paths: Sequence[Path]) -> dict[Path, str]:
     return {path: path.stem if stems[path.stem] == 1 else str(path) for path in paths}
 
 
-def read_rows(path: Path, check: Check, *, strict: bool = False) -> list[Cells]:
+def read_rows(path: Path, check: Check, *, strict: bool = False) -> list[RowText]:
     """The rows below the header, column to cell without the spaces around it; "" where it is short.
 
     `check` is of the header; `strict` refuses quotes that do not close.
@@ -168,6 +137,19 @@ def read_rows(path: Path, check: Check, *, strict: bool = False) -> list[Cells]:
         raise TableError(f"{path}: no rows below the header")
     blank = dict.fromkeys(header, "")
     return [blank | dict(zip(header, row, strict=False)) for row in rows]
+
+
+def check_columns(path: Path, header: Sequence[str], needed: Sequence[str]) -> None:
+    """Refuse a table that is empty, or that lacks columns.
+
+    Raises:
+        TableError: which columns it lacks.
+    """
+    if not header:
+        raise TableError(f"{path}: empty file; expected a header with {', '.join(needed)}")
+    missing = [name for name in needed if name not in header]
+    if missing:
+        raise TableError(f"{path}: columns missing: {', '.join(missing)}")
 
 
 def _lines(path: Path, strict: bool) -> list[list[str]]:

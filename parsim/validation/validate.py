@@ -9,7 +9,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from parsim.cost.job import EXPERTS
-from parsim.errors import TableError, did_you_mean, shown
+from parsim.errors import did_you_mean, shown
 from parsim.results import Result, figure_of
 from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, Summary, coverage, summarise
@@ -17,7 +17,7 @@ from parsim.validation.predict_row import predict_row
 from parsim.validation.ranking import Choice, Missed, Ranking, missed, rank
 from parsim.validation.step.measured_run import OPTIONAL as RUNS_OPTIONAL
 from parsim.validation.step.measured_run import REQUIRED as RUNS
-from parsim.validation.tables import Progress, predict_tables, read_rows
+from parsim.validation.tables import Progress, check_columns, predict_tables, read_rows
 from parsim.validation.validated_row import ValidatedRow
 from parsim.validation.vision.measured_samples import OPTIONAL as SAMPLES_OPTIONAL
 from parsim.validation.vision.measured_samples import REQUIRED as SAMPLES
@@ -38,12 +38,7 @@ def read_table(path: Path) -> list[dict[str, str]]:
 
 
 def _check_header(path: Path, header: list[str]) -> None:
-    if not header:
-        raise TableError(f"{path}: empty file; expected a header with {', '.join(RUNS)}")
-    required = SAMPLES if is_samples(header) else RUNS
-    missing = [name for name in required if name not in header]
-    if missing:
-        raise TableError(f"{path}: columns missing: {', '.join(missing)}")
+    check_columns(path, header, SAMPLES if is_samples(header) else RUNS)
 
 
 SCHEMA_VERSION = 1

@@ -20,13 +20,16 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.group_bandwidth import Groups
 from parsim.cost.collective.mesh_links import members_share
 from parsim.errors import CatalogError, TableError, shown
-from parsim.validation.tables import LEAST_MEASURED, MOST_MEASURED, RowSkipped, number_in, read_rows
+from parsim.validation.cells import Cells
+from parsim.validation.tables import RowSkipped, check_columns, read_rows
 
 REQUIRED = ("row_id", "gpu_type", "n_nodes", "gpus_per_node", "collective", "message_bytes")
 TIMES = ("time_us", "busbw_gb_per_s", "algbw_gb_per_s")
 PARAMETERS = ("row_id", "network", "collective", "parameters")
 """Columns of SimuMax's network fits, which hold another simulator's constants and no times."""
 
+MOST_DEVICES = 10**6
+"""No node or cluster of a row has more; a typing mistake has."""
 CALL_OF_TORCH = 16e-6
 """What a torch call timed with events shows beyond nccl-tests (`make fit-collectives`)."""
 
@@ -86,13 +89,9 @@ def read_collectives(path: Path) -> list[dict[str, str]]:
 
 
 def _check_header(path: Path, header: list[str]) -> None:
-    if not header:
-        raise TableError(f"{path}: empty file; expected a header with {', '.join(REQUIRED)}")
     if set(PARAMETERS) <= set(header):
         return
-    missing = [name for name in REQUIRED if name not in header]
-    if missing:
-        raise TableError(f"{path}: columns missing: {', '.join(missing)}")
+    check_columns(path, header, REQUIRED)
     if not set(TIMES) & set(header):
         raise TableError(f"{path}: needs at least one of the columns {', '.join(TIMES)}")
 
@@ -105,11 +104,11 @@ def parse_collective(row: Mapping[str, str]) -> MeasuredCollective:
     """
     if "parameters" in row:
         raise RowSkipped("holds constants of another simulator, no measured times")
-    kind = _kind(row)
-    size = _number(row, "message_bytes")
+    kind, cells = _kind(row), Cells(row)
+    size = cells.rounded("message_bytes")
     if size is None:
         raise RowSkipped("message_bytes is not stated")
-    nodes, used = _count(row, "n_nodes"), _count(row, "gpus_per_node")
+    nodes, used = (cells.need(name, most=MOST_DEVICES) for name in ("n_nodes", "gpus_per_node"))
     tool = row.get("tool", "").lower()
     system, notes = _system(row, nodes)
     where = _placed(system, nodes, used)
@@ -120,7 +119,7 @@ def parse_collective(row: Mapping[str, str]) -> MeasuredCollective:
         kind=kind,
         algorithm=row.get("algorithm", "").lower().replace("-", "_"),
         size=size,
-        seconds=_seconds(row, kind, size, float(where.size[0])),
+        seconds=_seconds(cells, kind, size, float(where.size[0])),
         system=system,
         where=where,
         scope=_scope(system, where),
@@ -138,36 +137,18 @@ def _kind(row: Mapping[str, str]) -> str:
     return _KINDS[words[0]]
 
 
-def _number(row: Mapping[str, str], name: str) -> float | None:
-    """A cell as a number; None where it is blank or 0."""
-    value = number_in(row, name)
-    if value and not LEAST_MEASURED <= value <= MOST_MEASURED:
-        allowed = f"0, or from {LEAST_MEASURED:g} to {MOST_MEASURED:g}"
-        raise RowSkipped(f"{name}='{shown(row[name])}' cannot be; allowed: {allowed}")
-    return value or None
-
-
-def _count(row: Mapping[str, str], name: str) -> int:
-    value = _number(row, name)
-    if value is None:
-        raise RowSkipped(f"{name} is not stated")
-    if not value.is_integer() or value > 1e6:
-        raise RowSkipped(f"{name}={row[name]!r} is not a whole number from 1 to 1,000,000")
-    return int(value)
-
-
-def _seconds(row: Mapping[str, str], kind: str, size: float, ranks: float) -> float:
+def _seconds(cells: Cells, kind: str, size: float, ranks: float) -> float:
     """The time, or what it was before it became a bandwidth; 0.00 is a rounded bandwidth."""
-    time = _number(row, "time_us")
+    time = cells.rounded("time_us")
     if time is not None:
         return time * 1e-6
-    rate = _number(row, "busbw_gb_per_s")
+    rate = cells.rounded("busbw_gb_per_s")
     if rate is not None:
         part = (ranks - 1.0) / ranks
         rooted = kind in ("broadcast", "reduce", "send_recv")
         factor = 1.0 if rooted else 2.0 * part if kind == "all_reduce" else part
         return size * factor / (rate * 1e9)
-    rate = _number(row, "algbw_gb_per_s")
+    rate = cells.rounded("algbw_gb_per_s")
     if rate is None:
         raise RowSkipped(f"none of {', '.join(TIMES)} is stated")
     return size / (rate * 1e9)

@@ -7,7 +7,6 @@ with `peak_tflops_used`). A row that cannot be priced is skipped with its reason
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -18,7 +17,8 @@ from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
 from parsim.cost.layer.attention import FLASH_BACKWARD
 from parsim.errors import CatalogError, TableError, shown
-from parsim.validation.tables import LEAST_MEASURED, RowSkipped, read_rows
+from parsim.validation.cells import Cells
+from parsim.validation.tables import RowSkipped, read_rows
 
 NEEDED = ("row_id", "gpu_type", "op")
 """Columns that every table of kernels has."""
@@ -27,8 +27,6 @@ PRODUCT = re.compile(r"matmul|gemm|proj|linear|\bmm\b", re.IGNORECASE)
 ATTENTION = {"sdp_fwd": "attention_forward", "sdp_bwd": "attention_backward"}
 GROUPED = "group_matmul"
 STAGES = ("fwd", "bwd_grad_act", "bwd_grad_w")
-LARGEST = 1e12
-"""No size or time of a kernel is larger; a typing mistake is."""
 
 _PRECISIONS = {
     "16-bit": "bf16",
@@ -115,8 +113,9 @@ _Parsed = tuple[str, str, dict[str, float | str | bool], float]
 
 def _product(row: Mapping[str, str]) -> _Parsed:
     """A matrix product by columns."""
-    m, n, k = (_size(row, name) for name in ("m", "n", "k"))
-    batch = _size(row, "batch") if row.get("batch") else 1.0
+    cells = Cells(row)
+    m, n, k = (float(cells.need(name)) for name in ("m", "n", "k"))
+    batch = float(cells.need("batch")) if row.get("batch") else 1.0
     precision = _precision(row.get("dtype") or row.get("in_dtype") or "")
     layout = row.get("layout", "").lower() or "tn"
     if layout not in LAYOUTS:
@@ -138,8 +137,9 @@ def _product(row: Mapping[str, str]) -> _Parsed:
 
 def _keyed(op: str, key: Mapping[str, str]) -> _Parsed:
     """Attention or a grouped product by its shape_key."""
+    cells = Cells(key)
     if op == GROUPED:
-        experts, tokens, n, k = (_size(key, name) for name in ("ng", "M", "N", "K"))
+        experts, tokens, n, k = (float(cells.need(name)) for name in ("ng", "M", "N", "K"))
         stage = key.get("stage", "")
         if stage not in STAGES:
             raise RowSkipped(f"stage '{shown(stage)}' is not one of {', '.join(STAGES)}")
@@ -155,7 +155,7 @@ def _keyed(op: str, key: Mapping[str, str]) -> _Parsed:
         flops = 2.0 * experts * tokens * n * k
         return "grouped_gemm", _precision(key.get("dtype", "")), shape, flops
     names = ("batch", "seq_len", "head_num", "qk_head_dim", "v_head_dim")
-    batch, length, heads, wide_qk, wide_v = (_size(key, name) for name in names)
+    batch, length, heads, wide_qk, wide_v = (float(cells.need(name)) for name in names)
     backward = ATTENTION[op] == "attention_backward"
     square = 2.0 * batch * heads * length**2 * (wide_qk + wide_v)
     square *= FLASH_BACKWARD if backward else 1.0
@@ -166,15 +166,16 @@ def _keyed(op: str, key: Mapping[str, str]) -> _Parsed:
 
 def _seconds(row: Mapping[str, str], flops: float) -> float:
     """Measured seconds: a time as it stands, else FLOPs over a rate or over a share of a peak."""
+    cells = Cells(row)
     given: dict[str, Callable[[float], float]] = {
         "time_us": lambda x: x * 1e-6,
         "derived_time_us": lambda x: x * 1e-6,
-        "efficiency": lambda x: flops / (x * 1e12 * _size(row, "peak_tflops_used")),
+        "efficiency": lambda x: flops / (x * 1e12 * cells.needed("peak_tflops_used")),
         "achieved_tflops": lambda x: flops / (x * 1e12),
     }
     for name, seconds in given.items():
         if row.get(name):
-            return seconds(_number(row, name))
+            return seconds(cells.needed(name))
     raise RowSkipped(f"no time: {', '.join(given)} are blank")
 
 
@@ -190,24 +191,3 @@ def _precision(text: str) -> str:
     if precision not in ("fp32", "tf32", "fp16", "bf16", "fp8"):
         raise RowSkipped(f"dtype '{shown(text)}' is not one of fp32, tf32, fp16, bf16, fp8")
     return precision
-
-
-def _size(row: Mapping[str, str], name: str) -> float:
-    value = _number(row, name)
-    if name != "peak_tflops_used" and value != int(value):
-        raise RowSkipped(f"{name}={row[name]} is not a whole number")
-    return value
-
-
-def _number(row: Mapping[str, str], name: str) -> float:
-    text = row.get(name, "")
-    if not text:
-        raise RowSkipped(f"{name} is blank")
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not LEAST_MEASURED <= value <= LARGEST:
-        allowed = f"a number above 0 and at most {LARGEST:g}"
-        raise RowSkipped(f"{name}={shown(text)} is not {allowed}")
-    return value

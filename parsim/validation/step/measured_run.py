@@ -16,7 +16,7 @@ from parsim.errors import shown
 from parsim.units import GIB
 from parsim.validation.step.known_models import Filled, blank_sizes, known_mixture, unmodelled
 from parsim.validation.step.known_models import cells as filled_cells
-from parsim.validation.step.row_cells import Cells, Profile
+from parsim.validation.step.row_cells import Profile, RunCells
 from parsim.validation.tables import RowSkipped
 
 REQUIRED = (
@@ -143,7 +143,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         RowSkipped: a needed figure is missing or garbage, or the row's arithmetic does not hold.
     """
     filled = blank_sizes(row)
-    cells = Cells({**row, **filled_cells(filled)})
+    cells = RunCells({**row, **filled_cells(filled)})
     _in_scope(cells)
     run = MeasuredRun(
         **_plain(cells, row),
@@ -167,7 +167,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
     return run
 
 
-def _plain(cells: Cells, row: Mapping[str, str]) -> dict[str, Any]:
+def _plain(cells: RunCells, row: Mapping[str, str]) -> dict[str, Any]:
     """Fields that are a cell each."""
     return {
         **{name: row[name] for name in ("row_id", "stack", "system", "gpu_type", "model")},
@@ -178,7 +178,7 @@ def _plain(cells: Cells, row: Mapping[str, str]) -> dict[str, Any]:
     }
 
 
-def _with_defaults(cells: Cells) -> dict[str, Any]:
+def _with_defaults(cells: RunCells) -> dict[str, Any]:
     """Counts whose blank cell says the usual: one chunk, no experts, heads that share nothing."""
     experts = cells.integer("n_experts") or 0
     return {
@@ -196,7 +196,7 @@ def _with_defaults(cells: Cells) -> dict[str, Any]:
     }
 
 
-def _measured(cells: Cells) -> dict[str, Any]:
+def _measured(cells: RunCells) -> dict[str, Any]:
     """What was measured: seconds, bytes, the bubble, hours, or that memory ran out."""
     memory = cells.number("peak_memory_gib")
     return {
@@ -220,7 +220,7 @@ def _told(filled: Filled) -> tuple[str, ...]:
     return tuple(f"{column}={cell} ({why})" for column, (cell, why) in filled.items())
 
 
-def _in_scope(cells: Cells) -> None:
+def _in_scope(cells: RunCells) -> None:
     task = cells.text("task")
     if task not in (None, "pretrain"):
         raise RowSkipped(f"task '{shown(task)}' is out of scope (only pretrain)")

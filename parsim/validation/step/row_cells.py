@@ -1,15 +1,15 @@
-"""Typed access to the cells of one row of a table of measured runs."""
+"""What the cells of a table of training runs hold beside numbers: profiles, orders, overlaps."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 from parsim.errors import shown
 from parsim.plan.precision import SUMS
 from parsim.units import whole_number
+from parsim.validation.cells import LARGEST, Cells
 from parsim.validation.step.known_models import EXPERTS, SIZES
-from parsim.validation.tables import RowSkipped, measured_in, number_in
+from parsim.validation.tables import RowSkipped
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")
 """Milliseconds of a pipeline rank and micro-batch, its chunks together."""
@@ -17,8 +17,6 @@ ORDERED = ("pp", "dp", "cp", "tp")
 """What a cell of `rank_order` names, with + between, outermost first."""
 OVERLAPS = ("none", "dp", "fsdp", "tp", "p2p", "p2p_scatter_gather")
 """What a cell of `overlap` may list, with + between."""
-LARGEST = 10**9
-"""No count of a training run is larger; a typing mistake is."""
 
 
 class Profile(NamedTuple):
@@ -30,52 +28,19 @@ class Profile(NamedTuple):
     message: float
 
 
-class Cells:
-    """Typed access to one row's text."""
+class RunCells(Cells):
+    """One row of a table of training runs."""
 
-    def __init__(self, row: Mapping[str, str]) -> None:
-        self.row = row
-
-    def text(self, name: str) -> str | None:
-        """Text of a cell; None where it is blank."""
-        return self.row.get(name, "") or None
-
-    def integer(self, name: str) -> int | None:
-        """A count from 0 on; None where the cell is blank."""
-        cell = self.text(name)
-        if cell is None:
-            return None
-        try:
-            value = float(cell)
-        except ValueError:
-            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number") from None
-        if not value.is_integer() or not 0 <= value <= LARGEST:
-            raise RowSkipped(f"{name}='{shown(cell)}' is not a whole number from 0 to {LARGEST:,}")
-        return int(value)
-
-    def need(self, name: str) -> int:
-        """A count from 1 on, without which the row cannot be used."""
-        value = self.integer(name)
-        if value is None:
-            raise RowSkipped(f"{name} is not stated{self._unknown_model(name)}")
-        if value < 1:
-            raise RowSkipped(f"{name}={value} must be at least 1")
-        return value
-
-    def _unknown_model(self, name: str) -> str:
-        """Why a blank size was not filled."""
+    def why_blank(self, name: str) -> str:
+        """Why a blank size of the model was not filled."""
         if name not in SIZES and name not in EXPERTS:
             return ""
         model = self.text("model") or ""
         return f" and not known of model {model!r}; write it, or a name of `parsim catalog models`"
 
-    def number(self, name: str) -> float | None:
-        """A number above 0; None where the cell is blank."""
-        return measured_in(self.row, name)
-
     def fraction(self, name: str) -> float | None:
         """A share below 1; None where the cell is blank."""
-        value = number_in(self.row, name)
+        value = self.any_number(name)
         if value is not None and not 0.0 <= value < 1.0:
             raise RowSkipped(f"{name}={self.text(name)!r} must be at least 0 and below 1")
         return value

@@ -20,7 +20,8 @@ from dataclasses import dataclass
 
 from parsim.errors import shown
 from parsim.units import GIB
-from parsim.validation.tables import RowSkipped, measured_in
+from parsim.validation.cells import LARGEST, Cells
+from parsim.validation.tables import RowSkipped
 
 REQUIRED = (
     *("row_id", "framework", "model", "gpu_type", "system", "gpus_per_node", "n_gpus", "strategy"),
@@ -39,8 +40,6 @@ STRATEGIES = ("single", "data_parallel", "gpipe", "pipedream")
 
 MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}
 """Images of a batch in torchgpipe's memory benchmarks (main.py of each, commit a1b4ee2)."""
-
-LARGEST = 10**9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,16 +83,17 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
     if strategy not in STRATEGIES:
         listed = ", ".join(STRATEGIES)
         raise RowSkipped(f"strategy '{shown(strategy)}' is not predicted; predicted are {listed}")
-    devices, note = _need(row, "n_gpus"), row.get("note", "")
-    batch = _integer(row, "global_batch_size") or (_integer(row, "batch_per_gpu") or 0) * devices
+    cells = Cells(row)
+    devices, note = cells.need("n_gpus"), row.get("note", "")
+    batch = cells.positive("global_batch_size") or (cells.positive("batch_per_gpu") or 0) * devices
     assumed = "" if batch else _assumed_batch(row)
     batch = batch or (int(assumed) if assumed else 0)
     if not batch:
         raise RowSkipped("neither global_batch_size nor batch_per_gpu is stated")
-    speed = measured_in(row, "samples_per_s")
-    step = batch / speed if speed else measured_in(row, "step_time_s")
-    memory = measured_in(row, "peak_memory_gib_sum")
-    speedup = measured_in(row, "speedup")
+    speed = cells.number("samples_per_s")
+    step = batch / speed if speed else cells.number("step_time_s")
+    memory = cells.number("peak_memory_gib_sum")
+    speedup = cells.number("speedup")
     if step is None and memory is None and speedup is None:
         raise RowSkipped(
             "neither samples_per_s, step_time_s, peak_memory_gib_sum nor speedup is stated"
@@ -104,20 +104,20 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         model=row["model"],
         gpu_type=row["gpu_type"],
         system=row["system"],
-        gpus_per_node=_need(row, "gpus_per_node"),
+        gpus_per_node=cells.need("gpus_per_node"),
         n_gpus=devices,
         strategy=strategy,
         precision=row["precision"],
-        batch_per_gpu=_integer(row, "batch_per_gpu"),
+        batch_per_gpu=cells.positive("batch_per_gpu"),
         global_batch_size=batch,
-        n_micro_batches=_integer(row, "n_micro_batches") or _told(note, r"micro-batches (\d+)"),
+        n_micro_batches=cells.positive("n_micro_batches") or _told(note, r"micro-batches (\d+)"),
         partition=_partition(row.get("partition", ""), note),
         recompute=row.get("recompute", "") or "none",
         step_time=step,
         peak_memory=None if memory is None else memory * GIB,
         replicas=_replicas(row, devices),
         speedup=speedup,
-        internode_gbit=measured_in(row, "internode_gbit_per_s_per_node"),
+        internode_gbit=cells.number("internode_gbit_per_s_per_node"),
         assumed_batch=bool(assumed),
     )
 
@@ -125,7 +125,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
 def stated_speedup(row: Mapping[str, str]) -> float | None:
     """The speed-up of a row that may be wrong otherwise; None where there is none to read."""
     try:
-        return measured_in(row, "speedup")
+        return Cells(row).number("speedup")
     except RowSkipped:
         return None
 
@@ -177,19 +177,3 @@ def _partition(cell: str, note: str) -> tuple[int, ...]:
     if any(int(count) > LARGEST for count in counts):
         raise RowSkipped(f"partition='{shown(cell)}' must be numbers of layers, such as 104-137")
     return tuple(map(int, counts))
-
-
-def _need(row: Mapping[str, str], name: str) -> int:
-    value = _integer(row, name)
-    if not value:
-        raise RowSkipped(f"{name} is not stated")
-    return value
-
-
-def _integer(row: Mapping[str, str], name: str) -> int | None:
-    value = measured_in(row, name)
-    if value is None:
-        return None
-    if not value.is_integer() or value > LARGEST:
-        raise RowSkipped(f"{name}='{shown(row[name])}' is not a whole number up to {LARGEST:,}")
-    return int(value)

@@ -196,7 +196,7 @@ def test_the_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert low < second["predicted_time_s"] < high
     assert [entry["status"] for entry in (third, fourth)] == ["skipped", "skipped"]
     assert third["interval_s"] is None
-    assert fourth["reason"].startswith("m=lots is not a number")
+    assert fourth["reason"].startswith("m='lots' is not a whole number")
     (summary,) = document["summary"]
     assert (summary["n"], summary["device"], summary["kind"]) == (2, "a100-sxm-80gb", "gemm")
     assert summary["n_measured"] + summary["n_corrected"] + summary["n_model"] == 2

@@ -66,7 +66,10 @@ WRONG = {
     "strategy 'async_parameter_server' is not predicted": {"strategy": "async_parameter_server"},
     "n_gpus is not stated": {"n_gpus": ""},
     "neither global_batch_size nor batch_per_gpu": {"global_batch_size": "", "batch_per_gpu": ""},
-    "batch_per_gpu='many' is not a number": {"batch_per_gpu": "many", "global_batch_size": ""},
+    "batch_per_gpu='many' is not a whole number": {
+        "batch_per_gpu": "many",
+        "global_batch_size": "",
+    },
     "neither samples_per_s, step_time_s, peak_memory_gib_sum nor": {"samples_per_s": ""},
     "model 'resnet5000' is not in the catalog (did you mean 'resnet50'?)": {"model": "resnet5000"},
     "precision 'fp12' is unknown": {"precision": "fp12"},
