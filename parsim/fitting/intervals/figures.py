@@ -40,6 +40,7 @@ from parsim.sim.confidence.known_errors import (
     Errors,
     Group,
     MemoryGroup,
+    stacks_of,
 )
 from parsim.validation.tables import refuse_blind
 from parsim.validation.validate import Validation, validate
@@ -142,6 +143,7 @@ def figures(runs: Sequence[Residual], whole: Errors) -> Errors:
         whole,
         groups=keyed(groups(runs, scale)),
         models=frozenset(run.standing.model for run in runs),
+        stacks=stacks_of(run.software for run in runs),
         reach=reach(runs),
         weights=scale,
     )

@@ -33,13 +33,15 @@ from parsim.fitting.constants.fit import Rows
 from parsim.fitting.constants.influence import LeaveOut
 from parsim.fitting.intervals.groups import SHRINK, Residual, groups, keyed, quantile
 from parsim.sim.confidence.interval import Half, half_of
-from parsim.sim.confidence.known_errors import CALIBRATED, KNOWN, Errors
+from parsim.sim.confidence.known_errors import CALIBRATED, KNOWN, WIDTH, Errors
 from parsim.validation.coverage import Coverage, LeftOut, LevelCoverage, coverage
 
 FOLDS = 10
 """Parts of which each is left out once, where nothing about a question is new."""
-ORDER = ("release", "model", "mixture", "kind", "software", "device")
+ORDER = ("release", "model", "mixture", "kind", "size", "software", "device")
 """Levels by how little is known where they are new, as their factors come out."""
+NOT_BELOW = {"size": "model", "mixture": "model"}
+"""Levels that are new in more than another, whose factor theirs is not below; KNOWN's else."""
 FAR = 0.5
 """Runs on more than this share of a group's most devices are those beyond its scale."""
 
@@ -137,6 +139,28 @@ def beyond(runs: Sequence[Residual]) -> dict[Hashable, list[Residual]]:
     return groups
 
 
+def widest(runs: Sequence[Residual]) -> dict[Hashable, list[Residual]]:
+    """The runs of the widest dense models of a device and software, where others are narrower."""
+    groups: dict[Hashable, list[Residual]] = {}
+    dense = [run for run in runs if _dense(run)]
+    for key, members in by(lambda run: [(run.device, run.software)])(dense).items():
+        most = max(run.sizes[WIDTH] for run in members)
+        wide = [run for run in members if run.sizes[WIDTH] == most]
+        if len(wide) < len(members):
+            groups[key] = wide
+    return groups
+
+
+def stacks(runs: Sequence[Residual]) -> dict[Hashable, list[Residual]]:
+    """The runs of each software, and those on one device where it has others elsewhere."""
+    everywhere = by(lambda run: [run.software])(runs)
+    here = by(lambda run: [(run.device, run.software)])(runs)
+    apart = {
+        key: left for key, left in here.items() if len(left) < len(everywhere[left[0].software])
+    }
+    return {**everywhere, **apart}
+
+
 def folds(runs: Sequence[Residual]) -> dict[Hashable, list[Residual]]:
     """FOLDS parts of the cells, whole cells each, so that no repeat tells what is left out."""
     number = {cell: at % FOLDS for at, cell in enumerate(sorted({run.cell for run in runs}))}
@@ -154,17 +178,19 @@ LEVELS = (
           figure="mixture"),
     Level(name="kind of plan", about="context parallel, 8 or 4 bit, ZeRO-3: new to the software",
           groups=by(_kinds), figure="kind"),
+    Level(name="size", about="a dense model wider than any of the software on the device",
+          groups=widest, figure="size"),
     Level(name="release", about="another release of the software", groups=by(_releases),
           figure="release"),
-    Level(name="software", about="a described stack without any run",
-          groups=by(lambda run: [run.software]), figure="software"),
+    Level(name="software", about="a described stack without any run, or any on the device",
+          groups=stacks, figure="software"),
     Level(name="device", about="a device without any run", groups=by(lambda run: [run.device]),
           figure="device"),
     Level(name="scale", about="more than twice the devices of any run", groups=beyond,
           figure="reach"),
     Level(name=SOURCE, about="everything of a table", groups=by(lambda run: [run.table])),
 )  # fmt: skip
-"""The factor of nothing new comes first: none of the others is smaller, but a release's."""
+"""A level's factor comes after those that it is not below; a release's alone may be below 1."""
 
 
 class Novelty:
@@ -253,15 +279,15 @@ class Novelty:
 def with_level(errors: Errors, figure: str, judged: Sequence[Judged]) -> Errors:
     """The errors with a level's figure, which stays where no run is judged.
 
-    Nothing new is surer than what is known. A release alone may be: a plan of an unknown one is
-    judged by all releases together, which scatter more than those of one. As small groups do, it
-    leans on what is known where few releases say so.
+    Nothing new is surer than what is known, or than what is new in less (NOT_BELOW). A release
+    alone may be: a plan of an unknown one is judged by all releases together, which scatter more
+    than those of one. As small groups do, it leans on what is known where few releases say so.
     """
     each = np.ones(len(judged))
     if figure == "reach":
         asked = [quantile(np.array([row.reach(errors) for row in judged]), each)] if judged else []
         return replace(errors, reach=max([errors.reach, *asked]))
-    factor, least = errors.factors[figure], errors.factors[KNOWN]
+    factor, least = errors.factors[figure], errors.factors[NOT_BELOW.get(figure, KNOWN)]
     if judged:
         factor = quantile(np.array([row.factor(errors.reach) for row in judged]), each)
     if figure == "release":

@@ -22,7 +22,7 @@ import numpy as np
 
 from parsim.fitting.intervals.groups import Residual, quantile
 from parsim.sim.confidence.interval import standing_half
-from parsim.sim.confidence.known_errors import Errors
+from parsim.sim.confidence.known_errors import Errors, stacks_of
 
 
 def with_sites(errors: Errors, runs: Sequence[Residual], apart: Sequence[Residual]) -> Errors:
@@ -34,9 +34,10 @@ def with_sites(errors: Errors, runs: Sequence[Residual], apart: Sequence[Residua
     cells: dict[tuple[str, str, str], list[Residual]] = {}
     for run in alone:
         cells.setdefault((run.standing.publisher, run.software, run.device), []).append(run)
-    asked = np.array([_asked(errors, cell) for cell in cells.values()])
+    described = replace(errors, stacks=errors.stacks | stacks_of(run.software for run in alone))
+    asked = np.array([_asked(described, cell) for cell in cells.values()])
     return replace(
-        errors,
+        described,
         site=quantile(asked, np.ones(len(asked))),
         sites=frozenset(run.software for run in alone),
     )

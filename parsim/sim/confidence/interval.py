@@ -6,14 +6,15 @@ q is the 80 % quantile of the errors' size in the nearest group that was measure
 under this software (of this release, where one is stated), else the device under any software, else
 the software on any device, else all runs. `scale` says how hard the plan is to predict: what the
 host paces, what collectives expose, 8-bit products, memory near its limit. f is the factor of the
-level at which the question is new (a model, mixture, device, software, release or kind of plan that
-no run of the group has; the largest of several): the one with which four of five runs lie inside
-that were left out at this level. Software that one publisher alone measured here counts as new to
-everybody else, and q is no less than that of the device under any: what one site reaches is no bar
-for another. Software that many sites run and each in its own way (DeepSpeed) adds what these differ
-by. Added is also what sizes outside of the measured ones, links that no
-run has and software that nobody described leave open. On a calibrated machine q is that of its own
-recorded steps, leaning on shipped runs, without scale and factor; added is what its calibration
+level at which the question is new (a model, width, mixture, device, software, release or kind of
+plan that no run of the group has; the largest of several): the one with which four of five runs lie
+inside that were left out at this level. Software that one publisher alone measured here counts as
+new to everybody else, and q is no less than that of the device under any: what one site reaches is
+no bar for another. Software with runs on other devices alone has the larger of its own q and the
+device's. Software that many sites run and each in its own way (DeepSpeed) adds what these differ
+by. Added is also what sizes outside of the measured ones, links that no run has and software
+without any run leave open. On a calibrated machine q is that of its own recorded steps, leaning on
+shipped runs, without scale and factor; added is what its calibration
 left open in the kernels, whole layers (timed or not) and collectives of this very plan, and its
 clock's drift. All figures: `known_errors.py`.
 
@@ -92,8 +93,7 @@ def kinds_of(job: Job, plan: Plan) -> tuple[str, ...]:
     present = {
         "context parallelism": plan.cp > 1,
         "experts": job.model.experts is not None,
-        "4-bit products": bits is not None and bits.operand < 1.0,
-        "8-bit products": bits is not None and bits.operand >= 1.0,
+        **({f"{bits.peak} products": True} if bits else {}),
         "ZeRO-3": plan.zero_stage == 3,
         "images": job.model.tokens == 1,
     }
@@ -186,6 +186,7 @@ def new_levels(standing: Standing, nearest: NearestGroup) -> tuple[str, ...]:
     mixture = "experts" in standing.kinds
     known = {
         "model": nearest.model or mixture,
+        "size": nearest.size,
         "mixture": nearest.model or not mixture,
         "kind": not nearest.new_kinds,
         "device": nearest.device,
@@ -227,6 +228,8 @@ def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterato
         )
     if not nearest.model:
         yield f"none of a model of {standing.model}"
+    if not nearest.size:
+        yield "all of narrower models"
     if nearest.new_kinds:
         yield f"none with {' and '.join(nearest.new_kinds)}"
     if not nearest.device:
@@ -239,10 +242,12 @@ def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iter
     """What of the plan's software the group has not seen."""
     if nearest.software == "single":
         yield f"all of them by {nearest.group.publishers[0]}, none by anybody else"
-    if nearest.software == "elsewhere":
+    if nearest.software in ("elsewhere", "described"):
         yield f"none of it under {standing.software}"
-    if nearest.software == "generic":
+    if nearest.software == "generic" and standing.generic:
         yield f"software {standing.software}: generic assumptions"
+    elif nearest.software == "generic":
+        yield f"no run of {standing.software} is known"
     if standing.software in errors.sites:
         yield f"sites differ under {standing.software}, which adds {_half_words(errors.site)}"
     if not nearest.release:

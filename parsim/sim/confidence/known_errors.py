@@ -12,13 +12,14 @@ way. Computed from every shipped run (`fitting/intervals/figures.py`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from math import ceil, hypot, log
 from typing import Any
 
+from parsim.cost.job import EXPERTS
 from parsim.cost.layer_doubt import LayerDoubt
 from parsim.sim.confidence.step_parts import Parts
 
@@ -32,6 +33,9 @@ SHRINK = 5.0
 """Recorded runs that count as much as the shipped ones, as small groups of these do."""
 SLOWER = ("skew", "pressed")
 """Parts that make steps longer and never shorter: they widen the upper half alone."""
+
+WIDTH = "hidden_size"
+"""The size whose largest value says how large the models of a group are."""
 
 Sizes = Mapping[str, float]
 Range = tuple[float, float]
@@ -111,9 +115,10 @@ class Standing:
 class NearestGroup:
     """The measured group nearest to a plan, and what of the plan it has seen.
 
-    `model` says whether any run is of the plan's model, `new_kinds` what of the plan no run of the
-    group has. `software` is "measured" here, "single" (by one publisher, who is not ours),
-    "elsewhere" (described, no run on this device) or "generic".
+    `model` says whether any run is of the plan's model, `size` whether any of the group's, of
+    any release, is as wide, `new_kinds` what of the plan no run of the group has. `software` is
+    "measured" here, "single" (by one publisher, who is not ours), "elsewhere" (on other devices
+    alone), "described" (with runs at hand, none of this kind) or "generic" (no run is known).
     `release` is False only where one is stated and the software's runs are of other ones.
     """
 
@@ -123,6 +128,7 @@ class NearestGroup:
     system: bool
     release: bool = True
     model: bool = True
+    size: bool = True
     new_kinds: tuple[str, ...] = ()
 
 
@@ -134,7 +140,7 @@ class Errors:
     a level. `unknown_software` is what the generic stack's assumptions added, `reach` is per factor
     e outside of the ranges, `memory_reach` that of peaks, `site` what a site adds under the
     software of `sites`: halves of 80 % intervals, log errors. `models` are the trunks that some
-    run has.
+    run has, `stacks` the software that was described with runs of it at hand, here or left out.
     """
 
     groups: Mapping[Key, Group]
@@ -145,6 +151,7 @@ class Errors:
     site: float = 0.0
     sites: frozenset[str] = frozenset()
     models: frozenset[str] = frozenset()
+    stacks: frozenset[str] = frozenset()
     memory: Mapping[tuple[str, str], MemoryGroup] = field(default_factory=dict)
     weights: Mapping[str, float] = field(default_factory=lambda: {"kernels": 1.0})
 
@@ -157,16 +164,23 @@ class Errors:
         if standing.calibrated and (CALIBRATED, ANY, ANY) in self.groups:
             group = self.groups[CALIBRATED, ANY, ANY]
             return NearestGroup(group=group, device=True, software="measured", system=True)
-        elsewhere = "generic" if standing.generic else "elsewhere"
+        away = self._away(standing)
         for key, device, software in (
             ((standing.device, standing.software, standing.release), True, "measured"),
             ((standing.device, standing.software, ANY), True, "measured"),
-            ((standing.device, ANY, ANY), True, elsewhere),
+            ((standing.device, ANY, ANY), True, away),
             ((ANY, standing.software, ANY), False, "measured"),
         ):
             if key in self.groups:
                 return self._compared(self.groups[key], standing, device, software)
-        return self._compared(self.groups[ANY, ANY, ANY], standing, False, elsewhere)
+        return self._compared(self.groups[ANY, ANY, ANY], standing, False, away)
+
+    def _away(self, standing: Standing) -> str:
+        """What is known of software that no run has on this device."""
+        if (ANY, standing.software, ANY) in self.groups:
+            return "elsewhere"
+        measured = standing.software.removesuffix(EXPERTS) in self.stacks
+        return "described" if measured and not standing.generic else "generic"
 
     def _compared(
         self, group: Group, standing: Standing, device: bool, software: str
@@ -175,12 +189,16 @@ class Errors:
 
         Runs of one publisher tell nothing of what another machine and crew make of the software:
         others are judged as if it had no run, by no less than the device's runs under any, or all
-        runs where the device has none.
+        runs where the device has none. Software that is new on the device is judged by no less
+        than its own runs on others.
         """
         if software == "measured" and self._by_one_other(group, standing):
             everything = self.groups[ANY, ANY, ANY]
             software, wider = "single", self.groups.get((standing.device, ANY, ANY), everything)
             group = replace(group, half=max(group.half, wider.half))
+        if software == "elsewhere":
+            its_runs = self.groups[ANY, standing.software, ANY]
+            group = replace(group, half=max(group.half, its_runs.half))
         measured = {key[2] for key in self.groups if key[1] == standing.software} - {ANY}
         known = software not in ("measured", "single") or not measured or not standing.release
         return NearestGroup(
@@ -190,8 +208,20 @@ class Errors:
             system=standing.system in group.systems,
             release=known or standing.release in measured,
             model=standing.model in self.models,
+            size=self._as_wide(group, standing),
             new_kinds=tuple(kind for kind in standing.kinds if kind not in group.kinds),
         )
+
+    def _as_wide(self, group: Group, standing: Standing) -> bool:
+        """Whether a run, of any release, has a model at least as wide.
+
+        Width says how large dense models are: not mixtures, whose experts do, nor networks of
+        images.
+        """
+        releases = self.groups.get((group.device, group.software, ANY), group)
+        if WIDTH not in releases.ranges or {"images", "experts"} & set(standing.kinds):
+            return True
+        return standing.sizes[WIDTH] <= releases.ranges[WIDTH][1]
 
     def _by_one_other(self, group: Group, standing: Standing) -> bool:
         """Whether all runs of a group are of one publisher, who did not measure this one."""
@@ -268,9 +298,15 @@ def read_errors(document: Mapping[str, Any]) -> Errors:
         memory=memory,
         factors={name: float(document["factors"][name]) for name in LEVELS},
         models=frozenset(document["models"]),
+        stacks=stacks_of([*(software for _, software, _ in groups), *document["sites"]]),
         sites=frozenset(document["sites"]),
         **figures,
     )
+
+
+def stacks_of(names: Iterable[str]) -> frozenset[str]:
+    """The stacks of software whose mixtures count apart from its dense models."""
+    return frozenset(name.removesuffix(EXPERTS) for name in names)
 
 
 def _ranges(entry: Mapping[str, Any]) -> dict[str, Range]:
@@ -281,5 +317,6 @@ ADDED = ("unknown_software", "reach", "memory_reach", "site")
 """Names of the figures that distances from measured runs add, one each for all groups."""
 KNOWN = "known"
 """The level at which nothing is new: other runs are of the model, the device and the release."""
-LEVELS = (KNOWN, "model", "mixture", "kind", "device", "software", "release")
-"""Levels at which a question may be new; a mixture is a new model with experts."""
+LEVELS = (KNOWN, "model", "mixture", "kind", "size", "device", "software", "release")
+"""Levels at which a question may be new; a mixture is a new model with experts, a size a dense
+model wider than any of the nearest group, software one without runs on the device."""

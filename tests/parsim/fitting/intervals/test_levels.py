@@ -16,11 +16,14 @@ from parsim.fitting.intervals.groups import Residual
 from parsim.fitting.intervals.levels import (
     FOLDS,
     LEVELS,
+    NOT_BELOW,
     Judged,
     Novelty,
     beyond,
     by,
     folds,
+    stacks,
+    widest,
     with_level,
     without,
 )
@@ -89,6 +92,21 @@ def test_a_level_is_judged_by_runs_whose_bar_it_decides() -> None:
     assert not kind.decides(("model",))
     assert BY_NAME["scale"].decides(("model",))
     assert not BY_NAME["nothing"].decides(("model",))
+
+
+@pytest.mark.parametrize(
+    ("figure", "below"),
+    [("software", "known"), ("size", "model"), ("mixture", "model")],
+)
+def test_no_factor_is_below_that_of_what_is_new_in_less(figure: str, below: str) -> None:
+    runs = made({"a": [0.2, -0.2, 0.01, -0.3, 0.1, 0.25], "b": [0.01, 0.01]})
+    rows = [
+        replace(row, half=replace(row.half, base=10.0))
+        for row in figured(runs)[0].judged["nothing"]
+    ]
+    surer = {**shipped_errors().factors, "known": 1.0, below: 1.7}
+    errors = replace(shipped_errors(), factors=surer)
+    assert with_level(errors, figure, rows).factors[figure] == pytest.approx(1.7)
 
 
 def test_a_release_leans_on_what_is_known_where_few_releases_say_so() -> None:
@@ -178,13 +196,59 @@ def test_the_largest_scale_is_left_out_where_there_are_others() -> None:
     assert beyond(sized[:1]) == {}
 
 
+def test_the_widest_models_are_left_out_where_others_are_narrower() -> None:
+    run = made({"a": [0.0]})[0]
+    sized = [
+        replace(run, standing=replace(run.standing, sizes={**run.sizes, "hidden_size": width}))
+        for width in (4096.0, 8192.0, 16384.0, 16384.0)
+    ]
+    ((_, wide),) = widest(sized).items()
+    assert [each.sizes["hidden_size"] for each in wide] == [16384.0, 16384.0]
+    assert widest(sized[2:]) == {}
+
+
+def test_software_is_left_out_as_a_whole_and_on_each_of_its_devices() -> None:
+    run = made({"a": [0.0]})[0]
+    runs = [
+        replace(run, standing=replace(run.standing, device=device, software=software))
+        for device, software in (("x", "s"), ("y", "s"), ("x", "t"))
+    ]
+    assert {key: len(left) for key, left in stacks(runs).items()} == {
+        "s": 2,
+        "t": 1,
+        ("x", "s"): 1,
+        ("y", "s"): 1,
+    }
+
+
+def test_larger_models_that_are_worse_predicted_widen_larger_ones() -> None:
+    runs = made({"a": [0.01, -0.01, 0.012, -0.012] * 3, "b": [0.2, 0.21, 0.19, 0.2]})
+    sized = [
+        replace(
+            run,
+            standing=replace(
+                run.standing,
+                sizes={**run.sizes, "hidden_size": 8192.0 if run.error > 0.1 else 4096.0},
+            ),
+        )
+        for run in runs
+    ]
+    factors = figured(sized)[1].factors
+    assert factors["size"] > 3.0
+    assert factors["size"] >= factors["model"] >= factors["known"]
+
+
 def test_a_run_may_be_in_several_groups() -> None:
-    runs = made({"a": [0.0]}, kinds=("ZeRO-3", "8-bit products"))
+    runs = made({"a": [0.0]}, kinds=("ZeRO-3", "fp8 products"))
     assert len(by(lambda run: run.standing.kinds)(runs)) == 2
 
 
 def test_the_shipped_figures_know_every_level() -> None:
     errors = shipped_errors()
     assert set(errors.factors) == set(FACTORS)
-    assert errors.factors["device"] > errors.factors["model"] >= errors.factors["known"] > 0.5
+    assert errors.factors["device"] > errors.factors["model"]
+    newer = [factor for level, factor in errors.factors.items() if level != "release"]
+    assert min(newer) >= errors.factors["known"] > 0.5
+    for level, below in NOT_BELOW.items():
+        assert errors.factors[level] >= errors.factors[below]
     assert "32 layers of 4096" in errors.models

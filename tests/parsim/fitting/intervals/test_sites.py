@@ -16,7 +16,9 @@ from parsim.sim.confidence.known_errors import read_errors, shipped_errors
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
 
-ERRORS = replace(shipped_errors(), site=0.0, sites=frozenset())
+ERRORS = replace(
+    shipped_errors(), site=0.0, sites=frozenset(), stacks=shipped_errors().stacks | {"described"}
+)
 
 
 @cache
@@ -71,6 +73,15 @@ def test_a_site_widens_bars_of_its_software_alone() -> None:
     assert f"sites differ under {run.software}, which adds 30.0 %" in basis
     other = replace(run.standing, software="nemo")
     assert step_interval(other, 1.0, wide) == step_interval(other, 1.0, ERRORS)
+
+
+def test_what_a_site_adds_is_not_hidden_by_bars_of_unknown_software() -> None:
+    """Software that these runs alone have is no stranger to them."""
+    runs = made({"a": [0.3], "b": [0.3], "c": [0.3]}, software="new")
+    assert with_sites(ERRORS, [], runs).site == pytest.approx(
+        with_sites(ERRORS, [], made({"a": [0.3], "b": [0.3], "c": [0.3]})).site
+    )
+    assert "new" in with_sites(ERRORS, [], runs).stacks
 
 
 def test_the_file_keeps_sites() -> None:

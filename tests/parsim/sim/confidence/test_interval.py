@@ -49,11 +49,12 @@ GROUPS = (
 )
 ERRORS = Errors(
     groups={(each.device, each.software, each.release): each for each in GROUPS},
-    factors={"known": 1.0, "model": 1.2, "mixture": 1.5, "kind": 1.3, "device": 2.0,
-             "software": 1.8, "release": 0.8},
+    factors={"known": 1.0, "model": 1.2, "size": 1.25, "mixture": 1.5, "kind": 1.3,
+             "device": 2.0, "software": 1.8, "release": 0.8},
     unknown_software=0.25,
     reach=0.1,
     models=frozenset({"48 layers of 6144"}),
+    stacks=frozenset({"megatron", "torch", "nemo", "mpt", "lm"}),
     weights={"kernels": 1.0, "host": 2.0, "exchange": 3.0, "skew": 4.0, "quantized": 1.5,
              "pressed": 2.5},
 )  # fmt: skip
@@ -107,11 +108,46 @@ def test_a_kind_of_plan_that_no_run_of_the_group_has() -> None:
     assert "none with context parallelism and ZeRO-3" in basis
 
 
-def test_described_software_without_runs_and_generic_software() -> None:
+def test_a_model_wider_than_any_of_the_software_on_the_device() -> None:
+    wide = replace(BASE, sizes={**SIZES, "hidden_size": 16384.0})
+    assert half(wide) == pytest.approx(hypot(0.05 * 1.25, 0.1 * log(2.0)))
+    assert "all of narrower models" in step_interval(wide, 1.0, ERRORS).basis
+    for kind in ("images", "experts"):
+        other = replace(wide, kinds=(kind,))
+        assert "all of narrower models" not in step_interval(other, 1.0, ERRORS).basis
+    # a release's runs may be narrower than those of the software's other releases
+    narrow = replace(group("a100", "torch", 0.02, "2.1"), ranges={**RANGES, "hidden_size": (8, 9)})
+    errors = replace(ERRORS, groups={**ERRORS.groups, ("a100", "torch", "2.1"): narrow})
+    same = replace(BASE, software="torch", release="2.1")
+    assert "narrower" not in step_interval(same, 1.0, errors).basis
+
+
+def test_software_without_any_run_is_generic() -> None:
     other = replace(BASE, software="maxtext")
-    assert half(other) == pytest.approx(0.15 * 1.8)
-    assert half(replace(other, generic=True)) == pytest.approx(hypot(0.15 * 1.8, 0.25))
+    assert half(other) == pytest.approx(hypot(0.15 * 1.8, 0.25))
+    assert half(replace(other, generic=True)) == half(other)
     assert "generic assumptions" in step_interval(replace(other, generic=True), 1.0, ERRORS).basis
+    assert "no run of maxtext is known" in step_interval(other, 1.0, ERRORS).basis
+
+
+def test_software_whose_runs_are_on_other_devices() -> None:
+    """No surer than the device under others, nor than the software elsewhere."""
+    other = replace(BASE, software="nemo")
+    assert half(other) == pytest.approx(0.15 * 1.8)
+    unsure = replace(ERRORS, groups={**ERRORS.groups, (ANY, "nemo", ANY): group(ANY, "nemo", 0.2)})
+    assert halves(other, unsure)[0] == pytest.approx(0.2 * 1.8)
+    assert "none of it under nemo" in step_interval(other, 1.0, ERRORS).basis
+
+
+def test_software_whose_dense_models_alone_have_runs() -> None:
+    mixture = replace(BASE, software="nemo, experts")
+    assert half(mixture) == pytest.approx(0.15 * 1.8)
+    assert "none of it under nemo, experts" in step_interval(mixture, 1.0, ERRORS).basis
+
+
+def test_a_described_stack_whose_runs_are_left_out_is_not_an_unknown_one() -> None:
+    described = replace(ERRORS, stacks=ERRORS.stacks | {"maxtext"})
+    assert halves(replace(BASE, software="maxtext"), described)[0] == pytest.approx(0.15 * 1.8)
 
 
 def test_software_that_one_publisher_measured_is_new_to_everybody_else() -> None:
@@ -132,7 +168,7 @@ def test_another_device_under_the_software() -> None:
 
 def test_neither_was_measured() -> None:
     changed = replace(BASE, device="h100", software="maxtext")
-    assert half(changed) == pytest.approx(0.3 * 2.0)  # the least known decides
+    assert half(changed) == pytest.approx(hypot(0.3 * 2.0, 0.25))  # the least known decides
     assert "none of h100" in step_interval(changed, 1.0, ERRORS).basis
 
 
