@@ -198,6 +198,11 @@ def _scaled(number: str, unit: str) -> float:
     return float(Quantity(f"{Decimal(number):f}{unit}", binary=True))
 
 
+def counted(number: int, what: str) -> str:
+    """Write a number of things: 1 rank, 2 ranks."""
+    return f"{number:,} {what}{'' if number == 1 else 's'}"
+
+
 def format_bytes(amount: float) -> str:
     """Write a size in GiB with one decimal, or in MiB or B where that would show nothing."""
     for factor, unit in ((GIB, "GiB"), (MIB, "MiB")):

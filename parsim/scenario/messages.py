@@ -18,6 +18,7 @@ _EXAMPLES: Mapping[KeyPath, str] = {
     ("cluster",): "e.g. 'cluster: {system: dgx-a100, nodes: 128}'",
     ("cluster", "system"): "e.g. 'system: dgx-a100'",
     ("cluster", "nodes"): "e.g. 'nodes: 1'",
+    ("cluster", "failed"): "e.g. 'failed: [nic:0.0, gpu:3]'",
     ("system",): "e.g. 'system: dgx-a100'",
     ("nodes",): "e.g. 'nodes: 1'",
     ("training",): "e.g. 'training: {global_batch_size: 1536}'",
@@ -65,7 +66,9 @@ def _words(path: KeyPath, item: dict[str, Any], mixed: bool) -> str:
         return _unknown_choice(value, item["ctx"]["expected"])
     if type_ in _WORDS:
         wanted = _WORDS[type_].format(**item.get("ctx", {}))
-        example = _example(path) if wanted == _BLOCK else ""
+        example = _example(path) if wanted == _BLOCK or type_ == "tuple_type" else ""
+        if type_ == "int_type" and isinstance(value, float) and value.is_integer():
+            example = f"; write {value:.0f}"
         return f"must be {wanted}, got {kind(value)}{example}"
     return str(item["msg"])
 

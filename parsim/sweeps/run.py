@@ -18,7 +18,7 @@ from parsim.sim.confidence.memory_fit import Fit
 from parsim.sweeps.case import Case
 from parsim.sweeps.workers import in_order
 from parsim.training_run.training_run import predicted_run
-from parsim.units import DAY, format_bytes, format_seconds
+from parsim.units import DAY, counted, format_bytes, format_seconds
 
 SCHEMA_VERSION = 1
 
@@ -86,14 +86,20 @@ class Outcomes(Result):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The models with their samples that the cases train; speeds of one alone can be ranked."""
-        done = (row.model for row in self.rows if not row.error and row.model)
-        return tuple(dict.fromkeys(done))
+        """The models with their samples that the cases train; speeds of one alone can be ranked.
+
+        Models of as many parameters and as large samples are one, whatever their files call them.
+        """
+        by_size: dict[str, str] = {}
+        for row in self.rows:
+            if row.model and not row.error:
+                by_size.setdefault(row.model.partition(" (")[2] or row.model, row.model)
+        return tuple(by_size.values())
 
     @property
     def headline(self) -> str:
         """How many cases, and the one with the most tokens, or samples, a second."""
-        best, count = self.fastest, f"{len(self.rows)} cases"
+        best, count = self.fastest, counted(len(self.rows), "case")
         if best is None:
             return f"{count}, none of which can be"
         if len(self.models) > 1:

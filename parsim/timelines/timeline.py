@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from parsim.errors import InputError
 from parsim.results import Result, figure_of
 from parsim.timelines.kinds import SpanKind, Stream
-from parsim.units import format_seconds
+from parsim.units import counted, format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -137,8 +137,8 @@ class Timeline(Result):
         """Plan, length and size."""
         plan = str(self.meta.get("plan") or "of no named plan")
         return (
-            f"{plan}: {format_seconds(self.end)}, {_counted(len(self.ranks), 'rank')}, "
-            f"{_counted(len(self.spans), 'span')}"
+            f"{plan}: {format_seconds(self.end)}, {counted(len(self.ranks), 'rank')}, "
+            f"{counted(len(self.spans), 'span')}"
         )
 
     @property
@@ -229,11 +229,6 @@ class Timeline(Result):
     def save(self, path: Path) -> None:
         """Write the timeline's own JSON (not the Perfetto trace)."""
         path.write_text(json.dumps(self.to_json()) + "\n", encoding="utf-8")
-
-
-def _counted(number: int, what: str) -> str:
-    """1 rank, 2 ranks."""
-    return f"{number:,} {what}{'' if number == 1 else 's'}"
 
 
 def ordered(spans: Iterable[Span]) -> tuple[Span, ...]:

@@ -19,6 +19,7 @@ from typing import Any
 
 from parsim.cost.job import EXPERTS, Job
 from parsim.sim.confidence.known_errors import shipped_errors
+from parsim.units import counted
 
 UNSEEN = files("parsim.validation") / "data" / "blind" / "evidence.json"
 """Figures of runs in blind tables; `make reports` writes it."""
@@ -48,7 +49,7 @@ class Evidence:
         if under.startswith(ANY):
             under = under.replace(ANY, "any software", 1)
         return (
-            f"{self.n} published runs of {self.device} under {under}: mean error "
+            f"{counted(self.n, 'published run')} of {self.device} under {under}: mean error "
             f"{100 * self.mean_abs_error:.1f} %, largest {100 * self.max_abs_error:.0f} %, "
             f"bias {100 * self.bias:+.1f} %"
         )
@@ -66,8 +67,8 @@ def cited(job: Job) -> str:
     if unseen is None:
         return words
     return (
-        f"{words}; {unseen.n} blind runs under {job.practice}, any device, in no fit: mean error "
-        f"{100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
+        f"{words}; {counted(unseen.n, 'blind run')} under {job.practice}, any device, in no fit: "
+        f"mean error {100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
     )
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from parsim.errors import UnitError
 from parsim.units import (
     count_of,
+    counted,
     format_bytes,
     format_count,
     format_rate,
@@ -247,3 +248,10 @@ def test_percentages() -> None:
     assert percent(0.1234, digits=0) == "12 %"
     assert percent(-0.1234, signed=True, digits=2) == "-12.34 %"
     assert percent(None) == percent(None, signed=True) == "-"
+
+
+@pytest.mark.parametrize(
+    ("number", "words"), [(0, "0 runs"), (1, "1 run"), (2, "2 runs"), (1270, "1,270 runs")]
+)
+def test_one_thing_is_no_plural(number: int, words: str) -> None:
+    assert counted(number, "run") == words

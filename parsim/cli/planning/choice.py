@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from parsim.planner.choice import ChoiceRequest
     from parsim.scenario import Scenario
 
+MOST_NODES = 10**6
+"""Nodes of the largest cluster that is looked at."""
+
 
 def choice_request(
     loaded: Scenario,
@@ -41,9 +44,10 @@ def _counts(text: str) -> tuple[int, ...]:
     from parsim.units import whole_number
 
     counts = [whole_number(word.strip()) or 0 for word in text.split(",")]
-    if not all(0 < count <= 10**6 for count in counts):
+    if not all(0 < count <= MOST_NODES for count in counts):
         raise InputError(
-            f"--nodes '{shown(text)}' must be node counts with commas between, e.g. 32,64,128"
+            f"--nodes '{shown(text)}' must be node counts from 1 to {MOST_NODES:,} with commas "
+            f"between, e.g. 32,64,128"
         )
     return tuple(counts)
 

@@ -150,6 +150,7 @@ def _known(cases: Sequence[Case], output: Path | None, keys: Sequence[str]) -> d
     """The rows of these cases that the table has of an earlier run."""
     from parsim.report.writing import check_writable
     from parsim.sweeps.table_file import read_outcomes
+    from parsim.units import counted
 
     if output is None:
         return {}
@@ -157,12 +158,14 @@ def _known(cases: Sequence[Case], output: Path | None, keys: Sequence[str]) -> d
     rows = read_outcomes(output, keys) if output.exists() else {}
     known = {digest: rows[digest] for case in cases if (digest := case.digest) in rows}
     if known:
-        note(f"{output} has {len(known)} of {len(cases)} cases; they are not run again")
+        note(f"{output} has {len(known)} of {counted(len(cases), 'case')}; they are not run again")
     return known
 
 
 def _how_far(done: int, total: int, output: Path | None) -> str:
-    text = f"interrupted after {done} of {total} cases"
+    from parsim.units import counted
+
+    text = f"interrupted after {done} of {counted(total, 'case')}"
     return text if output is None else f"{text}; the same command goes on from {output}"
 
 

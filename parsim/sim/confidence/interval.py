@@ -49,7 +49,7 @@ from parsim.sim.confidence.known_errors import (
     told_outside,
 )
 from parsim.sim.confidence.step_parts import parts_of
-from parsim.units import percent
+from parsim.units import counted, percent
 
 COVERAGE = 0.8
 """Share of measured steps that is to lie inside."""
@@ -220,7 +220,7 @@ def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterato
         device = "any device" if group.device == ANY else group.device
         software = "any software" if group.software == ANY else group.software
         release = "" if group.release == ANY else f" {group.release}"
-        yield f"{group.n} published runs of {device} under {software}{release}"
+        yield f"{counted(group.n, 'published run')} of {device} under {software}{release}"
     if group.irregular:
         yield (
             f"release {group.release} is irregular: one of its plans took {group.irregular:.1f} "

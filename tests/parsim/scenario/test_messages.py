@@ -220,7 +220,7 @@ def test_not_a_scenario_at_all(tmp_path: Path, content: str | bytes, message: st
         ),
         # kinds
         ("  tp: 4", "  tp: '4'", "s.yaml:10:3 plan.tp must be a whole number, got '4'"),
-        ("  tp: 4", "  tp: 4.0", "s.yaml:10:3 plan.tp must be a whole number, got 4.0"),
+        ("  tp: 4", "  tp: 4.0", "s.yaml:10:3 plan.tp must be a whole number, got 4.0; write 4"),
         ("  tp: 4", "  tp: true", "s.yaml:10:3 plan.tp must be a whole number, got true"),
         ("  tp: 4", "  tp:", "s.yaml:10:3 plan.tp must be a whole number, got null"),
         ("  tp: 4", "  tp: [4]", "s.yaml:10:3 plan.tp must be a whole number, got a list"),
@@ -628,6 +628,12 @@ def test_what_the_plans_of_a_search_share(tmp_path: Path) -> None:
             "model.name.x",
             "1",
             "--set model.name.x=1 model.name is 'gpt2', so nothing in it can be set",
+        ),
+        (
+            "cluster.failed",
+            "nic:0.0",
+            "--set cluster.failed=nic:0.0 cluster.failed must be a list, got 'nic:0.0'; e.g. "
+            "'failed: [nic:0.0, gpu:3]'",
         ),
         ("plan.", "1", "--set plan.=1 needs a key such as plan.tp in front of the '='"),
         (

@@ -252,6 +252,10 @@ def test_different_models_are_not_ranked() -> None:
     text = printed(outcomes_view(result))
     assert "speed  " not in text
     assert "llama3-8b (8,030,261,248 parameters, samples of 8192)" in text
+    called = replace(rows[0], model=rows[0].model.replace("llama3-8b", "config"))
+    twice = Outcomes(rows=(rows[0], called), keys=("file",), total=2)
+    assert twice.models == (rows[0].model,)
+    assert Outcomes(rows=rows[:1], keys=("file",), total=1).headline.startswith("1 case; ")
     twice = Outcomes(rows=(rows[0], rows[0]), keys=("file",), total=2)
     assert "fastest file=" in twice.headline
     assert twice.headline.endswith(f"{rows[0].tokens_per_s:,.0f} tokens/s")

@@ -11,7 +11,7 @@ from rich.text import Text
 from parsim.report.text.tables import amount, between, table
 from parsim.sim.confidence.interval import Interval
 from parsim.sweeps import Outcome, Outcomes
-from parsim.units import format_bytes, format_seconds, percent
+from parsim.units import counted, format_bytes, format_seconds, percent
 
 LONGEST_ERROR = 120
 
@@ -32,7 +32,7 @@ def outcomes_view(result: Outcomes) -> RenderableType:
     if len(result.models) > 1:
         lines += [Text(f"- {model}") for model in result.models]
     if len(result.rows) < result.total:
-        lines.append(Text(f"interrupted: {len(result.rows)} of {result.total} cases"))
+        lines.append(Text(f"interrupted: {len(result.rows)} of {counted(result.total, 'case')}"))
     return Group(*lines)
 
 

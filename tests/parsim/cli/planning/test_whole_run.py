@@ -77,7 +77,10 @@ def test_limits(cli: Cli) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("--nodes", "1,x"), "--nodes '1,x' must be node counts with commas between"),
+        (
+            ("--nodes", "1,x"),
+            "--nodes '1,x' must be node counts from 1 to 1,000,000 with commas between",
+        ),
         (("--objective", "speed"), "objective 'speed' is unknown; allowed: time, cost"),
         (("--objective", "cost"), "training.tokens is not stated"),
         (("--objective", "devices"), "needs a deadline"),
