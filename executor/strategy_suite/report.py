@@ -24,8 +24,8 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
     yield "# Strategies that were run, against their simulation"
     yield ""
     yield "Written by `python -m executor.strategy_suite OUT --report FILE --runs RUN.json ...` on"
-    yield f"{machine['count']} cores (torch {machine['torch']}), which {machine['load']:.0f} "
-    yield "processes wanted behind the turns: where these are more than the cores, all that is"
+    yield f"{machine['count']} cores (torch {machine['torch']}), which"
+    yield f"{_wanting(machine)} behind the turns: where these are more than the cores, all that is"
     yield "measured is slow, and turns differ by more than strategies do."
     yield "Everything is predicted before it runs; no constant is fitted to these runs."
     yield ""
@@ -40,12 +40,18 @@ def _lines(document: Mapping[str, Any]) -> Iterator[str]:
         yield from _losses(document["losses"])
 
 
+def _wanting(measured: Mapping[str, Any]) -> str:
+    """How many processes wanted the cores that a record names."""
+    count = round(measured["load"])
+    return f"{count} {'process' if count == 1 else 'processes'} wanted"
+
+
 def _losses(losses: Mapping[str, Any]) -> Iterator[str]:
     rows = losses["runs"]
     yield f"## Losses of {losses['loss_of']}"
     yield ""
     yield "The same small model on the same text under every strategy, `parsim run --eval-every`."
-    yield f"Trained on {losses['began_at'][:10]}; {losses['load']:.0f} processes wanted the cores."
+    yield f"Trained on {losses['began_at'][:10]}; {_wanting(losses)} the cores."
     yield f"All runs reached a loss of {rows[0]['loss_that_all_reached']:.4f}; the picture beside"
     yield "this page has the whole curves."
     yield ""
@@ -100,8 +106,8 @@ def schedule_lines(document: Mapping[str, Any], model: str) -> Iterator[str]:
     yield "# Schedules that were run, in the order that was predicted"
     yield ""
     yield "Written by `python -m executor.strategy_suite.schedules OUT --report FILE` on"
-    yield f"{machine['count']} cores (torch {machine['torch']}), which {machine['load']:.0f} "
-    yield "processes wanted behind the turns. Everything is predicted before it runs, after a"
+    yield f"{machine['count']} cores (torch {machine['torch']}), which"
+    yield f"{_wanting(machine)} behind the turns. Everything is predicted before it runs, after a"
     yield "calibration of the machine with the same shapes."
     yield ""
     yield from _steps(model, document["schedules"], document["meta"]["ranks"], "schedules", "1f1b")

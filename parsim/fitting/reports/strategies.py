@@ -92,7 +92,7 @@ def speed_ups() -> Iterator[Row]:
         for network in NETWORKS:
             alone = Machines(model, 1, network).rate(DDP)
             rates = [Machines(model, count, network).rate(DDP) for count in MACHINES[1:]]
-            yield model, network, *(f"{rate / alone:.1f}" for rate in rates)
+            yield model, network, *(f"{rate / alone:.2f}" for rate in rates)
 
 
 def servers(model: str, network: str) -> Iterator[Row]:
@@ -176,7 +176,7 @@ def growing() -> Iterator[Row]:
         size = f"{loaded.job.model.parameters / 1e9:.1f}e9"
         fits = ["yes" if rows[name].fits else "no" for name in ("one device", "DDP")]
         chosen = guided.chosen.name if guided.chosen else "none fits"
-        yield model, size, *fits, f"{chosen}, {_rates(rows)}"
+        yield model, size, *fits, chosen, _rates(rows)
 
 
 def _rates(rows: Mapping[str, FamilyRow]) -> str:
@@ -252,7 +252,7 @@ GROW = """`parsim guide` on four nodes of eight A100 80GB, 64 sequences of 1,024
 the family that it recommends, and whether the whole model fits one device."""
 GROW_HEAD = (
     *("model", "parameters", "fits one device", "DDP fits"),
-    "recommended; samples/s of those that fit",
+    *("recommended", "samples/s of those that fit"),
 )
 
 

@@ -108,6 +108,7 @@ def test_the_page(tmp_path: Path) -> None:
     assert "| no bound | 2 | 0.50 | 0.50 | 20.0 % | no |" in text
     assert "| server | 2.000 s | 2.000 s | +0.0 % | 2.000 | 2.000 | +0.0 % |" in text
     assert "Spearman 1.00" in text
+    assert "\n3 processes wanted behind the turns" in text
 
 
 def test_every_schedule_that_may_be_named_takes_its_turn(tmp_path: Path) -> None:
@@ -126,4 +127,5 @@ def test_every_schedule_that_may_be_named_takes_its_turn(tmp_path: Path) -> None
     document = {"meta": {"machine": machine, "ranks": 2}, "schedules": figures}
     page = "\n".join(schedule_lines(document, "m"))
     assert "order of the schedules: Spearman 1.00" in page
+    assert "\n1 process wanted behind the turns" in page
     assert "| 1f1b | 2.200 s | 2.200 s | +0.0 % | 1.000 | 1.000 | +0.0 % |" in page

@@ -7,10 +7,12 @@ import pytest
 from parsim.fitting.reports.strategies import (
     ASYNCHRONOUS,
     DDP,
+    GROW_HEAD,
     HALF_SPEED,
     ONE_SERVER,
     SERVERS,
     Machines,
+    growing,
 )
 
 
@@ -33,3 +35,10 @@ def test_faster_networks_scale_better(model: str) -> None:
     alone = Machines(model, 1, "1Gb/s").rate(DDP)
     scaled = [Machines(model, 8, rate).rate(DDP) / alone for rate in ("1Gb/s", "100Gb/s")]
     assert scaled[0] < 1.0 < scaled[1] < 8.0
+
+
+def test_what_is_recommended_stands_apart_from_the_rates() -> None:
+    row = next(iter(growing()))
+    assert len(row) == len(GROW_HEAD)
+    assert row[-2] in row[-1]
+    assert ";" not in row[-2]
