@@ -1,4 +1,4 @@
-"""How fast a device reaches its host and devices beside it, how fast the host's memory works."""
+"""How fast a device reaches its host, devices beside it and other nodes, and a host its memory."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from parsim.arrays import Index
 from parsim.cluster.hardware import System
 from parsim.cluster.topology.node_cables import node_cables
 from parsim.cost.collective.collectives import p2p_time
@@ -83,3 +84,16 @@ def device_interface(system: System) -> float:
         return float("inf")
     beside = max(network.nic_bandwidth, network.node_bandwidth / system.devices_per_node)
     return beside * network.efficiency
+
+
+def up_links(system: System) -> float:
+    """Bytes/s out of a leaf group and into it, all up-links together; endless without a network."""
+    network = system.network
+    if network is None:
+        return float("inf")
+    return node_interfaces(system) * network.nodes_per_leaf / network.oversubscription
+
+
+def leaf_group(system: System, node: Index) -> Index:
+    """The leaf group of each node, as they are numbered in a cluster."""
+    return np.asarray(node // (system.network.nodes_per_leaf if system.network else 1))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -145,14 +147,27 @@ def inter_bandwidth(system: System, where: Groups) -> Array:
     share = network.node_bandwidth / np.maximum(where.sharing, 1.0)
     beside = where.per_node * network.node_bandwidth / system.devices_per_node
     reach = np.minimum(share, np.maximum(network.nic_bandwidth, beside))
-    spine = np.where(where.leaves, spine_divisor(system, where.crossing), 1.0)
-    return np.asarray(reach * network.efficiency / spine)
+    return np.asarray(reach * network.efficiency / group_spine(system, where))
 
 
-def spine_divisor(system: System, crossing: Array) -> Array:
+def group_spine(system: System, where: Groups) -> Array:
+    """By how much up-links narrow what the ranks of groups send each other, (B,)."""
+    return np.where(where.leaves, spine_divisor(system, where.crossing), 1.0)
+
+
+def spine_divisor(system: System, crossing: Array | float) -> Array:
     """By how much up-links narrow what crosses them: oversubscription x crossing, at least 1."""
     network = system.network
-    return np.maximum((network.oversubscription if network else 1.0) * crossing, 1.0)
+    return np.maximum((network.oversubscription if network else 1.0) * np.asarray(crossing), 1.0)
+
+
+def messages_spine(system: System, senders: Sequence[int], receivers: Sequence[int]) -> float:
+    """By how much up-links narrow messages of ranks that send to any of some others at once."""
+    nodes, targets = ({rank // system.devices_per_node for rank in r} for r in (senders, receivers))
+    wide = system.network.nodes_per_leaf if system.network else 1
+    beyond = {node // wide for node in targets}
+    leaving = Counter(node // wide for node in nodes if beyond - {node // wide})
+    return float(spine_divisor(system, max(leaving.values(), default=0) / wide))
 
 
 def gloo_bandwidth(system: System, kind: str, where: Groups) -> Array:

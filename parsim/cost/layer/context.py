@@ -29,7 +29,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cost.collective.collectives import p2p_time
-from parsim.cost.collective.group_bandwidth import groups
+from parsim.cost.collective.group_bandwidth import group_spine, groups
 from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.mesh_messages import circle_share
 from parsim.cost.collective.message import Message
@@ -187,11 +187,15 @@ def _ring(job: Job, table: PlanTable, op: Attention, core: Pair) -> Pair:
     whole = keys_and_values(job, table, op)
     size, where = whole.size / table.cp, whole.where
 
-    share = circle_share(job.system, table.cp, table.stride("cp"), table.world_size)
-
     def message(bytes_sent: Array) -> Array:
-        crosses = where.nodes > 1
-        return p2p_time(job.system, bytes_sent, crosses=crosses, sharing=where.sharing, share=share)
+        return p2p_time(
+            job.system,
+            bytes_sent,
+            crosses=where.nodes > 1,
+            sharing=where.sharing,
+            spine=group_spine(job.system, where),
+            share=circle_share(job.system, table.cp, table.stride("cp"), table.world_size),
+        )
 
     lost = measured_loss(job.system) or 0.0
     steps, ahead, behind = table.cp - 1.0, core[0] / table.cp, core[1] / table.cp

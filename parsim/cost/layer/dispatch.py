@@ -12,13 +12,14 @@ on H100, B200 and GB200.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import ceil, comb, floor
 
 import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
+from parsim.cost.collective.group_bandwidth import Groups, group_spine
 from parsim.cost.collective.message import Message
 
 
@@ -99,24 +100,28 @@ def dispatch_time(
 ) -> Array:
     """Seconds of one dispatch or combine of `tokens` of `row` bytes over ep ranks, (B,).
 
-    `copies` are all of a token's, which a dispatcher that sends fewer does not need.
+    latency + met ranks x bytes / link inside a node, latency + met nodes x bytes / interfaces
+    between nodes; what crosses leaf groups shares their up-links with all nodes' tokens. `copies`
+    are all of a token's, which a dispatcher that sends fewer does not need.
     """
     if dispatcher not in ONCE:
         return copies.seconds(system)
     library, where = ONCE[dispatcher], copies.where
     ranks, nodes = np.maximum(where.size, 1.0), np.maximum(where.nodes, 1.0)
     link = library.link * system.intra.bandwidth * np.minimum(8.0 / ranks, 1.0) ** library.fewer
-    inside = np.where(where.per_node > 1, routing.met(ranks) * tokens * row / link, 0.0)
+    near = system.intra.latency + routing.met(ranks) * tokens * row / link
+    inside = np.where(where.per_node > 1, near, 0.0)
     if system.network is None:
         return np.asarray(inside)
-    rate = library.network * system.network.nic_bandwidth * _nics(system)
-    leaving = np.where(nodes > 1, routing.met(nodes) * (nodes - 1.0) / nodes, 0.0)
-    return np.asarray(np.maximum(inside, leaving * tokens * row / rate))
+    sent = routing.met(nodes) * (nodes - 1.0) / nodes * tokens * row
+    far = system.network.latency + sent / (library.network * _out_of_node(system, where))
+    return np.asarray(np.maximum(inside, np.where(nodes > 1, far, 0.0)))
 
 
-def _nics(system: System) -> float:
-    """Interfaces of a device."""
-    return system.network.nics_per_node / system.devices_per_node if system.network else 0.0
+def _out_of_node(system: System, where: Groups) -> Array:
+    """Bytes/s of a device's interfaces, or of its part of the up-links: every one sends at once."""
+    rate = system.network.node_bandwidth / system.devices_per_node if system.network else np.inf
+    return np.asarray(rate / group_spine(system, replace(where, crossing=np.ones(1))))
 
 
 def held_share(dispatcher: str, multiprocessors: int) -> float:

@@ -12,10 +12,11 @@ Sizes come from where the closed forms price them (`cost/layer`, `cost/data/data
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 import numpy as np
 
-from parsim.arrays import Array, Flags
+from parsim.arrays import Array, Flags, distinct
 from parsim.cluster.placement import hop_crosses
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import crossing_share, groups, spine_divisor
@@ -87,6 +88,45 @@ def _spine(job: Job, table: PlanTable) -> Array:
     return np.asarray(np.where(several, shared, 1.0))
 
 
+def pairs_crossing(job: Job, table: PlanTable, pairs: Sequence[tuple[int, int]]) -> Array:
+    """The share of a leaf group's nodes that send to another leaf group, (B,).
+
+    `pairs` are pipeline ranks that send to each other at the same time, in all replicas; the share
+    is that of the leaf group where it is the largest, 0 where no pair lies in two.
+    """
+    system, pp = job.system, int(table.pp[0])
+    if system.network is None:
+        return np.zeros(len(table))
+    cases, back, _ = distinct(table.stride("pp"), table.world_size)
+    wide, each = system.network.nodes_per_leaf, system.devices_per_node
+    shares = np.array(
+        [
+            _crossing_share(tuple(pairs), (pp, int(stride), int(world)), each, wide)
+            for stride, world in zip(*cases, strict=True)
+        ]
+    )
+    return shares if back is None else shares[back]
+
+
+@lru_cache(maxsize=8192)
+def _crossing_share(
+    pairs: tuple[tuple[int, int], ...],
+    shape: tuple[int, int, int],
+    devices_per_node: int,
+    nodes_per_leaf: int,
+) -> float:
+    """The share of one placement, counted rank by rank.
+
+    `shape`: pipeline ranks, their stride, ranks in all.
+    """
+    pp, stride, world = shape
+    first = (np.arange(0, world, pp * stride)[:, None] + np.arange(stride)).reshape(-1, 1, 1)
+    nodes = (first + np.array(pairs) * stride) // devices_per_node
+    leaves = nodes // nodes_per_leaf
+    sends = np.unique(nodes[leaves[..., 0] != leaves[..., 1]])
+    return float(np.bincount(sends // nodes_per_leaf).max()) / nodes_per_leaf if len(sends) else 0.0
+
+
 def hop_times(job: Job, table: PlanTable, borders: Sequence[int]) -> Array:
     """Message time after each stage; scattered, each rank sends 1/tp and the node gathers it."""
     pp = int(table.pp[0])
@@ -124,7 +164,9 @@ def message_seconds(
 def partner_seconds(job: Job, table: PlanTable, sent: Array) -> Array:
     """Seconds of messages of so many bytes from each rank r to rank pp - 1 - r, (p, B)."""
     pp, crosses = len(sent), crossing(job, table)
-    sharing, spine = sharing_ranks(job, table), _spine(job, table)
+    pairs = [(rank, pp - 1 - rank) for rank in range(pp // 2)]
+    sharing = sharing_ranks(job, table)
+    spine = spine_divisor(job.system, pairs_crossing(job, table, pairs))
     shares = partner_shares(job.system, table.stride("pp"), pp, table.world_size)
     out = np.zeros_like(sent)
     for rank in range(pp):

@@ -19,7 +19,7 @@ from parsim.cost.collective.message import Message
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import key_value_heads, shared_parameters
-from parsim.cost.step.messages import crossing, sharing_ranks
+from parsim.cost.step.messages import crossing, pairs_crossing, sharing_ranks
 from parsim.cost.step.stages import over_kinds, tied_parameters
 from parsim.plan import PlanTable
 
@@ -30,12 +30,18 @@ def tied_time(job: Job, table: PlanTable) -> Array:
         return np.zeros(len(table))
     pp = int(table.pp[0])
     share = hop_shares(job.system, table.stride("pp"), pp, table.world_size)[-1]
-    return tied_seconds(job, table, crossing(job, table)[-1], share)
+    leaving = pairs_crossing(job, table, [(0, pp - 1)])
+    return tied_seconds(job, table, crossing(job, table)[-1], share, leaving)
 
 
-def tied_seconds(job: Job, table: PlanTable, wrap: Flags, share: Array | float) -> Array:
-    """All-reduce of a shared table between two stages, with `wrap` on two nodes, (B,)."""
-    return pair_seconds(job, table, wrap, tied_parameters(job.model, table), share)
+def tied_seconds(
+    job: Job, table: PlanTable, wrap: Flags, share: Array | float, leaving: Array | float = 0.0
+) -> Array:
+    """All-reduce of a shared table between two stages, with `wrap` on two nodes, (B,).
+
+    `share` and `leaving` are those of `pair_seconds`.
+    """
+    return pair_seconds(job, table, wrap, tied_parameters(job.model, table), share, leaving)
 
 
 def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
@@ -48,6 +54,7 @@ def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
     """
     pp, crosses = len(by_rank), crossing(job, table)
     shares = partner_shares(job.system, table.stride("pp"), pp, table.world_size)
+    leaving = pairs_crossing(job, table, [(rank, pp - 1 - rank) for rank in range(pp // 2)])
     known: dict[tuple[bytes, ...], Array] = {}  # most ranks hold the same
     rows = []
     for rank in range(pp):
@@ -56,24 +63,31 @@ def copies_seconds(job: Job, table: PlanTable, by_rank: Array) -> Array:
         pair = (between.tobytes(), by_rank[rank].tobytes(), shares[rank].tobytes())
         if pair not in known:
             parameters = by_rank[rank] / table.shards
-            known[pair] = pair_seconds(job, table, between, parameters, shares[rank])
+            known[pair] = pair_seconds(job, table, between, parameters, shares[rank], leaving)
         rows.append(known[pair])
     return np.stack(rows)
 
 
 def pair_seconds(
-    job: Job, table: PlanTable, wrap: Flags, parameters: Array, share: Array | float
+    job: Job,
+    table: PlanTable,
+    wrap: Flags,
+    parameters: Array,
+    share: Array | float,
+    leaving: Array | float = 0.0,
 ) -> Array:
     """All-reduce of gradients between two pipeline ranks, with `wrap` on two nodes, (B,).
 
-    `share` is what the two have of a device's rate inside their node (`pair_share`).
+    `share` is what the two have of a device's rate inside their node (`pair_share`), `leaving` of
+    how many of a leaf group's nodes such sums leave it, as a share (`pairs_crossing`).
     """
     pair = Groups(
         size=np.full(len(table), 2.0),
         per_node=np.where(wrap, 1.0, 2.0),
         nodes=np.where(wrap, 2.0, 1.0),
         sharing=sharing_ranks(job, table),
-        leaves=np.zeros(len(table), dtype=bool),
+        leaves=np.broadcast_to(np.asarray(leaving) > 0.0, wrap.shape),
+        crossing=np.broadcast_to(leaving, wrap.shape),
         ring_share=np.where(wrap, 1.0, share),
     )
     size = parameters * reduced_bytes(table)

@@ -10,7 +10,7 @@ import numpy as np
 
 from parsim.arrays import Array, Index
 from parsim.cost.collective.collectives import collective_time, p2p_time
-from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.collective.group_bandwidth import messages_spine, one_group
 from parsim.cost.collective.mesh_messages import pair_share
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import Job
@@ -153,8 +153,15 @@ class Branched:
                 ends = (message.source, message.target)
                 source, target = (replica * devices + end for end in ends)
                 crosses = bool(self.node[source] != self.node[target])
-                share = pair_share(system, source, target)
-                yield float(p2p_time(system, size, crosses=crosses, sharing=1.0, share=share))
+                lasted = p2p_time(
+                    system,
+                    size,
+                    crosses=crosses,
+                    sharing=1.0,
+                    spine=messages_spine(system, [source], [target]),
+                    share=pair_share(system, source, target),
+                )
+                yield float(lasted)
 
     @property
     def shares(self) -> Array:

@@ -5,10 +5,11 @@
                                         and back by node 3 out, node 0 in
 
 Gradients and weights are shared out to the servers evenly, and their shards travel at once. What
-several workers pass is a queue: a node's interfaces, a server's memory, the device of a server that
-has no host. A server in the worker's own node is reached by the links inside.
+several workers pass is a queue: a node's interfaces, up-links that a leaf group has too few of, a
+server's memory, the device of a server that has no host. A server in the worker's own node is
+reached by the links inside.
 
-Leaves out: the switches above the interfaces; that shards may be uneven.
+Leaves out: that shards may be uneven; a worker alone is not narrowed by up-links.
 """
 
 from __future__ import annotations
@@ -25,8 +26,10 @@ from parsim.cost.compression import compress_time, sum_bytes, unpack_bytes
 from parsim.cost.server_rates import (
     device_interface,
     host_link,
+    leaf_group,
     near_seconds,
     node_interfaces,
+    up_links,
 )
 from parsim.plan.strategies import AsynchronousServer, ParameterServer
 from parsim.sim.data_parallel.server_memory import ServerMemory
@@ -155,8 +158,26 @@ class _Layout:
                 rows = tuple(f"node {node} {into}" if far else "" for far in mine != node)
                 name = self.priced(f"{verb} {into} {node}", seconds)
                 yield Queue(rows=rows, price=name, link=True)
+        yield from self._up_links(verb, shard, out, into)
         for number in range(self.servers):
             yield from self._at_server(verb, number, shard, into, memory)
+
+    def _up_links(self, verb: str, shard: float, out: str, into: str) -> Iterator[Queue]:
+        """What all messages out of a leaf group and into one pass, if it has too few up-links."""
+        system = self.system(0)
+        if system.network is None or system.network.oversubscription <= 1.0:
+            return
+        mine, theirs = (leaf_group(system, node) for node in (self.workers.node, self.node))
+        beyond = (mine[:, None] != theirs).sum(axis=1)
+        if not beyond.any():
+            return
+        name = self.priced(f"{verb} leaf {out}", beyond * shard / up_links(system))
+        yield Queue(rows=tuple(f"leaf {leaf} {out}" for leaf in mine), price=name, link=True)
+        for leaf in sorted_values(theirs).tolist():
+            seconds = float((theirs == leaf).sum()) * shard / up_links(system)
+            rows = tuple(f"leaf {leaf} {into}" if far else "" for far in mine != leaf)
+            name = self.priced(f"{verb} leaf {into} {leaf}", seconds)
+            yield Queue(rows=rows, price=name, link=True)
 
     def _at_server(
         self, verb: str, number: int, shard: float, into: str, memory: float

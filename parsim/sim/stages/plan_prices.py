@@ -26,7 +26,7 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time, p2p_time
-from parsim.cost.collective.group_bandwidth import neighbours
+from parsim.cost.collective.group_bandwidth import messages_spine, neighbours
 from parsim.cost.collective.mesh_messages import least_share
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.data.data_parallel import DataParallel
@@ -202,8 +202,15 @@ class PlanPrices:
             together = min(self.replicas.counts[stage : stage + 2]) * min(degrees)
             sharing = float(min(together, system.devices_per_node))
             size = hop_bytes(table, values) * -(-receiver // sender)
-            crosses, share = len(nodes) > 1, least_share(system, sends, gets)
-            seconds.append(p2p_time(system, size, crosses=crosses, sharing=sharing, share=share)[0])
+            lasted = p2p_time(
+                system,
+                size,
+                crosses=len(nodes) > 1,
+                sharing=sharing,
+                spine=messages_spine(system, sends, gets),
+                share=least_share(system, sends, gets),
+            )
+            seconds.append(lasted[0])
         return np.array(seconds)
 
     def reductions(self) -> Array:

@@ -8,7 +8,13 @@ from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.collective.mesh_messages import joint_share, mean_share
-from parsim.cost.server_rates import device_interface, near_seconds, node_interfaces
+from parsim.cost.server_rates import (
+    device_interface,
+    leaf_group,
+    near_seconds,
+    node_interfaces,
+    up_links,
+)
 from parsim.plan.strategies import AsynchronousGossip, DiLoCo, Gossip, LocalSGD, of_kind
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
 from parsim.sim.data_parallel.workers import DIVIDED, MASTER_BYTES, Workers
@@ -38,13 +44,16 @@ def neighbour_exchange(workers: Workers, topology: str, number: int) -> Array:
     """Seconds in which each worker sends its weights to all its neighbours of a step, (n,).
 
     Weights for neighbours of its node go over the links inside, the others over its interfaces,
-    which the workers of a node share, at once; (P out and P in for each neighbour, full duplex).
+    which the workers of a node share, and those for another leaf group over up-links, which the
+    workers of a leaf group share, at once; (P out and P in for each neighbour, full duplex).
     """
     count, seconds = workers.count, np.zeros(workers.count)
     others = [neighbours(rank, count, topology, number) for rank in range(count)]
     far = np.array(
         [sum(workers.node[o] != workers.node[r] for o in others[r]) for r in range(count)]
     )
+    leaf = leaf_group(workers.systems[0], workers.node)
+    beyond = np.array([sum(leaf[o] != leaf[r] for o in others[r]) for r in range(count)])
     for rank in range(count):
         system = workers.systems[int(workers.node[rank])]
         near = (len(others[rank]) - far[rank]) * workers.weight_bytes
@@ -54,6 +63,7 @@ def neighbour_exchange(workers: Workers, topology: str, number: int) -> Array:
         across = max(
             far[rank] * workers.weight_bytes / device_interface(system),
             node * workers.weight_bytes / node_interfaces(system),
+            beyond[leaf == leaf[rank]].sum() * workers.weight_bytes / up_links(system),
         )
         latency = float(p2p_time(system, 1.0, crosses=bool(far[rank]), sharing=1.0))
         seconds[rank] = latency + max(inside, across)
@@ -63,17 +73,21 @@ def neighbour_exchange(workers: Workers, topology: str, number: int) -> Array:
 def pair_exchange(workers: Workers) -> Array:
     """Seconds of an average with a drawn peer, (n,): P out and P in at once.
 
-    With several nodes a peer is mostly on another one, and a node's workers share its interfaces.
+    With several nodes a peer is mostly on another one, and a node's workers share its interfaces,
+    a leaf group's the up-links to the share of peers that are beyond.
     """
     several = len(workers.systems) > 1
-    seconds = np.zeros(workers.count)
+    seconds, leaf = np.zeros(workers.count), leaf_group(workers.systems[0], workers.node)
     for rank, node in enumerate(workers.node.tolist()):
         system = workers.systems[node]
         share = mean_share(system, rank, np.flatnonzero(workers.node == node).tolist())
         lasted = near_seconds(system, workers.weight_bytes, workers.weight_bytes, share)
         if several:
             shared = node_interfaces(system) / float((workers.node == node).sum())
-            lasted = max(lasted, workers.weight_bytes / shared)
+            beside = leaf == leaf[rank]
+            beyond = beside.sum() * (~beside).sum() / max(workers.count - 1, 1)
+            narrow = beyond * workers.weight_bytes / up_links(system)
+            lasted = max(lasted, workers.weight_bytes / shared, narrow)
         latency = float(p2p_time(system, 1.0, crosses=several, sharing=1.0))
         seconds[rank] = latency + lasted
     return seconds

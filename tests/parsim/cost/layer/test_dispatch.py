@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -93,6 +95,21 @@ def test_between_nodes_a_token_is_sent_once_to_each() -> None:
 @given(st.sampled_from(sorted(ONCE)), st.sampled_from([2, 4, 8, 16, 32]), st.integers(1, 8))
 def test_more_experts_of_a_token_are_never_faster(name: str, ep: int, top: int) -> None:
     assert seconds(name, ep, top) <= seconds(name, ep, top + 1)
+
+
+@pytest.mark.parametrize("name", sorted(ONCE))
+@pytest.mark.parametrize(("ep", "part"), [(8, "intra"), (16, "network")])
+def test_a_transfer_takes_the_latency_of_its_links(name: str, ep: int, part: str) -> None:
+    system = load_catalog().system("dgx-h100")
+    links = getattr(system, part)
+    later = replace(system, **{part: replace(links, latency=links.latency + 1e-3)})
+    tokens, row = np.array([4096.0]), 14336.0
+    copies = Message(kind="all_to_all", axis="ep", size=tokens, where=group(ep, "dgx-h100"))
+    before, after = (
+        dispatch_time(s, name, tokens=tokens, row=row, routing=EIGHT, copies=copies)
+        for s in (system, later)
+    )
+    assert after - before == pytest.approx(1e-3)
 
 
 def test_one_rank_moves_nothing_over_links() -> None:

@@ -88,10 +88,15 @@ def test_an_all_to_all_hides_beside_no_more_compute_than_there_is() -> None:
 def test_a_stack_may_send_tokens_in_8_bit_and_fetch_them_in_16() -> None:
     used = replace(job().software, expert_dispatcher="deepep")
     small = replace(used, quantized_dispatch=True)
+    # without latencies, so that half of the bytes take half of the time
+    network = replace(job().system.network, latency=0.0)  # type: ignore[type-var]
+    intra = replace(job().system.intra, latency=0.0)
+    quick = replace(job().cluster, system=replace(job().system, network=network, intra=intra))
 
     def moved(stack: Software, precision: str) -> float:
         given = plan(ep=16, precision=precision)
-        return float(layer(replace(job(), software=stack), given).routed.exposed[0])
+        there = replace(job(), cluster=quick, software=stack)
+        return float(layer(there, given).routed.exposed[0])
 
     half = (1.0 + 4.0 / 128.0) / 2.0
     assert moved(small, "fp8") / moved(used, "fp8") == pytest.approx((1.0 + half) / 2.0)
