@@ -7,7 +7,7 @@ much, points at the very character, and spares every command its import (30 ms).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, replace
 from functools import lru_cache
 from pathlib import Path
@@ -17,7 +17,7 @@ from parsim.cluster.cables import missing_devices
 from parsim.cluster.document import Document, parse_document, read_document
 from parsim.cluster.entries import Entry, Reading, read_entry
 from parsim.cluster.fields import DEVICE_FIELDS, FIELDS, PRECISIONS, SYSTEM_FIELDS
-from parsim.cluster.hardware import Device, IntraNode, Network, System
+from parsim.cluster.hardware import Curve, Device, IntraNode, Network, System
 from parsim.errors import CatalogError, alternatives, matching, shown
 from parsim.files import OnDemand, entry_texts
 
@@ -209,7 +209,7 @@ def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> Sys
     _check_hosts(entry, fields)
     if fields["intra.fabric"].value == "shared-memory":  # processors: NCCL is for GPUs
         values.setdefault("library", "gloo")
-    return System(
+    system = System(
         id=entry.id,
         device=devices[device],
         intra=IntraNode(**_members(fields, "intra")),
@@ -217,6 +217,14 @@ def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> Sys
         sources=_sources(fields),
         **values,
     )
+    return replace(system, curves=tuple(_with_latencies(system)))
+
+
+def _with_latencies(system: System) -> Iterator[Curve]:
+    """A system's curves with the latencies of the file that they stand in."""
+    crossing = system.network.latency if system.network else None
+    for curve in system.curves:
+        yield replace(curve, hop=system.intra.latency, crossing=crossing)
 
 
 def _check_devices(entry: Entry, fields: _Fields) -> None:

@@ -77,7 +77,9 @@ class Curve:
 
     Of `ranks` ranks on `nodes` nodes, sizes `least` to `most` bytes. `bandwidth` is that of S
     (algbw) for endless S. `link` and `node_bandwidth` are the rates it was measured at, bytes/s:
-    what one device can send, and what all interfaces of a node can (None on one node).
+    what one device can send, and what all interfaces of a node can (None on one node). `hop` and
+    `crossing` are the latencies that the system's file has of a link inside a node and of the
+    network, whatever a scenario makes of them (None: those of the system).
     """
 
     collective: str
@@ -91,6 +93,8 @@ class Curve:
     least: float
     most: float
     source: str
+    hop: float | None = None
+    crossing: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,15 +34,25 @@ def shape(
 
     An exact curve holds for its ranks on its nodes. Inside a node, other rank counts take the
     nearest curve (by ratio), each of its three figures scaled as links and constants scale; one
-    that those do not have (gloo's latency and ramp) as it was measured.
+    that those do not have (gloo's latency and ramp) as it was measured. Where links or network wait
+    longer than in the measurement, the difference comes on top.
 
     Source: reports/collectives.md.
     Leaves out: other traffic on the links, dips where NCCL changes protocol.
     """
-    model = modelled(system, kind, where, constants)
     curves = [curve for curve in system.curves if curve.collective == kind]
     if not curves:
-        return model
+        return modelled(system, kind, where, constants)
+    then = _at_latencies(system, curves[0])
+    if then is not system:
+        before, now = (modelled(s, kind, where, constants) for s in (then, system))
+        figures = shape(then, kind, where, constants)
+        return replace(
+            figures,
+            latency=_moved(figures.latency, before.latency, now.latency),
+            slow=_moved(figures.slow, before.slow, now.slow),
+        )
+    model = modelled(system, kind, where, constants)
     latency, bandwidth, ramp = (x.copy() for x in (model.latency, model.bandwidth, model.ramp))
     slow = np.array(np.broadcast_to(model.slow, latency.shape))
     for curve, chosen in zip(curves, _choices(curves, where), strict=True):
@@ -62,6 +72,24 @@ def _scaled(figure: Array, modelled_figure: float, measured_figure: float) -> Ar
         if modelled_figure == 0.0
         else figure * (measured_figure / modelled_figure)
     )
+
+
+def _at_latencies(system: System, curve: Curve) -> System:
+    """The system with the latencies that a curve was measured at: itself, if they are its own."""
+    intra, network = system.intra, system.network
+    if curve.hop is not None and curve.hop != intra.latency:
+        intra = replace(intra, latency=curve.hop)
+    if network and curve.crossing is not None and curve.crossing != network.latency:
+        network = replace(network, latency=curve.crossing)
+    if intra is system.intra and network is system.network:
+        return system
+    return replace(system, intra=intra, network=network)
+
+
+def _moved(figure: Array | float, before: Array | float, now: Array | float) -> Array:
+    """A measured figure with what the model's has now beyond that of before, or its part of it."""
+    part = np.minimum(now / np.maximum(before, 1e-30), 1.0)
+    return np.asarray(figure * part + np.maximum(np.subtract(now, before), 0.0))
 
 
 def measured(system: System, kind: CollectiveKind, where: Groups) -> Flags:

@@ -15,6 +15,8 @@ from parsim.cost.collective.kinds import (
     CollectiveKind,
     Constants,
     generation,
+    stepped,
+    usual_hop,
     wire_share,
 )
 from parsim.units import MIB
@@ -59,8 +61,9 @@ def modelled(
     latency = call + hop steps + (across + crossings (network - usual)) log2(nodes), network the
     system's latency; steps = 2 (r - 1) of an all-reduce over r ranks in a node, half of that else.
     Gathers and reduce-scatters of n ranks on N nodes have no tree: at least call + (n - N) ring_hop
-    + N ring_across, which leads from 16 nodes of 8 on; the second pair of steps from n pieces of
-    `ring_full` bytes on. ramp = ramp of the generation sqrt(r / 8), half for collectives of n - 1
+    + N (ring_across + network - usual), which leads from 16 nodes of 8 on a usual network; the
+    second pair of steps from n pieces of `ring_full` bytes on. Hops are those of the system's links
+    (`stepped`). ramp = ramp of the generation sqrt(r / 8), half for collectives of n - 1
     steps. gloo has a bandwidth alone.
     """
     if system.library == GLOO:
@@ -93,17 +96,20 @@ def _latency(
     network = system.network.latency if system.network else constants.usual
     each = (constants.across_small, constants.across)[large]
     doubling = each + constants.crossings * (network - constants.usual)
-    latency = constants.call + constants.hop * steps * (where.per_node - 1.0)
+    hop = stepped(constants.hop, system.intra.latency, usual_hop(system, constants))
+    latency = constants.call + hop * steps * (where.per_node - 1.0)
     latency = latency + doubling * np.log2(np.maximum(where.nodes, 1.0))
     if kind in ("all_gather", "reduce_scatter"):
-        latency = np.maximum(latency, _ring_latency(where, constants, large))
+        latency = np.maximum(latency, _ring_latency(system, where, constants, large))
     return np.asarray(latency)
 
 
-def _ring_latency(where: Groups, constants: Constants, large: int) -> Array:
+def _ring_latency(system: System, where: Groups, constants: Constants, large: int) -> Array:
     """Seconds in which the last piece goes all the way round; nothing inside a node."""
-    inside = constants.ring_hop[large] * (where.size - where.nodes)
-    steps = constants.call + inside + constants.ring_across[large] * where.nodes
+    hop = stepped(constants.ring_hop[large], system.intra.latency, usual_hop(system, constants))
+    network = system.network.latency if system.network else constants.usual
+    across = constants.ring_across[large] + (network - constants.usual)
+    steps = constants.call + hop * (where.size - where.nodes) + across * where.nodes
     return np.asarray(np.where(where.nodes > 1, steps, 0.0))
 
 

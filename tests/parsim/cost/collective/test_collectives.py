@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 from typing import Literal
 
 import numpy as np
@@ -428,6 +429,45 @@ def test_a_slow_network_adds_its_latency_to_every_doubling() -> None:
             on, "all_reduce", 1e8, where
         )
         assert more[0] == pytest.approx(times * 16e-6, rel=1e-6, abs=1e-15)
+
+
+@pytest.mark.parametrize("kind", ["all_gather", "reduce_scatter"])
+def test_a_slow_network_adds_its_latency_to_every_node_of_a_ring(kind: CollectiveKind) -> None:
+    on = replace(system("dgx-b200"), curves=())
+    assert on.network is not None
+    slow = replace(on, network=replace(on.network, latency=on.network.latency + 1e-3))
+    where = one_group(on, 64 * 8)
+    before, after = (float(collective_time(s, kind, 1e8, where)[0]) for s in (on, slow))
+    assert after - before == pytest.approx(64 * 1e-3)
+
+
+@pytest.mark.parametrize("name", ["dgx-h100", "dgx-b200", "a100-pcie-node"])
+@pytest.mark.parametrize(("kind", "steps"), [("all_reduce", 14), ("all_gather", 7)])
+def test_slow_links_in_a_node_add_their_latency_to_every_step(
+    name: str, kind: CollectiveKind, steps: int
+) -> None:
+    on = replace(system(name), curves=())
+    slow = replace(on, intra=replace(on.intra, latency=on.intra.latency + 1e-4))
+    before, after = (float(collective_time(s, kind, 1e8, one_group(on, 8))[0]) for s in (on, slow))
+    assert after - before == pytest.approx(steps * 1e-4)
+
+
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "gcp-a4"])
+def test_a_measured_collective_waits_for_slow_links_too(name: str) -> None:
+    on = system(name)
+    times = [
+        float(
+            collective_time(
+                replace(on, intra=replace(on.intra, latency=latency)),
+                "all_reduce",
+                1e6,
+                one_group(on, 8),
+            )[0]
+        )
+        for latency in (0.0, 9e-7, on.intra.latency, 5e-6, 1e-3)
+    ]
+    assert all(after > before for before, after in pairwise(times))
+    assert times[-1] > 14 * 0.9e-3
 
 
 @pytest.mark.parametrize(
