@@ -5,6 +5,7 @@ Each kind is priced as if all nodes were of it (`Job.on`), and a class takes wha
     action         device and links of its kind; of several in one tensor-parallel group the slowest
     message        the slower of the two kinds that it joins
     gradients      the slowest kind that the data-parallel group touches (`Reach`)
+    gather         what the class that ends last does not hide (`_awaited`)
     norm, tied     the slowest kind of all, or of the two ranks
 
 so that nodes of equal kinds have equal prices, to the bit.
@@ -25,6 +26,7 @@ from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job, Reach
 from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stages import per_rank
 from parsim.cost.step.step import StepCosts, late_by_stage, step_costs
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
@@ -150,6 +152,8 @@ def _composed(
     every = [pricing.costs(view) for view in sorted({v for c in columns for r in c for v in r})]
     for name in ("optimizer", "gather"):
         values[name] = np.array([_slowest(pricing, column, name) for column in columns]).T
+    batches = devices.microbatches[classes.first]
+    values["gather"] = _awaited(values["gather"], batches * _rank_seconds(values, devices.pp))
     ends = [column[rank_of[0]] + column[rank_of[-1]] for column in columns]
     values["tied"] = np.array([max(_value(pricing, view, "tied") for view in two) for two in ends])
     alike = np.ones(len(columns))
@@ -182,6 +186,21 @@ def _slowest(pricing: Pricing, column: list[list[View]], name: str) -> list[floa
         max(float(getattr(pricing.costs(view), name)[rank, 0]) for view in views)
         for rank, views in enumerate(column)
     ]
+
+
+def _rank_seconds(values: Mapping[str, Array], pp: int) -> Array:
+    """Seconds in which each pipeline rank computes a micro-batch, (p, C)."""
+    return per_rank(values["forward"] + values["backward"], pp)
+
+
+def _awaited(gather: Array, computing: Array) -> Array:
+    """What of each class's gather the step shows: all wait for the class that ends last, (p, C).
+
+    max over classes of g - (max c - c), where a class computes for c seconds and its first forwards
+    leave g of the gather to be seen: the gradients' reduction has the others wait anyway.
+    """
+    waiting = computing.max(axis=1, keepdims=True) - computing
+    return np.broadcast_to((gather - waiting).max(axis=1, keepdims=True), gather.shape)
 
 
 def _actions(

@@ -10,8 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.software import software
 from parsim.errors import InputError
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
 from parsim.plan.rules.violation import violation
 from parsim.sim.confidence.memory_fit import Fit
@@ -175,6 +179,27 @@ def test_a_slower_node_never_speeds_a_step_up(
     plan = PLANS[name]
     steps = [evaluate(entry, plan, memory=False).step_time for entry in (before, after)]
     assert steps[1] >= steps[0] * (1.0 - 1e-9)
+
+
+def test_a_faster_node_has_no_more_of_a_gather_to_show_than_the_one_it_waits_for() -> None:
+    """Its shorter forward hides less, in seconds that it would wait anyway."""
+    whole = load_catalog().system("aws-p5")
+    half = slower(whole, 2.0)
+    plan = Plan(dp_shard=16, zero_stage=1, microbatch_size=4, num_microbatches=1)
+    mixed, slow = (
+        evaluate(
+            Job(
+                model=build_transformer(model_spec("bert-large")),
+                cluster=cluster_of(a=(first, 1), b=(half, 1)),
+                software=software("pytorch-ddp"),
+            ),
+            plan,
+            memory=False,
+        )
+        for first in (whole, half)
+    )
+    assert slow.step.costs.gather.max() > 0.0
+    assert mixed.step_time <= slow.step_time * (1.0 + 1e-9)
 
 
 @settings(max_examples=8)
