@@ -17,6 +17,8 @@ Arguments = Mapping[str, list[str]]
 def arguments_of(text: str) -> Arguments:
     """Flags with what stands behind them; comments, shell words and line ends are left out.
 
+    Of a flag that is repeated the last one counts, as with argparse.
+
     Raises:
         InputError: quotes that do not close.
     """
@@ -30,8 +32,7 @@ def arguments_of(text: str) -> Arguments:
     for word in words:
         name, sign, value = word.partition("=")
         if word.startswith("--"):
-            values = arguments.setdefault(name, [])
-            values.extend([value] if sign else [])
+            arguments[name] = values = [value] if sign else []
         elif values is None or _ends_a_list(word):
             values = None
         else:

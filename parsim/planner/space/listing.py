@@ -17,7 +17,7 @@ from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules.violation import violation
 from parsim.planner.space.families import Families, Savings
-from parsim.planner.space.options import PLAIN, Options, StageLayers, savings_of
+from parsim.planner.space.options import PLAIN, Options, StageLayers, savings_of, with_option
 from parsim.planner.space.pipelines import DEGREE_RULES, Pipeline, Pipelines
 from parsim.planner.space.shapes import Degrees, all_degrees
 
@@ -64,18 +64,21 @@ class Listing:
     def add(self, degrees: Degrees) -> None:
         """Add all plans of some degrees: every schedule and number of chunks, with every option."""
         job, single = self.job, _single(self.space, degrees, self.job.model)
-        options, judged = self.choices.of(degrees), self.pipelines.of(single)
-        each = len(options) * len({*self.space.recompute})
+        options, judged = self.choices.of(single), self.pipelines.of(single)
+        beside = len({*self.space.recompute}) * judged.asked
         if self.space.common.actions is None:
             message = violation(single, job.model, job.cluster, DEGREE_RULES)
             message = message or unheld_heads(job, single)
             if message is not None:  # what is wrong with one chunk a rank is so with all
-                self.reasons[message] += each * judged.asked
+                each = len(options.legal) + options.refused.total()
+                self.reasons[message] += each * beside
                 return
-        for message, numbers in judged.refused.items():
-            self.reasons[message] += each * numbers
+        for message, number in options.refused.items():
+            self.reasons[message] += number * beside
+        for message, number in judged.refused.items():
+            self.reasons[message] += number * len(options.legal) * len({*self.space.recompute})
         for pipeline in judged.legal:
-            self._add(single, pipeline, options)
+            self._add(single, pipeline, options.legal)
 
     def _add(self, single: Plan, pipeline: Pipeline, options: Ints) -> None:
         """Add all plans of one shape."""
@@ -102,15 +105,8 @@ class Listing:
         The others are refused.
         """
         every, numbers = savings_of(self.space, layers), []
-        for stage, shard, sequence in options.tolist():
-            chosen = replace(
-                plan,
-                zero_stage=stage,
-                sequence_parallel=bool(sequence),
-                dp_replicate=plan.dp // shard,
-                dp_shard=shard,
-            )
-            kept = tuple(self._run(chosen, every))
+        for option in options.tolist():
+            kept = tuple(self._run(with_option(plan, option), every))
             numbers.append(self._number(layers, kept) if kept else -1)
         return np.array(numbers, dtype=np.int64)
 

@@ -6,6 +6,7 @@ an array of options, and savings, with others: both are made once.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import product
@@ -15,13 +16,16 @@ import numpy as np
 
 from parsim.arrays import Flags, Ints
 from parsim.cost.job import Job
-from parsim.plan import PlanSpace, PlanTable, Recompute
+from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.names import AUTO
-from parsim.plan.rules.degrees import divisors
+from parsim.plan.rules.degrees import divisors, expert_rules
 from parsim.plan.space import FEWEST, Between, chosen
 from parsim.planner.space.families import Savings
-from parsim.planner.space.shapes import Degrees, offloads
+from parsim.planner.space.shapes import offloads
 from parsim.space.axes import SETTINGS, setting_values
+
+Option = tuple[int, int, bool]
+"""ZeRO stage, dp_shard and sequence parallelism."""
 
 
 class StageLayers(NamedTuple):
@@ -64,24 +68,54 @@ def _repeats(job: Job, space: PlanSpace, pp: int, schedule: str, v: int) -> tupl
     return chosen(asked, range(most + all_of_them))
 
 
+class JudgedOptions(NamedTuple):
+    """Legal options of some degrees, (N, 3), and why how many others are refused."""
+
+    legal: Ints
+    refused: Counter[str]
+
+
 @dataclass(slots=True)
 class Options:
-    """The options of a space, arrays by what decides them."""
+    """The options of a space, judged once for all degrees that have the same."""
 
     job: Job
     space: PlanSpace
-    arrays: dict[tuple[object, ...], Ints] = field(default_factory=dict)
+    judged: dict[tuple[object, ...], JudgedOptions] = field(default_factory=dict)
 
-    def of(self, degrees: Degrees) -> Ints:
-        """All options of some degrees, (N, 3)."""
+    def of(self, single: Plan) -> JudgedOptions:
+        """All options of a plan's degrees."""
         job = self.job
-        whole = job.model.tokens % (degrees.cp * degrees.tp) == 0
-        stages = job.software.zero_stages_with(degrees.pp)
-        decisive = (stages, degrees.dp, degrees.cp == 1, degrees.tp == 1, whole)
-        if decisive not in self.arrays:
-            listed = list(dict.fromkeys(_options(job, self.space, degrees)))
-            self.arrays[decisive] = np.array(listed, dtype=np.int64).reshape(-1, 3)
-        return self.arrays[decisive]
+        whole = job.model.tokens % (single.cp * single.tp) == 0
+        stages = job.software.zero_stages_with(single.pp)
+        decisive: tuple[object, ...] = (stages, single.dp, single.cp == 1, single.tp == 1, whole)
+        if single.ep * single.etp > 1:  # experts are divided over what shares parameters
+            decisive = (*decisive, single.pp == 1, single.tp, single.cp, single.ep)
+        if decisive not in self.judged:
+            self.judged[decisive] = self._judge(single)
+        return self.judged[decisive]
+
+    def _judge(self, single: Plan) -> JudgedOptions:
+        job, legal, refused = self.job, list[Option](), Counter[str]()
+        for option in dict.fromkeys(_options(job, self.space, single)):
+            message = expert_rules(with_option(single, option), job.model, job.cluster)
+            if message is None:
+                legal.append(option)
+            else:
+                refused[message] += 1
+        return JudgedOptions(np.array(legal, dtype=np.int64).reshape(-1, 3), refused)
+
+
+def with_option(plan: Plan, option: Option) -> Plan:
+    """A plan of the same degrees with another option."""
+    stage, shard, sequence = option
+    return replace(
+        plan,
+        zero_stage=stage,
+        dp_replicate=plan.dp // shard,
+        dp_shard=shard,
+        sequence_parallel=bool(sequence),
+    )
 
 
 def savings_of(space: PlanSpace, layers: Iterable[StageLayers]) -> Savings:
@@ -103,7 +137,7 @@ def _beside(recompute: Recompute, repeated: int) -> Iterator[int]:
         yield 0
 
 
-def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, ...]:
+def _shards(space: PlanSpace, degrees: Plan, zero_stage: int) -> tuple[int, ...]:
     """Replicas that share the parameters: all of them, or with HSDP also a part; 1 without ZeRO."""
     if space.dp_shard is None:
         return (degrees.dp if zero_stage else 1,)
@@ -111,7 +145,7 @@ def _shards(space: PlanSpace, degrees: Degrees, zero_stage: int) -> tuple[int, .
     return tuple(shard for shard in legal if shard in space.dp_shard)
 
 
-def _options(job: Job, space: PlanSpace, degrees: Degrees) -> Iterator[tuple[int, int, bool]]:
+def _options(job: Job, space: PlanSpace, degrees: Plan) -> Iterator[Option]:
     model, stages = job.model, job.software.zero_stages_with(degrees.pp)
     whole = model.tokens % (degrees.cp * degrees.tp) == 0
     routed = model.experts is not None and degrees.tp > 1  # each rank routes its own tokens

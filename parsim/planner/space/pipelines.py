@@ -15,6 +15,7 @@ from parsim.cost.job import Job
 from parsim.cost.legal import unheld_heads
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.names import WITHOUT_FLUSH
+from parsim.plan.rules.degrees import expert_rules
 from parsim.plan.rules.violation import LAYER_RULES, RULES, SHAPE_RULES, violation
 from parsim.planner.space.options import StageLayers, numbers_of_layers
 from parsim.planner.space.shapes import chunks, schedules
@@ -106,8 +107,8 @@ class Pipelines:
                 refused[message] += 1
 
 
-DEGREE_RULES = tuple(rule for rule in RULES if rule not in LAYER_RULES)
-"""Rules of a plan without numbers of layers."""
+DEGREE_RULES = tuple(rule for rule in RULES if rule not in (*LAYER_RULES, expert_rules))
+"""Rules that read neither numbers of layers nor the options that decide where experts go."""
 
 
 def _with_layers(plan: Plan, numbers: StageLayers) -> Plan:

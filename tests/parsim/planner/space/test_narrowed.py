@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 
 import pytest
 
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.legal import illegal
+from parsim.cost.software import software
 from parsim.errors import InputError, NoFeasiblePlan
-from parsim.plan import PlanSpace, Recompute
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.space import Between
 from parsim.planner.search import search
 from parsim.planner.space import enumerate_plans
@@ -81,3 +88,37 @@ def test_mixed_clusters_have_no_largest_bubble(job: Job, narrow: PlanSpace) -> N
     mixed = replace(job, cluster=mixed_cluster(groups))
     with pytest.raises(InputError, match="max_bubble needs nodes of one kind"):
         search(mixed, replace(narrow, max_bubble=0.1))
+
+
+def of_experts(seed: int) -> tuple[Job, PlanSpace]:
+    """A short model with experts on a few devices, and a part of its space."""
+    rng = random.Random(seed)
+    spec = replace(model_spec("mixtral-8x7b"), num_layers=4, seq_len=512)
+    node = replace(load_catalog().system("dgx-h100"), devices_per_node=rng.choice((4, 8)))
+    job = Job(
+        model=build_transformer(spec),
+        cluster=Cluster(system=node, num_nodes=rng.choice((1, 2))),
+        software=software(rng.choice(("generic", "megatron-lm", "torchtitan"))),
+    )
+    space = PlanSpace(
+        global_batch_size=16,
+        microbatch_size=(1,),
+        zero_stage=tuple(sorted(rng.sample((0, 1, 2, 3), 2))),
+        recompute=(Recompute.NONE, Recompute.FULL),
+        dp_shard=rng.choice((Between(), (2, 4))),
+        common=Plan(precision="bf16"),
+    )
+    orders = (space.common.rank_order, ("dp_replicate", "pp", "dp_shard", "cp", "tp"))
+    return job, space.with_axes({"rank_order": orders, "etp": (1, 2)})
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_experts_have_ranks_in_every_plan(seed: int) -> None:
+    job, space = of_experts(seed)
+    counted = enumerate_plans(job, space)
+    table = counted.table
+    assert table is not None
+    assert counted.enumerated == counted.illegal + len(table)
+    assert any("does not divide dp_shard=" in message for message in counted.reasons)
+    for row in random.Random(seed).sample(range(len(table)), min(300, len(table))):
+        assert illegal(job, table.plan(row)) is None
