@@ -17,7 +17,7 @@ from parsim.model.transformer import TransformerSpec, check_spec, with_options
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema.model import ModelBlock
 
-_CONFIG = "config.json"
+CONFIG = "config.json"
 IMAGES = {"image_size", "num_classes"}
 """Sizes of networks that take images."""
 _SOURCES = ("name", "config", "family")
@@ -96,7 +96,7 @@ def _is_config(tree: Tree, name: str) -> bool:
     if name.endswith(".json"):
         return True
     try:
-        return (tree.folder(("model", "name")) / name / _CONFIG).is_file()
+        return (tree.folder(("model", "name")) / name / CONFIG).is_file()
     except OSError:  # longer than a file's name may be
         return False
 
@@ -122,7 +122,7 @@ def _from_config(
 
 def _config_name(path: Path) -> str:
     """`llama3-8b` for llama3-8b.json, llama3-8b/config.json and the folder llama3-8b."""
-    return path.resolve().parent.name if path.name == _CONFIG else path.stem
+    return path.resolve().parent.name if path.name == CONFIG else path.stem
 
 
 def _inline(tree: Tree, block: ModelBlock, changes: Mapping[str, Any]) -> TransformerSpec:

@@ -14,6 +14,7 @@ from typing import Final
 from parsim.errors import InputError, shown
 from parsim.files import read_text
 from parsim.scenario.of_search import check_of_search
+from parsim.sweeps.named_files import contents_named
 from parsim.units import whole_number
 
 MOST_CASES: Final = 10_000
@@ -39,9 +40,16 @@ class Case:
 
     @property
     def digest(self) -> str:
-        """Twelve characters that differ where file, overrides or question do."""
-        text = read_text(self.path)
-        parts = (text, repr(sorted(self.overrides.items())), str(self.best))
+        """Twelve characters that differ where what decides its numbers does.
+
+        That are the file, overrides, question, files that they name, and parsim's version.
+        """
+        from parsim import __version__
+
+        texts = (read_text(self.path), *self.overrides.values())
+        named = contents_named(texts, (self.path.parent, Path()))
+        overrides = repr(sorted(self.overrides.items()))
+        parts = (__version__, texts[0], overrides, str(self.best), *named)
         return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 

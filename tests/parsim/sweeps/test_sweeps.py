@@ -98,6 +98,34 @@ def test_csv_reads_as_the_same(tmp_path: Path) -> None:
     assert again[rows[1].digest].error == rows[1].error != ""
 
 
+def test_a_model_file_that_changed_is_another_case(tmp_path: Path) -> None:
+    """Whether the scenario names it, a folder that holds it, or an override does."""
+    config = tmp_path / "my model" / "config.json"
+    config.parent.mkdir()
+    text = "model: {file: my model/config.json}\n"
+    for written, changes in (
+        (text, {}),
+        ("model: {file: 'my model/config.json'}\n", {}),
+        ("model:\n  name: my model  # a folder\n", {}),
+        ("model: {name: gpt2}\n", {"model.name": f"{tmp_path}/my model"}),
+        ("cluster: {catalog: [b.yaml, ./my model/config.json]}\n", {}),
+    ):
+        (tmp_path / "s.yaml").write_text(written, encoding="utf-8")
+        case = cases_over(tmp_path / "s.yaml", (BATCHES,), changes)[0]
+        config.write_text("{}", encoding="utf-8")
+        before = case.digest
+        assert case.digest == before
+        config.write_text('{"num_layers": 2}', encoding="utf-8")
+        assert case.digest != before
+
+
+def test_another_version_of_parsim_is_another_case(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = cases_over(Path(LLAMA), (BATCHES,), {})[0]
+    before = case.digest
+    monkeypatch.setattr("parsim.__version__", "0.0.0")
+    assert case.digest != before
+
+
 @pytest.mark.parametrize("text", ["", "a,b\n1,2\n", "plan.tp,digest\nx\n"])
 def test_another_table_is_refused(tmp_path: Path, text: str) -> None:
     file = tmp_path / "s.csv"
