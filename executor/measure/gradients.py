@@ -18,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from executor.model.loss import cross_entropy
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, TransformerStage, Values, build_model
-from executor.model.stage import Stage, answers
+from executor.model.stage import Stage, answers, average_balance
 from executor.parallel.context import token_places
 from executor.parallel.gradients.split import whole_tensor
 from executor.parallel.precision import compute_dtype, fp32_computed_as, is_autocast
@@ -118,8 +118,8 @@ def balance_as_cut(model: Stage, plan: Plan, count: int, scale: float = 1.0) -> 
     if not isinstance(model, TransformerStage):
         return
     parts = _parts_of_ranks(model.spec, plan)
+    average_balance(model, count / scale)
     for mixture in model.mixtures().values():
-        mixture.balance.weight *= scale / count
         mixture.balance.parts = parts
 
 

@@ -42,6 +42,12 @@ def recompute_first(layers: Iterable[nn.Module], first: int, others: Recompute) 
         layer.recompute_as(Recompute.FULL if number < first else others)
 
 
+def average_balance(stage: Stage, passes: float) -> None:
+    """Balance a stage's experts by the mean over so many passes, as its loss is taken."""
+    for mixture in stage.mixtures().values():
+        mixture.balance.passes = passes
+
+
 def layer_count(spec: Description) -> int:
     """Layers that stage cuts count."""
     return len(spec.layers) if isinstance(spec, Graph) else spec.num_layers

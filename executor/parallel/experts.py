@@ -28,7 +28,7 @@ from torch.distributed.tensor import DTensor, Shard
 from executor.devices.mesh import axis_group, mesh_of, ranks_by_place, subgroup
 from executor.model.mixture.experts import Mixture, Share
 from executor.model.mixture.grouped import Counts
-from executor.model.stage import Stage
+from executor.model.stage import Stage, average_balance
 from executor.parallel.gradients.layout import Groups
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -107,8 +107,7 @@ def apply_balance(stage: Stage, plan: Plan) -> None:
     over data ranks and micro-batches.
     """
     slices = plan.tp if plan.sequence_parallel else 1
-    for mixture in stage.mixtures().values():
-        mixture.balance.weight /= slices * sum(plan.microbatches) / plan.dp
+    average_balance(stage, slices * sum(plan.microbatches) / plan.dp)
 
 
 def _as_parts(mixture: Mixture, mesh: DeviceMesh) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from executor.model.loss import Batch, cross_entropy
 from executor.model.module import Values, build_model
-from executor.model.stage import Stage, answers
+from executor.model.stage import Stage, answers, average_balance
 from executor.parallel.precision import compute_fp32_as
 from executor.training.norm import clip_factor
 from executor.training.update_rule import OptimizerConfig, build_optimizer
@@ -120,6 +120,7 @@ class FlatReplica:
         The vector is this replica's own, which the next gradient overwrites: what arrives first is
         copied there, 8 bytes a parameter; zeroed and added to, it would be 16.
         """
+        average_balance(self.model, microbatches)
         for parameter in self._gradients:
             parameter.grad = None
         # added up where it is: to read it stops a GPU's host, so that is done once a step

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from executor.model.loss import Batch
+from executor.model.stage import average_balance
 from executor.strategies.compute import wait
 from executor.strategies.replays.log import Trained
 from executor.strategies.replica import FlatOptimizer, FlatReplica
@@ -42,9 +43,10 @@ class Copies:
         """Mean loss of the batches of all workers, and its gradient."""
         parts = [work.batches(worker, number) for worker in range(len(self.replicas))]
         whole = torch.cat([part[0] for part in parts]), torch.cat([part[1] for part in parts])
+        count, total = work.plan.num_microbatches, 0.0
         for replica in self.replicas:
             replica.forget()
-        count, total = work.plan.num_microbatches, 0.0
+            average_balance(replica.model, count * len(self.replicas))
         for batch in zip(whole[0].chunk(count), whole[1].chunk(count), strict=True):
             total += self._pass(work, number, batch, count)
         return total, sum((replica.summed for replica in self.replicas[1:]), self._first)

@@ -25,6 +25,18 @@ software: executor-cpu
 training: {global_batch_size: 8, precision: fp32}
 plan: {pp: 2, microbatch_size: 2, schedule: 1f1b}
 """
+MIXTURE = """
+description: a tiny Mixtral on two CPU ranks, its router's gradient mostly that of the balance
+model: {name: mixtral-8x7b, num_layers: 2, hidden_size: 32, num_attention_heads: 4,
+        num_key_value_heads: 2, head_dim: 8, ffn_hidden_size: 64, num_experts: 4,
+        experts_per_token: 2, expert_ffn_hidden_size: 24, vocab_size: 256, seq_len: 16,
+        router_aux_loss_coef: 5.0}
+cluster: {system: cpu, nodes: 1}
+software: executor-cpu
+training: {global_batch_size: 8, precision: fp32, clip: 0}
+plan: {plan}
+"""
+"""A scenario without a plan, which takes the place of {plan}."""
 
 
 class Run:

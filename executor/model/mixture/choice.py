@@ -101,18 +101,19 @@ class Balance:
 
         dL / dlogit_tj = c E / T p_tj (f_j - sum_i f_i p_ti)
 
-    `weight` is c over the layers with experts and over what the step takes the mean of. `parts`
-    gives each token of a sequence (s,) the number of the part it is balanced with; None: all are.
-    `scaled` gives the gradient on the scale of the loss beside it.
+    `weight` is c over the layers with experts, `passes` the passes whose mean an update takes, each
+    with a balance of its own. `parts` gives each token of a sequence (s,) the number of the part it
+    is balanced with; None: all are. `scaled` gives the gradient on the scale of the loss beside it.
     """
 
     weight: float
+    passes: float = 1.0
     parts: Tensor | None = None
     scaled: Callable[[Tensor], Tensor] = _unchanged
 
     @classmethod
     def of(cls, spec: TransformerSpec) -> Balance:
-        """That of one whole batch."""
+        """That of a model whose whole batch is one pass."""
         sparse = sum(map(spec.has_experts, range(spec.num_layers)))
         return cls(weight=spec.router_aux_loss_coef / max(sparse, 1))
 
@@ -135,7 +136,7 @@ class Balance:
         busy = (busy / sizes.unsqueeze(1))[part]
         likely = logits.softmax(dim=-1)
         inner = busy - (busy * likely).sum(1, keepdim=True)
-        share = self.weight * logits.shape[1] / len(sizes) / sizes[part].unsqueeze(1)
+        share = self.weight / self.passes * logits.shape[1] / len(sizes) / sizes[part].unsqueeze(1)
         return likely.mul_(inner).mul_(share)
 
     def _parts(self, logits: Tensor) -> tuple[Tensor, Tensor]:

@@ -24,7 +24,13 @@ from executor.measure.memory import peak_above
 from executor.measure.tolerance import judge, relative_error
 from executor.model.loss import Batch, cross_entropy
 from executor.model.module import TransformerStage, build_stage
-from executor.model.stage import Stage, answers, layer_count, recompute_first
+from executor.model.stage import (
+    Stage,
+    answers,
+    average_balance,
+    layer_count,
+    recompute_first,
+)
 from executor.parallel.gradients.layout import trainable
 from executor.parallel.gradients.split import like_parameter, whole_tensor
 from executor.parallel.precision import apply_autocast, gradient_dtype, storage_dtype
@@ -116,14 +122,19 @@ class StageTrainer:
             recompute_first(built.layers.values(), again, others)
         if mesh is not None and isinstance(built, TransformerStage):
             apply_tensor_parallel(built, mesh, sequence_parallel=False)
+        average_balance(built, self.together)
         apply_autocast(built, plan, self.part.device.type)
         return built
 
+    @property
+    def together(self) -> int:
+        """Micro-batches whose mean an update takes."""
+        return self.order.versions.batch if self.order.versions else self.count
+
     def loss(self, output: Tensor, target: Tensor) -> Tensor:
         """The loss, of which an update takes the sum over its micro-batches."""
-        versions, words = self.order.versions, answers(self.part.scenario.model)
-        together = versions.batch if versions else self.count
-        return cross_entropy(output, target, self.groups.tensor, words=words) / together
+        words = answers(self.part.scenario.model)
+        return cross_entropy(output, target, self.groups.tensor, words=words) / self.together
 
     def microbatch(self, number: int) -> Batch:
         """A micro-batch of the whole training."""
@@ -219,10 +230,8 @@ class StageTrainer:
     def verify(self) -> dict[str, Any] | None:
         """Loss and gradients of the first batch against one process; on rank 0, None elsewhere."""
         kept = self.module, self.rank, self.order
-        self.module, self.order = (
-            self.build(self.stage, self.part.still, self.groups.mesh),
-            replace(self.order, versions=None),
-        )
+        self.order = replace(self.order, versions=None)
+        self.module = self.build(self.stage, self.part.still, self.groups.mesh)
         self.rank = self._on(self.order)
         ran = self.rank.run(self.count, self.microbatch, self.loss, self.update)
         gradient = self._meeting().whole(ran.gradient or [])

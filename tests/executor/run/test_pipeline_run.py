@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 
 from parsim.cli.app import main
 from tests.executor.launch import fork_runs
-from tests.executor.running import SCENARIO
+from tests.executor.running import MIXTURE, SCENARIO
 
 STILL = SCENARIO.replace("seq_len: 32,", "seq_len: 32, dropout: false,")
 UNTIED = STILL.replace("seq_len: 32,", "seq_len: 32, tied_embeddings: false,").replace(
@@ -95,6 +95,15 @@ def test_a_stage_of_its_own_tensor_degree_trains_as_one_process_does(
     assert result["verify"]["within"]
     assert result["measured"]["loss"][-1] < result["measured"]["loss"][0]
     assert max(map(abs, result["error"]["peak_memory_by_stage"])) <= 0.25  # a tiny model's buffers
+
+
+@pytest.mark.distributed
+def test_a_mixture_is_balanced_by_the_mean_over_microbatches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plan = "{microbatch_size: 1, stages: [{layers: 1}, {layers: 1}]}"
+    result = ran(tmp_path, MIXTURE.replace("{plan}", plan), monkeypatch, capsys)
+    assert result["verify"]["within"]
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from executor.training.update_rule import Rate
 from parsim.cli.app import main
 from tests.commands import ROOT
 from tests.executor.launch import fork_runs
-from tests.executor.running import SCENARIO
+from tests.executor.running import MIXTURE, SCENARIO
 
 STRATEGY = SCENARIO.replace("seq_len: 32,", "seq_len: 32, dropout: false,").replace(
     "pp: 2, microbatch_size: 2, schedule: 1f1b", "{plan}"
@@ -80,6 +80,24 @@ def test_a_strategy_is_run_and_verified(
     _check_training(document, out)
     pace = document["measured"]["core_pace"]
     assert 1.0 < pace["min"] <= pace["median"] <= pace["max"]
+
+
+@pytest.mark.distributed
+@pytest.mark.parametrize("strategy", ["parameter_server", "data_parallel"])
+def test_a_mixture_is_balanced_by_the_mean_over_microbatches(
+    strategy: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The workers' copies of a single process balance their own tokens too."""
+    fork_runs(monkeypatch, tmp_path)
+    path, out = tmp_path / "tiny.yaml", tmp_path / "out"
+    plan = f"{{dp: 2, microbatch_size: 2, strategy: {strategy}}}"
+    path.write_text(MIXTURE.replace("{plan}", plan))
+    words = ["--steps", "2", "--warmup", "1", "--verify", "--out", str(out), "--json"]
+    assert main(["run", str(path), *words]) == 0
+    assert json.loads(capsys.readouterr().out)["verify"]["within"]
 
 
 @pytest.mark.distributed
