@@ -152,7 +152,10 @@ class StageOptimizer:
                 yield kind, state
 
     def _begin(self) -> None:
-        """Have torch make its states, with an update of rate 0 from gradients of 0."""
+        """Have torch make its states, with an update of rate 0 from gradients of 0.
+
+        They are then as before the first update: 0, from which momentum begins as from none.
+        """
         rates = [group["lr"] for group in self.inner.param_groups]
         for parameter in self._updated.values():
             parameter.grad = torch.zeros_like(parameter)
@@ -163,3 +166,6 @@ class StageOptimizer:
             group["lr"] = rate
         for parameter in self._updated.values():
             parameter.grad = None
+        for state in self.inner.state.values():
+            for values in state.values():
+                values.zero_()

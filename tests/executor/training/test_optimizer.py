@@ -114,6 +114,18 @@ def test_making_the_states_changes_no_weight(precision: str, name: Literal["adam
     assert ("weight" in states) == (precision == "bf16")
 
 
+@pytest.mark.parametrize("name", ["adamw", "sgd_momentum"])
+def test_making_the_states_changes_no_update(name: Literal["adamw", "sgd_momentum"]) -> None:
+    """As a checkpoint does that is written behind a skipped first step."""
+    plan, config = Plan(precision="fp32", microbatch_size=2), OptimizerConfig(name=name)
+    (saved, first), (never, second) = build(plan, config), build(plan, config)
+    assert list(first.state_pieces())
+    assert first.updates == 0
+    train(saved, first, 2)
+    train(never, second, 2)
+    assert all(map(torch.equal, weights(saved), weights(never)))
+
+
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
 def test_norm_is_that_of_all_gradients(precision: str) -> None:
     plan = Plan(precision=precision, microbatch_size=2)
