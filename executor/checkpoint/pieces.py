@@ -20,7 +20,7 @@ Beside them numbers: the updates, and in fp16 the steps that were skipped and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import torch
@@ -30,7 +30,6 @@ from torch.distributed.tensor import DTensor
 
 from executor.devices.accelerator import accelerator
 from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
-from executor.parallel.replica import Replica
 from executor.torch_internals.distributed import stored_tensor
 from executor.training.optimizer import StageOptimizer
 from executor.training.trainer import Trainer
@@ -93,23 +92,27 @@ def written_pieces(trainer: Trainer) -> list[Piece]:
 
     Of parameters with fp32 copies only those: the parameters are their rounding.
     """
-    plain = [replica for replica in trainer.replicas if not needs_masters(replica)]
-    pieces = (*_weights(trainer, plain), *_states(trainer))
+    pieces = (*_weights(trainer, rounded=False), *_states(trainer))
     return [piece for piece in pieces if piece.end > piece.begin]
 
 
 def read_pieces(trainer: Trainer) -> list[Piece]:
     """What this rank must read to go on: parameters where there are fp32 copies of them too."""
-    pieces = (*_weights(trainer, trainer.replicas), *_states(trainer))
+    pieces = (*_weights(trainer, rounded=True), *_states(trainer))
     return [piece for piece in pieces if piece.end > piece.begin]
 
 
-def _weights(trainer: Trainer, replicas: Iterable[Replica]) -> Iterator[Piece]:
-    """Every parameter of some stages here; a tied table has one name, whichever end holds it."""
-    for replica in replicas:
+def _weights(trainer: Trainer, *, rounded: bool) -> Iterator[Piece]:
+    """Every parameter here, or those alone that are not `rounded` from fp32 copies.
+
+    What no gradient trains has no copy. A tied table has one name, whichever end holds it.
+    """
+    for replica in trainer.replicas:
+        copied = needs_masters(replica)
         for name, parameter in replica.stage.named_parameters():
-            local = stored_tensor(parameter).detach()
-            yield _piece("weight", _shared_name(trainer, name), parameter, 0, local)
+            if rounded or not (copied and parameter.requires_grad):
+                local = stored_tensor(parameter).detach()
+                yield _piece("weight", _shared_name(trainer, name), parameter, 0, local)
 
 
 def _states(trainer: Trainer) -> Iterator[Piece]:

@@ -14,7 +14,12 @@ torch = pytest.importorskip("torch")
 from torch import Tensor  # noqa: E402
 
 from executor.checkpoint.folder import TENSORS  # noqa: E402
-from executor.checkpoint.pieces import Box, Piece  # noqa: E402
+from executor.checkpoint.pieces import (  # noqa: E402
+    Box,
+    Piece,
+    read_pieces,
+    written_pieces,
+)
 from executor.checkpoint.tensors import (  # noqa: E402
     Pieces,
     file_of,
@@ -22,7 +27,10 @@ from executor.checkpoint.tensors import (  # noqa: E402
     write_pieces,
     write_table,
 )
+from executor.training.build import build_trainer  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
+from parsim.plan import Plan  # noqa: E402
+from tests.executor.workers.specs import DEEPSEEK  # noqa: E402
 
 WHOLE = torch.arange(24.0).view(6, 4)
 
@@ -161,3 +169,11 @@ def test_a_file_that_holds_other_values(tmp_path: Path) -> None:
     (folder / file_of(1)).replace(folder / file_of(0))
     told = refused(folder, ROWS[0])
     assert "rank-00000.safetensors is damaged: weight/w has shape [8]" in told
+
+
+def test_all_that_is_read_is_written() -> None:
+    """The bias by which experts are chosen too, of which no fp32 copy is kept."""
+    trainer = build_trainer(DEEPSEEK, Plan(precision="bf16"), device=torch.device("cpu"), seed=0)
+    written = {piece.name for piece in written_pieces(trainer)}
+    assert any(name.endswith("bias_of_choice") for name in written)
+    assert {piece.name for piece in read_pieces(trainer)} == written
