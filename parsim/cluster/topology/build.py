@@ -45,7 +45,7 @@ def build_graph(cluster: Cluster, seed: int = 0, order: Order = None) -> Graph:
 
 def _cables(cluster: Cluster) -> Iterator[Cable]:
     systems = node_systems(cluster)
-    kinds = {id(system): node_cables(system) for system in systems}
+    kinds = {id(system): _used_cables(system) for system in systems}
     nics: list[list[str]] = []
     first = 0
     for node, system in enumerate(systems):
@@ -59,6 +59,15 @@ def _cables(cluster: Cluster) -> Iterator[Cable]:
         nics.append([_global(nic, node, first, count) for nic in _nics(local)])
         first += count
     yield from _between(cluster, systems, nics)
+
+
+def _used_cables(system: System) -> tuple[Cable, ...]:
+    """Cables of a node, less those to the interfaces that its devices leave unused."""
+    cables = node_cables(system)
+    if system.network is None:
+        return cables
+    unused = set(_nics(cables)[system.network.nics_per_node :])
+    return tuple(cable for cable in cables if not {cable.source, cable.target} & unused)
 
 
 def _between(

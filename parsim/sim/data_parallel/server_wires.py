@@ -151,7 +151,9 @@ class _Layout:
         if remote.any():
             rate = np.array([node_interfaces(self.system(node)) for node in mine])
             name = self.priced(f"{verb} {out}", remote.sum(axis=1) * shard / rate)
-            yield Queue(rows=tuple(f"node {node} {out}" for node in mine), price=name, link=True)
+            leaves = zip(mine, remote.any(axis=1), strict=True)
+            rows = tuple(f"node {node} {out}" if far else "" for node, far in leaves)
+            yield Queue(rows=rows, price=name, link=True)
             for node in sorted_values(theirs).tolist():
                 bytes_there = float((theirs == node).sum()) * shard
                 seconds = bytes_there / node_interfaces(self.system(node))

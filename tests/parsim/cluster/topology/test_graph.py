@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import DGX1_LINKS, Graph, build_graph
+from parsim.cluster.topology.node_cables import node_cables
 from parsim.errors import CatalogError
 from tests.parsim.cluster.topology.rings import crossed
 
@@ -38,6 +39,17 @@ def stops(graph: Graph, a: int, b: int) -> list[str]:
 
 def rates(graph: Graph, a: int, b: int) -> list[float]:
     return [float(graph.capacity[link]) for link in graph.route(a, b)]
+
+
+def test_unused_interfaces_of_a_written_node_carry_nothing() -> None:
+    """A node whose cables are written out has those interfaces that its network counts."""
+    system = load_catalog().system("dgx-1v")
+    written = replace(system, topology=node_cables(system), devices_per_node=1)
+    assert written.network is not None
+    few = replace(written, network=replace(written.network, nics_per_node=1))
+    graph = build_graph(Cluster(system=few, num_nodes=2))
+    parts = {graph.nodes[part] for part in graph.source.tolist()}
+    assert {part for part in parts if part.startswith("nic")} == {"nic:0.0", "nic:1.0"}
 
 
 def test_nvswitch() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,9 +26,13 @@ from parsim.plan.strategies import (
     SingleProcess,
     Strategy,
 )
+from parsim.scenario import load_scenario
 from parsim.sim.contention.contention import Contention, simulate_contention
+from parsim.sim.data_parallel.pace import rounds_of
+from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.shared_links import OnFabric, contended_timeline_of, contention_of
 from parsim.sim.events.fabric import Fabric
+from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.rounds.linked_run import run_on_links
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.sim.traffic.step_traffic import Role, Sent
@@ -97,6 +102,30 @@ def test_what_depends_on_arrival_shares_links_too(strategy: Strategy) -> None:
     result = contended(strategy, 1)
     assert result == contended(strategy, 1)
     assert result.step_time >= 0.9 * result.alone
+
+
+def test_a_worker_beside_the_only_server_needs_no_interface() -> None:
+    """One card a node: who has the server in its node waits for nobody's messages to it."""
+    changes = {
+        "cluster.nodes": "8",
+        "cluster.devices_per_node": "1",
+        "cluster.network": "{nics_per_node: 1, nic_bandwidth: 10Gb/s}",
+        "plan.dp": "8",
+        "plan.strategy": "{name: asynchronous_server, servers: 1, updates: 60}",
+    }
+    scenario = load_scenario(Path("scenarios/resnet50-dgx-1v.yaml"), changes)
+    job, plan = scenario.job, scenario.fixed_plan()
+    quiet = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0)
+    strategy = PricedStrategy.of(evaluate(job, plan.whole_models), plan)
+    ends = rounds_of(strategy, quiet).finished[10:]
+    seconds = strategy.priced.seconds
+    near, far = np.diff(ends[:, 0]).mean(), np.diff(ends[:, 1:], axis=0).mean()
+    passes = strategy.workers.compute[0]
+    alone = passes + 2.0 * seconds["push_latency"][0] + seconds["apply 0"][0]
+    assert near == pytest.approx(alone, rel=0.05)  # but for the server's memory
+    assert far == pytest.approx(7.0 * seconds["push in 0"][0], rel=0.01)  # seven share the way in
+    shared = contention_of(job, plan, jitter=quiet)
+    assert shared.step_time >= shared.alone
 
 
 def test_all_reduced_gradients_are_answered_as_before() -> None:
