@@ -158,9 +158,10 @@ def search(
         check_number("time_limit", time_limit)
         if not time_limit >= 0.0:
             raise InputError(f"time_limit={time_limit:g}: allowed are 0 seconds and more")
-    scenario, goal = _loaded(scenario), TrainingGoal()
+    scenario, goal, jitter = _loaded(scenario), TrainingGoal(), None
     if isinstance(scenario, Scenario):
         job, space, goal = scenario.job, space or scenario.plan_space(), scenario.goal
+        jitter = scenario.jitter
     else:
         job = scenario
     if space is None:
@@ -175,6 +176,7 @@ def search(
         time_limit=time_limit,
         goal=goal,
         sighted=sighted,
+        jitter=jitter,
     )
 
 

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan
 from parsim.plan import PlanSpace
@@ -31,6 +32,7 @@ def search(
     time_limit: float | None = None,
     goal: TrainingGoal = WHATEVER,
     sighted: Sighted | None = None,
+    jitter: Jitter | None = None,
 ) -> SearchResult:
     """Find the plans of a space that are the fastest by tier B and fit.
 
@@ -44,6 +46,8 @@ def search(
         goal: how long one trains at what price, for the whole run of each plan.
         sighted: called with the best step so far and its gap to the best possible; on nodes of one
             kind.
+        jitter: how workers differ, for the space's strategies in which it matters who comes first;
+            slow ranks are left aside. None: the usual spreads.
 
     Raises:
         InputError: a largest bubble on nodes of several kinds.
@@ -66,7 +70,9 @@ def search(
     from parsim.planner.strategies import with_strategies  # programs of their own: few ask for them
 
     table = question.table
-    return with_strategies(job, space, table, result, top=top, goal=goal, until=until)
+    return with_strategies(
+        job, space, table, result, top=top, goal=goal, until=until, jitter=jitter
+    )
 
 
 def search_front(

@@ -15,15 +15,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.plan.layout_axes import in_axes
 from parsim.plan.strategies import Strategy
+from parsim.planner.limits import allowed
 from parsim.planner.result import Ranked, SearchResult, beside
 from parsim.sim import Prediction, simulate
-from parsim.sim.confidence.memory_fit import Fit
 from parsim.training_run import TrainingGoal
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.power import computing_share
@@ -53,6 +54,7 @@ def with_strategies(
     top: int,
     goal: TrainingGoal,
     until: float = inf,
+    jitter: Jitter | None = None,
 ) -> SearchResult:
     """Add the plans of a space's strategies to what a search found.
 
@@ -64,15 +66,17 @@ def with_strategies(
         top: how many plans are ranked, and how many are listed apart.
         goal: how long one trains at what price.
         until: when to stop, as `time.perf_counter` says it.
+        jitter: how workers differ; its slow ranks are left aside, as everywhere in a search.
     """
     strategies = [strategy for strategy in space.strategies if strategy.own_program]
     if not strategies:
         return result
     funnel = _Funnel()
+    judge = _Judge(job=job, space=space, jitter=jitter and jitter.without("slow_ranks"))
     listed = {row.plan for row in result.plans}
     rows = [
         row
-        for row in _rows(job, list(_workers(table)), strategies, goal, funnel, until)
+        for row in _rows(judge, list(_workers(table)), strategies, goal, funnel, until)
         if row.plan not in listed  # a layout of a transformer is a plan of axes
     ]
     ranked = [row for row in rows if not (space.synchronous and row.trains_otherwise)]
@@ -105,8 +109,22 @@ def _workers(table: PlanTable) -> Iterator[Plan]:
             yield plan
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Judge:
+    """Predicts plans of a job and says whether a space allows them; `jitter` is of the workers."""
+
+    job: Job
+    space: PlanSpace
+    jitter: Jitter | None
+
+    def prediction(self, plan: Plan) -> Prediction:
+        """What a plan takes."""
+        margin = self.space.memory_margin
+        return simulate(self.job, plan, memory_margin=margin, jitter=self.jitter)
+
+
 def _rows(
-    job: Job,
+    judge: _Judge,
     plans: Sequence[Plan],
     strategies: Sequence[Strategy],
     goal: TrainingGoal,
@@ -119,15 +137,15 @@ def _rows(
             if time.perf_counter() > until:
                 funnel.stopped = True
                 return
-            plan = _legal(job, replace(workers, strategy=strategy))
+            plan = _legal(judge.job, replace(workers, strategy=strategy))
             funnel.plans += 1
             if plan is None:
                 funnel.illegal += 1
                 continue
-            prediction = simulate(job, plan)
-            if prediction.fit is Fit.FITS:
+            prediction = judge.prediction(plan)
+            if allowed(prediction, judge.space):
                 funnel.evaluated += 1
-                yield _ranked(job, prediction, goal)
+                yield _ranked(judge.job, prediction, goal)
             else:
                 funnel.out_of_memory += 1
 

@@ -164,13 +164,15 @@ def _run(pair: tuple[Case, str]) -> Outcome:
 
 def _plan(case: Case, scenario: Scenario) -> Plan:
     if case.best or scenario.plan is None:
-        return search(scenario.job, scenario.plan_space(), top=1).plans[0].plan
+        result = search(scenario.job, scenario.plan_space(), top=1, jitter=scenario.jitter)
+        return result.plans[0].plan
     return scenario.plan
 
 
 def _outcome(case: Case, digest: str, scenario: Scenario, plan: Plan) -> Outcome:
     """The numbers of a plan."""
-    prediction = simulate(scenario.job, plan, memory_margin=scenario.memory_margin)
+    margin, jitter = scenario.memory_margin, scenario.jitter
+    prediction = simulate(scenario.job, plan, memory_margin=margin, jitter=jitter)
     run = predicted_run(scenario.job, scenario.goal, prediction)
     nan = float("nan")
     fullest = prediction.fullest

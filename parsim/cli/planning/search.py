@@ -136,6 +136,8 @@ def _search(
     """The best plans of the scenario's cluster."""
     from parsim import api
 
+    if loaded.jitter.slow_ranks:
+        note("note: a search takes no rank as slow; parsim simulate has jitter.slow_ranks")
     most = max(top, asked.best) if asked else top
     with progress("evaluating plans") as step:
         result = api.search(

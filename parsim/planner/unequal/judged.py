@@ -18,18 +18,12 @@ from parsim.cost.job import Job
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.rules.degrees import divisors, tensor_degrees, tensor_rules
 from parsim.plan.space import chosen
+from parsim.planner.limits import allowed
 from parsim.planner.result import EvaluatedPlan
 from parsim.planner.unequal.candidates import Family
 from parsim.planner.unequal.divisions import Division
-from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.prediction import Prediction
 from parsim.sim.simulate import simulate
-
-
-def room_of(job: Job, space: PlanSpace) -> float:
-    """Bytes of a device beside its context that a plan of a space may use."""
-    cap = inf if space.memory_cap is None else space.memory_cap
-    return min(job.device.usable_memory, cap)
 
 
 def evaluated_fitting(job: Job, plan: Plan, space: PlanSpace) -> EvaluatedPlan | None:
@@ -39,19 +33,12 @@ def evaluated_fitting(job: Job, plan: Plan, space: PlanSpace) -> EvaluatedPlan |
     """
     for share in (0.5, 1.0, None):
         prediction = simulate(job, plan, memory_margin=space.memory_margin)
-        if _allowed(job, prediction, space):
+        if allowed(prediction, space):
             return EvaluatedPlan.of(prediction)
         if share is None or Recompute.FULL not in space.recompute:
             return None
         plan = _recomputing(plan, prediction, share, room_of(job, space))
     return None
-
-
-def _allowed(job: Job, prediction: Prediction, space: PlanSpace) -> bool:
-    """Whether a plan fits the devices and the space's own limits."""
-    busy = space.max_bubble is None or prediction.bubble_fraction <= space.max_bubble
-    capped = max(prediction.peak_allocated) <= room_of(job, space)
-    return prediction.fit == Fit.FITS and capped and busy
 
 
 def _recomputing(plan: Plan, prediction: Prediction, share: float, usable: float) -> Plan:
@@ -62,6 +49,12 @@ def _recomputing(plan: Plan, prediction: Prediction, share: float, usable: float
         for stage, peak in zip(plan.stages or (), prediction.peak_allocated, strict=True)
     ]
     return replace(plan, stages=tuple(stages))
+
+
+def room_of(job: Job, space: PlanSpace) -> float:
+    """Bytes of a device beside its context that a plan of a space may use."""
+    cap = inf if space.memory_cap is None else space.memory_cap
+    return min(job.device.usable_memory, cap)
 
 
 MOST_ALIKE = 4

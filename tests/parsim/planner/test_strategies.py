@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from parsim.cost.jitter import Jitter
 from parsim.errors import InputError
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.strategies import DDP, AsynchronousServer, LocalSGD, ParameterServer, SingleProcess
@@ -44,6 +45,34 @@ def test_the_best_is_synchronous_unless_asked() -> None:
     both = sorted((*result.plans, *result.apart), key=lambda row: row.step_time)
     assert [row.plan for row in asked.plans] == [row.plan for row in both]
     assert "convergence is not compared" in asked.optimality
+
+
+def test_limits_of_the_space_hold_for_strategies() -> None:
+    """A cap on memory, a margin and a largest bubble are those of every plan of a search."""
+    spacious = search(job(1), space(synchronous=False), top=50)
+    peaks = sorted(row.peak_allocated for row in spacious.plans if row.strategy is not None)
+    cap = 0.5 * (peaks[0] + peaks[-1])
+    capped = search(job(1), space(synchronous=False, memory_cap=cap), top=50)
+    rows = [row for row in capped.plans if row.strategy is not None]
+    assert rows
+    assert max(row.peak_allocated for row in rows) <= cap
+    margined = search(job(1), space(synchronous=False, memory_margin=0.3), top=50)
+    assert {row.margin for row in margined.plans} == {0.3}
+
+
+def test_workers_differ_as_the_jitter_says() -> None:
+    """Where it matters who comes first; slow ranks are left aside, as of all plans of a search."""
+    loose = space(synchronous=False, strategies=(AsynchronousServer(servers=1, updates=20),))
+    spread = Jitter(speed_spread=0.3, noise=0.0, hiccups=0.0)
+    slow = replace(spread, slow_ranks=((0, 3.0),))
+    rows = {}
+    for jitter in (spread, slow):
+        result = search(job(1), loose, top=50, jitter=jitter)
+        rows[jitter] = [row for row in result.plans if row.strategy is not None]
+    first = rows[spread][0]
+    assert first.step_time == simulate(job(1), first.plan, jitter=spread).step_time
+    assert first.step_time != simulate(job(1), first.plan).step_time
+    assert [row.step_time for row in rows[slow]] == [row.step_time for row in rows[spread]]
 
 
 def test_every_strategy_has_the_numbers_of_its_own_simulation() -> None:

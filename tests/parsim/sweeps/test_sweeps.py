@@ -48,6 +48,16 @@ def test_what_is_no_field(text: str) -> None:
         read_over(text)
 
 
+def test_a_case_has_the_jitter_of_its_scenario() -> None:
+    """The spreads of the block, where it matters who comes first, and slow ranks everywhere."""
+    slow = {"jitter": "{slow_ranks: {0: 3.0}}"}
+    (row,) = run_cases(cases_over(Path(SMALL), (("training.precision", ("fp32",)),), slow))
+    scenario = load_scenario(Path(SMALL), {"training.precision": "fp32", **slow})
+    plan = scenario.fixed_plan()
+    assert row.step_time_s == simulate(scenario.job, plan, jitter=scenario.jitter).step_time
+    assert row.step_time_s > simulate(scenario.job, plan).step_time
+
+
 def test_every_combination_has_the_numbers_of_simulate() -> None:
     cases = cases_over(Path(LLAMA), (BATCHES, RECOMPUTED), {})
     rows = list(run_cases(cases))
