@@ -66,14 +66,11 @@ def predict(scenario: Scenario, folder: Path) -> Prediction:
     Raises:
         InputError: it cannot be written.
     """
+    plan, jitter = scenario.fixed_plan(), scenario.jitter
+    if not plan.strategy.own_program:  # its ranks are not slowed
+        jitter = jitter.without("slow_ranks")
     margin = scenario.memory_margin
-    predicted = simulate(
-        scenario.job,
-        scenario.fixed_plan(),
-        timeline=True,
-        memory_margin=margin,
-        jitter=scenario.jitter,
-    )
+    predicted = simulate(scenario.job, plan, timeline=True, memory_margin=margin, jitter=jitter)
     if predicted.timeline is not None:
         with writing(folder / "predicted.json") as path:
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -33,6 +33,7 @@ from parsim.errors import InputError, NoFeasiblePlan
 
 if TYPE_CHECKING:
     from parsim.scenario import Scenario
+    from parsim.sim import Prediction
     from parsim.sim.contention.contention import Contention
     from parsim.sim.contention.jobs_together import JobsTogether
     from parsim.sim.lateness.monte_carlo import JitterResult
@@ -108,6 +109,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     run = predicted_run(loaded.job, loaded.goal, prediction)
     note_price(price, loaded)
     jobs = placed_jobs(loaded, on, beside)
+    note_spreads(loaded, prediction, drawn=jitter_steps is not None)
     jitter = _jitter(loaded, jitter_steps, seed)
     links = None if jobs else _contention(loaded, asked=contention, slow=jitter is not None)
     together = simulate_together(jobs) if jobs else None
@@ -166,10 +168,18 @@ def _contention(scenario: Scenario, *, asked: bool, slow: bool) -> Contention | 
         return None
 
 
+def note_spreads(scenario: Scenario, prediction: Prediction, *, drawn: bool) -> None:
+    """Say that the step has no spreads, where some are stated and neither it nor draws have them.
+
+    Slow ranks are in every step; the rest of the block only where it matters who comes first.
+    """
+    events = prediction.strategy is not None and prediction.strategy.tier == "events"
+    if scenario.jitter.stated - {"slow_ranks"} and not events and not drawn:
+        note("note: spreads of the jitter block are left aside; --jitter-steps 1000 simulates them")
+
+
 def _jitter(scenario: Scenario, steps: int | None, seed: int) -> JitterResult | None:
     if steps is None:
-        if scenario.jitter.stated:
-            note("note: the jitter block is left aside; --jitter-steps 1000 simulates it")
         return None
     from parsim.sim.data_parallel.late import jitter_of
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
+from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.errors import InputError
@@ -72,9 +73,12 @@ def _row(family: Family, job: Job, common: Plan, scenario: Scenario) -> FamilyRo
     batch = scenario.global_batch_size
     if family.name == "one device":
         batch, job = max(batch // job.cluster.num_devices, 1), one_device(job)
+    jitter = scenario.jitter
+    if family.name == "one device":  # that of the speed-ups is none of the slow ones
+        jitter = jitter.without("slow_ranks")
     for recompute in (Recompute.NONE, Recompute.FULL):
         shaped = with_batches(replace(plan, recompute=recompute), batch)
-        predictions, reason = _predicted(job, shaped, scenario)
+        predictions, reason = _predicted(job, shaped, scenario.memory_margin, jitter)
         if any(prediction.fit is not Fit.TOO_LARGE for prediction in predictions):
             break
     if not predictions:
@@ -83,14 +87,16 @@ def _row(family: Family, job: Job, common: Plan, scenario: Scenario) -> FamilyRo
     return _of(family, _best(predictions))
 
 
-def _predicted(job: Job, plans: Iterable[Plan], scenario: Scenario) -> tuple[list[Prediction], str]:
+def _predicted(
+    job: Job, plans: Iterable[Plan], margin: float | None, jitter: Jitter
+) -> tuple[list[Prediction], str]:
     """Predictions of the legal plans, and why others are not legal."""
     predictions, reason = [], ""
     for plan in plans:
         message = illegal(job, plan)
         if message is None:
             try:
-                predictions.append(_one(job, plan, scenario))
+                predictions.append(_one(job, plan, margin, jitter))
             except InputError as error:
                 message = str(error)
         reason = reason or message or ""
@@ -99,11 +105,10 @@ def _predicted(job: Job, plans: Iterable[Plan], scenario: Scenario) -> tuple[lis
     return predictions, reason
 
 
-def _one(job: Job, plan: Plan, scenario: Scenario) -> Prediction:
+def _one(job: Job, plan: Plan, margin: float | None, jitter: Jitter) -> Prediction:
     """What `parsim simulate` says of the plan: stages are cut as it cuts them."""
-    margin = scenario.memory_margin
     cut = with_better_cut(job, plan, margin)
-    return simulate(job, cut, memory_margin=margin, jitter=scenario.jitter)
+    return simulate(job, cut, memory_margin=margin, jitter=jitter)
 
 
 def _passed_its_best(predictions: list[Prediction]) -> bool:
@@ -149,7 +154,8 @@ def limits_of(prediction: Prediction) -> str:
 
 
 def _waits(prediction: Prediction) -> Iterator[tuple[str, float]]:
-    for part, words in WAITS.items():
+    alone = {} if prediction.plan.pp > 1 else {"bubble": "waiting for the slowest device"}
+    for part, words in (WAITS | alone).items():
         yield words, prediction.breakdown.get(part, 0.0)
 
 

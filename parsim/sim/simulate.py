@@ -21,6 +21,7 @@ from parsim.cost.legal import check_legal
 from parsim.cost.recorded import recorded_notes
 from parsim.cost.software import Software
 from parsim.cost.step.offload import offload_note
+from parsim.errors import InputError
 from parsim.plan import Plan, precision
 from parsim.plan.layout_axes import in_axes
 from parsim.sim.confidence.known_errors import Sizes
@@ -75,11 +76,12 @@ def simulate(
             refuses to answer where the two differ.
         memory_margin: share of the usable memory that must stay free for the plan to fit; None:
             what the predicted peak may be wrong by.
-        jitter: how workers differ, for strategies in which it matters who comes first; None: the
-            usual spreads.
+        jitter: how workers differ, for strategies in which it matters who comes first; its slow
+            ranks in any case; None: the usual spreads.
 
     Raises:
         PlanError: the plan is not legal.
+        InputError: a slow rank that the plan has not, or that its stages or strategy leave out.
         SimulatorError: a guard found a bug of parsim.
     """
     plan = in_axes(plan, job.model)
@@ -88,8 +90,9 @@ def simulate(
     if plan.runs_own_program:
         return _of_strategy(job, plan, timeline, memory_margin, tier, jitter)
     if plan.runs_as_tasks:
+        _slow_ranks(plan, jitter)
         return _as_tasks(job, plan, timeline, memory_margin, tier)
-    evaluation = evaluate(job, plan, keep=True)
+    evaluation = evaluate(job, plan, keep=True, slow_ranks=_slow_ranks(plan, jitter))
     guard(evaluation)
     prediction = _prediction(evaluation, memory_margin)
     if tier == "events":
@@ -135,9 +138,11 @@ def _of_strategy(
     from parsim.sim.data_parallel.predict import prediction_of
     from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 
-    evaluation = evaluate(job, plan.whole_models, keep=True)
+    slow_ranks = _slow_ranks(plan, jitter)
+    evaluation = evaluate(job, plan.whole_models, keep=True, slow_ranks=slow_ranks)
     guard(evaluation)
     strategy = PricedStrategy.of(evaluation, plan)
+    jitter = jitter and jitter.without("slow_ranks")  # they are in the prices
     prediction = prediction_of(strategy, _prediction(evaluation, memory_margin), jitter)
     if tier == "events":
         alone = strategy.priced.program.depends_on_arrival
@@ -146,6 +151,24 @@ def _of_strategy(
     if not timeline:
         return prediction
     return _with_drawing(prediction, strategy_timeline(strategy, jitter))
+
+
+def _slow_ranks(plan: Plan, jitter: Jitter | None) -> tuple[tuple[int, float], ...]:
+    """The ranks that are listed as slow, which the plan has.
+
+    Raises:
+        InputError: it has them not, or the way in which the plan is simulated knows no slow ranks.
+    """
+    if jitter is None or not jitter.slow_ranks:
+        return ()
+    jitter.check(plan.world_size)
+    if plan.runs_as_tasks or plan.strategy.sharers > 1:
+        what = "stages as tasks" if plan.runs_as_tasks else f"strategy {plan.strategy.name}"
+        raise InputError(
+            f"jitter.slow_ranks={dict(jitter.slow_ranks)} is not simulated with {what}; leave it "
+            f"out, or take a plan whose ranks each hold a stage or a whole model"
+        )
+    return jitter.slow_ranks
 
 
 def _with_drawing(prediction: Prediction, drawn: Timeline) -> Prediction:

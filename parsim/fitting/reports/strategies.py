@@ -79,12 +79,6 @@ class Machines:
         prediction = self.prediction(strategy, jitter)
         return prediction.plan.global_batch_size / prediction.step_time
 
-    def rate_with_slow_worker(self) -> float:
-        """Samples a second of DDP where one worker computes twice as long."""
-        prediction = self.prediction(DDP)
-        compute = prediction.breakdown["forward"] + prediction.breakdown["backward"]
-        return prediction.plan.global_batch_size / (prediction.step_time + compute)
-
 
 def speed_ups() -> Iterator[Row]:
     """DDP's speed-up over one machine, by model, network and number of machines."""
@@ -126,8 +120,8 @@ def crossovers() -> Iterator[Row]:
 def _first(model: str, network: str, *, slow: bool) -> str:
     for count in MACHINES[1:]:
         here = Machines(model, count, network)
-        loose = here.rate(ASYNCHRONOUS, HALF_SPEED if slow else None)
-        bound = here.rate_with_slow_worker() if slow else here.rate(DDP)
+        jitter = HALF_SPEED if slow else None
+        loose, bound = here.rate(ASYNCHRONOUS, jitter), here.rate(DDP, jitter)
         if loose > bound:
             return f"{count} ({loose / bound:.2f} times)"
     return f"not up to {MACHINES[-1]}"

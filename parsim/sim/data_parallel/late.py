@@ -122,8 +122,7 @@ class _Study:
         program, count = self.program, self.workers.count
         loose = bool(program.depends_on_arrival)
         program = replace(program, rounds=rounds, steps=rounds)
-        compute = float(self.workers.compute.mean())
-        drawn = speeds(jitter, rounds, compute, count, [self.seed, cluster])
+        drawn = speeds(jitter, rounds, self.workers.compute, [self.seed, cluster])
         slow = on_all_ranks(drawn, program)
         prices = self.strategy.priced.task_program.prices
         end = run_rounds(program, prices, slow=slow, seed=self.seed + cluster)

@@ -70,8 +70,7 @@ def rounds_of(
     prices = strategy.priced.task_program.prices
     spreads = jitter if program.depends_on_arrival else Jitter().only("slow_ranks")
     spreads = replace(spreads, slow_ranks=jitter.slow_ranks)
-    compute = float(workers.compute.mean())
-    drawn = speeds(spreads, program.rounds, compute, workers.count, seed)
+    drawn = speeds(spreads, program.rounds, workers.compute, seed)
     slow = on_all_ranks(drawn, program)
     if carrier is None:
         return run_rounds(program, prices, slow=slow, seed=seed, keep=keep)
@@ -94,14 +93,13 @@ def on_all_ranks(slow: Array, program: StepProgram) -> Array:
     return np.concatenate([slow, servers], axis=1)
 
 
-def speeds(
-    jitter: Jitter, rounds: int, compute: float, workers: int, seed: int | Sequence[int]
-) -> Array:
+def speeds(jitter: Jitter, rounds: int, compute: Array, seed: int | Sequence[int]) -> Array:
     """How many times as long each worker computes in each round, (rounds, workers).
 
-    A worker's own speed, noise of each round, listed slow ranks, and hiccups of the host.
+    `compute` (workers,) is how long it does otherwise. A worker's own speed, noise of each round,
+    listed slow ranks, and hiccups of the host.
     """
-    random = np.random.default_rng(seed)
+    random, workers = np.random.default_rng(seed), len(compute)
     slowness = np.exp(jitter.speed_spread * random.standard_normal(workers))
     for rank, factor in jitter.slow_ranks:
         slowness[rank] *= factor

@@ -114,7 +114,7 @@ def check_shards_apart(step: PricedStep, asked: str, leave_out: str) -> None:
     plan = step.plan
     raise InputError(
         f"{asked}: zero_stage={plan.zero_stage} with dp_shard={plan.dp_shard} has replicas on "
-        f"nodes of different kinds exchange shards within every pass, which the discrete-event "
+        f"unlike devices exchange shards within every pass, which the discrete-event "
         f"tier does not simulate; use zero_stage 0 or 1, let dp_shard span equal replicas only, "
         f"or leave {leave_out} out"
     )

@@ -24,7 +24,7 @@ from parsim.sim.recurrence.maxplus import ClassTimes, Run, pipeline_ends, run, s
 from parsim.sim.recurrence.walk import PipelineEnds, StepEnd, by_class, walk
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
 from parsim.sim.step.priced_step import PricedStep, price_step, prices_of
-from parsim.sim.step.replica_classes import ReplicaClasses
+from parsim.sim.step.replica_classes import ReplicaClasses, SlowRanks
 from parsim.sim.step.schedule_costs import on_ranks
 from parsim.strategy.synchronous import LATE
 
@@ -109,9 +109,12 @@ def evaluate(
     by_kind: bool = False,
     keep: bool = False,
     memory: bool = True,
+    slow_ranks: SlowRanks = (),
 ) -> Evaluation:
     """Simulate one plan; arguments as of `price_step` and `evaluate_step`."""
-    step = price_step(job, plan, layers=layers, classes=classes, by_kind=by_kind)
+    step = price_step(
+        job, plan, layers=layers, classes=classes, by_kind=by_kind, slow_ranks=slow_ranks
+    )
     return evaluate_step(step, keep=keep, memory=memory)
 
 

@@ -8,7 +8,8 @@ Each kind is priced as if all nodes were of it (`Job.on`), and a class takes wha
     gather         what the class that ends last does not hide (`_awaited`)
     norm, tied     the slowest kind of all, or of the two ranks
 
-so that nodes of equal kinds have equal prices, to the bit.
+so that nodes of equal kinds have equal prices, to the bit. A listed slow rank's kernels take so
+many times as long: its actions less what they wait for and copy, and its update.
 
 Leaves out: that in a group of several kinds another one may be the slowest in each kernel; that a
 collective's latency is that of its own links only in part; kinds whose nodes hold different numbers
@@ -18,7 +19,7 @@ of devices see groups placed as on nodes of their own.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 
 import numpy as np
 
@@ -31,7 +32,7 @@ from parsim.cost.step.step import StepCosts, late_by_stage, step_costs
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.step.replica_classes import DevicesOfRanks, ReplicaClasses
-from parsim.sim.step.schedule_costs import on_schedule
+from parsim.sim.step.schedule_costs import SplitCosts, on_schedule
 
 View = tuple[int, int, int]
 """The group that a device is of, and the groups its shards and its copies touch, as bits."""
@@ -126,8 +127,25 @@ def class_costs(pricing: Pricing, devices: DevicesOfRanks, classes: ReplicaClass
     ]
     views = {view for column in columns for row in column for view in row}
     if len(views) == len(columns) == 1:
-        return pricing.costs(views.pop())
-    return _composed(pricing, devices, classes, columns)
+        costs = pricing.costs(views.pop())
+    else:
+        costs = _composed(pricing, devices, classes, columns)
+    slowness = devices.slowness[:, classes.first]
+    return costs if bool((slowness == 1.0).all()) else _slowed(costs, pricing.schedule, slowness)
+
+
+def _slowed(costs: StepCosts, schedule: Schedule, slowness: Array) -> StepCosts:
+    """Costs on devices whose kernels take so many times as long, (p, C)."""
+    stages = slowness[list(schedule.stage_rank)]
+    if isinstance(costs, SplitCosts):
+        costs = replace(costs, weight=costs.weight * stages)
+    return replace(
+        costs,
+        forward=costs.forward + (stages - 1.0) * (costs.forward - costs.exposed_forward),
+        backward=costs.backward + (stages - 1.0) * (costs.backward - costs.exposed_backward),
+        recomputed=costs.recomputed * stages,
+        optimizer=costs.optimizer * slowness,
+    )
 
 
 def views_of(devices: DevicesOfRanks, rank: int, replica: int) -> list[View]:

@@ -15,8 +15,9 @@ def lanes_in_words(step: PricedStep) -> str:
 
 
 def has_classes(step: PricedStep) -> bool:
-    """Whether replicas may differ: by their nodes, or by their micro-batches."""
-    return step.job.mixed or step.plan.replica_microbatches is not None
+    """Whether replicas may differ: by their nodes, their micro-batches, or listed slow ranks."""
+    slow = bool((step.devices.slowness != 1.0).any())
+    return step.job.mixed or step.plan.replica_microbatches is not None or slow
 
 
 def lane_labels(step: PricedStep) -> dict[str, str]:
@@ -32,11 +33,13 @@ def lane_labels(step: PricedStep) -> dict[str, str]:
 
 
 def class_label(step: PricedStep, number: int, rank: int) -> str:
-    """Rank, kind of node, and how many replicas do so: pp 0 fast x2."""
+    """Rank, kind of node, how slow, and how many replicas do so: pp 0 fast x2."""
     replica = int(step.classes.first[number])
     groups = groups_in(int(step.devices.groups[rank, replica]))
     names = "+".join(group_name(step.job, group) for group in groups)
-    return f"pp {rank} {names} x{int(step.classes.count[number])}"
+    slowness = float(step.devices.slowness[rank, replica])
+    slow = f" ({slowness:g} times as long)" if slowness != 1.0 else ""
+    return f"pp {rank} {names}{slow} x{int(step.classes.count[number])}"
 
 
 def group_name(job: Job, group: int) -> str:

@@ -24,7 +24,12 @@ from parsim.schedule import Schedule
 from parsim.schedule.inflight import completed_stages
 from parsim.sim.step.class_costs import Pricing, class_costs, groups_in
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compiled_schedule
-from parsim.sim.step.replica_classes import DevicesOfRanks, ReplicaClasses, fold_replicas
+from parsim.sim.step.replica_classes import (
+    DevicesOfRanks,
+    ReplicaClasses,
+    SlowRanks,
+    fold_replicas,
+)
 from parsim.strategy import STRATEGIES, StepProgram
 
 
@@ -91,6 +96,7 @@ def price_step(
     layers: Sequence[LayerTable] = (),
     classes: ReplicaClasses | None = None,
     by_kind: bool = False,
+    slow_ranks: SlowRanks = (),
 ) -> PricedStep:
     """Find a plan's classes of replicas and price each of them.
 
@@ -100,6 +106,7 @@ def price_step(
         layers: layer costs on each group's nodes, where known.
         classes: which replicas are alike; None: folded as far as they are.
         by_kind: whether groups of equal nodes count as one.
+        slow_ranks: ranks of the plan whose kernels take so many times as long.
 
     Raises:
         InputError: the plan is simulated by itself alone, with a strategy's program or as tasks.
@@ -115,7 +122,7 @@ def price_step(
             f"a plan with {what} is simulated by itself alone (parsim simulate, timeline); shared "
             f"links, jitter steps and searches are for stages that are alike and flush"
         )
-    devices = DevicesOfRanks.of(job.cluster, plan, by_kind=by_kind)
+    devices = DevicesOfRanks.of(job.cluster, plan, by_kind=by_kind, slow_ranks=slow_ranks)
     classes = classes or fold_replicas(devices)
     counts = devices.microbatches[classes.first].tolist()
     schedules = {count: _compiled(plan, count) for count in sorted(set(counts))}

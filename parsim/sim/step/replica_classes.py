@@ -8,19 +8,25 @@ such sets are numbered pipeline rank x dp + replica. Groups of nodes are sets to
     rank 0      01         01                                       01         10
     rank 1      10         10                                       01         10
     replicas    alike: one class                                 two classes
+
+A listed slow rank holds back its set, so that its replica is a class of its own too.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Flags, Index
+from parsim.arrays import Array, Flags, Index
 from parsim.cluster.groups import rank_groups, rank_kinds
 from parsim.cluster.hardware import Cluster
 from parsim.plan import AXES, Plan
 from parsim.sim.step.folding import Communicator, Edge, fold
+
+SlowRanks = Sequence[tuple[int, float]]
+"""Ranks with how many times as long they compute."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +35,8 @@ class DevicesOfRanks:
 
     `groups` are those of the devices, `shard` and `replicate` those that their data-parallel groups
     touch, `world` those of all. `microbatches` (dp,) are each replica's. `shards_in_actions` says
-    whether replicas exchange shards within every pass (ZeRO-2 and 3).
+    whether replicas exchange shards within every pass (ZeRO-2 and 3). `slowness` (pp, dp) is how
+    many times as long the slowest device computes, 1 where none is listed as slow.
     """
 
     groups: Index
@@ -39,29 +46,30 @@ class DevicesOfRanks:
     microbatches: Index
     dp_shard: int
     shards_in_actions: bool
+    slowness: Array
 
     @classmethod
-    def of(cls, cluster: Cluster, plan: Plan, *, by_kind: bool = False) -> DevicesOfRanks:
+    def of(
+        cls, cluster: Cluster, plan: Plan, *, by_kind: bool = False, slow_ranks: SlowRanks = ()
+    ) -> DevicesOfRanks:
         """Lay a plan's ranks out; `by_kind` groups of equal nodes count as one.
 
         Raises:
             PlanError: the plan's order of nodes does not fit the cluster.
         """
         if not cluster.groups:
-            return cls.on(np.zeros(plan.world_size, dtype=np.int64), plan)
+            return cls.on(np.zeros(plan.world_size, dtype=np.int64), plan, slow_ranks)
         groups = rank_kinds if by_kind else rank_groups
-        return cls.on(groups(cluster, plan.node_order), plan)
+        return cls.on(groups(cluster, plan.node_order), plan, slow_ranks)
 
     @classmethod
-    def on(cls, groups: Index, plan: Plan) -> DevicesOfRanks:
+    def on(cls, groups: Index, plan: Plan, slow_ranks: SlowRanks = ()) -> DevicesOfRanks:
         """Lay ranks out where the group of each one's device is known, (world,).
 
         Groups of ZeRO shards span dp_shard x cp, copies dp_replicate, and cp without ZeRO.
         """
         bits = np.int64(1) << groups
-        mesh = bits.reshape([plan.degree(axis) for axis in plan.rank_order])
-        mesh = mesh.transpose([plan.rank_order.index(axis) for axis in AXES])
-        groups = np.bitwise_or.reduce(mesh.reshape(*mesh.shape[:3], -1), axis=3)
+        groups = np.bitwise_or.reduce(_by_axes(bits, plan), axis=3)
         shard = np.broadcast_to(np.bitwise_or.reduce(groups, axis=2, keepdims=True), groups.shape)
         copies = np.broadcast_to(np.bitwise_or.reduce(groups, axis=1, keepdims=True), groups.shape)
         flat = (plan.pp, plan.dp)
@@ -73,6 +81,7 @@ class DevicesOfRanks:
             microbatches=np.array(plan.microbatches, dtype=np.int64),
             dp_shard=plan.dp_shard,
             shards_in_actions=plan.zero_stage >= 2 and plan.dp_shard > 1,
+            slowness=_slowness(slow_ranks, plan).reshape(flat),
         )
 
     @property
@@ -89,6 +98,21 @@ class DevicesOfRanks:
     def shard_group(self) -> Index:
         """The group of replicas with which each one exchanges shards, (dp,)."""
         return np.arange(self.dp) // self.dp_shard
+
+
+def _by_axes(values: Array | Index, plan: Plan) -> Array | Index:
+    """Values of ranks by pipeline rank, copy, shard, and tensor- or context-parallel member."""
+    mesh = values.reshape([plan.degree(axis) for axis in plan.rank_order])
+    mesh = mesh.transpose([plan.rank_order.index(axis) for axis in AXES])
+    return mesh.reshape(*mesh.shape[:3], -1)
+
+
+def _slowness(slow_ranks: SlowRanks, plan: Plan) -> Array:
+    """How many times as long the slowest member of each set computes, (pp, replicate, shard)."""
+    factors = np.ones(plan.world_size)
+    for rank, factor in slow_ranks:
+        factors[rank] = factor
+    return np.asarray(_by_axes(factors, plan).max(axis=3))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +146,8 @@ def fold_replicas(devices: DevicesOfRanks) -> ReplicaClasses:
 
 def _all_alike(devices: DevicesOfRanks) -> bool:
     """Whether replicas have equal nodes and batches, so that nothing is there to refine."""
-    parts = (devices.groups, devices.shard, devices.replicate, devices.microbatches[None, :])
+    kinds = (devices.groups, devices.shard, devices.replicate)
+    parts = (*kinds, devices.microbatches[None, :], devices.slowness)
     return all(bool((part == part[:, :1]).all()) for part in parts)
 
 
@@ -140,7 +165,8 @@ def _replicas(devices: DevicesOfRanks, class_of: Index, first: Index) -> Replica
 
 
 def _colours(devices: DevicesOfRanks) -> list[tuple[int, ...]]:
-    parts = (devices.groups, devices.shard, devices.replicate)
+    _, speeds = np.unique(devices.slowness, return_inverse=True)
+    parts = (devices.groups, devices.shard, devices.replicate, speeds.reshape(devices.pp, -1))
     return [
         (rank, int(devices.microbatches[replica]), *(int(part[rank, replica]) for part in parts))
         for rank in range(devices.pp)

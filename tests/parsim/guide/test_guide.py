@@ -60,6 +60,30 @@ def test_a_row_is_the_prediction_of_its_plan(resnet: Guide) -> None:
         assert samples == pytest.approx(2048 / again.step_time)
 
 
+def test_a_slow_worker_is_slow_in_every_family() -> None:
+    """Who waits for all loses the slow worker's time; one device is none of the slow ones."""
+    changes = {
+        "cluster.nodes": "8",
+        "cluster.devices_per_node": "1",
+        "cluster.network": "{nics_per_node: 1, nic_bandwidth: 10Gb/s}",
+        "plan.dp": "8",
+        "training.global_batch_size": "512",
+        "training.precision": "fp32",
+        "plan.microbatch_size": "64",
+    }
+    slow = {"jitter": "{slow_ranks: {0: 2.0}, speed_spread: 0.0, noise: 0.0, hiccups: 0.0}"}
+    path = Path("scenarios/resnet50-dgx-1v.yaml")
+    usual, slowed = (guide(load_scenario(path, {**changes, **more})) for more in ({}, slow))
+    assert (
+        row(slowed, "one device").samples_per_second == row(usual, "one device").samples_per_second
+    )
+    for name in ("DDP", "ZeRO / FSDP", "parameter server", "local SGD"):
+        assert row(slowed, name).samples_per_second < 0.8 * row(usual, name).samples_per_second
+    ddp = row(slowed, "DDP")
+    assert ddp.limits.startswith("waiting for the slowest device")
+    assert row(slowed, "asynchronous server").samples_per_second > ddp.samples_per_second
+
+
 def test_speed_ups_are_over_one_device_with_its_share_of_the_batch(resnet: Guide) -> None:
     alone = row(resnet, "one device")
     assert alone.prediction is not None

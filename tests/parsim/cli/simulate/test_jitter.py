@@ -75,8 +75,18 @@ def test_no_jitter_at_all_is_a_step_of_one_length(cli: Cli) -> None:
 
 def test_a_block_without_steps_is_left_aside_and_said_so(cli: Cli) -> None:
     done = cli("simulate", SMALL, *settings("jitter.noise=0.1"))
-    assert "note: the jitter block is left aside; --jitter-steps 1000 simulates it" in done.err
+    note = "note: spreads of the jitter block are left aside; --jitter-steps 1000 simulates them"
+    assert note in done.err
     assert done.out == cli("simulate", SMALL).out
+
+
+def test_what_uses_the_block_says_nothing_of_leaving_it(cli: Cli) -> None:
+    """Slow ranks are in every step, all of it where it matters who comes first."""
+    slow = cli("simulate", SMALL, *settings("jitter.slow_ranks={0: 2.0}"))
+    assert "left aside" not in slow.err
+    assert slow.out != cli("simulate", SMALL).out
+    loose = settings("plan.strategy={name: asynchronous_gossip, updates: 40}", "jitter.noise=0.1")
+    assert "left aside" not in cli("simulate", "resnet50-dgx-1v.yaml", *loose).err
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ def test_one_server_saturates_and_many_do_not() -> None:
 
 def test_a_slow_machine_holds_back_all_reduce_more_than_servers() -> None:
     here = Machines("resnet50", 8, "100Gb/s")
-    lost = here.rate_with_slow_worker() / here.rate(DDP)
+    lost = here.rate(DDP, HALF_SPEED) / here.rate(DDP)
     kept = here.rate(ASYNCHRONOUS, HALF_SPEED) / here.rate(ASYNCHRONOUS)
     assert lost < 0.7 < kept
 

@@ -58,7 +58,7 @@ def test_local_steps_wait_for_the_slowest_sum() -> None:
     strategy = LocalSGD(every=2)
     made, each = priced(strategy), workers(strategy)
     result = study(strategy, NOISE, steps=40)
-    factors = speeds(NOISE, 40, float(each.compute.mean()), 16, [4, 0])
+    factors = speeds(NOISE, 40, each.compute, [4, 0])
     busy = factors * (each.compute + each.optimizer)
     pairs = busy.reshape(20, 2, 16).sum(axis=1).max(axis=1) + float(made.seconds["average"][0])
     assert np.array(result.times).reshape(20, 2).sum(axis=1) == pytest.approx(pairs)
