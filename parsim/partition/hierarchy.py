@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, inf
+from math import ceil, inf, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -114,7 +114,8 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
     Raises:
         InputError: a level has no device or no bandwidth, the mode is unknown, or messages would
             be compressed to more than they are, or to nothing.
-        NoFeasiblePlan: no partition fits the memory.
+        NoFeasiblePlan: no partition fits the memory, or there are fewer stages without replicas
+            than devices.
     """
     _check(levels, options)
     _check_work(len(states), levels, options)
@@ -129,18 +130,38 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
         compute, inside = solved[-1].seconds[level.units], level.units
     best = float(compute[0, -1])
     if best == inf:
-        raise NoFeasiblePlan(
-            f"no partition fits {options.memory:g} bytes a device; the whole model has "
-            f"{float(states.parameters[-1]):g} bytes of weights and "
-            f"{float(states.activations[-1]):g} of activations: more devices, more memory or a "
-            f"smaller micro-batch may fit"
-        )
+        raise NoFeasiblePlan(_why_none(states, levels, options))
     return Partition(
         seconds=best,
         stages=tuple(_stages(solved, len(solved) - 1, 0, len(states) - 1, 1)),
         data_parallel=_data_parallel(states, levels, options),
         one_device=float(states.seconds[-1]),
     )
+
+
+def _why_none(states: States, levels: Sequence[Level], options: Options) -> str:
+    """Why there is no partition: fewer stages than devices, or too little memory."""
+    devices, stages = prod(level.units for level in levels), _most_stages(states)
+    if options.memory is None or (options.straight and devices > stages):
+        return (
+            f"without replicas each of the {devices} devices has a stage of its own, but the graph "
+            f"can be cut into {stages} at most; use at most {stages} devices, or leave --straight "
+            f"out"
+        )
+    return (
+        f"no partition fits {options.memory:g} bytes a device; the whole model has "
+        f"{float(states.parameters[-1]):g} bytes of weights and "
+        f"{float(states.activations[-1]):g} of activations: more devices, more memory or a "
+        f"smaller micro-batch may fit"
+    )
+
+
+def _most_stages(states: States) -> int:
+    """The most stages that the layers can be cut into: states that lie behind one another."""
+    chain = np.ones(len(states), dtype=np.int64)
+    for state in range(len(states)):
+        chain[state] += max(chain[:state][states.before[state, :state]], default=0)
+    return int(chain[-1])
 
 
 def _check(levels: Sequence[Level], options: Options) -> None:

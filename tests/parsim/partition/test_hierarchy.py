@@ -110,6 +110,15 @@ def test_wrong_files(tmp_path: Path, text: str, message: str) -> None:
         read_layer_graph(file)
 
 
+@pytest.mark.parametrize("memory", [None, 1e12])
+def test_more_devices_than_stages_without_replicas(memory: float | None) -> None:
+    states = states_of(chain(random.Random(3), 4))
+    options = Options(straight=True, memory=memory)
+    assert len(partition(states, [Level(4, 1.0)], options).stages) == 4
+    with pytest.raises(NoFeasiblePlan, match=r"each of the 8 devices .* cut into 4 at most"):
+        partition(states, [Level(4, 1.0), Level(2, 1.0)], options)
+
+
 def test_wrong_levels_modes_and_memory() -> None:
     states = states_of(chain(random.Random(0), 3))
     with pytest.raises(InputError, match="a level of 0 units"):
