@@ -57,10 +57,10 @@ def guide(scenario: Scenario, progress: Progress | None = None) -> Guide:
 
 
 def _bare(common: Plan) -> Plan:
-    """What all families share: precision, what is sent in which precision, overlaps, buckets."""
+    """What all families share: precisions, overlaps, buckets, statistics of whole batches."""
     kept = (
         *("precision", "gradient_precision", "reduce_precision", "bucket_bytes"),
-        *("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p"),
+        *("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "sync_batch_norm"),
     )
     return Plan(**{name: getattr(common, name) for name in kept})
 

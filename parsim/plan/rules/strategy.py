@@ -51,6 +51,11 @@ def _shared(plan: Plan) -> Iterator[str]:
                 f"name={strategy.name} has workers that hold {whole}, but "
                 f"{name}={getattr(plan, name)}; use {name}=1, or name=ddp"
             )
+    if plan.sync_batch_norm and strategy.sharers == 1:
+        yield (
+            f"name={strategy.name} has workers that do not wait for one another within a pass, but "
+            f"sync_batch_norm=true; use sync_batch_norm=false, or name=ddp"
+        )
     if plan.zero_stage:
         yield (
             f"name={strategy.name} has workers that hold {whole}, but "

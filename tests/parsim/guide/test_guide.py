@@ -84,6 +84,17 @@ def test_a_slow_worker_is_slow_in_every_family() -> None:
     assert row(slowed, "asynchronous server").samples_per_second > ddp.samples_per_second
 
 
+def test_families_share_statistics_or_say_that_they_cannot() -> None:
+    scenario = load_scenario(Path("scenarios/resnet18-small-cpu.yaml"))
+    assert scenario.fixed_plan().sync_batch_norm
+    compared = guide(scenario)
+    ddp = row(compared, "DDP").prediction
+    assert ddp is not None
+    assert ddp.plan.sync_batch_norm
+    for name in ("parameter server", "asynchronous server", "local SGD"):
+        assert "sync_batch_norm=true" in row(compared, name).reason
+
+
 def test_speed_ups_are_over_one_device_with_its_share_of_the_batch(resnet: Guide) -> None:
     alone = row(resnet, "one device")
     assert alone.prediction is not None
