@@ -18,7 +18,7 @@ from parsim.cost.server_rates import (
 from parsim.plan.strategies import AsynchronousGossip, DiLoCo, Gossip, LocalSGD, of_kind
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
 from parsim.sim.data_parallel.workers import DIVIDED, MASTER_BYTES, Workers
-from parsim.strategy import STRATEGIES
+from parsim.strategy import STRATEGIES, StepProgram
 from parsim.strategy.gossip import exchanges, neighbours
 
 SUMMED, COPIED = 3 * MASTER_BYTES, 2 * MASTER_BYTES
@@ -145,6 +145,24 @@ def asynchronous_gossip(workers: Workers) -> Priced:
     )
 
 
+def averaged_bytes(program: StepProgram, size: float, workers: int) -> float:
+    """Bytes that a worker sends a step, mean over workers, for averages of so many bytes.
+
+    2 P (w - 1) / w for each all-reduce among w, of all workers or of a node's:
+
+        2 P (g - 1) / (g H1) + 2 P (n - 1) / (n H2),  n workers, g a node, every H1-th and H2-th
+
+    Source: Patarasuk and Yuan, JPDC 69 (2009): what a ring of w sends, the least that there is.
+    Leaves out: that an average of all may be one of nodes alone behind theirs.
+    """
+    sent = 0.0
+    for task in program.tasks:
+        if task.routes == ("all_reduce",):
+            times = sum(number in task.when for number in range(program.rounds))
+            sent += times * 2.0 * size * (len(task.ranks) - 1)
+    return sent / (workers * program.rounds)
+
+
 def local_steps(workers: Workers) -> Priced:
     """Averages of weights every so-many-th step, or steps of an outer optimizer."""
     strategy = of_kind(workers.plan.strategy, LocalSGD, DiLoCo)
@@ -169,12 +187,8 @@ def local_steps(workers: Workers) -> Priced:
         "node_average": np.array([node_average(workers) + divided if node_every else 0.0]),
         "outer": workers.passes_over(workers.parameters, OUTER_TRAFFIC),
     }
-    often = sum(number in program.task("average").when for number in range(program.rounds)) + (
-        local.after if local else 0
-    )
-    share = often / program.rounds
-    traffic = share * 2.0 * workers.gradient_bytes * (workers.count - 1) / workers.count
     size = workers.gradient_bytes
+    traffic = averaged_bytes(program, size, workers.count)
     exposed_size = size * min(exposed / workers.all_reduce, 1.0) if exposed > 0.0 else size
     return Priced(
         program=program,
