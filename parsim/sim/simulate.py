@@ -95,6 +95,11 @@ def simulate(
     evaluation = evaluate(job, plan, keep=True, slow_ranks=_slow_ranks(plan, jitter))
     guard(evaluation)
     prediction = _prediction(evaluation, memory_margin)
+    if plan.strategy.own_program:
+        from parsim.sim.data_parallel.predict import figures_of_all_reduce
+
+        figures = figures_of_all_reduce(evaluation, plan, prediction)
+        prediction = replace(prediction, strategy=figures)
     if tier == "events":
         from parsim.sim.events.step_run import events_step_time
 

@@ -122,11 +122,16 @@ def _busy(priced: Priced, step: float) -> dict[str, float]:
 
 
 def _of_events(workers: Workers, priced: Priced, end: RoundsEnd) -> Pace:
-    """Rate between the start and the first worker's end, without the warm-up."""
+    """Rate between the start and the first worker's end, without the warm-up.
+
+    That is over when all workers have done a share of their rounds; where one is so slow that it
+    would take most of the time, at half of it.
+    """
     program = priced.program
     finished = end.finished[:, : workers.count]
     first = max(int(WARM_UP * program.rounds) - 1, 0)
-    begin, stop = float(finished[first].max()), float(finished[-1].min())
+    stop = float(finished[-1].min())
+    begin = min(float(finished[first].max()), 0.5 * stop)
     rounds = program.rounds * workers.count
     counted = 1.0 - (end.dropped + end.skipped) / rounds
     done = float(((finished > begin) & (finished <= stop)).sum())

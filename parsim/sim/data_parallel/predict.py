@@ -16,6 +16,7 @@ import numpy as np
 
 from parsim.cost.collective.measured_curve import SPREAD, size_class
 from parsim.cost.jitter import Jitter
+from parsim.plan import Plan
 from parsim.sim.changed_memory import RankBytes, with_memory
 from parsim.sim.confidence.interval import Z80, Interval
 from parsim.sim.data_parallel.families.priced import Priced
@@ -24,6 +25,7 @@ from parsim.sim.data_parallel.pace import Pace, pace
 from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.prediction import Prediction
+from parsim.sim.recurrence.evaluate import Evaluation
 from parsim.sim.rounds.figures import StalenessFigures, StrategyFigures
 from parsim.units import format_rate
 
@@ -67,6 +69,15 @@ def prediction_of(
         rank_uses=(),
         strategy=figures,
     )
+
+
+def figures_of_all_reduce(evaluation: Evaluation, plan: Plan, ddp: Prediction) -> StrategyFigures:
+    """What is asked of a strategy that is run as DDP: averages after every step."""
+    strategy = PricedStrategy.of(evaluation, plan)
+    workers, priced = strategy.workers, strategy.priced
+    ran = Pace(tier="recurrence", step_time=ddp.step_time, busy={})
+    figures = _figures(workers, priced, ran, ddp.step_time, holdings(workers, priced, ddp.memory))
+    return replace(figures, trains_otherwise=False)
 
 
 def _parts(

@@ -115,7 +115,22 @@ def test_averages_of_every_step_take_the_time_of_ddp_to_the_bit() -> None:
     ddp, local = predicted(), predicted(LocalSGD(every=1))
     assert local.step_time == ddp.step_time
     assert local.breakdown == ddp.breakdown
-    assert local.strategy is None
+    assert local.strategy is not None
+    assert (local.strategy.name, local.strategy.tier) == ("local_sgd", "recurrence")
+    assert local.strategy.sent == pytest.approx(2.0 * 4.0 * job().model.parameters * 15 / 16)
+    assert not local.strategy.trains_otherwise
+    assert ddp.strategy is None
+
+
+def test_a_worker_that_is_many_times_slower_leaves_a_rate() -> None:
+    """Fifteen workers at their own pace, and one that ends a round while they end twenty."""
+    slow = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.0, slow_ranks=((1, 20.0),))
+    strategy = AsynchronousGossip(updates=40)
+    usual, held_back = (
+        simulate(job(), plan(strategy), jitter=jitter)
+        for jitter in (slow.without("slow_ranks"), slow)
+    )
+    assert 0.9 * usual.step_time < held_back.step_time < 1.3 * usual.step_time
 
 
 def test_post_local_steps_lie_between_ddp_and_local_steps() -> None:
@@ -130,6 +145,10 @@ def test_hierarchical_averages_add_those_inside_the_node() -> None:
     local, nodes = (predicted(LocalSGD(every=8, node_every=n)) for n in (None, 2))
     inside = float(priced(LocalSGD(every=8, node_every=2)).seconds["node_average"][0])
     assert nodes.step_time - local.step_time == pytest.approx(inside / 2, rel=0.02)
+    size = 4.0 * job().model.parameters
+    alone, both = (priced(LocalSGD(every=8, node_every=n)) for n in (None, 2))
+    assert alone.sent == pytest.approx(2.0 * size * 15 / 16 / 8)
+    assert both.sent == pytest.approx(alone.sent + 2.0 * size * 7 / 8 / 2)
 
 
 def test_a_worker_of_the_exponential_graph_has_one_peer_a_step() -> None:
@@ -325,6 +344,20 @@ def test_a_strategy_that_cannot_be_is_refused(
 ) -> None:
     with pytest.raises(PlanError, match=message):
         simulate(job(), replace(plan(strategy), **values))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "strategy",
+    [ParameterServer(), AsynchronousServer(), AsynchronousGossip(), Gossip(), LocalSGD(every=8),
+     DiLoCo(), SingleProcess()],
+    ids=str,
+)  # fmt: skip
+def test_workers_of_their_own_share_no_statistics(strategy: Strategy) -> None:
+    """As in the executor: nobody waits for the others within a pass."""
+    nodes = 1 if isinstance(strategy, SingleProcess) else 2
+    shared = plan(strategy, 8 * nodes, sync_batch_norm=True)
+    with pytest.raises(PlanError, match="use sync_batch_norm=false, or name=ddp"):
+        simulate(job(nodes), shared)
 
 
 def test_a_server_without_hosts_is_refused() -> None:
