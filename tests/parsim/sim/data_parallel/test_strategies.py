@@ -353,7 +353,7 @@ def test_a_strategy_that_cannot_be_is_refused(
     ids=str,
 )  # fmt: skip
 def test_workers_of_their_own_share_no_statistics(strategy: Strategy) -> None:
-    """As in the executor: nobody waits for the others within a pass."""
+    """The executor refuses it too: nobody waits for the others within a pass."""
     nodes = 1 if isinstance(strategy, SingleProcess) else 2
     shared = plan(strategy, 8 * nodes, sync_batch_norm=True)
     with pytest.raises(PlanError, match="use sync_batch_norm=false, or name=ddp"):
