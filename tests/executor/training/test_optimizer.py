@@ -116,7 +116,7 @@ def test_making_the_states_changes_no_weight(precision: str, name: Literal["adam
 
 @pytest.mark.parametrize("name", ["adamw", "sgd_momentum"])
 def test_making_the_states_changes_no_update(name: Literal["adamw", "sgd_momentum"]) -> None:
-    """As a checkpoint does that is written behind a skipped first step."""
+    """What a checkpoint does that is written behind a skipped first step."""
     plan, config = Plan(precision="fp32", microbatch_size=2), OptimizerConfig(name=name)
     (saved, first), (never, second) = build(plan, config), build(plan, config)
     assert list(first.state_pieces())
