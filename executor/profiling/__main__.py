@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import inspect
 import json
 import platform
 import re
 import sys
+from contextlib import redirect_stdout, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,14 @@ from executor.faults.parent import command
 from executor.profiling.export import exported, graph_of
 from executor.profiling.hooks import hooked
 from executor.profiling.sizes import another, same_nodes
+from executor.profiling.stored import memory_of
 from parsim.errors import InputError, ParsimError, did_you_mean, shown
 from parsim.model.graph.build import build_graph
 from parsim.model.graph.document import graph_text
 from parsim.model.graph.record import Graph
+
+KINDS = {"float32": torch.float32, "int64": torch.int64, "int32": torch.int32}
+"""Types that an input may have: values, or token ids."""
 
 WORDS = 100
 """Token ids are below this, for every vocabulary has as many."""
@@ -53,16 +60,45 @@ def built(target: str) -> nn.Module:
 def example(text: str, model: nn.Module) -> Tensor:
     """A batch of the sizes of a text: values, or token ids where an embedding reads them.
 
+    A type may stand behind the sizes: `4x16:int64` are token ids, `4x16:float32` are values.
+
     Raises:
-        InputError: the text is no list of sizes.
+        InputError: the text is no list of sizes, or has another type.
     """
-    if not re.fullmatch(r"[1-9]\d{0,8}(x[1-9]\d{0,8})+", text):
+    match = re.fullmatch(r"([1-9]\d{0,8}(?:x[1-9]\d{0,8})+)(?::(\w+))?", text)
+    if match is None:
         raise InputError(f"--input '{shown(text)}' must be BATCHxSIZES, such as 32x3x224x224")
-    sizes = tuple(map(int, text.split("x")))
-    first = next((m for m in model.modules() if not list(m.children())), None)
-    if len(sizes) == 2 and isinstance(first, nn.Embedding):
-        return torch.randint(min(WORDS, first.num_embeddings), sizes)
-    return torch.randn(sizes)
+    sizes, kind = tuple(map(int, match[1].split("x"))), match[2]
+    if kind not in (None, *KINDS):
+        raise InputError(f"--input '{shown(text)}': allowed types: {', '.join(KINDS)}")
+    if kind is None:
+        rows = _rows_read(model, sizes)
+        return torch.randn(sizes) if rows is None else torch.randint(min(WORDS, rows), sizes)
+    if KINDS[kind].is_floating_point:
+        return torch.randn(sizes, dtype=KINDS[kind])
+    tables = [part.num_embeddings for part in model.modules() if isinstance(part, nn.Embedding)]
+    return torch.randint(min([WORDS, *tables]), sizes, dtype=KINDS[kind])
+
+
+def _rows_read(model: nn.Module, sizes: tuple[int, ...]) -> int | None:
+    """Rows of the table that reads the input; None where the input is no token ids."""
+    tables = [part for part in model.modules() if isinstance(part, nn.Embedding)]
+    if not tables:
+        return None
+    ids, read = torch.zeros(sizes, dtype=torch.int64), list[int]()
+
+    def watch(table: nn.Module, given: tuple[object, ...]) -> None:
+        if given and isinstance(given[0], Tensor) and memory_of(given[0]) == memory_of(ids):
+            read.append(int(table.num_embeddings))
+
+    handles = [table.register_forward_pre_hook(watch) for table in tables]
+    try:
+        with torch.no_grad(), suppress(Exception):  # values, then; whatever the user's code raises
+            model(ids)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return min(read, default=None)
 
 
 def _loaded(path: Path) -> Any:  # noqa: ANN401 - a module of the user's
@@ -92,7 +128,8 @@ def main() -> int:
 
 def _work(asked: argparse.Namespace) -> None:
     use_one_thread()
-    document = profiled(asked.target, asked.input, hooks=asked.hooks)
+    with redirect_stdout(sys.stderr):  # the user's code may print; the document is alone there
+        document = profiled(asked.target, asked.input, hooks=asked.hooks)
     sys.stdout.write(json.dumps(document))
 
 
@@ -103,6 +140,7 @@ def profiled(target: str, sizes: str, *, hooks: bool) -> dict[str, object]:
         InputError: no module, or one that fails.
     """
     model = built(target)
+    _check_one_input(target, model)
     batch = example(sizes, model)
     name = target.rpartition(":")[0].rpartition("/")[2].removesuffix(".py")
     device = f"cpu: one thread of {platform.processor() or platform.machine()}"
@@ -116,6 +154,7 @@ def profiled(target: str, sizes: str, *, hooks: bool) -> dict[str, object]:
     if graph is None:
         graph = _of_hooks(name, model, batch, device, notes)
     parameters = sum(parameter.numel() for parameter in model.parameters())
+    graph = replace(graph, profiled_parameters=parameters)
     read_back = build_graph(graph)
     if read_back.parameters != parameters:
         notes.append(
@@ -130,6 +169,21 @@ def profiled(target: str, sizes: str, *, hooks: bool) -> dict[str, object]:
         "notes": notes,
         "text": graph_text(graph, tuple(notes)),
     }
+
+
+def _check_one_input(target: str, model: nn.Module) -> None:
+    """Refuse a module that takes several tensors: a model file has one input."""
+    taken = [
+        name
+        for name, parameter in inspect.signature(model.forward).parameters.items()
+        if parameter.default is parameter.empty
+        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+    ]
+    if len(taken) > 1:
+        raise InputError(
+            f"{target}: forward takes {', '.join(taken)}, and a model file has one input; let the "
+            f"function return a module that takes one tensor and makes the others of it"
+        )
 
 
 def _of_export(name: str, model: nn.Module, batch: Tensor, device: str, notes: list[str]) -> Graph:
@@ -153,11 +207,15 @@ def _of_hooks(name: str, model: nn.Module, batch: Tensor, device: str, notes: li
     """Modules timed one after another, with two batches where they take both."""
     other: Tensor | None = another(batch)
     try:
-        graph = hooked(name, model, (batch, other), device)
+        graph, between = hooked(name, model, (batch, other), device)
     except InputError:
         other = None
-        graph = hooked(name, model, (batch, None), device)
+        graph, between = hooked(name, model, (batch, None), device)
     notes.append(f"all of {len(graph.nodes)} modules are timed on {device}")
+    notes.append(
+        f"{100 * between:.0f} % of the forward is in no module; branches, sums and what else is "
+        f"between modules are not seen: the file is a chain"
+    )
     notes.append(_batches(batch, other))
     return graph
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import sysconfig
+import traceback
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -14,6 +17,7 @@ from executor.profiling.known import OPERATIONS
 from executor.profiling.seconds import line, seconds_of, tensors
 from executor.profiling.sizes import Sizes, shapes_of
 from executor.profiling.stored import Stored, memory_of
+from executor.profiling.weights import Weights
 from parsim.errors import InputError
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.pointwise import Flatten, View
@@ -22,6 +26,9 @@ from parsim.model.graph.texts import CrossEntropy, Measured
 
 ROWS = frozenset({"linear", "dropout", "layer_norm", "gelu", "relu"})
 """Operations that take rows as they come, wherever the batch stands among them."""
+
+OWNING = ROWS | {"conv2d", "batch_norm", "instance_norm", "embedding"}
+"""Operations whose parameters their formulas count."""
 
 
 def exported(model: nn.Module, batch: Tensor) -> fx.GraphModule:
@@ -35,8 +42,24 @@ def exported(model: nn.Module, batch: Tensor) -> fx.GraphModule:
     except Exception as reason:  # torch raises many kinds
         lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
         message = lines[0] if lines else "no message"
-        raise InputError(f"torch.export: {type(reason).__name__}: {message}") from None
+        where = users_line(reason)
+        raise InputError(f"torch.export: {type(reason).__name__}: {message}{where}") from None
     return program.module()
+
+
+def users_line(reason: BaseException) -> str:
+    """Where an exception passed the user's code last: ` (net.py:12 in forward)`; else nothing."""
+    libraries = (str(Path(torch.__file__).parents[1]), str(Path(__file__).parents[1]), "<")
+    standard = sysconfig.get_paths()["stdlib"]
+    frames = [
+        frame
+        for frame in traceback.extract_tb(reason.__traceback__)
+        if not frame.filename.startswith((*libraries, standard))
+    ]
+    if not frames:
+        return ""
+    file, line_number, function, _ = frames[-1]
+    return f" ({Path(file).name}:{line_number} in {function})"
 
 
 class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
@@ -55,6 +78,7 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         self.nodes: list[Node] = []
         self.names: set[str] = {INPUT}
         self.measured: dict[str, fx.Node] = {}
+        self.weights = Weights()
 
     def run_node(self, n: fx.Node) -> Any:  # noqa: ANN401 - whatever the operation gives
         """Run one operation and write it down."""
@@ -65,6 +89,8 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         sources = [arg for arg in n.all_input_nodes if arg.name in self.inputs]
         if n.op == "call_function" and sources:
             self.inputs[n.name] = self._written(n, sources, result)
+        else:
+            self.weights.made_of(n, result)
         return result
 
     def _written(self, n: fx.Node, sources: list[fx.Node], result: object) -> str:
@@ -73,11 +99,17 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         operation = self._known(n, sources, result)
         if operation is not None and not _fits(operation, inputs, view=view):
             operation = None
+        operands = self.weights.of(n)
+        if operands and _word(n) not in OWNING:
+            operation, view = None, False  # a sum with a learned table is no bare sum
         if operation is None and view:
             inputs, operation = inputs[:1], View(output=self._output(n, result))
         if operation is None:
-            operation = self._measured(n, result)
+            operation = self._measured(n, result, operands)
             self.measured[name] = n
+        else:
+            operation = self.weights.owning(operation, self._tensors(n).get("weight"))
+        self.weights.count(operands)
         self.nodes.append(Node(name=name, operation=operation, inputs=inputs))
         return name
 
@@ -110,9 +142,13 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         """Arguments by name, defaults included; tensors as their shapes."""
         schema = n.target._schema.arguments
         values = {argument.name: argument.default_value for argument in schema}
-        values |= dict(zip((argument.name for argument in schema), n.args, strict=False))
-        values |= n.kwargs
+        values |= _named(n)
         return {name: self._plain(value) for name, value in values.items()}
+
+    def _tensors(self, n: fx.Node) -> dict[str, Any]:
+        """Arguments that nodes make, by name."""
+        nodes = {name: arg for name, arg in _named(n).items() if isinstance(arg, fx.Node)}
+        return {name: self.env[arg] for name, arg in nodes.items()}
 
     def _plain(self, value: object) -> object:
         if isinstance(value, fx.Node):
@@ -120,15 +156,13 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
             return tuple(parameters.shape) if isinstance(parameters, Tensor) else parameters
         return value
 
-    def _measured(self, n: fx.Node, result: object) -> Measured:
+    def _measured(self, n: fx.Node, result: object, operands: list[nn.Parameter]) -> Measured:
         """An operation that has no formula, without its seconds."""
-        given = tensors(self.fetch_args_kwargs_from_env(n))
-        parameters = [tensor for tensor in given if isinstance(tensor, nn.Parameter)]
         return Measured(
             output=self._output(n, result),
             forward_s=0.0,
             backward_s=0.0,
-            parameters=sum(parameter.numel() for parameter in parameters),
+            parameters=self.weights.new(operands),
         )
 
     def _name(self, n: fx.Node) -> str:
@@ -221,6 +255,13 @@ def _word(n: fx.Node) -> str:
     """An operation's name without library and overload: aten.conv2d.default is conv2d."""
     target = n.target
     return str(getattr(target, "_opname", getattr(target, "__name__", target)))
+
+
+def _named(n: fx.Node) -> dict[str, Any]:
+    """The arguments that an operation is given, by the names of its schema."""
+    schema = getattr(n.target, "_schema", None)
+    names = [argument.name for argument in schema.arguments] if schema is not None else []
+    return {**dict(zip(names, n.args, strict=False)), **n.kwargs}
 
 
 def _in_order(n: fx.Node, sources: list[fx.Node]) -> list[fx.Node]:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+import warnings
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from executor.profiling.seconds import Line, line
+from executor.profiling.seconds import Line, line, tensors
 from executor.profiling.stored import Stored
 from parsim.errors import InputError
 from parsim.model.graph.record import INPUT, Graph, Node
@@ -21,11 +22,11 @@ STEPS = 4
 
 def hooked(
     name: str, model: nn.Module, batches: tuple[Tensor, Tensor | None], device: str
-) -> Graph:
+) -> tuple[Graph, float]:
     """Time the leaf modules of some steps with one batch or two, and chain them.
 
     Joins, branches and what runs between modules are not seen: the chain has their modules one
-    after another, and the time between them is nobody's.
+    after another, and the time between them is nobody's. Its share of the forward comes second.
 
     Raises:
         InputError: the module fails, no leaf module runs, or others with the second batch.
@@ -36,7 +37,8 @@ def hooked(
     if other is not None and other.order != clock.order:
         raise InputError(f"{name}: other modules run with a batch of {other.batch}")
     shape = tuple(int(size) for size in batch.shape[1:])
-    return Graph(name=name, input_shape=shape, nodes=tuple(clock.nodes(other)), device=device)
+    graph = Graph(name=name, input_shape=shape, nodes=tuple(clock.nodes(other)), device=device)
+    return graph, clock.between
 
 
 def _timed(name: str, model: nn.Module, batch: Tensor) -> _Clock:
@@ -45,18 +47,15 @@ def _timed(name: str, model: nn.Module, batch: Tensor) -> _Clock:
         batch = batch.detach().requires_grad_()  # so that backward hooks see the first module too
     stored = Stored([*model.parameters(), *model.buffers()])
     clock = _Clock(len(batch), stored)
-    handles = [
-        handle
-        for path, leaf in model.named_modules()
-        if path and not list(leaf.children())
-        for handle in clock.watch(path, leaf)
-    ]
+    handles = [handle for path, leaf in leaves(model) for handle in clock.watch(path, leaf)]
     try:
         with stored:
             model(batch)
-        for step in range(STEPS):
-            clock.begin(warm=step > 1)
-            clock.sum_of(model(batch)).backward()
+        with warnings.catch_warnings():  # of a table, whose ids have no gradient
+            warnings.filterwarnings("ignore", message="Full backward hook is firing")
+            for step in range(STEPS):
+                clock.begin(warm=step > 1)
+                clock.sum_of(clock.whole(model, batch)).backward()
         clock.begin(warm=True)
     except Exception as reason:  # whatever the user's code raises
         raise InputError(f"{name} failed: {type(reason).__name__}: {reason}") from None
@@ -66,6 +65,19 @@ def _timed(name: str, model: nn.Module, batch: Tensor) -> _Clock:
     if not clock.order:
         raise InputError(f"{name}: no module inside of it was called, so nothing can be timed")
     return clock
+
+
+def leaves(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Modules that are timed, by their paths: those without others, and attention as a whole.
+
+    `nn.MultiheadAttention` calls functions with its parts' weights, and not its parts.
+    """
+    for name, part in model.named_children():
+        inside = f"{path}.{name}" if path else name
+        if isinstance(part, nn.MultiheadAttention) or not list(part.children()):
+            yield inside, part
+        else:
+            yield from leaves(part, inside)
 
 
 class _Clock:
@@ -78,6 +90,7 @@ class _Clock:
         self.step: dict[tuple[str, int], float] = {}
         """Seconds of the step that runs, by module and way: 0 is forward, 1 backward."""
         self.best: dict[tuple[str, int], float] = {}
+        self.forward_s = float("inf")
         self.values: dict[str, int] = {}
         self.parameters: dict[str, int] = {}
 
@@ -98,6 +111,19 @@ class _Clock:
                 self.best[key] = min(seconds, self.best.get(key, seconds))
         self.step = {}
 
+    def whole(self, model: nn.Module, batch: Tensor) -> object:
+        """What a model gives; the seconds of its fastest forward are kept."""
+        start = time.perf_counter()
+        output: object = model(batch)
+        self.forward_s = min(self.forward_s, time.perf_counter() - start)
+        return output
+
+    @property
+    def between(self) -> float:
+        """The share of a forward in which no module runs."""
+        inside = sum(seconds for (_, way), seconds in self.best.items() if way == 0)
+        return max(1.0 - inside / self.forward_s, 0.0)
+
     def _start(self, path: str) -> Callable[..., None]:
         def start(*_: object) -> None:
             self.stored.at = path
@@ -114,8 +140,7 @@ class _Clock:
             self._took(path, 0)
             if path not in self.order:
                 self.order.append(path)
-            tensors = [output] if isinstance(output, Tensor) else []
-            count = sum(tensor.numel() for tensor in tensors)
+            count = sum(tensor.numel() for tensor in tensors(output))
             self.values[path] = max(count // self.batch, 1)
 
         return end
@@ -128,10 +153,7 @@ class _Clock:
 
     def sum_of(self, output: object) -> Tensor:
         """A number to go back from."""
-        if isinstance(output, Tensor):
-            return output.float().sum()
-        parts = output.values() if isinstance(output, dict) else output
-        return torch.stack([part.float().sum() for part in parts]).sum()  # type: ignore[attr-defined]
+        return torch.stack([part.float().sum() for part in tensors(output)]).sum()
 
     def nodes(self, other: _Clock | None) -> list[Node]:
         """A node for each module, in a chain, with its seconds at this clock's batch and another's.

@@ -27,7 +27,7 @@ def profile(
         typer.Option(
             "--input",
             metavar="BATCHxSIZES",
-            help="of a batch, e.g. 32x3x224x224; a trace tells its own",
+            help="of a batch, e.g. 32x3x224x224, or 4x16:int64; a trace tells its own",
         ),
     ] = None,
     out: Annotated[

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from parsim.cluster.background import Background, Stream, check_network
 from parsim.cluster.groups import in_groups
 from parsim.cluster.hardware import Cluster
@@ -9,6 +11,7 @@ from parsim.cost.jitter import Jitter
 from parsim.cost.job import OPTIMIZERS, Job
 from parsim.cost.software import GENERIC, Software, software
 from parsim.model.graph.record import Graph
+from parsim.model.model import Model
 from parsim.model.reader import build_model
 from parsim.plan import Plan
 from parsim.plan.names import AUTO
@@ -41,8 +44,11 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     cluster = build_cluster(tree, file.cluster, notes)
     if isinstance(description, Graph) and description.device:
         notes.append(_timed_elsewhere(description, cluster))
+    model = build_model(description)
+    if isinstance(description, Graph):
+        notes += _other_parameters(description, model)
     job = Job(
-        model=build_model(description),
+        model=model,
         cluster=cluster,
         software=stack,
         global_batch_size=file.training.global_batch_size,
@@ -81,6 +87,16 @@ def _timed_elsewhere(graph: Graph, cluster: Cluster) -> str:
     told = f"model {graph.name} has operations that were timed on {graph.device}"
     devices = ", ".join(sorted({group.system.device.id for group in in_groups(cluster).groups}))
     return f"{told}; their seconds are taken as they are: on {devices} they take others"
+
+
+def _other_parameters(graph: Graph, model: Model) -> Iterator[str]:
+    """That a profiled module has another number of parameters than the operations of its file."""
+    stated = graph.profiled_parameters
+    if stated and stated != model.parameters:
+        yield (
+            f"model {graph.name} has {model.parameters:,} parameters in its file's operations, but "
+            f"the module that was profiled has {stated:,}: memory and gradients are off by as much"
+        )
 
 
 def _goal(tree: Tree, file: ScenarioFile, job: Job) -> TrainingGoal:

@@ -72,11 +72,11 @@ def owners(graph: Graph) -> dict[str, str]:
 
 
 def _table(graph: Graph, node: Node) -> tuple[int, int] | None:
-    """Rows and width of the table that a node looks up, or multiplies with and does not own."""
+    """Rows and width of the table that a node looks up or multiplies with."""
     op = node.operation
     if isinstance(op, Embedding):
         return op.num_embeddings, op.embedding_dim
-    if isinstance(op, Dense) and not op.owns_weight:
+    if isinstance(op, Dense):
         return op.out_features, graph.shapes[node.inputs[0]][-1]
     return None
 

@@ -35,7 +35,19 @@ MOST_SIZE = 10**9
 """No size of an operation is larger."""
 NEAR = (".yaml", ".json", ".gz", ".txt")
 """Suffixes of such files."""
-_KEYS = {"kind", "schema_version", "name", "input_shape", "device", "ends", "nodes", "notes"}
+PROFILED = "parameters"
+"""The key of the parameters of the module that was profiled, which the nodes' may miss."""
+_KEYS = {
+    "kind",
+    "schema_version",
+    "name",
+    "input_shape",
+    "device",
+    "ends",
+    "nodes",
+    "notes",
+    PROFILED,
+}
 _OWN = ("name", "op", "from")
 _MAY_BE_ZERO = frozenset(
     {"padding", "rows", "columns", "positions", "buckets", "parameters", "kept_values"}
@@ -85,6 +97,7 @@ def graph_of(document: object, path: str = "") -> Graph:
         ends=tuple(map(str, ends)),
         device=_text(document, "device", ""),
         path=path,
+        profiled_parameters=_size(PROFILED, document.get(PROFILED, 0)),
     )
 
 
@@ -94,6 +107,8 @@ def graph_document(graph: Graph, notes: tuple[str, ...] = ()) -> dict[str, Any]:
     document["input_shape"] = list(graph.input_shape)
     if graph.device:
         document["device"] = graph.device
+    if graph.profiled_parameters:
+        document[PROFILED] = graph.profiled_parameters
     if graph.ends:
         document["ends"] = list(graph.ends)
     if notes:

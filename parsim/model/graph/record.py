@@ -38,7 +38,8 @@ class Graph:
     """Nodes in order of execution, the shape of a sample, and optionally the ends of layers.
 
     `device` is what measured nodes were timed on, empty where nothing is measured, and `path` the
-    file that the graph was read from, empty for one of the catalog.
+    file that the graph was read from, empty for one of the catalog. `profiled_parameters` are those
+    of the module that was profiled; 0: nobody says.
 
     Raises:
         ModelError: a name twice or unknown, shapes that do not fit, no node, no legal last layer.
@@ -50,6 +51,7 @@ class Graph:
     ends: tuple[str, ...] = ()
     device: str = ""
     path: str = ""
+    profiled_parameters: int = 0
     shapes: Mapping[str, Shape] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -10,12 +11,15 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from executor.model.graph.modules import MODULES  # noqa: E402
+from executor.model.graph.stage import GraphStage  # noqa: E402
 from executor.profiling.__main__ import profiled  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
-from parsim.model.graph.build import build_graph  # noqa: E402
+from parsim.launch.profiling import profile  # noqa: E402
+from parsim.model.graph.build import build_graph, owners  # noqa: E402
 from parsim.model.graph.document import graph_of, read_graph  # noqa: E402
 from parsim.model.graph.pointwise import FUNCTIONS, Multiply, Pointwise  # noqa: E402
 from parsim.model.graph.texts import Measured  # noqa: E402
+from parsim.plan import Recompute  # noqa: E402
 from parsim.scenario import load_scenario  # noqa: E402
 
 CODE = '''
@@ -91,6 +95,66 @@ def gated():
 
 def words():
     return nn.Sequential(nn.Embedding(50, 16), nn.LayerNorm(16), nn.Linear(16, 50))
+
+
+class Tied(nn.Module):
+    """A head with the weights of its table, and a learned place that no operation owns."""
+
+    def __init__(self):
+        super().__init__()
+        self.head, self.table = nn.Linear(16, 50, bias=False), nn.Embedding(50, 16)
+        self.head.weight = self.table.weight
+        self.place = nn.Parameter(torch.zeros(1, 12, 16))
+
+    def forward(self, x):
+        return self.head(self.table(x) + self.place)
+
+
+def tied():
+    return Tied()
+
+
+class Again(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.plain, self.norm = nn.Linear(8, 8, bias=False), nn.LayerNorm(8)
+
+    def forward(self, x):
+        for _ in range(3):
+            x = self.plain(x)
+        return self.norm(self.norm(x))
+
+
+def again():
+    print("a word of the user's")
+    return Again()
+
+
+class Loop(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 16)
+        self.lstm = nn.LSTM(16, 8, batch_first=True)
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+        self.two = nn.Linear(8, 4)
+
+    def forward(self, x):
+        h, _ = self.lstm(self.table(x))
+        h, _ = self.attention(h, h, h)
+        return self.two(h if h.sum() > 1e9 else -h)
+
+
+def loop():
+    return Loop()
+
+
+class Pair(nn.Module):
+    def forward(self, x, y):
+        return x + y
+
+
+def pair():
+    return Pair()
 
 
 def number():
@@ -173,7 +237,9 @@ def test_an_unknown_operation_is_timed(code: Path) -> None:
 
 def test_what_cannot_be_exported_is_timed_by_hooks(code: Path) -> None:
     document = profiled(f"{code}:choosing", "4x8", hooks=False)
-    first, second, third = notes_of(document)
+    first, second, chain, third = notes_of(document)
+    assert "(nets.py:" in first
+    assert re.match(r"\d+ % of the forward is in no module; branches, sums", chain)
     assert third.startswith("timed with batches of 4 and 16")
     assert first.startswith("torch.export: ")
     assert "modules are timed one after another instead (hooks)" in first
@@ -181,6 +247,60 @@ def test_what_cannot_be_exported_is_timed_by_hooks(code: Path) -> None:
     graph = graph_of(json.loads(str(document["text"])))
     assert [node.name for node in graph.nodes] == ["first", "last"]
     assert build_graph(graph).parameters == 9 * 16 + 17 * 4
+
+
+def test_parameters_are_counted_once_wherever_they_stand(code: Path) -> None:
+    """A weight that is used twice, a table that a sum takes; the embedding is registered last."""
+    document = profiled(f"{code}:tied", "2x12", hooks=False)
+    assert document["parameters"] == 50 * 16 + 12 * 16
+    graph = graph_of(json.loads(str(document["text"])))
+    assert list(owners(graph)) == ["head"]
+    (added,) = [node.operation for node in graph.nodes if isinstance(node.operation, Measured)]
+    assert added.parameters == 12 * 16
+    assert graph.profiled_parameters == document["parameters"]
+    typed = profiled(f"{code}:tied", "2x12:int64", hooks=False)
+    assert typed["parameters"] == document["parameters"]
+
+
+def test_what_the_file_cannot_share_is_said_where_it_is_used(code: Path, tmp_path: Path) -> None:
+    """A linear layer used three times is shared, a normalisation used twice counts twice."""
+    document = profiled(f"{code}:again", "4x8", hooks=False)
+    module = 8 * 8 + 16
+    assert document["parameters"] == module + 16
+    (tmp_path / "mine.yaml").write_text(str(document["text"]), encoding="utf-8")
+    graph = read_graph(tmp_path / "mine.yaml")
+    assert set(owners(graph).values()) == {"plain"}
+    stage = GraphStage(graph, range(len(graph.layers)), Recompute.NONE)
+    tables = [part for part in stage.modules() if isinstance(part, torch.nn.Linear)]
+    assert len(tables) == 3
+    assert all(part.weight is tables[0].weight for part in tables)
+    scenario = tmp_path / "s.yaml"
+    scenario.write_text(
+        "model: {file: mine.yaml}\ncluster: {system: cpu, nodes: 1}\nsoftware: executor-cpu\n"
+        "training: {global_batch_size: 8, precision: fp32}\nplan: {dp: 2, microbatch_size: 4}\n",
+        encoding="utf-8",
+    )
+    notes = [note for note in load_scenario(scenario).notes if "that was profiled has" in note]
+    assert notes
+    assert f"{module:,}" in notes[0]
+
+
+def test_hooks_see_tuples_and_attention(code: Path) -> None:
+    """All tensors of an LSTM's tuple count, and attention is one module with its parameters."""
+    document = profiled(f"{code}:loop", "2x12", hooks=True)
+    graph = graph_of(json.loads(str(document["text"])))
+    assert [node.name for node in graph.nodes] == ["table", "lstm", "attention", "two"]
+    lstm = graph.nodes[1].operation
+    assert lstm.shape(((1,),)) == (12 * 8 + 2 * 8,)
+    whole = 50 * 16 + 4 * 8 * (16 + 8 + 2) + 4 * 8 * (8 + 1) + 4 * 9
+    assert document["parameters"] == whole == graph.profiled_parameters
+
+
+def test_the_users_words_are_not_the_document(
+    code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = profile(f"{code}:again", "4x8", tmp_path / "again.yaml")
+    assert document["name"] == "nets"
 
 
 def test_an_embedding_reads_tokens(code: Path) -> None:
@@ -192,6 +312,8 @@ def test_an_embedding_reads_tokens(code: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "sizes", "message"),
     [
+        ("pair", "4x3", "forward takes x, y, and a model file has one input"),
+        ("tied", "4x12:text", "allowed types: float32, int64, int32"),
         ("networks", "4x3x16x16", "has no function 'networks' (did you mean 'network'?)"),
         ("number", "4x3", "returned int; it must return a torch module"),
         ("broken", "4x3", "failed: ValueError: no weights here"),
