@@ -19,6 +19,7 @@ from pathlib import Path
 
 from parsim.errors import InputError, shown
 from parsim.files import read_text
+from parsim.model.graph.pieces import first_apart, in_pieces, twice
 
 _COSTS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 
@@ -68,7 +69,7 @@ def read_layer_graph(path: Path) -> LayerGraph:
         elif len(words) == 3 and not line.startswith("\t"):
             node = _node(words, f"{path}:{number}")
             if node.name in nodes:
-                raise InputError(f"{path}:{number}: node {shown(node.name)} stands there twice")
+                raise InputError(f"{path}:{number}: {twice(node.name)}")
             nodes[node.name] = node
         elif line.strip():
             raise InputError(
@@ -142,18 +143,6 @@ def _checked(path: Path, nodes: dict[str, LayerNode], edges: list[tuple[str, str
 
 def _check_whole(path: Path, names: list[str], pairs: tuple[tuple[int, int], ...]) -> None:
     """Refuse a graph in pieces: no order of stages would join them."""
-    piece = list(range(len(names)))
-
-    def root(i: int) -> int:
-        while piece[i] != i:
-            piece[i] = i = piece[piece[i]]
-        return i
-
-    for first, second in pairs:
-        piece[root(first)] = root(second)
-    apart = [i for i in range(len(names)) if root(i) != root(0)]
-    if apart:
-        raise InputError(
-            f"{path}: node {shown(names[apart[0]])} does not hang together with "
-            f"{shown(names[0])}; allowed: a graph in one piece"
-        )
+    apart = first_apart(len(names), pairs)
+    if apart is not None:
+        raise InputError(f"{path}: {in_pieces(names[apart], names[0])}")

@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parsim.errors import ModelError, shown
+from parsim.model.graph.pieces import first_apart, in_pieces, twice
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import Measured
 
@@ -53,7 +54,8 @@ def read_profile(name: str, text: str, path: str) -> Graph:
     """The graph of a profile, every node a measured one.
 
     Raises:
-        ModelError: a line cannot be read, or the edges have a circle.
+        ModelError: a line cannot be read, a node stands there twice, or the edges have a circle
+            or do not join all nodes.
     """
     layers, edges = _lines(text)
     sources: dict[str, list[str]] = {node: [] for node in layers}
@@ -73,6 +75,7 @@ def read_profile(name: str, text: str, path: str) -> Graph:
         for node in _ordered(sources)
         if node not in left_out
     ]
+    _check_whole([node.name for node in nodes], edges)
     first = next((layers[node].values for node in layers if node in left_out), 1)
     return Graph(
         name=name.removesuffix(".txt").removesuffix(".graph"),
@@ -81,6 +84,15 @@ def read_profile(name: str, text: str, path: str) -> Graph:
         device="profile",
         path=path,
     )
+
+
+def _check_whole(names: list[str], edges: list[tuple[str, str]]) -> None:
+    """Refuse a graph in pieces."""
+    number = {name: position for position, name in enumerate(names)}
+    pairs = [(number[a], number[b]) for a, b in edges if a in number and b in number]
+    apart = first_apart(len(names), pairs)
+    if apart is not None:
+        raise ModelError(in_pieces(names[apart], names[0]))
 
 
 def _node(name: str, layer: Profiled, inputs: list[str]) -> Node:
@@ -104,6 +116,8 @@ def _lines(text: str) -> tuple[dict[str, Profiled], list[tuple[str, str]]]:
         if line.startswith("\t") and len(parts) == 2:
             edges.append((parts[0], parts[1]))
         elif len(parts) == 3:
+            if parts[0] in layers:
+                raise ModelError(f"line {number}: {twice(parts[0])}")
             layers[parts[0]] = _profiled(number, parts[1], parts[2])
         else:
             raise ModelError(f"line {number} is neither a node nor an edge: '{shown(line)}'")

@@ -46,6 +46,12 @@ def test_lists_of_sizes_are_added_up_and_edges_join() -> None:
             LINE.format(1, "1.0") + LINE.format(2, "1.0") + "\tnode1 -- node2\n\tnode2 -- node1\n",
             "the edges around node1 go in a circle",
         ),
+        (LINE.format(1, "1.0") * 2, "line 2: node node1 stands there twice"),
+        (
+            "".join(LINE.format(number, "1.0") for number in range(1, 5))
+            + "\tnode1 -- node2\n\tnode3 -- node4\n",
+            "node node3 does not hang together with node1; allowed: a graph in one piece",
+        ),
         ("node1 -- Conv -- forward_compute_time=1\n", "line 1: 'backward_compute_time' is missing"),
         (LINE.format(1, "1e999"), "=inf is not between 0 and 1e+15"),
         (LINE.format(1, "-1"), "=-1 is not between 0 and 1e+15"),
