@@ -6,7 +6,7 @@ it. A plan's step, whose pipelines have a schedule and prices of their own, goes
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -17,8 +17,12 @@ from parsim.sim.drawing.task_spans import task_spans
 from parsim.sim.events.class_run import RunnableStep
 from parsim.sim.events.step_run import StepRun, run_quietly
 from parsim.sim.recurrence.walk import PipelineEnds, StepEnd, walk
-from parsim.strategy import StepProgram, Task
+from parsim.strategy import StepProgram
+from parsim.strategy.weight_versions import GRADIENTS, WEIGHTS
 from parsim.timelines.timeline import MemoryCurve, Timeline, ordered
+
+Change = tuple[float, float, str]
+"""When a rank keeps (or frees, below 0) how many bytes of what name."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,31 +103,39 @@ def memory_curves(priced: PricedProgram, end: StepEnd) -> Iterator[MemoryCurve]:
     for rank in range(priced.program.ranks):
         static = _size(priced, priced.program.static, rank)
         changes = sorted(_changes(priced, end, rank))
-        levels = static + np.cumsum([0.0, *(size for _, size in changes)])
+        old = _kept_of(changes, lambda name: name == WEIGHTS)
+        kept = _kept_of(changes, lambda name: name not in (WEIGHTS, GRADIENTS))
         yield MemoryCurve(
             rank=rank,
-            times=(0.0, *(time for time, _ in changes)),
-            bytes=tuple(levels.tolist()),
+            times=(0.0, *(time for time, _, _ in changes)),
+            bytes=tuple((static + _kept_of(changes, lambda name: True)).tolist()),
             static=static,
-            activations=tuple((levels - static).tolist()),
+            activations=tuple(kept.tolist()),
+            old_weights=tuple(old.tolist()) if old.any() else (),
         )
 
 
-def _changes(priced: PricedProgram, end: StepEnd, rank: int) -> Iterator[tuple[float, float]]:
-    """When a rank keeps or frees how many bytes."""
+def _kept_of(changes: Sequence[Change], counts: Callable[[str], bool]) -> Array:
+    """Bytes at the start and after each change, of the names that count."""
+    sizes = [size if counts(name) else 0.0 for _, size, name in changes]
+    return np.cumsum([0.0, *sizes])
+
+
+def _changes(priced: PricedProgram, end: StepEnd, rank: int) -> Iterator[Change]:
+    """When a rank keeps or frees how many bytes, and of what."""
     for task in priced.program.tasks:
         if rank not in task.ranks:
             continue
         row = min(task.ranks.index(rank), len(end.times[task.name].start) - 1)
         if task.keeps:
-            yield float(end.times[task.name].start[row, 0]), _kept(priced, task, rank)
+            yield (
+                float(end.times[task.name].start[row, 0]),
+                _size(priced, task.keeps, rank),
+                task.keeps,
+            )
         for name in task.frees:
-            freed = _kept(priced, priced.program.task(name), rank)
-            yield float(end.times[task.name].end[row, 0]), -freed
-
-
-def _kept(priced: PricedProgram, task: Task, rank: int) -> float:
-    return _size(priced, task.keeps, rank)
+            kept = priced.program.task(name).keeps
+            yield float(end.times[task.name].end[row, 0]), -_size(priced, kept, rank), kept
 
 
 def _size(priced: PricedProgram, name: str, rank: int) -> float:

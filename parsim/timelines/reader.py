@@ -151,7 +151,7 @@ def _check_curve(where: str, curve: object) -> None:
     _checked(f"{where}.rank", curve.get("rank"), int)
     counts = []
     _checked(f"{where}.static_bytes", curve.get("static_bytes", 0.0), float)
-    parts = ("activations_bytes",) if "activations_bytes" in curve else ()
+    parts = tuple(key for key in ("activations_bytes", "old_weights_bytes") if key in curve)
     for name in ("times_s", "allocated_bytes", *parts):
         values = [_checked(f"{where}.{spot}", value, float) for spot, value in _items(curve, name)]
         counts.append(len(values))

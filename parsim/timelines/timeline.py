@@ -72,8 +72,8 @@ class MemoryCurve:
     """Allocated bytes of one rank over time: `bytes[i]` holds from `times[i]` to `times[i+1]`.
 
     Of a predicted curve also what is in it: `static` bytes (parameters, gradients, optimizer),
-    `activations` at each time, and the rest, which are buffers that stand while actions run.
-    `parts` say by name what is static.
+    `activations` and `old_weights` (versions that a later backward needs) at each time, and the
+    rest, which are buffers that stand while actions run. `parts` say by name what is static.
     """
 
     rank: int
@@ -82,12 +82,14 @@ class MemoryCurve:
     static: float = 0.0
     activations: tuple[float, ...] = ()
     parts: Mapping[str, float] = field(default_factory=dict)
+    old_weights: tuple[float, ...] = ()
 
     @property
     def buffers(self) -> tuple[float, ...]:
         """Logits, temporary, communication buffers and gathered parameters at each time."""
-        pairs = zip(self.bytes, self.activations, strict=bool(self.activations))
-        return tuple(max(whole - self.static - kept, 0.0) for whole, kept in pairs)
+        old = self.old_weights or (0.0,) * len(self.activations)
+        rows = zip(self.bytes, self.activations, old, strict=bool(self.activations))
+        return tuple(max(whole - self.static - kept - older, 0.0) for whole, kept, older in rows)
 
     def to_json(self) -> dict[str, Any]:
         """One entry of a timeline's `memory`; parts only where they are known."""
@@ -98,6 +100,8 @@ class MemoryCurve:
         }
         if self.activations:
             document |= {"static_bytes": self.static, "activations_bytes": list(self.activations)}
+        if self.old_weights:
+            document["old_weights_bytes"] = list(self.old_weights)
         if self.parts:
             document["static_parts_bytes"] = dict(self.parts)
         return document
@@ -112,6 +116,7 @@ class MemoryCurve:
             static=document.get("static_bytes", 0.0),
             activations=tuple(document.get("activations_bytes", ())),
             parts=dict(document.get("static_parts_bytes", {})),
+            old_weights=tuple(document.get("old_weights_bytes", ())),
         )
 
 

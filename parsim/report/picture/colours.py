@@ -71,6 +71,7 @@ PARTS: Final = {
     "gradients": "#9E77C6",
     "optimizer": "#CDB7E2",
     "activations": "#0072B2",
+    "old weights": "#009E73",
     "buffers": "#E69F00",
 }
 """Fills of the parts of a memory curve, from the bottom up."""

@@ -60,7 +60,10 @@ def _draw_parts(axes: Axes, curve: MemoryCurve, grid: Grid) -> None:
     flat = np.ones(len(curve.times))
     named = {"static": curve.static} if not curve.parts else curve.parts
     parts: dict[str, Array] = {name: size * flat for name, size in named.items()}
-    parts |= {"activations": np.array(curve.activations), "buffers": np.array(curve.buffers)}
+    parts["activations"] = np.array(curve.activations)
+    if any(curve.old_weights):
+        parts["old weights"] = np.array(curve.old_weights)
+    parts["buffers"] = np.array(curve.buffers)
     level = np.zeros(len(times))
     for name, values in parts.items():
         top = level + np.append(values, values[-1]) / GIB

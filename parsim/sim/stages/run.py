@@ -147,4 +147,6 @@ class TaskRun:
         if self.versions is not None:
             most = max(task.microbatch for task in self.program.program.tasks)
             words += f", the first {most + 1} micro-batches"
-        return replace(drawn, meta={**drawn.meta, "plan": words})
+        capacity = min(system.device.memory for system in self.job.cluster.systems)
+        meta = {**drawn.meta, "plan": words, "capacity_bytes": capacity}
+        return replace(drawn, meta=meta)

@@ -9,6 +9,8 @@ import pytest
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.stages.one_in_flight import highest_alone, updates_each
+from parsim.sim.stages.run import TaskRun
+from parsim.timelines.timeline import MemoryCurve
 
 TEXT = """
 description: four layers of width 256 on two CPU ranks
@@ -52,6 +54,22 @@ def test_the_peaks_of_runs(rule: str, precision: str, tp: int, tmp_path: Path) -
     assert prediction.peak_allocated == pytest.approx(measured, rel=0.05)
     for peak, parts in zip(prediction.peak_allocated, prediction.memory_by_rank, strict=True):
         assert sum(parts.values()) == pytest.approx(peak)
+
+
+def test_the_drawn_memory_tells_old_weights_from_activations(tmp_path: Path) -> None:
+    """The first of two stages keeps one version more than the last, which keeps none."""
+    loaded = load_scenario(scenario(tmp_path, "pipedream", "fp32", 1))
+    timeline = simulate(loaded.job, loaded.fixed_plan(), timeline=True).timeline
+    assert timeline is not None
+    assert timeline.meta["capacity_bytes"] == loaded.job.device.memory
+    first, last = timeline.memory
+    assert last.old_weights == ()
+    run = TaskRun(loaded.job, loaded.fixed_plan())
+    weights = float(run.program.sizes["weights"][0])
+    assert max(first.old_weights) == pytest.approx(weights)
+    rows = zip(first.bytes, first.activations, first.old_weights, first.buffers, strict=True)
+    assert all(sum(parts) == pytest.approx(whole - first.static) for whole, *parts in rows)
+    assert MemoryCurve.from_json(first.to_json()) == first
 
 
 def test_a_message_is_held_when_it_comes(tmp_path: Path) -> None:
