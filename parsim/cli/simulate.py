@@ -106,13 +106,13 @@ def simulate(  # noqa: PLR0913  one parameter an option
     prediction = api.simulate(
         loaded, timeline=timeline is not None, tier="events" if events else "evaluate"
     )
-    run = predicted_run(loaded.job, loaded.goal, prediction)
     note_price(price, loaded)
     jobs = placed_jobs(loaded, on, beside)
     note_spreads(loaded, prediction, drawn=jitter_steps is not None)
     jitter = _jitter(loaded, jitter_steps, seed)
     links = None if jobs else _contention(loaded, asked=contention, slow=jitter is not None)
     together = simulate_together(jobs) if jobs else None
+    run = predicted_run(loaded.job, loaded.goal, prediction, links.slowdown if links else 1.0)
     if as_json:
         blocks = {"training_run": run, "jitter": jitter, "contention": links, "together": together}
         more = {name: block.to_json() for name, block in blocks.items() if block is not None}
@@ -140,7 +140,7 @@ def _show_more(
     from parsim.report.text.planning.training_run import training_run_view
 
     if run is not None:
-        show(training_run_view(run))
+        show(training_run_view(run, shared=links is not None))
     if together is not None:
         from parsim.report.text.contention import together_view
 

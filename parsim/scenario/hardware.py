@@ -7,9 +7,10 @@ from pathlib import Path
 
 from parsim.cluster.groups import mixed_cluster
 from parsim.cluster.hardware import Cluster, Network, NodeGroup, System
-from parsim.cluster.priced_fabrics import other_fabric
+from parsim.cluster.priced_fabrics import hashed_spines, other_fabric
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cluster.topology.mesh import node_mesh
+from parsim.errors import shown
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema.cluster import ClusterBlock, GroupBlock, MixedBlock
 
@@ -32,12 +33,17 @@ def build_cluster(tree: Tree, block: AnyCluster, notes: list[str]) -> Cluster:
     with tree.located("cluster", "catalog"):
         catalog = load_catalog(catalog_files(tree, block))
     cluster = _any_cluster(tree, block, catalog, notes)
-    if other_fabric(cluster, catalog):
-        fabric = cluster.system.network.fabric if cluster.system.network else ""
+    network = cluster.system.network
+    if network is not None and other_fabric(cluster, catalog):
         notes.append(
-            f"cluster.network.fabric={fabric} changes routes and which links are shared: closed "
-            f"forms take leaves below spines as {cluster.system.id} has them, so that links are "
-            f"simulated too (tier C)"
+            f"cluster.network.fabric={network.fabric} changes routes and which links are shared: "
+            f"closed forms take leaves below spines as {cluster.system.id} has them, so that links "
+            f"are simulated too (tier C)"
+        )
+    elif network is not None and hashed_spines(cluster):
+        notes.append(
+            f"cluster.network.spines={network.spines}: a hash sends each flow over one of them, "
+            f"where closed forms spread it over all, so that links are simulated too (tier C)"
         )
     return cluster
 
@@ -84,6 +90,11 @@ def _placed(tree: Tree, block: AnyCluster, cluster: Cluster) -> Cluster:
         with tree.located("cluster", "placement"):
             cluster = replace(cluster, placement=block.placement)
     if block.failed:
+        twice = [part for index, part in enumerate(block.failed) if part in block.failed[:index]]
+        if twice:
+            raise tree.error(
+                ("cluster", "failed"), f"names {shown(twice[0])} twice; once is enough"
+            )
         from parsim.cluster.topology import build_graph
 
         with tree.located("cluster", "failed"):

@@ -8,7 +8,7 @@ from typing import Any
 
 from parsim.cluster.background import Background
 from parsim.cluster.hardware import Cluster, System
-from parsim.cluster.priced_fabrics import other_fabric
+from parsim.cluster.priced_fabrics import hashed_spines, other_fabric
 from parsim.cluster.reader import load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
@@ -135,8 +135,9 @@ class Scenario(Result):
 
     @property
     def rewired(self) -> bool:
-        """Whether the network's fabric is one that closed forms do not price."""
-        return other_fabric(self.job.cluster, load_catalog(self.catalog))
+        """Whether the network's fabric, or a hash over its spines, is not in closed forms."""
+        cluster = self.job.cluster
+        return hashed_spines(cluster) or other_fabric(cluster, load_catalog(self.catalog))
 
     @property
     def memory_margin(self) -> float | None:

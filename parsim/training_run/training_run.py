@@ -138,8 +138,12 @@ def training_run(
     )
 
 
-def predicted_run(job: Job, goal: TrainingGoal, prediction: Prediction) -> TrainingRun | None:
+def predicted_run(
+    job: Job, goal: TrainingGoal, prediction: Prediction, slowdown: float = 1.0
+) -> TrainingRun | None:
     """What a run of a predicted plan takes; None where the goal names no tokens.
+
+    Each step takes `slowdown` times the predicted one, as on links that it shares.
 
     Raises:
         InputError: failures leave hardly any time to train.
@@ -149,8 +153,8 @@ def predicted_run(job: Job, goal: TrainingGoal, prediction: Prediction) -> Train
         job,
         goal,
         batch=prediction.plan.global_batch_size,
-        step=Estimate(interval.low, prediction.step_time, interval.high),
-        computing=computing_share(prediction.breakdown, prediction.step_time),
+        step=Estimate(interval.low, prediction.step_time, interval.high).times(slowdown),
+        computing=computing_share(prediction.breakdown, prediction.step_time) / slowdown,
     )
 
 

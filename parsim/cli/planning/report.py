@@ -72,6 +72,7 @@ def _answer(loaded: Scenario, top: int, depends: bool) -> Answer:
     ranked = _search(loaded, top)
     plan = loaded.plan or ranked.plans[0].plan
     prediction = api.simulate(loaded, plan)
+    links = simulate_shared_links(replace(loaded, plan=plan)) if loaded.needs_links else None
     return Answer(
         title=f"{loaded.name}: {loaded.job.model.name} on {loaded.job.cluster.words}",
         prediction=prediction,
@@ -79,9 +80,9 @@ def _answer(loaded: Scenario, top: int, depends: bool) -> Answer:
         stated=loaded.plan is not None,
         evidence=cited(loaded.job),
         scenario_text=scenario_text(loaded, plan),
-        run=predicted_run(loaded.job, loaded.goal, prediction),
+        run=predicted_run(loaded.job, loaded.goal, prediction, links.slowdown if links else 1.0),
         sensitivity=_sensitivity(loaded) if depends else None,
-        links=simulate_shared_links(replace(loaded, plan=plan)) if loaded.needs_links else None,
+        links=links,
     )
 
 

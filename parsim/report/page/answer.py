@@ -95,7 +95,10 @@ def _sections(answer: Answer) -> Iterator[tuple[str, str]]:
     if answer.sensitivity is not None:
         yield "What it depends on", view_html(sensitivity_view(answer.sensitivity))
     if answer.run is not None:
-        yield "The whole run", view_html(training_run_view(answer.run))
+        yield (
+            "The whole run",
+            view_html(training_run_view(answer.run, shared=answer.links is not None)),
+        )
     yield "Ask again", f"<pre>{escape(answer.scenario_text)}</pre>"
 
 

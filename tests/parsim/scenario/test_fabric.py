@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from parsim.errors import ScenarioError
 from parsim.scenario import Scenario, load_scenario
 from tests.commands import Cli, runner
 
@@ -34,6 +35,21 @@ def test_the_usual_fabric_needs_none(tmp_path: Path) -> None:
         usual = scenario(tmp_path, **network)
         assert not usual.needs_links
         assert not any("fabric" in note for note in usual.notes)
+
+
+def test_a_hash_over_spines_needs_links_and_says_so(tmp_path: Path) -> None:
+    hashed = scenario(tmp_path, spines="8", nodes_per_leaf="2")
+    assert hashed.needs_links
+    assert "cluster.network.spines=8" in " ".join(hashed.notes)
+    for network in ({"spines": "1", "nodes_per_leaf": "2"}, {"spines": "8", "nodes_per_leaf": "4"}):
+        assert not scenario(tmp_path, **network).needs_links
+
+
+def test_a_part_fails_once(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXT)
+    with pytest.raises(ScenarioError, match=r"cluster\.failed names nic:0\.0 twice"):
+        load_scenario(path, {"cluster.failed": ["nic:0.0", "nic:0.0"]})
 
 
 def test_one_node_hangs_on_nothing(tmp_path: Path) -> None:

@@ -13,9 +13,13 @@ from parsim.training_run.training_run import TrainingRun
 from parsim.units import DAY, format_count, format_span, percent
 
 
-def training_run_view(run: TrainingRun) -> RenderableType:
-    """Days, device-hours, dollars and kilowatt-hours of a run, each with its interval."""
-    title = f"the whole run: {format_count(run.tokens)} {run.unit}, {run.steps:,} steps"
+def training_run_view(run: TrainingRun, *, shared: bool = False) -> RenderableType:
+    """Days, device-hours, dollars and kilowatt-hours of a run, each with its interval.
+
+    Its steps are those on `shared` links, where these were simulated.
+    """
+    links = ", each as long as on shared links" if shared else ""
+    title = f"the whole run: {format_count(run.tokens)} {run.unit}, {run.steps:,} steps{links}"
     return Group(Text(""), pairs(_rows(run), title=title))
 
 

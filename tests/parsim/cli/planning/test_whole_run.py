@@ -32,6 +32,18 @@ def test_simulate_prints_the_whole_run(cli: Cli) -> None:
     assert document["cost_usd"] == pytest.approx(2.5 * document["device_hours_h"])
 
 
+def test_a_run_takes_as_long_as_its_steps_on_shared_links(cli: Cli) -> None:
+    words = (ROOT / "scenarios" / "llama2-7b-shared-fabric.yaml", "--set", "training.tokens=1T")
+    broken = (*words, *settings("cluster.failed=[nic:0.0]"))
+    whole, slow = (cli("simulate", *each, "--json").document for each in (words, broken))
+    times = slow["contention"]["slowdown"] / whole.get("contention", {"slowdown": 1.0})["slowdown"]
+    assert times > 1.05
+    for name in ("device_hours_h", "cost_usd"):
+        before, after = (document["training_run"][name] for document in (whole, slow))
+        assert after == pytest.approx(times * before, rel=0.01)
+    assert "as long as on shared links" in cli("simulate", *broken).out
+
+
 def test_without_tokens_nothing_is_made_up(cli: Cli) -> None:
     assert "whole run" not in cli("simulate", SMALL).out
     assert "training_run" not in cli("simulate", SMALL, "--json").document

@@ -28,6 +28,10 @@ def test_the_document_has_a_contention_object_where_asked(cli: Cli) -> None:
     plain = cli("simulate", GPT3, "--json", *FEW).document
     shared = cli("simulate", GPT3, "--json", FLAG, *FEW).document
     result = shared.pop("contention")
+    # a run's steps are those on shared links
+    whole, longer = plain.pop("training_run"), shared.pop("training_run")
+    expected = whole["device_hours_h"] * result["slowdown"]
+    assert longer["device_hours_h"] == pytest.approx(expected, rel=1e-6)
     assert shared == plain
     assert set(result) == {"step_time_s", "slowdown", "bottleneck", "classes"}
     assert result["slowdown"] == pytest.approx(result["step_time_s"] / plain["step_time_s"])
