@@ -99,7 +99,8 @@ class Attention:
     `fused` is a flash kernel: scores stay on chip, Q, K, V and one fp32 number per token and head
     are kept. Unfused keeps the softmax output and, with `dropout`, its mask and dropped copy.
     `value_dim` is the width of a value's head where it is not `head_dim`, and of `window` tokens a
-    query sees the last ones only (None: all before it).
+    query sees the last ones only (None: all before it). `keys` are the tokens of the text that
+    queries look at where it is another one (None: their own).
     """
 
     tokens: int
@@ -111,9 +112,15 @@ class Attention:
     dropout: bool
     value_dim: int | None = None
     window: int | None = None
+    keys: int | None = None
 
     split_parameters = 0
     repeated_parameters = 0
+
+    @property
+    def key_tokens(self) -> int:
+        """Tokens that have keys and values."""
+        return self.tokens if self.keys is None else self.keys
 
     @property
     def output_dim(self) -> int:
@@ -134,14 +141,15 @@ class Attention:
         whole = 0.5 if self.causal else 1.0
         if self.window is None:
             return whole
-        return min((self.window + WINDOW_TILE) / self.tokens, whole)
+        return min((self.window + WINDOW_TILE) / self.key_tokens, whole)
 
     def flops(self, batch: int) -> int:
-        """Forward FLOPs of both products on the full square, 2 b s^2 a (d + d_v).
+        """Forward FLOPs of both products on the full square, 2 b s s_k a (d + d_v).
 
         The full square is the convention of the Megatron papers even for causal attention.
         """
-        return 2 * batch * self.tokens**2 * self.heads * (self.head_dim + self.output_dim)
+        pairs = batch * self.tokens * self.key_tokens
+        return 2 * pairs * self.heads * (self.head_dim + self.output_dim)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,14 +39,14 @@ def attention_core(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernel
 
 
 def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exchange]:
-    """4 b s (s/cp) (a/tp) d FLOPs forward, half of it causal; 2.5 times as many backward.
+    """4 b s_k (s/cp) (a/tp) d FLOPs forward, half of it causal; 2.5 times as many backward.
 
     d is the mean of the heads' widths of keys and values; a window leaves less than half.
 
-    A ring runs cp kernels of s/cp keys each and adds up their results.
+    A ring runs cp kernels of s_k/cp keys each and adds up their results.
     """
-    s = op.tokens
-    rows = table.on_rank(s)
+    s = op.key_tokens
+    rows = table.on_rank(op.tokens)
     flops = 4.0 * rows * s * op.heads * op.mean_dim / table.tp * op.seen
     flops = flops * slowest_share(job, table, op)
     blocks = np.where(on_ring(job, table), table.cp, 1).astype(np.float64)
@@ -87,15 +87,15 @@ def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exch
 
 
 def _unfused(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels]:
-    """Two batched GEMMs and the traffic of softmax and dropout over b a s^2 scores.
+    """Two batched GEMMs and the traffic of softmax and dropout over b a s s_k scores.
 
     Forward softmax reads and writes the scores, dropout again with a mask byte: 9 bytes a score
     in 16 bit. Backward softmax reads two and writes one, dropout as before: 11 bytes. Each product
     has two of its size in backward. What a stack does to the scores beside (`scores_beside`) counts
     apart, without launches of its own.
     """
-    s, d, v = float(op.tokens), float(op.head_dim), table.precision.activation
-    rows = np.asarray(s / table.cp)
+    s, d, v = float(op.key_tokens), float(op.head_dim), table.precision.activation
+    rows = np.asarray(float(op.tokens) / table.cp)
     batch = np.asarray(table.microbatch_size * op.heads / table.tp)
     drop = 1 if op.dropout else 0
     products = [

@@ -92,7 +92,7 @@ def _scores(layer: Layer, table: PlanTable, software: Software) -> Array:
         if not isinstance(op, Attention) or not op.dropout:
             continue
         tokens = table.on_rank(op.tokens) / table.tp
-        scores = tokens * op.tokens * op.heads
+        scores = tokens * op.key_tokens * op.heads
         if not op.fused:
             total = total + scores * (value - 1)
             continue

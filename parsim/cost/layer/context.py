@@ -129,7 +129,7 @@ def keys_and_values(job: Job, table: PlanTable, op: Attention) -> Message:
     """Keys and values of a sequence, gathered from all ranks that share it; a ring sends 1/cp."""
     heads = 2.0 * op.kv_heads / table.tp + beyond_share(2.0 * op.kv_heads, op.kv_heads, table)
     width = heads * op.mean_dim * table.precision.activation
-    return _message(job, table, "all_gather", table.on_rank(op.tokens) * width * table.cp)
+    return _message(job, table, "all_gather", table.on_rank(op.key_tokens) * width * table.cp)
 
 
 def _message(job: Job, table: PlanTable, kind: CollectiveKind, size: Array) -> Message:

@@ -149,17 +149,25 @@ class SelfAttention(Operation):
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
         """A third of the width, or the queries' own."""
+        if len(inputs) > 2:
+            raise ModelError(f"attention takes one input or two, got {len(inputs)}")
         parts = 3 if len(inputs) == 1 else 1
         width = inputs[0][-1] // parts
         if inputs[0][-1] % parts or width % self.heads or len(inputs[0]) != TEXT:
             raise ModelError(
                 f"attention with heads={self.heads} cannot divide rows of shape {inputs[0]}"
             )
+        if parts == 1 and (len(inputs[1]) != TEXT or inputs[1][-1] != 2 * width):
+            raise ModelError(
+                f"attention of queries of shape {inputs[0]} needs keys and values side by side, "
+                f"rows of width {2 * width}, got {inputs[1]}"
+            )
         return inputs[0][0], width
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """The fused core, over as many keys as there are rows."""
+        """The fused core, over as many keys as the text has rows that queries look at."""
         tokens, width = at.output
+        keys = at.inputs[-1][0]
         core = Attention(
             tokens=tokens,
             heads=self.heads,
@@ -168,10 +176,11 @@ class SelfAttention(Operation):
             causal=self.causal,
             fused=True,
             dropout=False,
+            keys=None if keys == tokens else keys,
         )
         if not self.buckets:
             return (core,)
-        scores, parameters = tokens * tokens * self.heads, self.buckets * self.heads
+        scores, parameters = tokens * keys * self.heads, self.buckets * self.heads
         return moving("bias", scores, 1, 1, parameters=parameters), core
 
 

@@ -277,11 +277,12 @@ def _heads(
     not say. Blocks that are added up in place keep none; of all-to-alls see `_scores`.
     """
     value = table.precision.activation
-    width = (op.heads + op.kv_heads) * op.head_dim + op.kv_heads * op.output_dim
+    times = op.key_tokens / op.tokens
+    width = (op.heads + times * op.kv_heads) * op.head_dim + times * op.kv_heads * op.output_dim
     output = op.heads * op.output_dim
     again = output if op.fused and product != value else 0
     ring = np.where((table.cp > 1) & ring_output & ~_by_heads(table), output, 0)
-    copied = beyond_share(op.kv_heads * (op.head_dim + op.output_dim), op.kv_heads, table)
+    copied = beyond_share(op.kv_heads * (op.head_dim + op.output_dim), op.kv_heads, table) * times
     return np.asarray(tokens * (width + again + ring) * value / table.tp + tokens * copied * value)
 
 
@@ -300,4 +301,4 @@ def _scores(op: Attention, table: PlanTable) -> Array:
         output = np.where(_by_heads(table), op.output_dim * value, 0.0)
         return np.asarray((4.0 + output) * tokens * op.heads / table.tp)
     each = 2 * value + 1 if op.dropout else value
-    return np.asarray(tokens * op.tokens * op.heads * each / table.tp)
+    return np.asarray(tokens * op.key_tokens * op.heads * each / table.tp)

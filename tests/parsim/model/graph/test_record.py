@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.software import software
 from parsim.errors import ModelError
 from parsim.model.graph.build import build_graph, first_kept
 from parsim.model.graph.catalog import network
 from parsim.model.graph.document import graph_of, graph_text, read_graph
 from parsim.model.graph.images import Conv2d, MaxPool2d
+from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.pointwise import Add, Relu
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch
-from parsim.model.operators import Elementwise
+from parsim.model.graph.texts import Dense, SelfAttention
+from parsim.model.operators import Attention, Elementwise
+from parsim.plan import Plan
+from parsim.sim import simulate
 
 
 def fork() -> Graph:
@@ -55,6 +64,57 @@ def test_gradients_of_a_fork_are_added_up() -> None:
         if isinstance(op, Elementwise) and op.name == "accumulate"
     ]
     assert [(op.width, op.forward, op.backward) for op in extra] == [(256, 0, 3)]
+
+
+def looks_at(tokens: int, width: int) -> Graph:
+    """Queries of 16 tokens that look at another text."""
+    draw = Sketch("cross", (16, 64))
+    queries = draw.node(Dense(out_features=64), "queries", INPUT)
+    pooled = draw.node(Rows(tokens=tokens, width=width), "pairs", INPUT)
+    draw.node(SelfAttention(heads=4), "attention", queries, pooled)
+    return draw.graph()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows(Operation):
+    """Another text of so many tokens."""
+
+    tokens: int
+    width: int
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        return self.tokens, self.width
+
+
+def test_attention_to_another_text_has_as_many_keys_as_that_has_tokens() -> None:
+    core = [
+        op
+        for layer in build_graph(looks_at(1024, 128)).layers
+        for op in layer.operators
+        if isinstance(op, Attention)
+    ]
+    assert [(op.tokens, op.key_tokens) for op in core] == [(16, 1024)]
+    assert core[0].flops(2) == 2 * (2 * 16 * 1024) * 4 * (16 + 16)
+
+
+def test_attention_to_another_text_costs_what_its_keys_do() -> None:
+    def step(tokens: int) -> tuple[float, float]:
+        job = Job(
+            model=build_graph(looks_at(tokens, 128)),
+            cluster=Cluster(system=load_catalog().system("dgx-a100"), num_nodes=1),
+            software=software("pytorch-ddp"),
+        )
+        prediction = simulate(job, Plan(dp_replicate=8, microbatch_size=512, precision="fp32"))
+        return prediction.step_time, max(prediction.peak_allocated)
+
+    few, many = step(16), step(4096)
+    assert many[0] > 2.0 * few[0]
+    assert many[1] > few[1]
+
+
+def test_keys_and_values_are_as_wide_as_queries() -> None:
+    with pytest.raises(ModelError, match=r"rows of width 128, got \(1024, 64\)"):
+        build_graph(looks_at(1024, 64))
 
 
 def test_a_tensor_is_kept_once() -> None:
