@@ -13,7 +13,7 @@ from parsim.model.transformer_operators import elementwise, norm, product, resid
 def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
     """Attention over all tokens, or, where `near`, over those of a window."""
     if spec.kv_lora_rank:
-        return _latent_attention(spec)
+        return _latent_attention(spec, near=near)
     h, d = spec.hidden_size, spec.head_dim
     q_width, kv_width = spec.num_attention_heads * d, spec.num_key_value_heads * d
     qkv_width = q_width + 2 * kv_width
@@ -78,7 +78,7 @@ def _heads_apart(
     return elementwise(spec, name, *moved, width=width, region=Region.TENSOR, launches=launches)
 
 
-def _latent_attention(spec: TransformerSpec) -> tuple[Operator, ...]:
+def _latent_attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
     """Multi-head latent attention: low-rank projections down, norms, projections up to all heads.
 
     Source: DeepSeek-V2 (arXiv:2405.04434), section 2.1; each rank of a tensor-parallel group has
@@ -110,6 +110,7 @@ def _latent_attention(spec: TransformerSpec) -> tuple[Operator, ...]:
             fused=spec.fused_attention,
             dropout=spec.dropout,
             value_dim=spec.value_width,
+            window=spec.window if near else None,
         ),
         product(spec, "projection", a * spec.value_width, h, Split.ROW, bias=spec.projection_bias),
         residual(spec, "attention_residual", spec.projection_bias),

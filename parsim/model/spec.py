@@ -278,6 +278,12 @@ def _check_latent(spec: TransformerSpec) -> None:
         raise ModelError(f"window_every={spec.window_every} must be at least 1")
     if not spec.kv_lora_rank:
         return
+    if spec.qk_norm or not spec.rope:
+        given = "qk_norm=true" if spec.qk_norm else "rope=false"
+        raise ModelError(
+            f"{given} cannot stand beside kv_lora_rank={spec.kv_lora_rank}: latent attention has "
+            f"norms between its projections, and rotates rope_head_dim values of each head"
+        )
     if not 0 < spec.rope_head_dim < spec.head_dim:
         raise ModelError(
             f"rope_head_dim={spec.rope_head_dim} must be above 0 and below "

@@ -13,8 +13,9 @@ from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
 from parsim.model.operators import Linear
 from parsim.model.reader import model_spec
-from parsim.model.transformer import build_transformer
+from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
+from parsim.plan.rules.executor.runnable import unbuildable
 from tests.parsim.model.branchy import branchy, parts, pointwise, product
 
 
@@ -55,6 +56,20 @@ def test_branches_of_branches_and_empty_paths() -> None:
     assert names == ["a", "b", "c", "d", "sum"]
     assert nested.shared_inputs == {1}
     assert sum(isinstance(op, Linear) for op in nested.operators) == 3
+
+
+def test_latent_attention_may_see_a_window() -> None:
+    spec = with_options(model_spec("deepseek-v2"), window=128, seq_len=4096)
+    model = build_transformer(spec)
+    assert model.attention is not None
+    assert model.attention.window == 128
+    assert "window=128" in str(unbuildable(model))
+
+
+@pytest.mark.parametrize("change", [{"qk_norm": True}, {"rope": False}])
+def test_latent_attention_has_norms_and_a_rotation_of_its_own(change: dict[str, bool]) -> None:
+    with pytest.raises(ModelError, match="cannot stand beside kv_lora_rank=512"):
+        with_options(model_spec("deepseek-v2"), **change)
 
 
 def test_borders_differ_from_layer_to_layer() -> None:

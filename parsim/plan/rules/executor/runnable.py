@@ -33,6 +33,8 @@ def _simulated(layer: Layer) -> Iterator[str]:
     for op in layer.operators:
         if isinstance(op, Attention) and op.value_dim is not None and op.dropout:
             yield "kv_lora_rank: latent attention with dropout"
+        if isinstance(op, Attention) and op.value_dim is not None and op.window is not None:
+            yield f"kv_lora_rank: latent attention with window={op.window}"
         if isinstance(op, Attention) and op.window is not None and (op.dropout or not op.causal):
             what = "with dropout" if op.dropout else "that sees later tokens"
             yield f"window={op.window}: windowed attention {what}"
