@@ -53,6 +53,7 @@ def build_description(
         raise tree.error(("model",), f"needs {sources} (with all sizes inline)")
     with tree.located("model", "name"):
         spec = model_spec(block.name)
+    changes = {**_followed(spec, changes), **changes}
     notes.extend(_kept_widths(spec, changes))
     with tree.located("model"):
         return with_options(spec, **changes)
@@ -117,7 +118,7 @@ def _from_config(
         spec = spec_from_config(config, name=name or _config_name(path), seq_len=seq_len)
         notes.extend(notes_from_config(config, seq_len=seq_len))
     with tree.located("model"):
-        return with_options(spec, **changes)
+        return with_options(spec, **{**_followed(spec, changes), **changes})
 
 
 def _config_name(path: Path) -> str:
@@ -150,10 +151,19 @@ def _inline(tree: Tree, block: ModelBlock, changes: Mapping[str, Any]) -> Transf
     return spec
 
 
+def _followed(spec: TransformerSpec, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """What follows another number of heads: as many keys and values, where each had its own."""
+    heads = changes.get("num_attention_heads")
+    if heads is None or spec.num_key_value_heads != spec.num_attention_heads:
+        return {}
+    return {"num_key_value_heads": heads}
+
+
 def _kept_widths(spec: TransformerSpec, changes: Mapping[str, Any]) -> list[str]:
     """Widths that were not overridden beside ones that were: nothing is scaled along."""
     changed = [key for key in changes if key in _WIDTHS and changes[key] != getattr(spec, key)]
-    kept = sorted(_WIDTHS - changes.keys())
+    shared = {"num_key_value_heads"} if "num_attention_heads" in changed else set()
+    kept = sorted((_WIDTHS | shared) - changes.keys())
     if not changed or not kept:
         return []
     values = ", ".join(f"{key}={getattr(spec, key)}" for key in kept)

@@ -123,6 +123,18 @@ def test_the_model_block_has_every_field_of_a_spec() -> None:
     }
 
 
+def test_another_number_of_heads_has_as_many_keys_and_values_where_each_had_its_own(
+    tmp_path: Path,
+) -> None:
+    alone = load(tmp_path, model={"name": "gpt2", "num_attention_heads": 24})
+    assert alone.job.model.attention is not None
+    assert (alone.job.model.attention.heads, alone.job.model.attention.kv_heads) == (24, 24)
+    shared = load(tmp_path, model={"name": "llama3-8b", "num_attention_heads": 64})
+    assert shared.job.model.attention is not None
+    assert shared.job.model.attention.kv_heads == 8
+    assert "num_key_value_heads=8" in " ".join(shared.notes)
+
+
 def test_widths_that_stay_are_noted(tmp_path: Path) -> None:
     scenario = load(tmp_path, model={"name": "gpt2", "hidden_size": 1536})
     assert scenario.notes == (
