@@ -15,6 +15,7 @@ from parsim.model.huggingface import notes_from_config, spec_from_config
 from parsim.model.reader import Description, load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, check_spec, with_options
 from parsim.scenario.positions import Tree
+from parsim.scenario.schema.idle_keys import idle_key
 from parsim.scenario.schema.model import ModelBlock
 
 CONFIG = "config.json"
@@ -42,6 +43,20 @@ def build_description(
     changes = {key: value for key, value in given.items() if key not in _SOURCES}
     # attention is fused if the model says so, else if the software fuses it
     changes = {"fused_attention": software.fused_attention, **changes}
+    spec = _transformer(tree, block, changes, notes)
+    idle = idle_key(given, spec)
+    if idle is not None:
+        key, needed = idle
+        message = f"has no effect without {needed}; give model.{needed} too, or leave this one out"
+        raise tree.error(("model", key), message)
+    return spec
+
+
+def _transformer(
+    tree: Tree, block: ModelBlock, changes: Mapping[str, Any], notes: list[str]
+) -> TransformerSpec:
+    """The spec of whichever source the block names."""
+    given = block.given()
     if "family" in given:
         return _inline(tree, block, changes)
     if "config" in given:

@@ -135,6 +135,31 @@ def test_another_number_of_heads_has_as_many_keys_and_values_where_each_had_its_
     assert "num_key_value_heads=8" in " ".join(shared.notes)
 
 
+@pytest.mark.parametrize(
+    ("name", "key", "value", "needed"),
+    [
+        ("gpt2", "experts_per_token", 2, "num_experts"),
+        ("gpt2", "shared_expert_ffn_hidden_size", 512, "num_experts"),
+        ("llama3-8b", "value_head_dim", 64, "kv_lora_rank"),
+        ("llama3-8b", "q_lora_rank", 64, "kv_lora_rank"),
+        ("llama3-8b", "window_every", 2, "window"),
+        ("gpt2", "rope_factor", 8.0, "rope_scaling"),
+        ("llama3-8b", "mamba_heads", 8, "layer_pattern"),
+        ("mixtral-8x7b", "groups_per_token", 1, None),
+        ("mistral-7b", "window_every", 2, None),
+        ("qwen3-30b-a3b", "num_experts", 0, None),
+    ],
+)
+def test_a_key_without_effect_names_the_one_it_needs(
+    tmp_path: Path, name: str, key: str, value: float, needed: str | None
+) -> None:
+    if needed is None:
+        load(tmp_path, model={"name": name, key: value})
+        return
+    with pytest.raises(ScenarioError, match=rf"model\.{key} has no effect without {needed}"):
+        load(tmp_path, model={"name": name, key: value})
+
+
 def test_widths_that_stay_are_noted(tmp_path: Path) -> None:
     scenario = load(tmp_path, model={"name": "gpt2", "hidden_size": 1536})
     assert scenario.notes == (
