@@ -13,12 +13,16 @@ from typing import Any
 from parsim.frameworks.export.rules import (
     Rules,
     check_rules,
+    clip_unsaid,
     heading,
+    model_unsaid,
     no_layers,
     no_placement,
+    optimizer_unsaid,
     torchs_context,
     whole_heads,
 )
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import CpCommType, Plan, Recompute
 from parsim.scenario import Scenario
 
@@ -36,11 +40,27 @@ def accelerate_yaml(scenario: Scenario, plan: Plan) -> str:
     yaml, text = YAML(), StringIO()
     yaml.default_flow_style = False
     yaml.dump(_document(scenario, plan), text)
-    lines = [*heading(scenario, plan), *_unsaid(plan)]
+    lines = [*heading(scenario, plan), *_unsaid(scenario, plan)]
     return "\n".join([*lines, text.getvalue()])
 
 
+PRECISIONS = {
+    "fp32": "no",
+    "tf32": "no",
+    "fp16": "fp16",
+    "fp16_amp": "fp16",
+    "bf16": "bf16",
+    "bf16_amp": "bf16",
+    **dict.fromkeys(("fp8", "fp8_amp", "fp8_rowwise", "mxfp8"), "fp8"),
+}
+"""mixed_precision of each precision that it has a word for."""
+
+
 def _rules(plan: Plan) -> Rules:
+    yield (
+        plan.precision not in PRECISIONS,
+        f"precision={plan.precision}; its mixed_precision is no, fp16, bf16 or fp8",
+    )
     yield (plan.pp > 1, f"pp={plan.pp}; it has no pipelines of its own: use megatron or pp=1")
     yield (plan.ep > 1, f"ep={plan.ep}; it has no expert parallelism of its own")
     yield (
@@ -62,7 +82,7 @@ def _document(scenario: Scenario, plan: Plan) -> dict[str, Any]:
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
         "distributed_type": "FSDP" if sharded else "MULTI_GPU",
-        "mixed_precision": "no" if plan.precision in ("fp32", "tf32") else plan.precision[:4],
+        "mixed_precision": PRECISIONS[plan.precision],
         "num_machines": cluster.num_nodes,
         "num_processes": plan.world_size,
     }
@@ -91,7 +111,14 @@ def _exchange(plan: Plan) -> dict[str, str]:
     return {"parallelism_config_cp_comm_strategy": name} if name else {}
 
 
-def _unsaid(plan: Plan) -> Iterator[str]:
+def _unsaid(scenario: Scenario, plan: Plan) -> Iterator[str]:
+    spec, job = scenario.model, scenario.job
+    attention = model_unsaid(spec) if isinstance(spec, TransformerSpec) else ()
+    yield from (f"# {line}" for line in (*attention, *optimizer_unsaid(job), *clip_unsaid(job)))
+    if plan.precision == "tf32":
+        yield "# precision tf32: torch.set_float32_matmul_precision('high') in your code"
+    if PRECISIONS[plan.precision] == "fp8":
+        yield f"# precision {plan.precision}: fp8_config names the backend and its recipe"
     yield f"# in your code: batches of {plan.microbatch_size} sequences,"
     yield f"# gradient_accumulation_steps={plan.num_microbatches}"
     if plan.recompute is Recompute.SELECTIVE or plan.recompute_modules:

@@ -2,25 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from parsim.frameworks.export.megatron import (
     SHARDING,
+    expert_flags,
     layout_of,
     offload_flags,
     recompute_flags,
     reduced_as_summed,
+    update_flags,
 )
+from parsim.frameworks.export.megatron_model import Flag
 from parsim.frameworks.export.megatron_rules import megatron_rules
 from parsim.frameworks.export.rules import (
     check_rules,
     heading,
+    model_unsaid,
     no_placement,
     transformer_of,
 )
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.scenario import Scenario
+
+KINDS = {"fp32": "float32", "tf32": "float32", "fp16": "float16", "fp16_amp": "float16"}
+"""The type that stages send, of precisions that do not send bfloat16."""
+MIXED = {
+    name: f"mixed_precision={recipe} in the recipe"
+    for name, recipe in {
+        "bf16": "bf16_mixed",
+        "fp16": "fp16_mixed",
+        "fp8": "bf16_with_fp8_delayed_scaling_mixed",
+        "mxfp8": "bf16_with_mxfp8_mixed",
+        "nvfp4": "bf16_with_nvfp4_mixed",
+    }.items()
+}
+NO_MIXED = "no mixed_precision of Megatron-Bridge is that; set the recipe's nearest"
 
 
 def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
@@ -31,12 +49,20 @@ def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
     """
     spec = transformer_of(scenario, "megatron-bridge")
     check_rules("megatron-bridge", plan, [*no_placement(plan), *megatron_rules(spec, plan)])
-    values = [*_model(spec, plan), *_training(plan)]
+    job = scenario.job
+    experts = expert_flags(spec, job.software, plan)
+    values = [
+        *_model(spec, plan),
+        *_named("model", experts),
+        *_training(plan),
+        *_named("optimizer", update_flags(job)),
+    ]
     return "\n".join(
         [
             *heading(scenario, plan),
             "# overrides of a recipe of the model, e.g. behind `torchrun ... recipe.py`",
             *reduced_as_summed(plan, "ddp.grad_reduce_in_fp32"),
+            *(f"# {line}" for line in model_unsaid(spec)),
             *_precision_of_a_recipe(plan),
             *(f"{name}={value}" for name, value in values),
             "",
@@ -52,7 +78,7 @@ def _model(spec: TransformerSpec, plan: Plan) -> Iterator[tuple[str, object]]:
     elif plan.v > 1:
         yield ("model.virtual_pipeline_model_parallel_size", plan.v)
     if plan.pp > 1:
-        yield ("model.pipeline_dtype", "float32" if plan.precision == "fp32" else "bfloat16")
+        yield ("model.pipeline_dtype", KINDS.get(plan.precision, "bfloat16"))
         yield ("model.overlap_p2p_comm", _word(plan.overlap_p2p and plan.v > 1))
     yield ("model.context_parallel_size", plan.cp)
     if plan.cp > 1 and plan.cp_comm_type:
@@ -62,10 +88,15 @@ def _model(spec: TransformerSpec, plan: Plan) -> Iterator[tuple[str, object]]:
         yield ("model.expert_tensor_parallel_size", plan.etp)
     yield ("model.sequence_parallel", _word(plan.sequence_parallel))
     yield ("model.seq_length", spec.seq_len)
-    for flag, value in (*recompute_flags(plan), *offload_flags(plan)):
+    yield from _named("model", (*recompute_flags(plan), *offload_flags(plan)))
+
+
+def _named(block: str, flags: Iterable[Flag]) -> Iterator[tuple[str, object]]:
+    """Flags of Megatron-LM as fields of a block."""
+    for flag, value in flags:
         name = flag.removeprefix("--").replace("-", "_")
         listed = f"[{','.join(str(value).split())}]" if name.endswith("modules") else value
-        yield (f"model.{name}", _word(True) if value is True else listed)
+        yield (f"{block}.{name}", _word(True) if value is True else listed)
 
 
 def _training(plan: Plan) -> Iterator[tuple[str, object]]:
@@ -85,7 +116,8 @@ def _training(plan: Plan) -> Iterator[tuple[str, object]]:
 
 
 def _precision_of_a_recipe(plan: Plan) -> Iterator[str]:
-    """A comment on recipes: where they have a mixed precision, it overwrites the reduction's."""
+    """Comments on recipes: what their mixed precision must be, which overwrites the reduction's."""
+    yield f"# precision {plan.precision}: {MIXED.get(plan.precision, NO_MIXED)}"
     if plan.gradient_precision != "fp32":
         yield "# a recipe's mixed_precision overwrites ddp.grad_reduce_in_fp32 (true in most): set"
         yield "# mixed_precision.grad_reduce_in_fp32=false too"

@@ -15,10 +15,13 @@ from parsim.frameworks.export.rules import (
     Rules,
     check_rules,
     heading,
+    model_unsaid,
     no_layers,
     no_placement,
+    optimizer_unsaid,
     whole_heads,
 )
+from parsim.model.transformer import TransformerSpec
 from parsim.plan import RANK_ORDER, CpCommType, Plan, Recompute
 from parsim.scenario import Scenario
 
@@ -32,13 +35,14 @@ def deepspeed_json(scenario: Scenario, plan: Plan) -> str:
     heads = whole_heads(scenario, plan, "its AutoTP copies none (issue 7259)")
     check_rules("deepspeed", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
     document: dict[str, Any] = {
-        "_parsim": [*heading(scenario, plan, ""), *_unsaid(plan)],
+        "_parsim": [*heading(scenario, plan, ""), *_unsaid(scenario, plan)],
         "train_batch_size": plan.global_batch_size,
         "train_micro_batch_size_per_gpu": plan.microbatch_size,
         "gradient_accumulation_steps": plan.num_microbatches,
+        "gradient_clipping": scenario.job.clip,  # its default is 0, which clips nothing
         "zero_optimization": _zero(plan),
     }
-    if plan.precision == "fp16":
+    if plan.precision in ("fp16", "fp16_amp"):
         document["fp16"] = {"enabled": True}
     elif plan.precision not in ("fp32", "tf32"):
         document["bf16"] = {"enabled": True}
@@ -77,7 +81,12 @@ def _rules(plan: Plan) -> Rules:
     yield (
         plan.zero_stage in (1, 2) and plan.dp_replicate > 1,
         f"shards over {plan.dp_shard} of {plan.dp} replicas; with zero_stage {plan.zero_stage} it "
-        f"shards over all (zero_hpz_partition_size is for zero_stage 3)",
+        f"shards over all (mics_shard_size is for zero_stage 3)",
+    )
+    yield (
+        plan.dp_replicate > 1 and plan.zero_stage == 3 and plan.tp * plan.cp > 1,
+        f"shards over {plan.dp_shard} of {plan.dp} replicas beside tp={plan.tp} and cp={plan.cp}; "
+        f"its mics_shard_size divides all ranks, use tp=1 with cp=1 or dp_replicate=1",
     )
 
 
@@ -86,13 +95,20 @@ def _zero(plan: Plan) -> dict[str, Any]:
     if plan.bucket_bytes is not None:
         zero["reduce_bucket_size"] = int(plan.bucket_bytes // 2)
     if plan.zero_stage == 3 and plan.dp_replicate > 1:
-        zero["zero_hpz_partition_size"] = plan.dp_shard
+        # zero_hpz_partition_size would share all states among all ranks, with a second copy
+        zero["mics_shard_size"] = plan.dp_shard
     return zero
 
 
-def _unsaid(plan: Plan) -> list[str]:
+def _unsaid(scenario: Scenario, plan: Plan) -> list[str]:
     """What JSON cannot say."""
-    lines = []
+    spec = scenario.model
+    attention = model_unsaid(spec) if isinstance(spec, TransformerSpec) else ()
+    lines = [*attention, *optimizer_unsaid(scenario.job)]
+    if plan.precision not in ("fp32", "bf16", "fp16"):
+        lines.append(f"precision {plan.precision}: its products or its autocast are code")
+    if "mics_shard_size" in _zero(plan):
+        lines.append("code: make the model in deepspeed.zero.MiCS_Init")
     if plan.pp > 1:
         lines.append(f"code: PipelineModule(layers=..., num_stages={plan.pp})")
     if plan.stage_layers is not None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parsim.cost.job import ADAMW, CLIP, Job
 from parsim.cost.software import Software
 from parsim.cost.step.stages import plan_cut
 from parsim.frameworks.export.megatron_model import Flag, model_flags, vocabulary_unsaid
@@ -13,6 +14,7 @@ from parsim.frameworks.export.rules import (
     equal_cut,
     heading,
     no_placement,
+    rope_unsaid,
     transformer_of,
 )
 from parsim.model.transformer import TransformerSpec
@@ -23,6 +25,9 @@ SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 FP8 = {"fp8": "delayed", "fp8_rowwise": "tensorwise", "mxfp8": "mxfp8", "fp8_amp": "delayed"}
 """--fp8-recipe of each precision; Megatron has no row-wise one, the nearest is a scale a tensor."""
 
+SGD_MOMENTUM = {"sgd": 0, "sgd_momentum": 0.9}
+"""--sgd-momentum of each optimizer that is not Adam."""
+
 
 def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
     """A shell file that sets `MEGATRON_ARGS`.
@@ -32,8 +37,11 @@ def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
     """
     spec = transformer_of(scenario, "megatron")
     check_rules("megatron", plan, [*no_placement(plan), *megatron_rules(spec, plan)])
-    parallel = [*parallel_flags(spec, plan), *_switches(scenario.job.software, plan)]
-    flags = [*model_flags(spec, plan), *parallel, *_training(spec, plan)]
+    job = scenario.job
+    parallel = [*parallel_flags(spec, plan), *_switches(job.software, plan)]
+    experts = expert_flags(spec, job.software, plan)
+    training = [*_training(plan), *update_flags(job)]
+    flags = [*model_flags(spec, plan), *parallel, *experts, *training]
     lines = [" ".join([name, *([] if value is True else [str(value)])]) for name, value in flags]
     return "\n".join(
         [
@@ -41,6 +49,7 @@ def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
             *heading(scenario, plan),
             "# torchrun ... pretrain_gpt.py ${MEGATRON_ARGS[@]} and data, tokenizer, learning rate",
             *vocabulary_unsaid(spec, plan.tp),
+            *(f"# {line}" for line in rope_unsaid(spec)),
             *_unsaid(plan),
             "MEGATRON_ARGS=(",
             *(f"    {line}" for line in lines),
@@ -77,13 +86,23 @@ def _switches(stack: Software, plan: Plan) -> Iterator[Flag]:
     """What the stack hides beside compute, and what moves tokens to experts."""
     if stack.tp_overlap and plan.tp > 1 and plan.sequence_parallel:
         yield ("--tp-comm-overlap", True)
-    if plan.ep == 1:
+    if plan.ep > 1 and stack.switches.get("expert_overlap"):
+        yield ("--overlap-moe-expert-parallel-comm", True)
+
+
+def expert_flags(spec: TransformerSpec, stack: Software, plan: Plan) -> Iterator[Flag]:
+    """How tokens move to experts, all of which a rank computes in one kernel.
+
+    Megatron's defaults are to gather all tokens, and a kernel for each expert.
+    """
+    if not spec.num_experts:
         return
-    if stack.expert_dispatcher != "alltoall":
+    if plan.ep > 1 and stack.expert_dispatcher != "alltoall":
         yield ("--moe-token-dispatcher-type", "flex")
         yield ("--moe-flex-dispatcher-backend", stack.expert_dispatcher)
-    if stack.switches.get("expert_overlap"):
-        yield ("--overlap-moe-expert-parallel-comm", True)
+    else:
+        yield ("--moe-token-dispatcher-type", "alltoall")
+    yield ("--moe-grouped-gemm", True)
 
 
 def _stages(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
@@ -133,19 +152,30 @@ def _sharding(plan: Plan) -> Iterator[Flag]:
         yield ("--num-distributed-optimizer-instances", plan.dp_replicate)
 
 
-def _training(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
+def _training(plan: Plan) -> Iterator[Flag]:
     yield ("--micro-batch-size", plan.microbatch_size)
     yield ("--global-batch-size", plan.global_batch_size)
-    if plan.precision == "fp16":
+    if plan.precision in ("fp16", "fp16_amp"):
         yield ("--fp16", True)
     elif plan.precision not in ("fp32", "tf32"):
         yield ("--bf16", True)
     if plan.precision in FP8:
         yield ("--fp8-format", "hybrid")
         yield ("--fp8-recipe", FP8[plan.precision])
+    if plan.precision == "nvfp4":
+        yield ("--fp4-format", "e2m1")
     yield from _gradients(plan)
     yield from recompute_flags(plan)
     yield from offload_flags(plan)
+
+
+def update_flags(job: Job) -> Iterator[Flag]:
+    """How parameters are updated: Megatron's defaults are Adam and gradients clipped to 1."""
+    if job.optimizer != ADAMW:
+        yield ("--optimizer", "sgd")
+        yield ("--sgd-momentum", SGD_MOMENTUM[job.optimizer.name])
+    if job.clip != CLIP:
+        yield ("--clip-grad", job.clip)
 
 
 def _gradients(plan: Plan) -> Iterator[Flag]:
@@ -155,10 +185,10 @@ def _gradients(plan: Plan) -> Iterator[Flag]:
     """
     if plan.gradient_precision == "fp32":
         yield ("--accumulate-allreduce-grads-in-fp32", True)
-    elif plan.precision not in ("fp32", "tf32", "fp16"):
+    elif plan.precision not in ("fp32", "tf32", "fp16", "fp16_amp"):
         yield ("--grad-reduce-in-bf16", True)
     if plan.zero_stage in SHARDING and _two_widths(plan):
-        kinds = {"fp32": "fp32", "same": "fp16" if plan.precision == "fp16" else "bf16"}
+        kinds = {"fp32": "fp32", "same": "fp16" if plan.precision[:4] == "fp16" else "bf16"}
         yield ("--megatron-fsdp-main-grads-dtype", kinds[plan.gradient_precision])
         yield ("--megatron-fsdp-grad-comm-dtype", kinds[plan.reduce_precision])
 
@@ -207,7 +237,7 @@ def _unsaid(plan: Plan) -> Iterator[str]:
         yield f"# buckets of {plan.bucket_bytes:.0f} bytes: --ddp-bucket-size counts parameters"
     if plan.scatter_p2p and not plan.sequence_parallel:
         yield "# scatter_p2p: Megatron scatters messages only with --sequence-parallel"
-    if plan.precision in ("nvfp4", "fp8_rowwise", "bf16_amp", "fp8_amp", "tf32"):
+    if plan.precision in ("fp8_rowwise", "bf16_amp", "fp16_amp", "fp8_amp", "tf32"):
         yield f"# precision {plan.precision}: the flags below are the nearest; set yours"
     if plan.zero_stage in SHARDING:
         yield "# Megatron-FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1: unset it"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
@@ -61,6 +61,24 @@ def _attention(spec: TransformerSpec) -> Iterator[Flag]:
         yield ("--num-query-groups", spec.num_key_value_heads)
     if spec.qk_norm or spec.kv_lora_rank:
         yield ("--qk-layernorm", True)
+    if not spec.fused_attention:
+        yield ("--attention-backend", "unfused")
+    yield from _windows(spec)
+
+
+def _windows(spec: TransformerSpec) -> Iterator[Flag]:
+    """Tokens before its own that a token sees, and which layers see no others: 1 in a list."""
+    if not spec.window:
+        return
+    yield ("--window-size", f"{spec.window - 1},0")
+    if spec.window_every > 1:
+        near = [int(layer % spec.window_every == 0) for layer in range(spec.num_layers)]
+        yield ("--window-attn-skip-freq", listed(near))
+
+
+def listed(numbers: Iterable[int]) -> str:
+    """A list as a word of a shell."""
+    return f"'[{','.join(map(str, numbers))}]'"
 
 
 def _biases(spec: TransformerSpec) -> Iterator[Flag]:
@@ -92,7 +110,7 @@ def _experts(spec: TransformerSpec) -> Iterator[Flag]:
         yield ("--moe-shared-expert-intermediate-size", spec.shared_expert_ffn_hidden_size)
     sparse = [int(spec.has_experts(layer)) for layer in range(spec.num_layers)]
     if not all(sparse):
-        yield ("--moe-layer-freq", f"'[{','.join(map(str, sparse))}]'")
+        yield ("--moe-layer-freq", listed(sparse))
     if spec.router_scoring != "softmax":
         yield ("--moe-router-score-function", spec.router_scoring)
     if spec.router_bias:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from parsim.cost.job import ADAMW, CLIP, Job
 from parsim.cost.step.stages import plan_cut
 from parsim.errors import PlanError
 from parsim.model.transformer import TransformerSpec
@@ -85,6 +86,34 @@ def transformer_of(scenario: Scenario, target: str) -> TransformerSpec:
     if not isinstance(scenario.model, TransformerSpec):
         raise PlanError(f"{target} trains transformers; {scenario.job.model.name} is none")
     return scenario.model
+
+
+def optimizer_unsaid(job: Job) -> Iterator[str]:
+    """A target's file leaves another optimizer than the usual one to the user's code."""
+    if job.optimizer != ADAMW:
+        yield f"training.optimizer {job.optimizer.name}: make it in your code"
+
+
+def clip_unsaid(job: Job) -> Iterator[str]:
+    """A target's file leaves another norm of gradients than the usual one to the user's code."""
+    if job.clip != CLIP:
+        yield f"training.clip {job.clip:g}: clip gradients so in your code (0: not at all)"
+
+
+def model_unsaid(spec: TransformerSpec) -> Iterator[str]:
+    """What a target's file leaves to the user's model of how attention works."""
+    if not spec.fused_attention:
+        yield "model.fused_attention false: choose unfused attention in the model"
+    if spec.window:
+        layers = "all layers" if spec.window_every == 1 else f"1 layer of {spec.window_every}"
+        yield f"model.window {spec.window} in {layers}: the model's own setting must say it"
+    yield from rope_unsaid(spec)
+
+
+def rope_unsaid(spec: TransformerSpec) -> Iterator[str]:
+    """A target's file leaves angles of rotary embeddings to the user's model."""
+    if spec.rope_scaling != "none":
+        yield f"model.rope_scaling {spec.rope_scaling}: the model's own setting must say it"
 
 
 def equal_cut(plan: Plan, layers: int) -> bool:

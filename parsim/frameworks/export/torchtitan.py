@@ -8,14 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parsim.cost.job import CLIP
 from parsim.cost.software import Software
 from parsim.frameworks.export.rules import (
     Rules,
     check_rules,
+    clip_unsaid,
     equal_cut,
     heading,
+    model_unsaid,
     no_layers,
     no_placement,
+    optimizer_unsaid,
     torchs_context,
     transformer_of,
     whole_heads,
@@ -35,6 +39,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         PlanError: torchtitan cannot run the plan.
     """
     transformer_of(scenario, "torchtitan")
+    clip = scenario.job.clip
     heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
     check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), heads, *rules(plan)])
     sequences, stack = local_batch(plan), scenario.job.software
@@ -47,7 +52,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         *heading(scenario, plan),
         f"# for torchtitan {RELEASE}; for the TOML of 0.2: --to torchtitan-0.2",
         "# MODULE=<this module> CONFIG=config NGPU=<devices of a node> ./run_train.sh",
-        *unsaid(plan, scenario.job.model.num_layers),
+        *unsaid(scenario, plan),
         "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
         "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
         "",
@@ -61,6 +66,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         f"        local_batch_size={sequences},  # sequences of a data-parallel rank at a time",
         f"        global_batch_size={plan.global_batch_size},",
         f"        seq_len={scenario.job.model.tokens},",
+        *([f"        max_norm={clip!r},"] if says_clip(clip) else []),
         f"        mixed_precision_param={titan_param(plan)!r},",
         f"        mixed_precision_reduce={titan_reduce(plan)!r},",
         "    )",
@@ -91,6 +97,10 @@ def rules(plan: Plan) -> Rules:
         plan.zero_stage >= 2 and plan.pp > 1,
         f"zero_stage={plan.zero_stage} with pp={plan.pp}; it replicates (0), or its FSDP keeps "
         "gradients whole until a pipeline's last micro-batch (1)",
+    )
+    yield (
+        plan.precision.startswith("fp16"),
+        f"precision={plan.precision}; it has bfloat16 and float32",
     )
     yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
     yield torchs_context(plan)
@@ -160,11 +170,22 @@ def titan_param(plan: Plan) -> str:
 
 def titan_reduce(plan: Plan) -> str:
     """Say in torch's words the type that gradients are reduced in."""
-    return "float32" if plan.reduce_precision == "fp32" else "bfloat16"
+    return "float32" if plan.reduce_precision == "fp32" else titan_param(plan)
 
 
-def unsaid(plan: Plan, layers: int) -> Iterator[str]:
+def says_clip(clip: float) -> bool:
+    """Whether a file says the norm that gradients are clipped to: another than the default."""
+    return clip not in (0, CLIP)
+
+
+def unsaid(scenario: Scenario, plan: Plan) -> Iterator[str]:
     """Comment lines of what a file of torchtitan cannot say of a plan."""
+    job, layers = scenario.job, scenario.job.model.num_layers
+    clip = () if says_clip(job.clip) else clip_unsaid(job)
+    model = model_unsaid(transformer_of(scenario, "torchtitan"))
+    yield from (f"# {line}" for line in (*model, *optimizer_unsaid(job), *clip))
+    if plan.precision == "tf32":
+        yield "# precision tf32: torch.set_float32_matmul_precision('high')"
     if plan.pp > 1:
         cut = "equal stages" if equal_cut(plan, layers) else f"stages of {plan.stage_layers}"
         yield f"# {cut}, v={plan.v}: torchtitan derives its own from the schedule; to fix them set"

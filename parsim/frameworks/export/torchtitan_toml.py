@@ -26,6 +26,7 @@ from parsim.frameworks.export.torchtitan import (
     overlaps,
     parallelism,
     rules,
+    says_clip,
     titan_param,
     titan_reduce,
     unsaid,
@@ -53,7 +54,7 @@ def torchtitan_toml(scenario: Scenario, plan: Plan) -> str:
         *heading(scenario, plan),
         f"# for torchtitan {OLDER}: CONFIG_FILE=<this file> NGPU=<devices of a node> "
         f"./run_train.sh",
-        *unsaid(plan, scenario.job.model.num_layers),
+        *unsaid(scenario, plan),
         *_section("model", _model(scenario)),
         *_section("training", _training(scenario, plan)),
         *_section("parallelism", _parallelism(scenario, plan)),
@@ -90,10 +91,12 @@ def _model(scenario: Scenario) -> list[tuple[str, object]]:
 
 
 def _training(scenario: Scenario, plan: Plan) -> list[tuple[str, object]]:
+    clip = scenario.job.clip
     return [
         ("local_batch_size", local_batch(plan)),
         ("global_batch_size", plan.global_batch_size),
         ("seq_len", scenario.job.model.tokens),
+        *([("max_norm", clip)] if says_clip(clip) else []),
         ("mixed_precision_param", titan_param(plan)),
         ("mixed_precision_reduce", "float32"),
     ]

@@ -9,6 +9,7 @@ from math import ceil
 from typing import Any
 
 from parsim.cluster.hardware import System
+from parsim.cost.job import ADAMW
 from parsim.errors import InputError
 
 GUESSED = "the number of nodes is not known"
@@ -30,6 +31,7 @@ class DescribedJob:
     precision: str
     software: str | Mapping[str, Any]
     clip: float | None = None
+    optimizer: str = ADAMW.name
     devices: int | None = None
     nodes: int | None = None
     guessed: str = ""
@@ -61,6 +63,7 @@ class DescribedJob:
                 "global_batch_size": self.global_batch_size,
                 "precision": self.precision,
                 **({} if self.clip is None else {"clip": self.clip}),
+                **({} if self.optimizer == ADAMW.name else {"optimizer": self.optimizer}),
             },
             "plan": dict(self.plan),
             "search": {},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from parsim.cost.job import CLIP
+from parsim.cost.job import ADAMW, CLIP
 from parsim.cost.software import DISPATCHERS
 from parsim.errors import InputError, shown
 from parsim.frameworks.reading.arguments import Reader, arguments_of
@@ -22,7 +22,6 @@ _REQUIRED = (
 USUAL: Mapping[str, tuple[str, ...]] = {
     "--transformer-impl": ("transformer_engine",),
     "--optimizer": ("adam",),
-    "--moe-token-dispatcher-type": ("alltoall", "flex"),
 }
 """Flags that say what is taken in any case, with these words behind them."""
 WORDS: Mapping[str, str] = {
@@ -79,6 +78,7 @@ def megatron_job(text: str) -> DescribedJob:
         global_batch_size=batch,
         precision=_precision(reader),
         clip=None if clip == CLIP else clip,
+        optimizer=_optimizer(reader),
         software=software,
         devices=devices,
         nodes=nodes,
@@ -86,6 +86,14 @@ def megatron_job(text: str) -> DescribedJob:
         notes=(*reader.notes, *unread_notes(set(given) - reader.read - usual)),
         words=WORDS,
     )
+
+
+def _optimizer(reader: Reader) -> str:
+    """What updates parameters; of a kind that parsim does not know Adam, and its flag is unread."""
+    if reader.first("--optimizer") != "sgd":
+        return ADAMW.name
+    reader.has("--optimizer")
+    return "sgd_momentum" if reader.real("--sgd-momentum", 0.9) else "sgd"
 
 
 def _precision(reader: Reader) -> str:
@@ -120,6 +128,8 @@ def _software(reader: Reader) -> str | dict[str, Any]:
     switches: dict[str, Any] = {}
     if reader.number("--tensor-model-parallel-size", 1) > 1 and not reader.has("--tp-comm-overlap"):
         switches["tp_overlap"] = False
+    if reader.has("--num-experts"):
+        reader.notes.extend(_kernels_of_experts(reader))
     if reader.has("--moe-enable-deepep"):
         switches["expert_dispatcher"] = "deepep"
     backend = reader.word("--moe-flex-dispatcher-backend", "").lower()
@@ -128,6 +138,16 @@ def _software(reader: Reader) -> str | dict[str, Any]:
     if reader.has("--overlap-moe-expert-parallel-comm"):
         switches["expert_overlap"] = 1.0
     return {"name": "megatron-lm", **switches} if switches else "megatron-lm"
+
+
+def _kernels_of_experts(reader: Reader) -> Iterator[str]:
+    """Notes where experts get and compute their tokens otherwise than parsim takes it."""
+    flag = "--moe-token-dispatcher-type"
+    if reader.word(flag, "allgather") not in ("alltoall", "flex"):
+        given = shown(reader.word(flag, "")) if reader.has(flag) else "not given, so allgather"
+        yield f"{flag} is {given}: tokens are taken to move by all-to-alls"
+    if not reader.has("--moe-grouped-gemm"):
+        yield "no --moe-grouped-gemm: all experts of a rank are taken as one kernel"
 
 
 def _plan(reader: Reader) -> dict[str, Any]:
@@ -223,6 +243,11 @@ def _recompute(reader: Reader) -> dict[str, Any]:
         layers = reader.number("--recompute-num-layers", 1)
         if how == "full" and method == "block":
             return {"recompute": "none", "recompute_layers": layers}
+        if how == "full" and layers > 1:
+            reader.notes.append(
+                f"--recompute-num-layers {layers} with --recompute-method uniform is read as 1: "
+                f"every layer's input is kept, not that of each {layers} layers alone"
+            )
         return {"recompute": how if how == "full" else "none"}
     if not reader.has("--recompute-modules"):
         return {"recompute": "selective"}

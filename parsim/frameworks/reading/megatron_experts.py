@@ -56,7 +56,7 @@ def _expert_layers(reader: Reader, layers: int) -> dict[str, int]:
     if every == 1:
         return {}
     pattern = [int(layer % max(every, 1) == 0) for layer in range(layers)] if every else []
-    pattern = pattern or _numbers(flag, text)
+    pattern = pattern or numbers(flag, text)
     if len(pattern) != layers:
         raise InputError(f"{flag} {shown(text)} names {len(pattern)} of --num-layers {layers}")
     return _as_dense_and_every(reader, pattern)
@@ -83,7 +83,7 @@ def _as_dense_and_every(reader: Reader, pattern: list[int]) -> dict[str, int]:
     return {"dense_layers": len(pattern) - len(sparse)}
 
 
-def _numbers(flag: str, text: str) -> list[int]:
+def numbers(flag: str, text: str) -> list[int]:
     """The list that an expression of lists, numbers, + and * makes, as `_eval_pattern` of Megatron.
 
     Raises:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from parsim.errors import InputError, shown
 from parsim.frameworks.reading.arguments import Reader
-from parsim.frameworks.reading.megatron_experts import expert_sizes
+from parsim.frameworks.reading.megatron_experts import expert_sizes, numbers
+from parsim.units import whole_number
 
 
 def model_of(reader: Reader) -> dict[str, Any]:
@@ -24,6 +26,7 @@ def model_of(reader: Reader) -> dict[str, Any]:
         "tied_embeddings": not reader.has("--untie-embeddings-and-output-weights"),
         "predicted_tokens": reader.number("--mtp-num-layers", 0),
         **_attention(reader, hidden),
+        **_windows(reader),
         **_biases(reader),
         **_dropout(reader),
         **_positions(reader),
@@ -67,6 +70,38 @@ def _attention(reader: Reader, hidden: int) -> dict[str, Any]:
     return attention
 
 
+def _windows(reader: Reader) -> dict[str, int]:
+    """How many tokens some layers see alone: as many as stand before a token, and its own."""
+    flag, layers = "--window-size", reader.number("--num-layers", 1)
+    if not reader.has(flag):
+        return {}
+    before, _, behind = reader.word(flag, "").strip("()").partition(",")
+    size = whole_number(before.strip())
+    if size is None or behind.strip() not in ("", "0"):
+        raise InputError(f"{flag} {shown(reader.word(flag, ''))} must be such as 127,0")
+    near = _near_layers(reader, layers)
+    every = next((n for n in range(1, layers) if near == _each(n, layers)), layers)
+    if near != _each(every, layers):
+        reader.notes.append("--window-attn-skip-freq: every second layer is taken to have a window")
+        every = 2
+    return {"window": size + 1, **({"window_every": every} if every > 1 else {})}
+
+
+def _near_layers(reader: Reader, layers: int) -> list[int]:
+    """Which layers have a window: all, all but each n-th, or those of a list."""
+    flag = "--window-attn-skip-freq"
+    text = reader.word(flag, "") if reader.has(flag) else ""
+    skipped = whole_number(text) if text else layers + 1
+    if skipped is None:
+        return numbers(flag, text)
+    return [int(layer % max(skipped, 1) != 0) for layer in range(1, layers + 1)]
+
+
+def _each(every: int, layers: int) -> list[int]:
+    """The first layer and each so-manieth after it."""
+    return [int(layer % every == 0) for layer in range(layers)]
+
+
 def _latent(reader: Reader) -> dict[str, Any]:
     """Latent attention, whose heads have a rotary part and another."""
     rotary = reader.count("--qk-pos-emb-head-dim", 64)
@@ -99,5 +134,5 @@ def _positions(reader: Reader) -> dict[str, Any]:
     base = reader.real("--rotary-base", 10_000.0)
     rotary = kind in ("rope", "yarn") or reader.has("--use-rotary-position-embeddings")
     if rotary or reader.has("--multi-latent-attention"):
-        return {"rope": True, "rope_theta": base}
+        return {"rope": True, "rope_theta": base, "positions": 0}
     return {"rope": False, "positions": longest if kind == "learned_absolute" else 0}

@@ -173,6 +173,7 @@ def test_megatron_layout_of_unequal_stages() -> None:
 def test_megatron_bridge_names(gpt3: Scenario) -> None:
     known = names("megatron-core-0.19.2.json")
     known["model"] += ["seq_length"]  # of the model's provider
+    known["optimizer"] = ["optimizer", "sgd_momentum", "clip_grad"]  # of Core's OptimizerConfig
     known["checkpoint"] = ["ckpt_format"]  # of Megatron-Bridge's CheckpointConfig
     fully: dict[str, Any] = {"pp": 1, "v": 1, "schedule": "1f1b", "zero_stage": 3, "dp_shard": 128}
     fully["dp_replicate"] = 1
@@ -353,6 +354,29 @@ def test_accelerate(llama: Scenario) -> None:
     )
 
 
+def test_megatron_gathers_no_tokens_and_computes_experts_together() -> None:
+    """Its defaults are another job than was predicted."""
+    scenario = load_scenario(MIXTURE)
+    for ep in (1, 8):
+        plan = planned(scenario, ep=ep)
+        flags = flags_of(export_plan(scenario, plan, "megatron"))
+        assert flags["--moe-token-dispatcher-type"] == ["alltoall"]
+        assert flags["--moe-grouped-gemm"] == []
+        overrides = export_plan(scenario, plan, "megatron-bridge").splitlines()
+        assert "model.moe_token_dispatcher_type=alltoall" in overrides
+        assert "model.moe_grouped_gemm=true" in overrides
+
+
+def test_deepspeed_shares_states_in_groups_by_mics(llama: Scenario) -> None:
+    """zero_hpz_partition_size shares them among all ranks, and is another plan."""
+    plan = planned(llama, zero_stage=3, dp_replicate=2, dp_shard=4)
+    zero = json.loads(export_plan(llama, plan, "deepspeed"))["zero_optimization"]
+    assert (zero["mics_shard_size"], "zero_hpz_partition_size" in zero) == (4, False)
+    beside = replace(plan, tp=2, dp_shard=2)
+    with pytest.raises(PlanError, match="mics_shard_size divides all ranks"):
+        export_plan(llama, beside, "deepspeed")
+
+
 @pytest.mark.parametrize("target", ["torchrun", "sbatch"])
 def test_scripts_start_all_ranks(gpt3: Scenario, target: str) -> None:
     text = export_plan(gpt3, gpt3.fixed_plan(), target)
@@ -381,6 +405,8 @@ def test_csv_is_the_schedule(gpt3: Scenario) -> None:
         ("torchtitan-0.2", {"zero_stage": 3}, "zero_stage=3 with pp=8; it replicates"),
         ("torchtitan-0.2", {"sequence_parallel": False}, "0.2.2 has no switch for it"),
         ("torchtitan", {"schedule": "bpipe", "v": 1}, "schedule bpipe; it has gpipe"),
+        ("torchtitan", {"precision": "fp16"}, "precision=fp16; it has bfloat16 and float32"),
+        ("accelerate", {"precision": "nvfp4"}, "precision=nvfp4; its mixed_precision is"),
         ("csv", {"schedule": "bpipe", "v": 1}, "schedule bpipe; PyTorch has no actions that move"),
         ("torchtitan", {"schedule": "zb_h1", "v": 1}, "schedule zb_h1; it has gpipe"),
         ("deepspeed", {}, "schedule interleaved_1f1b; its pipelines have 1f1b"),

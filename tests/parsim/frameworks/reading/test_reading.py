@@ -40,6 +40,39 @@ def the_same(first: Plan, again: Plan) -> None:
         assert getattr(again, name) == getattr(first, name), name
 
 
+def test_experts_that_megatron_would_feed_otherwise(tmp_path: Path) -> None:
+    """Its defaults are to gather all tokens, and a kernel for each expert."""
+    scenario = load_scenario(MIXTURE)
+    text = export_plan(scenario, scenario.fixed_plan(), "megatron")
+    file, dispatcher = tmp_path / "train.sh", "--moe-token-dispatcher-type alltoall"
+    for changed, words in (
+        (text.replace(dispatcher, ""), "not given, so allgather: tokens are taken to move by"),
+        (text.replace(dispatcher, dispatcher.replace("alltoall", "allgather")), "is allgather: "),
+        (text.replace("--moe-grouped-gemm", ""), "no --moe-grouped-gemm: all experts of a rank"),
+    ):
+        file.write_text(changed, encoding="utf-8")
+        assert words in "\n".join(read_config(file, "dgx-h100", 2)[1])
+
+
+def test_of_a_flag_that_is_repeated_the_last_counts() -> None:
+    given = arguments_of("--x 1 --y 2 --x 3 4 --z=5 --z=6")
+    assert given == {"--x": ["3", "4"], "--y": ["2"], "--z": ["6"]}
+
+
+def test_recomputation_of_several_layers_at_once_is_noted(tmp_path: Path) -> None:
+    scenario = load_scenario(GPT3)
+    plan = replace(scenario.fixed_plan(), recompute=Recompute.FULL)
+    text = export_plan(scenario, plan, "megatron")
+    file = tmp_path / "train.sh"
+    for layers, noted in ((1, False), (4, True)):
+        file.write_text(
+            text.replace("--recompute-num-layers 1", f"--recompute-num-layers {layers}"),
+            encoding="utf-8",
+        )
+        notes = "\n".join(read_config(file, "dgx-a100", None)[1])
+        assert ("--recompute-num-layers 4 with --recompute-method uniform" in notes) == noted
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -1,0 +1,60 @@
+"""What a launch file cannot say stands in it as a comment."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from parsim.frameworks.export import export_plan
+from parsim.scenario import load_scenario
+from tests.commands import GPT3, LLAMA
+
+WORDS: list[tuple[str, str, str, str]] = [
+    ("megatron", "nvfp4", "--fp4-format e2m1", ""),
+    ("megatron", "fp16_amp", "--fp16", "# precision fp16_amp"),
+    ("megatron-bridge", "mxfp8", "", "# precision mxfp8: mixed_precision=bf16_with_mxfp8_mixed"),
+    ("megatron-bridge", "fp16", "model.pipeline_dtype=float16", "mixed_precision=fp16_mixed"),
+    ("megatron-bridge", "tf32", "model.pipeline_dtype=float32", "# precision tf32: no mixed"),
+    ("torchtitan", "tf32", "mixed_precision_param='float32'", "# precision tf32"),
+    ("torchtitan", "mxfp8", "mixed_precision_param='bfloat16'", "# precision mxfp8"),
+    ("deepspeed", "mxfp8", '"bf16": {', "precision mxfp8: its products or"),
+    ("deepspeed", "fp16_amp", '"fp16": {', "precision fp16_amp: its products or"),
+    ("accelerate", "mxfp8", "mixed_precision: fp8", "# precision mxfp8: fp8_config"),
+    ("accelerate", "fp8_rowwise", "mixed_precision: fp8", "# precision fp8_rowwise: fp8_config"),
+    ("accelerate", "bf16_amp", "mixed_precision: bf16", ""),
+    ("accelerate", "tf32", "mixed_precision: no", "# precision tf32"),
+]
+
+
+@pytest.mark.parametrize(("target", "precision", "value", "comment"), WORDS)
+def test_each_precision_has_its_word_or_a_comment(
+    target: str, precision: str, value: str, comment: str
+) -> None:
+    scenario = load_scenario(GPT3)
+    sizes: dict[str, Any] = {"pp": 2, "v": 1, "schedule": "1f1b", "dp_replicate": 64}
+    if target == "accelerate":
+        sizes |= {"pp": 1, "dp_replicate": 1, "dp_shard": 128, "zero_stage": 3}
+    plan = replace(scenario.fixed_plan(), precision=precision, **sizes)
+    text = export_plan(scenario, plan, target)
+    assert value in text
+    assert comment in text
+
+
+@pytest.mark.parametrize("target", ["torchtitan", "torchtitan-0.2", "deepspeed", "accelerate"])
+def test_what_a_file_cannot_say_is_a_comment(target: str) -> None:
+    changes = {
+        "model": "{name: gpt-oss-20b, seq_len: 2048, fused_attention: false}",
+        "training.optimizer": "sgd",
+        "training.clip": "0",
+    }
+    scenario = load_scenario(LLAMA, {**changes, "plan.dp": "null"})
+    text = export_plan(scenario, scenario.fixed_plan(), target)
+    for name in (
+        "model.fused_attention false",
+        "model.window 128 in 1 layer of 2",
+        "optimizer sgd",
+    ):
+        assert name in text
+    assert ('"gradient_clipping": 0' if target == "deepspeed" else "training.clip 0") in text
