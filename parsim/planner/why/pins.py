@@ -8,7 +8,7 @@ from typing import Any
 from parsim.errors import InputError, alternatives, matching, shown
 from parsim.plan import CpCommType, PlanSpace, Recompute
 from parsim.plan.names import AUTO, RECOMPUTE_MODULES, SCHEDULE_NAMES
-from parsim.plan.space import FEWEST, FEWEST_WORD
+from parsim.plan.space import FEWEST, FEWEST_WORD, Between
 from parsim.space.axes import AXES, BY_NAME
 from parsim.space.axis import read_order
 from parsim.space.words import value_word
@@ -87,8 +87,22 @@ def _known(field: str, text: str) -> str:
 
 
 def pinned(space: PlanSpace, pins: Pins) -> PlanSpace:
-    """The space in which the pinned fields have one value each, whatever it was narrowed to."""
-    return space.with_axes({name: (value,) for name, value in pins.items()})
+    """The space in which the pinned fields have one value each, whatever it was narrowed to.
+
+    A schedule or several chunks are wished of pipelines: without one every schedule is the same.
+    """
+    values: dict[str, Any] = {name: (value,) for name, value in pins.items()}
+    if "pp" not in pins and ("schedule" in pins or pins.get("v", 1) > 1):
+        values["pp"] = _pipelines(space.pp)
+    return space.with_axes(values)
+
+
+def _pipelines(allowed: tuple[int, ...] | Between | None) -> tuple[int, ...] | Between:
+    """The degrees above 1 of those that a space allows; any where it allows none."""
+    if isinstance(allowed, Between):
+        most = allowed.most if allowed.most is None or allowed.most > 1 else None
+        return Between(least=max(allowed.least or 2, 2), most=most)
+    return tuple(pp for pp in allowed or () if pp > 1) or Between(least=2)
 
 
 def pin_words(pins: Pins) -> str:

@@ -12,6 +12,7 @@ from parsim.errors import InputError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.plan.space import Between
 from parsim.planner.search import search
 from parsim.planner.twins import fold_twins, twin_words
 from parsim.planner.why import read_pins, reasons, sensitivity
@@ -98,6 +99,25 @@ def test_memory_that_forbids(job: Job, narrow: PlanSpace) -> None:
 def test_wishes_that_are_none(text: str, message: str) -> None:
     with pytest.raises(InputError, match=message):
         read_pins(text)
+
+
+@pytest.mark.parametrize(("wish", "schedule"), [("schedule=zb_v", "zb_v"), ("v=3", "interleaved")])
+def test_a_wish_of_a_schedule_or_of_chunks_is_one_of_pipelines(
+    job: Job, narrow: PlanSpace, wish: str, schedule: str
+) -> None:
+    """Without a pipeline every schedule is the same."""
+    alone = replace(narrow, pp=(1,), schedule=("1f1b", "interleaved_1f1b"))
+    told = reasons(job, alone, read_pins(wish))
+    assert told.best.plan.pp == 1
+    assert told.wished is not None
+    assert told.wished.plan.pp > 1
+    assert told.wished.plan.schedule.startswith(schedule)
+    ranges = (Between(most=2), Between(most=1), Between(least=4), (1, 2), None)
+    pins = read_pins("schedule=gpipe")
+    allowed = [pinned(replace(narrow, pp=some), pins).pp for some in ranges]
+    wide = Between(least=2)
+    assert allowed == [Between(least=2, most=2), wide, Between(least=4), (2,), wide]
+    assert pinned(narrow, read_pins("v=1")).pp == narrow.pp
 
 
 def test_values_of_a_wish() -> None:
