@@ -245,6 +245,11 @@ def shown(
     return Shown(plans, faster, cut)
 
 
+def gap_words(gap: float) -> str:
+    """By how much the best of all may be faster, where a plan is known to fit; gap is a share."""
+    return f", at most {100.0 * gap:.1f} % slower than the best of all" if gap < inf else ""
+
+
 def beside(first: Ranked, entry: Ranked) -> Ranked:
     """The plan, said to be tied with the first where each lies in the other's interval."""
     tied = entry.interval.low <= first.step_time and entry.step_time <= first.interval.high

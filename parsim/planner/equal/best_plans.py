@@ -14,7 +14,7 @@ from parsim.plan import PlanSpace
 from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
-from parsim.planner.result import SearchResult, Shown, shown
+from parsim.planner.result import SearchResult, Shown, gap_words, shown
 from parsim.planner.space import Enumeration
 from parsim.planner.space.enumeration import better_twins
 from parsim.planner.space.left_out import left_out
@@ -63,7 +63,7 @@ def search_equal(question: Question) -> SearchResult:
     tight = known.fastest(table, known.tight, 1) if fits.any() else []
     plans = shown(job, best[: request.top], tight[0] if tight else None, request)
     stopped = _how_far(work)
-    optimality = f"{stopped}: best so far{_gap_words(work)}" if stopped else PROVEN
+    optimality = f"{stopped}: best so far{gap_words(work.gap)}" if stopped else PROVEN
     result = _result(question, work, plans, optimality)
     return result if funnel is None else _beside(result, funnel)
 
@@ -143,16 +143,9 @@ def _counts(space: PlanSpace, listed: Enumeration, work: BestShapes) -> dict[str
     }
 
 
-def _gap_words(work: BestShapes) -> str:
-    """By how much the best of all may be faster, where a plan is known to fit."""
-    if not np.isfinite(work.gap):
-        return ""
-    return f", at most {100.0 * work.gap:.1f} % slower than the best of all"
-
-
 def _how_far(work: BestShapes) -> str:
     """Why a search stopped and after how much; empty where all is done."""
     if not work.stopped:
         return ""
-    share = 100.0 * work.decided / work.unseen.plans
+    share = min(100.0 * work.decided / work.unseen.plans, 99.0)  # it is never done
     return f"{work.stopped} after {share:.0f} % of the legal plans"

@@ -16,24 +16,21 @@ from __future__ import annotations
 
 import heapq
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
 
-from parsim.cost.job import Job
-from parsim.cost.legal import illegal
-from parsim.cost.step.stages import plan_cut
 from parsim.errors import NoFeasiblePlan
-from parsim.plan import Plan
 from parsim.planner.bounds import ROUNDING
 from parsim.planner.mixed.candidates import Candidate, Candidates
+from parsim.planner.mixed.moves import single_moves
+from parsim.planner.mixed.orders import untried
 from parsim.planner.mixed.placements import Speeds
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
-from parsim.planner.result import Progress, SearchResult, shown
-from parsim.planner.space.left_out import left_out
+from parsim.planner.result import Progress, SearchResult, gap_words, shown
+from parsim.planner.space.left_out import ALL_BUT, left_out
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
@@ -56,11 +53,15 @@ def search_mixed(question: Question) -> SearchResult:
     plans = [candidate.evaluated for candidate in ranked or tight]
     first = tight[0].evaluated if ranked and tight else None
     best, faster_tight, cut = shown(job, plans, first, request)
+    some = untried(job.cluster)
+    placed = proven(some)
     so_far = (
-        f"{PLACED}; then {ran.stopped}"
+        f"{placed}; then {ran.stopped}"
         if ran.placements_done
         else f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
+        f"{gap_words(ran.gap)}"
     )
+    moved = f"{placed}; then single moves of layers and micro-batches from the best"
     return SearchResult(
         plans=best,
         faster_tight=faster_tight,
@@ -70,11 +71,12 @@ def search_mixed(question: Question) -> SearchResult:
             "placed": ran.placed,
             "out_of_memory": ran.too_large,
             "tight": len(ran.tight),
+            "slower": ran.slower,
             "evaluated": ran.evaluated,
         },
         illegal_reasons=question.listed.reasons,
-        optimality=(so_far if ran.stopped else PROVEN) + cut,
-        left_out=left_out(job, space),
+        optimality=(so_far if ran.stopped else moved) + cut,
+        left_out=left_out(job, space) | ({"node_order": f"{ALL_BUT}{some}"} if some else {}),
         space=space,
         seconds=time.perf_counter() - question.begin,
         limits=tuple(work.usable.tolist()),
@@ -83,16 +85,29 @@ def search_mixed(question: Question) -> SearchResult:
 
 @dataclass(slots=True)
 class _Run:
-    """How far a search went: the best so far, fastest first, and what happened to the others."""
+    """How far a search went: the best so far, fastest first, and what happened to the others.
+
+    `slower` placements have a bound above the slowest of the best; `least` is the least bound of
+    what was not priced, seconds.
+    """
 
     best: list[Candidate] = field(default_factory=list)
     tight: list[Candidate] = field(default_factory=list)
     nearest: Candidate | None = None
     placed: int = 0
     too_large: int = 0
+    slower: int = 0
     evaluated: int = 0
+    least: float = np.inf
     stopped: str = ""
     placements_done: bool = False
+
+    @property
+    def gap(self) -> float:
+        """The share by which the best so far may be slower than the best of all; inf: unknown."""
+        if not self.best:
+            return np.inf
+        return max(self.best[0].step / min(self.least, self.best[0].step) - 1.0, 0.0)
 
     def late(self, until: float) -> bool:
         """Whether time is up, which then is why the search stopped."""
@@ -101,12 +116,14 @@ class _Run:
         return bool(self.stopped)
 
 
-PLACED = (
-    "proven: no other placement that fits (order of nodes, pp outside or inside of dp, layers and "
-    "micro-batches in equal parts, by speed or by memory) is faster, by its bound or by its "
-    "step (tier B)"
-)
-PROVEN = f"{PLACED}; then single moves of layers and micro-batches from the best"
+def proven(some_orders: str) -> str:
+    """What is proven of the best placement, of all orders of nodes or of some."""
+    return (
+        f"proven: no other placement that fits ({some_orders or 'order of nodes'}, pp outside or "
+        f"inside of dp, layers and micro-batches in equal parts, by speed or by memory) is "
+        f"faster, by its bound or by its step (tier B)"
+    )
+
 
 CHUNK = 32
 """Plans that are placed at once, so that their bytes are counted together."""
@@ -145,6 +162,10 @@ def _best_first(work: Candidates, top: int, limit: float, progress: Progress | N
         ran.placements_done = not ran.stopped
     except KeyboardInterrupt:
         ran.stopped = "interrupted"
+    worst = ran.best[-1].step if len(ran.best) == top else np.inf
+    ran.slower = sum(bound >= worst for bound, *_ in queue)
+    unplaced = float(bounds[waiting[-1]]) if waiting else np.inf
+    ran.least = min(unplaced, queue[0][0] if queue else np.inf)
     return ran
 
 
@@ -211,7 +232,7 @@ def _fastest_move(work: Candidates, ran: _Run, until: float) -> Candidate:
     """The fastest plan that fits of the best and of those a single move away from it."""
     fastest = best = ran.best[0]
     speeds, cluster = Speeds.of(work.layers, best.row), work.job.cluster
-    moves = _moves(work.job, best.plan)
+    moves = single_moves(work.job, best.plan)
     while some := list(islice(moves, CHUNK)):
         near = [
             work.candidate(plan, best.row, speeds, DevicesOfRanks.of(cluster, plan))
@@ -226,32 +247,3 @@ def _fastest_move(work: Candidates, ran: _Run, until: float) -> Candidate:
             work.run(candidate)
             fastest = min(fastest, candidate, key=lambda candidate: candidate.step)
     return fastest
-
-
-def _moves(job: Job, plan: Plan) -> Iterator[Plan]:
-    """One layer from a stage to another, or one unit of micro-batches between two replicas."""
-    cut = list(plan_cut(plan, job.model.num_layers))
-    for moved in _shifted(cut, 1):
-        if min(moved) > 0:
-            yield replace(plan, stage_layers=tuple(moved))
-    unit = plan.pp if plan.schedule == "interleaved_1f1b" else 1
-    for moved in _shifted(list(plan.microbatches), unit):
-        other = replace(plan, replica_microbatches=tuple(moved), num_microbatches=max(moved))
-        if illegal(job, other) is None:
-            yield other
-
-
-MOST_PARTS = 16
-"""Parts among which all moves are tried: 16 x 15."""
-
-
-def _shifted(parts: list[int], unit: int) -> Iterator[list[int]]:
-    if len(parts) > MOST_PARTS:
-        return
-    for giver in range(len(parts)):
-        for taker in range(len(parts)):
-            if giver != taker:
-                moved = list(parts)
-                moved[giver] -= unit
-                moved[taker] += unit
-                yield moved

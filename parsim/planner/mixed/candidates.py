@@ -15,7 +15,8 @@ from parsim.cost.step.step import step_costs
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.bounds import growth, shared_bound
 from parsim.planner.bounds.cases import price_layers
-from parsim.planner.mixed.placements import Speeds, lower_bound, orders, placements
+from parsim.planner.mixed.orders import orders
+from parsim.planner.mixed.placements import Speeds, lower_bound, placements
 from parsim.planner.result import EvaluatedPlan
 from parsim.schedule import build_schedule
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_shares, worst

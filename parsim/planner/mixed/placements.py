@@ -11,13 +11,10 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import islice, permutations
 
 import numpy as np
 
 from parsim.arrays import Array, Index
-from parsim.cluster.groups import order_problem
-from parsim.cluster.hardware import Cluster
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import even_cut, layer_counts, plan_cut
 from parsim.model.model import Model
@@ -27,9 +24,6 @@ from parsim.planner.bounds.parts import stage_ranks
 from parsim.planner.mixed.earliest_ends import earliest_ends
 from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
-
-MOST_ORDERS = 24
-"""Orders of groups that are tried: all of up to four groups."""
 
 ALIKE = 1.1
 """Largest ratio of memories for which no cut by memory is tried."""
@@ -87,19 +81,6 @@ class Speeds:
             lies_on = (bits >> group & 1)[:, :, None]
             slowest = np.maximum(slowest, lies_on * stages[group][:, None, :])
         return slowest
-
-
-def orders(cluster: Cluster) -> list[tuple[str, ...]]:
-    """Orders of the groups that differ in the nodes that ranks meet."""
-    systems = {group.name: (group.system, group.num_nodes) for group in cluster.groups}
-    seen: list[list[object]] = []
-    distinct = []
-    for order in islice(permutations(systems), 120):
-        kinds: list[object] = [systems[name] for name in order]
-        if kinds not in seen and order_problem(cluster, order) is None:
-            seen.append(kinds)
-            distinct.append(order)
-    return distinct[:MOST_ORDERS]
 
 
 Placed = tuple[Plan, DevicesOfRanks]

@@ -15,6 +15,8 @@ from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.planner import Ranked, SearchResult, search
 from parsim.planner.bounds import PlanBounds, plan_bounds
+from parsim.planner.equal.best_plans import _how_far
+from parsim.planner.equal.best_shapes import BestShapes
 from parsim.planner.equal.exact import ExactShape
 from parsim.planner.search import Progress
 from parsim.planner.space import enumerate_plans
@@ -277,6 +279,16 @@ def stop_after(calls: int) -> tuple[list[int], Progress]:
             raise KeyboardInterrupt
 
     return seen, progress
+
+
+def test_a_search_that_was_stopped_never_says_100_percent(job: Job, space: PlanSpace) -> None:
+    few = replace(space, schedule=("1f1b",), cp=(1,), microbatch_size=(1,))
+    plans = enumerate_plans(job, few).families
+    assert plans is not None
+    work = BestShapes(job, plans, few, 1)
+    work.run(None, inf)
+    work.stopped = "stopped by time limit"
+    assert _how_far(work) == "stopped by time limit after 99 % of the legal plans"
 
 
 @pytest.mark.parametrize("calls", [1, 4])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from itertools import product
 from math import inf
@@ -22,7 +23,8 @@ from parsim.planner import search
 from parsim.planner.bounds import shared_bound
 from parsim.planner.mixed.best_first import _best_first, _refine
 from parsim.planner.mixed.candidates import Candidates
-from parsim.planner.mixed.placements import Speeds, lower_bound, orders, placements
+from parsim.planner.mixed.orders import orders
+from parsim.planner.mixed.placements import Speeds, lower_bound, placements
 from parsim.planner.space import enumerate_plans
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
@@ -242,7 +244,10 @@ def test_a_tight_placement_that_is_faster_is_told(job: Job) -> None:
 def test_a_time_limit_gives_the_best_so_far(job: Job) -> None:
     result = search(job, SPACE, time_limit=0.0)
     assert result.plans
-    assert "stopped by time limit" in result.optimality
+    words = re.search(r"stopped by time limit .* at most ([\d.]+) % slower", result.optimality)
+    assert words is not None
+    best = search(job, SPACE, top=1).plans[0]
+    assert result.plans[0].step_time <= best.step_time * (1.001 + float(words[1]) / 100)
 
 
 def test_moves_from_the_best_keep_to_the_time_limit(job: Job) -> None:

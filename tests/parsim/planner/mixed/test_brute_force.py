@@ -13,7 +13,8 @@ from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.rules.violation import violation
 from parsim.planner import search
 from parsim.planner.bounds.cases import price_layers
-from parsim.planner.mixed.placements import Speeds, orders, placements
+from parsim.planner.mixed.orders import orders
+from parsim.planner.mixed.placements import Speeds, placements
 from parsim.planner.space import enumerate_plans
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
