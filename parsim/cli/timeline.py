@@ -48,7 +48,8 @@ Tolerance = Annotated[
     float, typer.Option(help="largest error of step time and peak memory; more is exit code 4")
 ]
 Overlay = Annotated[
-    Path | None, typer.Option("-o", "--output", help="picture of both: .png or .svg")
+    Path | None,
+    typer.Option("-o", "--output", help="picture: .png or .svg; of plans also .csv, .parquet"),
 ]
 
 
@@ -143,12 +144,19 @@ def compare(
     _compare_timelines(files[0], files[1], tolerance, output, as_json)
 
 
-def _compare_plans(files: list[Path], picture: Path | None, as_json: bool) -> None:
-    """One row a plan, the first as what the others are measured by."""
+def _compare_plans(files: list[Path], output: Path | None, as_json: bool) -> None:
+    """One row a plan, the first as what the others are measured by; a table or a picture too."""
     from parsim.cli.planning.sweep import present, run_all
+    from parsim.report.writing import check_other
     from parsim.sweeps import cases_of_files
+    from parsim.sweeps.table_file import SUFFIXES, check_suffix
 
-    result = run_all(cases_of_files(files, {}), None, picture, 1)
+    table = output if output is not None and output.suffix.lower() in SUFFIXES else None
+    picture = output if table is None else None
+    if table is not None:
+        check_suffix(table)
+        check_other(table, *files)
+    result = run_all(cases_of_files(files, {}), table, picture, 1)
     present(result, picture, as_json=as_json)
 
 

@@ -307,3 +307,15 @@ def test_an_overlay_of_another_form(cli: Cli, predicted: Path, tmp_path: Path) -
         "",
         f"error: cannot draw to {path}: suffix '.html'; allowed: .png, .svg\n",
     )
+
+
+def test_plans_side_by_side_as_a_table(cli: Cli, tmp_path: Path) -> None:
+    """The table is that of a sweep, from which a later run goes on."""
+    other, table = tmp_path / "other.yaml", tmp_path / "plans.csv"
+    other.write_text(Path(SMALL).read_text(encoding="utf-8"), encoding="utf-8")
+    done = cli("compare", SMALL, other, "-o", table)
+    assert done.code == 0
+    rows = table.read_text(encoding="utf-8").splitlines()
+    assert rows[0].startswith("file,digest,plan,")
+    assert len(rows) == 3
+    assert "cases; they are not run again" in cli("compare", SMALL, other, "-o", table).err
