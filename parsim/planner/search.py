@@ -50,7 +50,7 @@ def search(
             slow ranks are left aside. None: the usual spreads.
 
     Raises:
-        InputError: a largest bubble on nodes of several kinds.
+        InputError: unequal stages or schedule: auto on nodes of several kinds.
         PlanError: the space cannot hold a legal plan.
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
@@ -112,8 +112,6 @@ def _until(begin: float, time_limit: float | None) -> float:
 
 def _check_mixed(space: PlanSpace) -> None:
     """Refuse what needs nodes of one kind."""
-    if space.max_bubble is not None:
-        raise InputError("search.max_bubble needs nodes of one kind; leave it away")
     if space.unequal_stages:
         raise InputError("search.unequal_stages needs nodes of one kind; leave it away")
     if AUTO in (space.schedule or ()):

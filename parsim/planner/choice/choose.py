@@ -75,23 +75,20 @@ def choose(
     """Search each cluster size and order all plans by an objective.
 
     Args:
-        job: model, a cluster of one kind of node, software.
+        job: model, a cluster, software; with nodes of several kinds of its own size alone.
         space: allowed values; the batch and what all plans share.
         goal: how long one trains at what price.
         request: node counts, objective, limits.
         progress: called with (cluster sizes done, cluster sizes in all).
 
     Raises:
-        InputError: nodes of several kinds or with places of their own, or an objective or limit
-            that needs tokens, a price or a power that nobody states.
+        InputError: other sizes or a front of nodes of several kinds, nodes with places of their
+            own, or an objective or limit that needs tokens, a price or a power that nobody states.
         NoFeasiblePlan: no plan fits, or none keeps to the limits; says what comes nearest.
     """
     check_goal(request.objective, request.limits, goal)
     _check_cluster(job, request.nodes)
-    sizes = [
-        _OfSize(nodes, replace(job, cluster=replace(job.cluster, num_nodes=nodes)))
-        for nodes in sorted(set(request.nodes))
-    ]
+    sizes = [_OfSize(nodes, _on(job, nodes)) for nodes in sorted(set(request.nodes))]
     done = 0
     for done, size in enumerate(sizes, start=1):
         size.run(space, goal, request)
@@ -109,7 +106,7 @@ def choose(
     return Choices(
         choices=tuple(ordered if request.front else ordered[: request.top]),
         objective=request.objective,
-        optimality=f"{_optimality(request)}; {_sizes_words(sizes[:done])}",
+        optimality=f"{_optimality(request, sizes[:done])}; {_sizes_words(sizes[:done])}",
         left_out=left_out,
         legal=sum(size.legal for size in sizes),
         front=request.front,
@@ -125,6 +122,7 @@ class _OfSize:
     choices: list[Choice] = field(default_factory=list)
     reason: str = ""
     legal: int = 0
+    proof: str = ""
 
     def run(self, space: PlanSpace, goal: TrainingGoal, request: ChoiceRequest) -> None:
         """Search, or say why no plan of this size can be chosen."""
@@ -136,13 +134,22 @@ class _OfSize:
         except NoFeasiblePlan as error:
             self.reason = str(error)
             return
+        self.proof = result.optimality
         self.legal = result.counts["enumerated"] - result.counts["illegal"]
         self.choices, broken = _within(self.job, result, request.limits)
         self.reason = "" if self.choices else broken
 
 
+def _on(job: Job, nodes: int) -> Job:
+    """The job on so many nodes."""
+    same = nodes == job.cluster.num_nodes
+    return job if same else replace(job, cluster=replace(job.cluster, num_nodes=nodes))
+
+
 def _check_cluster(job: Job, nodes: Sequence[int]) -> None:
     cluster = job.cluster
+    if cluster.groups and not cluster.failed and {*nodes} == {cluster.num_nodes}:
+        return  # no size but its own
     if cluster.groups or cluster.placement is not None or cluster.failed:
         raise InputError(
             "a choice among cluster sizes needs nodes of one kind, without cluster.placement and "
@@ -210,7 +217,7 @@ def _sizes_words(sizes: Sequence[_OfSize]) -> str:
     return f"cluster sizes that were looked at: {', '.join(shown)} nodes (--nodes names others)"
 
 
-def _optimality(request: ChoiceRequest) -> str:
+def _optimality(request: ChoiceRequest, sizes: Sequence[_OfSize]) -> str:
     """What is proven of the order."""
     if request.time_limit is not None:
         return "each cluster size was searched for at most the time limit: best so far"
@@ -218,4 +225,6 @@ def _optimality(request: ChoiceRequest) -> str:
         return "proven at each cluster size that was looked at, up to twice its fastest plan's step"
     if request.objective == "energy":
         return f"least energy among the {ENERGY_AMONG} fastest plans of each cluster size: no proof"
+    if sizes[0].job.mixed:  # of one size time, cost and devices have the same order
+        return sizes[0].proof
     return "proven: at each cluster size that was looked at no other plan is better"

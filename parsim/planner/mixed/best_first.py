@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import heapq
 import time
-from dataclasses import dataclass, field
 from itertools import islice
 
 import numpy as np
@@ -27,6 +26,7 @@ from parsim.planner.mixed.candidates import Candidate, Candidates
 from parsim.planner.mixed.moves import single_moves
 from parsim.planner.mixed.orders import untried
 from parsim.planner.mixed.placements import Speeds
+from parsim.planner.mixed.progress import Run, allowed
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
 from parsim.planner.result import Progress, SearchResult, gap_words, shown
@@ -72,7 +72,8 @@ def search_mixed(question: Question) -> SearchResult:
             "out_of_memory": ran.too_large,
             "tight": len(ran.tight),
             "slower": ran.slower,
-            "evaluated": ran.evaluated,
+            **({"idle": ran.idle} if space.max_bubble is not None else {}),
+            "evaluated": ran.evaluated - ran.idle,
         },
         illegal_reasons=question.listed.reasons,
         optimality=(so_far if ran.stopped else moved) + cut,
@@ -81,39 +82,6 @@ def search_mixed(question: Question) -> SearchResult:
         seconds=time.perf_counter() - question.begin,
         limits=tuple(work.usable.tolist()),
     )
-
-
-@dataclass(slots=True)
-class _Run:
-    """How far a search went: the best so far, fastest first, and what happened to the others.
-
-    `slower` placements have a bound above the slowest of the best; `least` is the least bound of
-    what was not priced, seconds.
-    """
-
-    best: list[Candidate] = field(default_factory=list)
-    tight: list[Candidate] = field(default_factory=list)
-    nearest: Candidate | None = None
-    placed: int = 0
-    too_large: int = 0
-    slower: int = 0
-    evaluated: int = 0
-    least: float = np.inf
-    stopped: str = ""
-    placements_done: bool = False
-
-    @property
-    def gap(self) -> float:
-        """The share by which the best so far may be slower than the best of all; inf: unknown."""
-        if not self.best:
-            return np.inf
-        return max(self.best[0].step / min(self.least, self.best[0].step) - 1.0, 0.0)
-
-    def late(self, until: float) -> bool:
-        """Whether time is up, which then is why the search stopped."""
-        if time.perf_counter() > until:
-            self.stopped = "stopped by time limit"
-        return bool(self.stopped)
 
 
 def proven(some_orders: str) -> str:
@@ -133,9 +101,9 @@ def _rank(candidate: Candidate) -> tuple[float, float]:
     return (candidate.step, candidate.peak)
 
 
-def _best_first(work: Candidates, top: int, limit: float, progress: Progress | None) -> _Run:
+def _best_first(work: Candidates, top: int, limit: float, progress: Progress | None) -> Run:
     """The `top` fastest placements; plans are placed when their bound is the least of all."""
-    ran, bounds = _Run(), work.bounds()
+    ran, space, bounds = Run(), work.space, work.bounds()
     queue: list[tuple[float, int, Candidate]] = []
     waiting = np.argsort(bounds, kind="stable").tolist()[::-1]
     number = 0
@@ -154,7 +122,8 @@ def _best_first(work: Candidates, top: int, limit: float, progress: Progress | N
                 candidate = heapq.heappop(queue)[2]
                 work.run(candidate)
                 ran.evaluated += 1
-                ran.best = sorted([*ran.best, candidate], key=_rank)[:top]
+                if ran.busy(candidate, space):
+                    ran.best = sorted([*ran.best, candidate], key=_rank)[:top]
             if progress:
                 progress(len(bounds) - len(waiting), len(bounds))
             if (ran.best or not queue) and ran.late(limit):
@@ -169,7 +138,7 @@ def _best_first(work: Candidates, top: int, limit: float, progress: Progress | N
     return ran
 
 
-def _noted(ran: _Run, placed: list[Candidate]) -> list[Candidate]:
+def _noted(ran: Run, placed: list[Candidate]) -> list[Candidate]:
     """The candidates that fit; tight ones are kept for later, the others counted."""
     fitting = [candidate for candidate in placed if candidate.fit is Fit.FITS]
     tight = [candidate for candidate in placed if candidate.fit is Fit.TIGHT]
@@ -182,7 +151,7 @@ def _noted(ran: _Run, placed: list[Candidate]) -> list[Candidate]:
 
 
 def _tight(
-    work: Candidates, ran: _Run, ranked: list[Candidate], top: int, until: float
+    work: Candidates, ran: Run, ranked: list[Candidate], top: int, until: float
 ) -> list[Candidate]:
     """The fastest tight placements: one that is faster than the best, or the best where none fits.
 
@@ -196,23 +165,28 @@ def _tight(
         if (best or ranked) and ran.late(until):
             break
         work.run(candidate)
-        if candidate.step < below:
+        if candidate.step < below and allowed(candidate, work.space):
             best = sorted([*best, candidate], key=_rank)[:count]
     return best
 
 
-def _nothing_fits(work: Candidates, ran: _Run) -> str:
+def _nothing_fits(work: Candidates, ran: Run) -> str:
     if ran.stopped:
         return (
             f"{ran.stopped} after {ran.placed:,} placed plans, and none of those was priced; give "
             f"it more time, or a smaller space"
+        )
+    if ran.idle:
+        return (
+            f"no placement that fits idles less than max_bubble={work.space.max_bubble:g} of the "
+            f"pipeline phase; the least of those looked at is {ran.least_idle:.3g}: allow as much"
         )
     if ran.nearest is None:
         raise RuntimeError("no plan was placed")
     return nearest_miss_message(work.job, ran.nearest.plan, work.space.memory_margin)
 
 
-def _refine(work: Candidates, ran: _Run, top: int, until: float) -> None:
+def _refine(work: Candidates, ran: Run, top: int, until: float) -> None:
     """Put plans that single moves make faster than the best before it, until none is or it is late.
 
     What was found when time is up or the user interrupts is kept.
@@ -228,7 +202,7 @@ def _refine(work: Candidates, ran: _Run, top: int, until: float) -> None:
         ran.stopped = "interrupted"
 
 
-def _fastest_move(work: Candidates, ran: _Run, until: float) -> Candidate:
+def _fastest_move(work: Candidates, ran: Run, until: float) -> Candidate:
     """The fastest plan that fits of the best and of those a single move away from it."""
     fastest = best = ran.best[0]
     speeds, cluster = Speeds.of(work.layers, best.row), work.job.cluster
@@ -245,5 +219,6 @@ def _fastest_move(work: Candidates, ran: _Run, until: float) -> Candidate:
             if ran.late(until):
                 return fastest
             work.run(candidate)
-            fastest = min(fastest, candidate, key=lambda candidate: candidate.step)
+            if allowed(candidate, work.space):
+                fastest = min(fastest, candidate, key=lambda candidate: candidate.step)
     return fastest

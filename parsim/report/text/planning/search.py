@@ -122,10 +122,11 @@ def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
     usable = " or ".join(dict.fromkeys(format_bytes(limit) for limit in result.limits))
     placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
     slower = f"{counts['slower']:,} slower by a lower bound, " if "slower" in counts else ""
+    idle = f"{counts['idle']:,} idle too long, " if "idle" in counts else ""
     yield (
         f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal; as far as these ranks "
         f"need it, {placed}{counts['out_of_memory']:,} do not fit (more than {usable}), "
-        f"{counts['tight']:,} tight, {slower}{counts['evaluated']:,} ranked"
+        f"{counts['tight']:,} tight, {slower}{idle}{counts['evaluated']:,} ranked"
     )
     if "unequal_plans" in counts:
         yield _unequal(counts)

@@ -16,11 +16,12 @@ from parsim.arrays import Array
 from parsim.cluster.groups import rank_groups
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
-from parsim.errors import NoFeasiblePlan
+from parsim.errors import InputError, NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.rules.violation import violation
 from parsim.planner import search
 from parsim.planner.bounds import shared_bound
+from parsim.planner.choice import ChoiceRequest, Limits, choose
 from parsim.planner.mixed.best_first import _best_first, _refine
 from parsim.planner.mixed.candidates import Candidates
 from parsim.planner.mixed.orders import orders
@@ -30,6 +31,7 @@ from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.replica_classes import DevicesOfRanks
+from parsim.training_run import TrainingGoal
 from tests.parsim.sim.mixed_clusters import (
     INSIDE,
     cluster_of,
@@ -266,6 +268,42 @@ def test_moves_from_the_best_keep_to_the_time_limit(job: Job) -> None:
     assert not ran.stopped
     assert len(ran.best) == priced
     assert ran.best[0].step <= before[0].step
+
+
+def test_a_largest_bubble_and_what_became_of_all(job: Job) -> None:
+    space = replace(SPACE, tp=(1,), pp=(2,), zero_stage=(0,), microbatch_size=(1,))
+    every = search(job, space, top=100).plans
+    limit = float(np.median([entry.bubble_fraction for entry in every]))
+    fastest = next(entry for entry in every if entry.bubble_fraction <= limit)
+    result = search(job, replace(space, max_bubble=limit), top=1)
+    assert all(entry.bubble_fraction <= limit for entry in result.plans)
+    assert result.plans[0].step_time <= fastest.step_time * (1.0 + 1e-9)
+    counts = result.counts
+    assert counts["idle"] > 0
+    parts = ("out_of_memory", "tight", "slower", "idle", "evaluated")
+    assert counts["placed"] == sum(counts[name] for name in parts)
+    with pytest.raises(NoFeasiblePlan, match="no placement that fits idles less than max_bubble="):
+        search(job, replace(space, max_bubble=1e-6))
+
+
+def test_least_cost_and_energy_on_the_given_nodes(job: Job) -> None:
+    """No other size is needed, and none but the given one can be asked for; fronts are refused."""
+    space = replace(SPACE, tp=(1,), pp=(2,), zero_stage=(0,), microbatch_size=(1,), v=(1,))
+    goal, nodes = TrainingGoal(tokens=1e9, usd_per_device_hour=2.0), job.cluster.num_nodes
+    fastest = search(job, space, top=1).plans[0]
+    for objective in ("time", "cost"):
+        request = ChoiceRequest(nodes=(nodes,), objective=objective, top=2)
+        result = choose(job, space, goal, request)
+        assert result.choices[0].ranked.plan == fastest.plan
+        assert result.optimality.startswith("proven: no other placement that fits")
+    energy = choose(job, space, goal, ChoiceRequest(nodes=(nodes,), objective="energy", top=1))
+    assert energy.choices
+    late = ChoiceRequest(nodes=(nodes,), limits=Limits(deadline=1.0))
+    with pytest.raises(NoFeasiblePlan, match="more than the deadline"):
+        choose(job, space, goal, late)
+    for request in (ChoiceRequest(nodes=(nodes + 1,)), ChoiceRequest(nodes=(nodes,), front=True)):
+        with pytest.raises(InputError, match="needs nodes of one kind"):
+            choose(job, space, goal, request)
 
 
 def test_the_table_is_priced_by_the_rows_it_takes(job: Job) -> None:

@@ -12,7 +12,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.software import software
-from parsim.errors import InputError, NoFeasiblePlan
+from parsim.errors import NoFeasiblePlan
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
@@ -78,16 +78,6 @@ def test_the_largest_bubble(job: Job, narrow: PlanSpace) -> None:
     assert sum(calm.counts.values()) == 2 * calm.counts["enumerated"]
     with pytest.raises(NoFeasiblePlan, match=r"idles less than max_bubble=0\.0001"):
         search(job, replace(narrow, pp=(4,), max_bubble=1e-4))
-
-
-def test_mixed_clusters_have_no_largest_bubble(job: Job, narrow: PlanSpace) -> None:
-    from parsim.cluster.groups import mixed_cluster
-    from parsim.cluster.hardware import NodeGroup
-
-    groups = [NodeGroup(name=name, system=job.system, num_nodes=1) for name in ("a", "b")]
-    mixed = replace(job, cluster=mixed_cluster(groups))
-    with pytest.raises(InputError, match="max_bubble needs nodes of one kind"):
-        search(mixed, replace(narrow, max_bubble=0.1))
 
 
 def of_experts(seed: int) -> tuple[Job, PlanSpace]:
