@@ -125,10 +125,17 @@ class TorchStage(pipelining.StageBase):  # type: ignore[misc]  # torch has no ty
             self.buckets.collect()
 
     def forward_maybe_with_nosync(self, *args: object, **kwargs: object) -> object:
-        """Forward through what wraps the stage."""
+        """Forward through what wraps the stage.
+
+        Torch's I takes the output off its graph in place, which no view can be: a norm of sequence
+        parallelism at the end of a stage gives one.
+        """
         with backward_in_two(self.split):
             output: object = super().forward_maybe_with_nosync(*args, **kwargs)
-        return output.contiguous() if isinstance(output, torch.Tensor) else output
+        if not isinstance(output, torch.Tensor):
+            return output
+        whole = output.contiguous()
+        return whole.clone() if self.split and not self.is_last and whole._is_view() else whole
 
     def get_fwd_recv_ops(self, fwd_chunk_id: int) -> list[dist.P2POp]:
         """Receipts of a micro-batch's input, into memory that is taken now."""
