@@ -136,7 +136,7 @@ def _measured(
         warmup=2,
         oversubscribe=plan.world_size > (os.cpu_count() or 1),
     )
-    document = run(file, plan.world_size, options)
+    document = run(file, plan.processes, options)
     if document is None:
         raise ParsimError(f"the run of {plan.label()} left no results in {out}")
     measured: Mapping[str, Any] = document["measured"]

@@ -14,6 +14,7 @@ from parsim.launch.measured_plans import ROUNDS, MeasureRequest, measure_plans
 from parsim.launch.options import RunOptions
 from parsim.launch.twin import MOST_RANKS, twin_of
 from parsim.plan import Plan, Recompute
+from parsim.plan.strategies import SingleProcess
 from parsim.report.display import text as display
 from parsim.scenario import Scenario, load_scenario, scenario_text
 from tests.commands import GPT3, LLAMA, SMALL
@@ -33,7 +34,7 @@ class Ranks:
 
     def __call__(self, scenario: Path, world: int, options: RunOptions) -> dict[str, Any]:
         plan = load_scenario(scenario).fixed_plan()
-        assert plan.world_size == world
+        assert plan.processes == world
         assert options.out == scenario.with_suffix("")
         self.order.append(scenario.stem)
         return {"measured": {"step_time_s": {"median": self.seconds[scenario.stem]}}}
@@ -69,6 +70,20 @@ def test_plans_run_in_turn(small: Scenario, tmp_path: Path) -> None:
     assert [row["runs_step_time_s"] for row in document["plans"]] == [
         list(entry.runs) for entry in result.plans
     ]
+
+
+def test_copies_of_a_single_process_get_one(small: Scenario, tmp_path: Path) -> None:
+    pipeline = small.fixed_plan()
+    plan = replace(
+        pipeline,
+        pp=1,
+        stage_layers=None,
+        dp_replicate=2,
+        num_microbatches=2,
+        strategy=SingleProcess(),
+    )
+    assert (plan.world_size, plan.processes) == (2, 1)
+    measure_plans(small, [plan], MeasureRequest(out=tmp_path), run=Ranks({"plan-1": 1.0}))
 
 
 def test_what_the_executor_refuses_is_told(small: Scenario, tmp_path: Path) -> None:
