@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from executor.model.loss import Batch, cross_entropy
 from executor.model.module import Values, build_model
 from executor.model.stage import Stage, answers, average_balance
+from executor.parallel.gradients.layout import trainable
 from executor.parallel.precision import compute_fp32_as
 from executor.training.norm import clip_factor
 from executor.training.update_rule import OptimizerConfig, build_optimizer
@@ -66,7 +67,7 @@ class FlatReplica:
     """A model on this process, or of a graph the nodes `only`; tied tables count once.
 
     Its parameters are views of one vector and its gradients of another, so that neither is put
-    together anew to be sent.
+    together anew to be sent. What no gradient trains is in neither: no optimizer may decay it.
     """
 
     def __init__(
@@ -84,7 +85,7 @@ class FlatReplica:
         self.model: Stage = build_model(
             spec, device=device, seed=seed, values=values, only=only, dtype=dtype
         )
-        parameters = list(self.model.parameters())
+        parameters = list(trainable(self.model.named_parameters()).values())
         parts = [parameter.detach().flatten() for parameter in parameters]
         self._flat = torch.cat(parts) if parts else torch.zeros(0, device=device, dtype=dtype)
         self._gradient = torch.zeros_like(self._flat)
@@ -98,16 +99,16 @@ class FlatReplica:
 
     @property
     def flat(self) -> Tensor:
-        """All weights in one vector: who writes to it changes the model."""
+        """All trained weights in one vector: who writes to it changes the model."""
         return self._flat
 
     @property
     def weights(self) -> Tensor:
-        """A copy of all weights in one vector."""
+        """A copy of all trained weights in one vector."""
         return self._flat.clone()
 
     def load(self, weights: Tensor) -> None:
-        """Set all weights."""
+        """Set all trained weights."""
         self._flat.copy_(weights)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -147,7 +148,7 @@ class FlatReplica:
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """A flat vector as parts by the names of the parameters, on the CPU."""
-        names = dict(self.model.named_parameters())
+        names = trainable(self.model.named_parameters())
         parts = flat.split([parameter.numel() for parameter in names.values()])
         pairs = zip(names.items(), parts, strict=True)
         return {name: part.view(parameter.shape).cpu() for (name, parameter), part in pairs}

@@ -36,7 +36,9 @@ class Copies:
     def of(cls, replica: FlatReplica, count: int) -> Copies:
         """So many copies of a replica, itself the first."""
         device = replica.flat.device
-        others = (FlatReplica(replica.spec, seed=0, device=device) for _ in range(count - 1))
+        others = [FlatReplica(replica.spec, seed=0, device=device) for _ in range(count - 1)]
+        for other in others:  # what no gradient trains never comes again
+            other.model.load_state_dict(replica.model.state_dict())
         return cls((replica, *others), ThreadPoolExecutor(count))
 
     def gradient(self, work: Work, number: int) -> tuple[float, Tensor]:

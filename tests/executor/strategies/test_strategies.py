@@ -17,6 +17,7 @@ from executor.strategies.local_steps import Outer  # noqa: E402
 from executor.strategies.replays.log import Applied  # noqa: E402
 from executor.strategies.replays.replay import Replay, ReplayError, replay  # noqa: E402
 from executor.strategies.replica import FlatOptimizer, FlatReplica  # noqa: E402
+from executor.strategies.single_process import Copies  # noqa: E402
 from executor.strategies.train import RUNNERS, check_strategy, train  # noqa: E402
 from executor.strategies.work import Work  # noqa: E402
 from executor.training.update_rule import OptimizerConfig, Rate  # noqa: E402
@@ -34,6 +35,7 @@ from parsim.plan.strategies import (  # noqa: E402
 from parsim.sim.rounds.run import run_rounds  # noqa: E402
 from tests.executor.launch import launch  # noqa: E402
 from tests.executor.tiny import FAMILIES  # noqa: E402
+from tests.executor.workers.specs import DEEPSEEK  # noqa: E402
 from tests.executor.workers.strategies import DELAYS, ROUNDS  # noqa: E402
 from tests.parsim.sim.rounds.servers import averaged, prices  # noqa: E402
 
@@ -274,6 +276,25 @@ def test_a_gradient_forgets_the_last_one() -> None:
     count = parameters[0].numel()
     assert not rest[:count].any()
     assert torch.equal(rest[count:], whole[count:])
+
+
+def test_what_no_gradient_trains_stays_and_is_on_every_copy() -> None:
+    """The bias by which DeepSeek's experts are chosen: no weight decay reaches it."""
+    replica = FlatReplica(DEEPSEEK, seed=3, device=torch.device("cpu"))
+    stored = dict(replica.model.named_parameters())
+    names = [name for name, parameter in stored.items() if not parameter.requires_grad]
+    assert names
+    for name in names:
+        stored[name].detach().fill_(0.5)
+    ids = torch.randint(0, DEEPSEEK.vocab_size, (2, DEEPSEEK.seq_len + 1))
+    _, gradient = replica.gradient((ids[:, :-1].contiguous(), ids[:, 1:].contiguous()))
+    before = replica.weights
+    FlatOptimizer(replica.flat, OptimizerConfig(name="sgd", rate=Rate(peak=0.5))).apply(gradient, 0)
+    assert not torch.equal(replica.flat, before)
+    assert set(replica.named(gradient)) == set(stored) - set(names)
+    for copy in Copies.of(replica, 2).replicas:
+        values = dict(copy.model.named_parameters())
+        assert all(bool((values[name] == 0.5).all()) for name in names)
 
 
 def test_a_log_that_cannot_be_is_refused() -> None:
