@@ -82,6 +82,12 @@ class StageOrder:
         """The version of a micro-batch."""
         return self.versions.used(stage, microbatch) if self.versions else 0
 
+    def updates(self, stage: int, microbatches: int) -> int:
+        """Updates that a stage takes in a step of so many micro-batches."""
+        if self.versions is None:
+            return 1
+        return microbatches // (self.versions.batch * self.replicas.counts[stage])
+
     def made(self, stage: int, microbatch: int) -> int | None:
         """The version made behind a micro-batch's backward, if one is."""
         return self.versions.made(stage, microbatch) if self.versions else None

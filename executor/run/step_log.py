@@ -21,7 +21,7 @@ from parsim.report.text.run import step_line
 
 @dataclass(slots=True, kw_only=True)
 class StepLog:
-    """The log of rank 0 in a run's folder; `tokens` are those of a step, `steps` are to be taken.
+    """A run's log in its folder; `tokens` are those of a step, `steps` are to be taken.
 
     Of images a sample is one token (`samples`). Where workers have weights of their own the loss,
     the norm and the seconds are those of one `worker`.

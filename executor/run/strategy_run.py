@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import islice
 from typing import TypeVar
 
@@ -20,8 +20,7 @@ from torch import Tensor
 from executor.devices.all_ranks import gathered
 from executor.devices.machine import DeviceReport
 from executor.faults.reports import HERE
-from executor.measure.device_state import DeviceMonitor
-from executor.measure.steps import Step, mean_over_ranks
+from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import relative_error
 from executor.model.graph.modules import without_dropout
 from executor.model.laid import Parts
@@ -31,8 +30,8 @@ from executor.run.part import Part
 from executor.run.results import save_results
 from executor.run.run import optimizer_of
 from executor.run.start import started
-from executor.run.step_log import StepLog
 from executor.run.strategy_document import Evaluated, Measured, strategy_document
+from executor.run.teller import Teller
 from executor.strategies.clock import clock_of_ranks
 from executor.strategies.compute import average
 from executor.strategies.replays.log import Ended, Trained
@@ -118,7 +117,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         HERE.enter("verify" if options.verify else "build")
         checked = verify(strategy_work(part, still=True), options.seed) if options.verify else None
         work = strategy_work(part)
-        teller = Teller.of(part, work) if start.rank == 0 else None
+        teller = _teller(part, work) if start.rank == 0 else None
         work = _told(work, teller)
         seed_dropout(options.seed, start.rank)
         done = train(replace(work, clock=clock_of_ranks(part.device)))
@@ -143,6 +142,11 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             save_results(scenario, options.out, document, measured.losses, options.warmup)
 
 
+def _teller(part: Part, work: Work) -> Teller:
+    """What tells of the rounds of rank 0's worker."""
+    return Teller.of(part, work.config.rate.at, worker=0)
+
+
 def _told(work: Work, teller: Teller | None) -> Work:
     """The work, whose rounds are noted: where a rank is, and on rank 0 in the log of steps."""
 
@@ -153,51 +157,6 @@ def _told(work: Work, teller: Teller | None) -> Work:
 
     HERE.enter("step", 0)
     return replace(work, told=told)
-
-
-@dataclass(slots=True)
-class Teller:
-    """Writes the rounds of rank 0's worker into the log of steps.
-
-    `core_products` are what a small product took on its core behind each timed round, of a CPU.
-    """
-
-    log: StepLog
-    rate: Callable[[int], float]
-    monitor: DeviceMonitor
-    warmup: int
-    last: float = field(default=0.0)
-    core_products: list[float] = field(default_factory=list)
-
-    @classmethod
-    def of(cls, part: Part, work: Work) -> Teller:
-        """The log of a run, nothing in it."""
-        options, model = part.options, part.scenario.job.model
-        log = StepLog(
-            folder=options.out,
-            tokens=work.plan.global_batch_size * model.tokens,
-            steps=work.rounds,
-            restart=0,
-            samples=model.tokens == 1,
-            worker=0,
-        )
-        return cls(log, work.config.rate.at, DeviceMonitor(part.device), options.warmup)
-
-    def add(self, ended: Ended) -> None:
-        """Write one round."""
-        step = Step(
-            number=ended.round,
-            seconds=ended.seconds - self.last,
-            loss=ended.loss,
-            gradient_norm=ended.norm,
-            learning_rate=self.rate(ended.round),
-            timed=ended.round >= self.warmup,
-            device=self.monitor.look(),
-        )
-        self.last = ended.seconds
-        if step.timed and step.device.core_product is not None:
-            self.core_products.append(step.device.core_product)
-        self.log.add(step)
 
 
 def _evaluations(part: Part, work: Work, done: Trained) -> list[Evaluated]:

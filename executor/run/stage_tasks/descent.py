@@ -15,10 +15,15 @@ from executor.training.update_rule import OptimizerConfig, build_optimizer
 
 
 class Descent:
-    """An optimizer that updates whatever weights it is given, with states of its own."""
+    """An optimizer that updates whatever weights it is given, with states of its own.
 
-    def __init__(self, weights: Weights, config: OptimizerConfig) -> None:
+    Its `rate` is that of the newest update; the schedule of rates counts steps, of which each has
+    as many updates.
+    """
+
+    def __init__(self, weights: Weights, config: OptimizerConfig, updates_a_step: int = 1) -> None:
         """Know weights by their shapes; the masters of 16-bit ones begin as these."""
+        self._updates_a_step, self.rate = updates_a_step, config.rate.at(0)
         self.values = [nn.Parameter(weight.to(torch.float32)) for weight in weights]
         self.config, self.taken = config, 0
         self.optimizer = build_optimizer([self.values], config)
@@ -26,8 +31,9 @@ class Descent:
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def __call__(self, weights: Weights, gradient: Weights) -> None:
         """Turn weights into the next ones, in place; 16-bit ones are rounded masters."""
+        self.rate = self.config.rate.at(self.taken // self._updates_a_step)
         for group in self.optimizer.param_groups:
-            group["lr"] = self.config.rate.at(self.taken)
+            group["lr"] = self.rate
         for value, weight, part in zip(self.values, weights, gradient, strict=True):
             if weight.dtype == value.dtype:
                 value.data = weight

@@ -1,13 +1,12 @@
 """One rank's part of `parsim run` for a pipeline whose stages differ or that never flushes.
 
-Rank 0 writes `run.json`, with the loss against seconds and samples, and beside the predicted peak
-of each stage the measured one.
+The first rank that knows the losses writes `steps.jsonl`. Rank 0 writes `run.json`, with the loss
+against seconds and samples, and beside the predicted peak of each stage the measured one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
 from executor.devices.all_ranks import gathered
@@ -18,10 +17,11 @@ from executor.model.stage import has_experts, layer_count
 from executor.parallel.refused import check_splits
 from executor.run.part import Part
 from executor.run.results import save_results
-from executor.run.stage_tasks.stage_trainer import StageTrainer, Stepped
+from executor.run.stage_tasks.stage_trainer import StageTrainer
+from executor.run.stage_tasks.stepped import Stepped, rounds_of
 from executor.run.start import started
 from executor.run.strategy_document import Measured, strategy_document
-from executor.strategies.replays.log import Ended
+from executor.run.teller import Teller
 from parsim.cost.step.stages import plan_cut
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions
@@ -84,10 +84,11 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
     with started(scenario, report, options) as start:
         predicted = start.predicted
         HERE.enter("verify" if options.verify else "build")
-        session = StageTrainer(Part.of(scenario, options, start.device))
+        part = Part.of(scenario, options, start.device)
+        session = StageTrainer(part)
         checked = session.verify() if options.verify else None
         HERE.enter("step", 0)
-        stepped = gathered(session.train())
+        stepped = gathered(_trained(part, session))
         # arrays, because tensors of other ranks would count as this one's memory
         weights = gathered(
             [weight.float().numpy().copy() for weight in session.rank.weights.newest]
@@ -97,7 +98,7 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         if predicted is not None:
             HERE.enter("write")
             measured = Measured(
-                rounds=[_rounds(stepped, session.count)],
+                rounds=[rounds_of(stepped, session.count)],
                 warmup=options.warmup,
                 samples=predicted.plan.global_batch_size,
                 in_step=True,
@@ -110,14 +111,11 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             save_results(scenario, options.out, document, measured.losses, options.warmup)
 
 
-def _rounds(stepped: Sequence[Stepped], count: int) -> list[Ended]:
-    """When each batch ended on the last of its ranks, with its mean loss."""
-    losses = {mb: loss for rank in stepped for mb, loss in rank.losses.items()}
-    ends = [max(times) for times in zip(*(rank.ends for rank in stepped), strict=True)]
-    return [
-        Ended(step, end, fmean(losses[step * count + mb] for mb in range(count)), float("nan"))
-        for step, end in enumerate(ends)
-    ]
+def _trained(part: Part, session: StageTrainer) -> Stepped:
+    """Train, and tell of steps on one of the ranks; what tells is gone when memory is measured."""
+    if not session.tells:
+        return session.train()
+    return session.train(Teller.of(part, lambda _: session.update.rate).add)
 
 
 def _add_memory(document: dict[str, Any], predicted: Prediction, peaks: Sequence[float]) -> None:

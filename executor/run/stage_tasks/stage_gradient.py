@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -16,6 +17,7 @@ from executor.training.norm import clip_factor, parts_of
 class StageGradient:
     """What the ranks of a stage do with a batch's gradient before its update.
 
+    The `norm` is that of the whole model's gradient before it is clipped, NaN where it is not.
     `tied` are the parameters of a table that the first and the last stage both have.
     """
 
@@ -28,7 +30,7 @@ class StageGradient:
         clip: float,
     ) -> None:
         self._rank, self._tied, self._clip = rank, tied, clip
-        self._groups = groups
+        self._groups, self.norm = groups, math.nan
 
     def whole(self, gradient: Weights) -> Weights:
         """A batch's gradient of this stage: summed over its replicas, and a table's two ends."""
@@ -56,6 +58,7 @@ class StageGradient:
             squares += counts / holders * float(part.double().pow(2).sum())
         whole = torch.tensor(squares / self._rank.count, dtype=torch.float64)
         dist.all_reduce(whole)
+        self.norm = float(whole.sqrt())
         factor = float(clip_factor(whole.sqrt().float(), self._clip))
         for part in gradient:
             part *= factor

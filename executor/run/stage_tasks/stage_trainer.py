@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -35,12 +35,14 @@ from executor.parallel.gradients.layout import trainable
 from executor.parallel.gradients.split import like_parameter, whole_tensor
 from executor.parallel.precision import apply_autocast, gradient_dtype, storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
-from executor.pipeline.stage_groups import StageGroups, StageOrder
+from executor.pipeline.stage_groups import StageGroups, StageOrder, Weights
 from executor.pipeline.stage_run import Ran, StageRank, replay
 from executor.run.part import Part
 from executor.run.run import optimizer_of
 from executor.run.stage_tasks.descent import Descent
 from executor.run.stage_tasks.stage_gradient import StageGradient
+from executor.run.stage_tasks.stepped import BatchEnds, Stepped
+from executor.strategies.replays.log import Ended
 from executor.training.build import stage_edges
 from parsim.cost.step.stages import plan_cut
 from parsim.model.graph.record import Graph
@@ -63,14 +65,6 @@ def order_of(plan: Plan) -> StageOrder:
     )
 
 
-@dataclass(slots=True)
-class Stepped:
-    """What one rank saw: when each of its batches ended, and losses by micro-batch."""
-
-    ends: list[float] = field(default_factory=list)
-    losses: dict[int, float] = field(default_factory=dict)
-
-
 class StageTrainer:
     """This rank's stage, its optimizer and its micro-batches."""
 
@@ -87,7 +81,7 @@ class StageTrainer:
         self.groups = StageGroups.of(replicas)
         self.module = self.build(self.stage, part.scenario.model, self.groups.mesh)
         self.rank = self._on(self.order)
-        self.update = Descent(self.rank.weights.newest, self.config)
+        self.update = self._descent(self.rank.weights.newest, self.stage)
         self._batch: tuple[int, Batch] | None = None
         self.most_versions = 1
 
@@ -97,6 +91,10 @@ class StageTrainer:
         around = edges[self.stage], edges[self.stage + 1]
         sums = gradient_dtype(self.plan)
         return StageRank(order, self.module, around, dist.group.WORLD, self.groups.sharers, sums)
+
+    def _descent(self, weights: Weights, stage: int) -> Descent:
+        """The optimizer of a stage's weights."""
+        return Descent(weights, self.config, self.order.updates(stage, self.count))
 
     def build(self, stage: int, spec: Description, mesh: DeviceMesh | None = None) -> Stage:
         """A stage of a model with its first weights, or the part of this rank of a mesh."""
@@ -150,39 +148,49 @@ class StageTrainer:
             self._batch = step, self.part.whole(step)
         return self._batch[1]
 
-    def train(self) -> Stepped:
-        """All steps of warm-up and measurement."""
-        steps, stepped = self.options.last_step, Stepped()
+    @property
+    def tells(self) -> bool:
+        """Whether this is the rank that tells of steps: the first one that knows their losses."""
+        replicas = self.order.replicas
+        (first, *_) = replicas.ranks(replicas.stages - 1)
+        return bool(dist.get_rank() == replicas.devices(first)[0])
+
+    def train(self, told: Callable[[Ended], None] = lambda ended: None) -> Stepped:
+        """All steps of warm-up and measurement; `told` hears of each on the last stage's ranks."""
+        ends = BatchEnds(rank=self.rank, count=self.count, told=told)
         dist.barrier()
         start = time.perf_counter()
         if self.order.versions is not None:
-            self._without_flush(steps, stepped, lambda: time.perf_counter() - start)
-            return stepped
-        for step in range(steps):
+            self._without_flush(ends, lambda: time.perf_counter() - start)
+            return ends.stepped
+        for step in range(self.options.last_step):
             HERE.enter("step", step)
-            ran = self._batch_of(step)
-            stepped.losses |= ran.losses
+            ran, norm = self._batch_of(step)
+            ends.stepped.losses |= ran.losses
             dist.barrier()
-            stepped.ends.append(time.perf_counter() - start)
-        return stepped
+            ends.add(time.perf_counter() - start, norm)
+        return ends.stepped
 
-    def _without_flush(self, steps: int, stepped: Stepped, clock: Callable[[], float]) -> None:
+    def _without_flush(self, ends: BatchEnds, clock: Callable[[], float]) -> None:
         """One stream of micro-batches; a batch ends with this rank's last one of it."""
         replica = self.worker - self.order.replicas.ranks(self.stage)[0]
         last = self.count - self.rank.count + replica
-        batch = self.order.versions.batch if self.order.versions else 1
 
         def after(mb: int, loss: float | None) -> None:
+            if loss is not None:
+                ends.stepped.losses[mb] = loss * self.together
             if mb % self.count == last:
                 HERE.enter("step", mb // self.count)
-                stepped.ends.append(clock())
-            if loss is not None:
-                stepped.losses[mb] = loss * batch
+                ends.add(clock())
 
-        self.rank.run(steps * self.count, self.microbatch, self.loss, self.update, after)
+        count = self.options.last_step * self.count
+        self.rank.run(count, self.microbatch, self.loss, self.update, after)
 
-    def _batch_of(self, step: int) -> Ran:
-        """One batch with its update behind the flush; losses by micro-batch of the training."""
+    def _batch_of(self, step: int) -> tuple[Ran, float]:
+        """One batch with its update behind the flush, and its gradient's norm, see `StageGradient`.
+
+        The losses are by micro-batch of the training.
+        """
         first = step * self.count
         ran = self.rank.run(
             self.count, lambda mb: self.microbatch(first + mb), self.loss, self.update
@@ -190,7 +198,7 @@ class StageTrainer:
         gradient = self._meeting()
         self.update(self.rank.weights.newest, gradient.clipped(gradient.whole(ran.gradient or [])))
         ran.losses = {first + mb: loss * self.count for mb, loss in ran.losses.items()}
-        return ran
+        return ran, gradient.norm
 
     def _meeting(self) -> StageGradient:
         """What is done with a batch's gradient of the stage as it is now."""
@@ -269,7 +277,10 @@ class StageTrainer:
         if self.order.versions is None or several or drawn:
             return None
         stages = [self.build(stage, model) for stage in range(self.order.replicas.stages)]
-        updates = [Descent([p.data for p in stage.parameters()], self.config) for stage in stages]
+        updates = [
+            self._descent([parameter.data for parameter in stage.parameters()], number)
+            for number, stage in enumerate(stages)
+        ]
         count = self.options.last_step * self.count
         again = replay(
             self.order,

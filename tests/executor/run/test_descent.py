@@ -9,8 +9,10 @@ pytest.importorskip("torch")
 import torch
 
 from executor.pipeline.gradient_sums import GradientSums
+from executor.pipeline.stage_groups import StageOrder
 from executor.run.stage_tasks.descent import Descent
 from executor.training.update_rule import OptimizerConfig, Rate
+from parsim.schedule.versions import Versions
 
 STEPS = 100
 
@@ -42,6 +44,23 @@ def test_fp32_weights_are_updated_in_their_own_place() -> None:
     descent(weights, [torch.ones(4)])
     assert descent.values[0].data_ptr() == address
     assert float(weights[0][0]) == pytest.approx(0.999)
+
+
+def test_the_rate_is_that_of_the_step_however_many_updates_it_has() -> None:
+    """Every micro-batch is an update in PipeDream, of two replicas every other one."""
+    versions = Versions(rule="pipedream", pp=2, counts=(1, 2))
+    rates = [1e-3, 0.55e-3, 1e-4]  # a cosine over three steps
+    for stage, each in ((0, 4), (1, 2)):
+        updates = StageOrder.of(versions).updates(stage, 4)
+        rate = Rate(peak=1e-3, decay="cosine", steps=3)
+        settings = OptimizerConfig(name="sgd", rate=rate, weight_decay=0.0)
+        weight = torch.zeros(1)
+        descent, moves = Descent([weight], settings, updates), []
+        for _ in range(3 * each):
+            before = float(weight)
+            descent([weight], [torch.ones(1)])
+            moves.append(before - float(weight))
+        assert moves == pytest.approx([rate for rate in rates for _ in range(each)], rel=1e-3)
 
 
 def test_gradients_of_sixteen_bit_weights_add_up_in_fp32() -> None:

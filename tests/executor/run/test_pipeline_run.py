@@ -10,6 +10,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from executor.training.update_rule import Rate
 from parsim.cli.app import main
 from tests.executor.launch import fork_runs
 from tests.executor.running import MIXTURE, SCENARIO
@@ -37,6 +38,15 @@ def ran(
     return document
 
 
+def steps_told(folder: Path, result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The records of all steps, whose losses are those of the run's document."""
+    lines = (folder / "out" / "steps.jsonl").read_text().splitlines()
+    steps = [json.loads(line) for line in lines]
+    assert [step["step"] for step in steps] == list(range(len(steps)))
+    assert [step["loss"] for step in steps] == pytest.approx(result["measured"]["loss"])
+    return steps
+
+
 @pytest.mark.distributed
 @pytest.mark.parametrize(
     ("schedule", "precision", "versions"),
@@ -56,7 +66,7 @@ def test_a_pipeline_without_flush_is_run_and_replayed_to_the_bit(
 ) -> None:
     block = BLOCK.replace("1f1b", schedule)
     text = UNTIED.replace(BLOCK, block).replace("precision: fp32", f"precision: {precision}")
-    result = ran(tmp_path, text, monkeypatch, capsys)
+    result = ran(tmp_path, text, monkeypatch, capsys, "--lr-decay", "cosine")
     assert result["strategy"]["name"] == schedule
     assert result["strategy"]["replay_error"] == 0.0
     assert result["strategy"]["versions_by_rank"] == versions
@@ -64,6 +74,10 @@ def test_a_pipeline_without_flush_is_run_and_replayed_to_the_bit(
     assert len(result["measured"]["loss"]) == 4
     assert [point["samples"] for point in result["strategy"]["curve"]] == [8.0, 16.0, 24.0, 32.0]
     assert max(map(abs, result["error"]["peak_memory_by_stage"])) <= 0.25  # a tiny model's buffers
+    steps = steps_told(tmp_path, result)
+    rate = Rate(decay="cosine", steps=4)  # of steps, of which PipeDream's have several updates
+    assert [step["learning_rate"] for step in steps] == [rate.at(number) for number in range(4)]
+    assert {step["gradient_norm"] for step in steps} == {None}
 
 
 @pytest.mark.distributed
@@ -79,6 +93,7 @@ def test_unequal_stages_train_as_one_process_does(
     assert result["verify"]["within"]
     assert result["strategy"]["replay_error"] is None
     assert result["measured"]["loss"][-1] < result["measured"]["loss"][0]
+    assert all(step["gradient_norm"] > 0.0 for step in steps_told(tmp_path, result))
 
 
 @pytest.mark.distributed
