@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -32,16 +32,16 @@ class Evaluated(NamedTuple):
 class Measured:
     """Rounds of all workers, what was applied in which order, and how many rounds were warm-up.
 
-    `samples` are those of a global batch, `events` what each peer did to its own weights. Where
-    workers are `in_step` no gradient can be old. `core_products` are the seconds of a small product
-    on the first worker's core behind each timed round.
+    `samples` are those of a round of each worker, `events` what each peer did to its own weights.
+    Where workers are `in_step` no gradient can be old. `core_products` are the seconds of a small
+    product on the first worker's core behind each timed round.
     """
 
     rounds: Sequence[Sequence[Ended]]
     applied: Sequence[Applied] = ()
     events: Sequence[Sequence[Event]] = ()
     warmup: int
-    samples: int
+    samples: Sequence[int]
     evaluations: Sequence[Evaluated] = ()
     in_step: bool = False
     core_products: Sequence[float] = ()
@@ -57,8 +57,13 @@ class Measured:
 
     @property
     def losses(self) -> list[float]:
-        """Mean loss of each round over the workers."""
-        return [fmean(ended.loss for ended in row) for row in self._by_round]
+        """Mean loss of each round over its samples."""
+        losses, sizes = defaultdict[int, list[float]](list), defaultdict[int, list[int]](list)
+        for size, row in zip(self.samples, self.rounds, strict=True):
+            for ended in row:
+                losses[ended.round].append(ended.loss)
+                sizes[ended.round].append(size)
+        return [fmean(losses[number], sizes[number]) for number in sorted(losses)]
 
     @property
     def seconds(self) -> list[float]:
@@ -93,17 +98,28 @@ class Measured:
         begin, stop = max(before), min(row[-1].seconds for row in self.rounds)
         if stop <= begin:
             return float("nan")
-        done = sum(_rounds_within(row, begin, stop) for row in self.rounds) * (1.0 - self.dropped)
-        return len(self.rounds) * (stop - begin) / done if done else float("nan")
+        pairs = zip(self.samples, self.rounds, strict=True)
+        done = sum(size * _rounds_within(row, begin, stop) for size, row in pairs)
+        counted = done * (1.0 - self.dropped)
+        return sum(self.samples) * (stop - begin) / counted if counted else float("nan")
 
     def curve(self) -> list[dict[str, float | None]]:
         """Loss of each worker's round against seconds and samples, in order of time."""
-        ends = sorted((ended.seconds, ended.loss) for row in self.rounds for ended in row)
-        each = self.samples / len(self.rounds)
+        ends = self._ends
+        done = accumulate(size for _, _, size in ends)
         return [
-            {"seconds": end, "samples": (number + 1) * each, "loss": known(loss)}
-            for number, (end, loss) in enumerate(ends)
+            {"seconds": end, "samples": float(samples), "loss": known(loss)}
+            for (end, loss, _), samples in zip(ends, done, strict=True)
         ]
+
+    @property
+    def _ends(self) -> list[tuple[float, float, int]]:
+        """Seconds, loss and samples of each worker's round, in order of time."""
+        return sorted(
+            (ended.seconds, ended.loss, size)
+            for size, row in zip(self.samples, self.rounds, strict=True)
+            for ended in row
+        )
 
     def evaluated(self) -> list[dict[str, float | None]]:
         """Losses of evaluations by steps, seconds and samples that all workers had done by then."""
@@ -120,9 +136,8 @@ class Measured:
     def _done(self, evaluation: Evaluated) -> float:
         """Samples before an evaluation: whole batches, unless workers are at different rounds."""
         if not self.ages:
-            return float(evaluation.rounds * self.samples)
-        ends = (ended.seconds for row in self.rounds for ended in row)
-        return self.samples / len(self.rounds) * sum(end <= evaluation.seconds for end in ends)
+            return float(evaluation.rounds * sum(self.samples))
+        return float(sum(size for end, _, size in self._ends if end <= evaluation.seconds))
 
 
 def _rounds_within(row: Sequence[Ended], begin: float, stop: float) -> float:

@@ -33,7 +33,7 @@ from executor.run.start import started
 from executor.run.strategy_document import Evaluated, Measured, strategy_document
 from executor.run.teller import Teller
 from executor.strategies.clock import clock_of_ranks
-from executor.strategies.compute import average
+from executor.strategies.compute import average, samples_by_process, weight
 from executor.strategies.replays.log import Ended, Trained
 from executor.strategies.replays.replay import Replay, replay, replay_peers
 from executor.strategies.replica import FlatReplica
@@ -129,7 +129,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             applied=[entry for here in gathered(done.applied) for entry in here],
             events=gathered(done.events),
             warmup=options.warmup,
-            samples=scenario.fixed_plan().global_batch_size,
+            samples=samples_by_process(work.plan),
             evaluations=evaluations,
             in_step=isinstance(work.plan.strategy, ParameterServer),
             core_products=() if teller is None else tuple(teller.core_products),
@@ -163,14 +163,14 @@ def _evaluations(part: Part, work: Work, done: Trained) -> list[Evaluated]:
     """Losses, of data that is not trained on, of the weights that were kept on the way."""
     results = []
     batches = [
-        batch
+        (weight(work.plan, worker), batch)
         for worker in _workers_here(work)
         for batch in islice(part.evaluation(worker), BATCHES)
     ]
     ended = {ended_round.round + 1: ended_round.seconds for ended_round in done.rounds}
     for taken in gathered(sorted(done.copies))[0]:
         work.replica.load(_of_all(work, done.copies.get(taken)))
-        losses = [work.replica.evaluate(batch) for batch in batches]
+        losses = [share * work.replica.evaluate(batch) for share, batch in batches]
         loss = mean_over_ranks(losses, part.device)
         results.append(Evaluated(taken, ended.get(taken, 0.0), loss))
     return results

@@ -38,6 +38,13 @@ def weight(plan: Plan, worker: int) -> float:
     return len(counts) * counts[worker] / sum(counts)
 
 
+def samples_by_process(plan: Plan) -> tuple[int, ...]:
+    """Samples of a round in each process of a plan: those of a worker, or of all copies."""
+    if plan.strategy.one_process:
+        return (plan.global_batch_size,)
+    return tuple(count * plan.microbatch_size for count in plan.microbatches)
+
+
 def average(values: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
     """Replace values by their mean over the ranks of a group, the same on each of them."""
     dist.all_reduce(values, group=group)

@@ -31,6 +31,7 @@ from executor.run.run import optimizer_of
 from executor.run.strategy_document import Measured
 from executor.run.strategy_run import strategy_work
 from executor.strategies.clock import clock_of_ranks
+from executor.strategies.compute import samples_by_process
 from executor.strategies.link import Link
 from executor.strategies.replays.log import Ended
 from executor.strategies.replays.replay import ages
@@ -183,7 +184,7 @@ def _step(part: Part, rate: float) -> float:
     plan = part.scenario.fixed_plan()
     rounds = _strategy_rounds(part, rate) if plan.strategy.own_program else _ddp_rounds(part)
     rows = [row for row in gathered(rounds) if row]
-    measured = Measured(rounds=rows, warmup=WARMUP, samples=plan.global_batch_size)
+    measured = Measured(rounds=rows, warmup=WARMUP, samples=samples_by_process(plan))
     return measured.step_time
 
 

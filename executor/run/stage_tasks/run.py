@@ -100,7 +100,7 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             measured = Measured(
                 rounds=[rounds_of(stepped, session.count)],
                 warmup=options.warmup,
-                samples=predicted.plan.global_batch_size,
+                samples=(predicted.plan.global_batch_size,),
                 in_step=True,
             )
             meta = start.meta()

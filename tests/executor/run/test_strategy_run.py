@@ -166,7 +166,7 @@ def test_a_rate_is_that_of_all_workers_between_the_warm_up_and_the_first_end() -
     fast = [Ended(number, number + 1.0, 1.0, 0.0) for number in range(5)]
     slow = [Ended(number, 2.0 * (number + 1), 3.0, 0.0) for number in range(5)]
     measured = Measured(
-        rounds=[fast, slow], warmup=1, samples=8, evaluations=[Evaluated(2, 2.0, 0.5)]
+        rounds=[fast, slow], warmup=1, samples=(4, 4), evaluations=[Evaluated(2, 2.0, 0.5)]
     )
     assert measured.losses == [2.0] * 5
     assert measured.step_time == pytest.approx(4 / 3)
@@ -177,11 +177,39 @@ def test_a_rate_is_that_of_all_workers_between_the_warm_up_and_the_first_end() -
     assert late.evaluated() == [{"steps": 2, "seconds": 2.0, "samples": 12.0, "loss": 0.5}]
 
 
+def test_losses_are_means_over_samples() -> None:
+    """One worker has 7 of a round's 8 samples: the loss and the curve count it so often."""
+    large = [Ended(number, 2.0 * number + 2.0, 1.0, 0.0) for number in range(2)]
+    small = [Ended(number, 2.0 * number + 1.0, 5.0, 0.0) for number in range(2)]
+    measured = Measured(rounds=[large, small], warmup=0, samples=(7, 1))
+    assert measured.losses == [1.5, 1.5]
+    assert [point["samples"] for point in measured.curve()] == [1.0, 8.0, 9.0, 16.0]
+
+
+@pytest.mark.distributed
+def test_workers_of_unequal_batches_tell_the_loss_of_all_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every loss, of training and evaluations, is that of DDP with the same batches."""
+    fork_runs(monkeypatch, tmp_path)
+    losses = []
+    for number, strategy in enumerate(["ddp", "parameter_server"]):
+        path, out = tmp_path / "tiny.yaml", tmp_path / str(number)
+        plan = f"dp: 2, microbatch_size: 1, replica_microbatches: [7, 1], strategy: {strategy}"
+        path.write_text(STRATEGY.replace("{plan}", plan))
+        words = ["--steps", "2", "--warmup", "0", "--out", str(out), "--json"]
+        assert main(["run", str(path), *words, "--eval-every", "1"]) == 0
+        measured = json.loads(capsys.readouterr().out)["measured"]
+        evaluations = [evaluation["loss"] for evaluation in measured["evaluations"]]
+        losses.append([*measured["loss"], *evaluations])
+    assert losses[1] == pytest.approx(losses[0], rel=1e-6)
+
+
 def test_dropped_gradients_are_no_progress() -> None:
     """Two of three workers count in each of two steps: a third of the gradients is dropped."""
     rounds = [[Ended(step, step + 1.0, 1.0, 0.0) for step in range(2)] for _ in range(3)]
     applied = [Applied(worker, step, step) for step in range(2) for worker in range(2)]
-    measured = Measured(rounds=rounds, applied=applied, warmup=0, samples=6)
+    measured = Measured(rounds=rounds, applied=applied, warmup=0, samples=(2, 2, 2))
     assert measured.dropped == pytest.approx(1 / 3)
     assert measured.step_time == pytest.approx(1.5)
 
