@@ -98,9 +98,9 @@ def half(runs: Sequence[Residual], hard: Mapping[str, float]) -> float:
     return max(quantile(scaled(runs, hard), weights(runs)), LEAST_SCALED)
 
 
-def quantile(sizes: Array, each: Array) -> float:
-    """The corrected 80 % quantile of weighted errors' sizes."""
-    count = independent(each)
+def quantile(sizes: Array, each: Array, count: float | None = None) -> float:
+    """The corrected 80 % quantile of weighted errors' sizes, `count` of which are independent."""
+    count = independent(each) if count is None else count
     return weighted_quantile(sizes, each, min(COVERAGE * (count + 1.0) / count, 1.0))
 
 

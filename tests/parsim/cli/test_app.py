@@ -207,7 +207,7 @@ def test_search_in_words(cli: Cli) -> None:
     assert head[0] == "#"
     assert set(head[1:]) <= {"1=", "also"}  # twins are folded into a line of their own
     assert "1= marks 3 plans in one another's 80 % interval" in " ".join(done.out.split())
-    assert f"{counts['enumerated']} plans: {counts['illegal']} illegal, 0 do not fit" in done.out
+    assert f"{counts['enumerated']} plans: {counts['illegal']} illegal; as far as" in done.out
     assert f"{counts['evaluated']} ranked" in done.out
     words = "stage_layers (cuts other than as even as possible and balanced by seconds)"
     assert words in " ".join(done.out.split())

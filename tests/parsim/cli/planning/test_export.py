@@ -28,11 +28,11 @@ def test_a_plan_that_the_target_cannot_express(cli: Cli) -> None:
     assert done.code == 2
     assert "accelerate cannot run tp8 pp8" in done.err
     assert cli("export", GPT3, "--to", "nemo").code == 2
-    titan = cli("export", GPT3, "--to", "torchtitan", "--set", "plan.zero_stage=1").err
+    titan = cli("export", GPT3, "--to", "torchtitan", "--set", "plan.zero_stage=2").err
     assert titan.endswith(
         f"; for plans that it runs: parsim search {GPT3} --set software=torchtitan\n"
     )
-    same = ("--set", "software=torchtitan", "--set", "plan.zero_stage=1")
+    same = ("--set", "software=torchtitan", "--set", "plan.zero_stage=2")
     assert "for plans" not in cli("export", GPT3, "--to", "torchtitan", *same).err
 
 

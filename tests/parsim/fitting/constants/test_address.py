@@ -106,7 +106,7 @@ def test_the_catalogs_values_change_nothing() -> None:
 def test_what_a_row_says_of_a_constant_stays_said() -> None:
     """An eager run moves more than the stack."""
     traffic = Address.parse("stack torchtitan traffic")
-    eager = job("torchtitan", torch_compile="no")
+    eager = job("torchtitan_public", torch_compile="no")
     ratio = eager.software.traffic / traffic.catalog_value()
     assert ratio > 1.1
     changed = with_values(eager, {traffic: 2.0})

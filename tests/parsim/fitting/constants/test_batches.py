@@ -32,7 +32,7 @@ TABLES = {
     "korthikanti2022_step": slice(0, 3),
     "llm_foundry": slice(0, 60, 25),
     "simumax": slice(0, 12, 5),
-    "nvidia_dgxc": slice(12, 14),
+    "nvidia_dgxc_benchmarking": slice(12, 14),
     "vtrain_single": slice(0, 60, 2),
     "vtrain_multi": slice(0, 6, 5),
 }
@@ -49,7 +49,7 @@ def dense() -> Rows:
 @pytest.fixture(scope="module")
 def mixtures() -> Rows:
     """One plan in nine with experts, of every model, under recipes and without."""
-    rows = [row for row in read_table(shipped("megatron_bridge")) if is_mixture(row)]
+    rows = [row for row in read_table(shipped("megatron_bridge_performance")) if is_mixture(row)]
     timed = [row for row in rows if row["step_time_s"] and row["task"] == "pretrain"]
     return Rows([build_case(parse_row(row)) for row in timed[1::9]])
 

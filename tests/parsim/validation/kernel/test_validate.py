@@ -207,7 +207,7 @@ def test_the_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "own.csv").write_text(TABLE)
     assert main(["validate", "--kernels", str(tmp_path / "own.csv"), "-v"]) == 0
     text = capsys.readouterr().out
-    assert "skipped 1 of own: gpu_type 'MI300X' is not in the catalog" in text
+    assert "skipped 1 of own: gpu_type: device 'MI300X' is not in the catalog" in text
     assert "a100-sxm-80gb" in text
     assert "in 80 %" in text
 
