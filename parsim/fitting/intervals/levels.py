@@ -282,11 +282,11 @@ def with_level(errors: Errors, figure: str, judged: Sequence[Judged]) -> Errors:
     Nothing new is surer than what is known, or than what is new in less (NOT_BELOW). A release
     alone may be: a plan of an unknown one is judged by all releases together, which scatter more
     than those of one. As small groups do, it leans on what is known where few releases say so.
-    Runs beyond a group's scale are one series, whose errors go together: they count as one.
+    Of runs beyond a group's scale, those of one cell say the same: they count as one.
     """
     each = np.ones(len(judged))
     if figure == "reach":
-        count, sizes = len({row.group for row in judged}), [row.reach(errors) for row in judged]
+        count, sizes = len({row.run.cell for row in judged}), [row.reach(errors) for row in judged]
         asked = [quantile(np.array(sizes), each, count)] if judged else []
         return replace(errors, reach=max([errors.reach, *asked]))
     factor, least = errors.factors[figure], errors.factors[NOT_BELOW.get(figure, KNOWN)]
