@@ -22,11 +22,12 @@ import numpy as np
 
 from parsim.errors import NoFeasiblePlan
 from parsim.planner.bounds import ROUNDING
+from parsim.planner.limits import keeps_busy
 from parsim.planner.mixed.candidates import Candidate, Candidates
 from parsim.planner.mixed.moves import single_moves
 from parsim.planner.mixed.orders import untried
 from parsim.planner.mixed.placements import Speeds
-from parsim.planner.mixed.progress import Run, allowed
+from parsim.planner.mixed.progress import Run
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
 from parsim.planner.result import Progress, SearchResult, gap_words, shown
@@ -165,7 +166,7 @@ def _tight(
         if (best or ranked) and ran.late(until):
             break
         work.run(candidate)
-        if candidate.step < below and allowed(candidate, work.space):
+        if candidate.step < below and keeps_busy(candidate.bubble, work.space):
             best = sorted([*best, candidate], key=_rank)[:count]
     return best
 
@@ -219,6 +220,6 @@ def _fastest_move(work: Candidates, ran: Run, until: float) -> Candidate:
             if ran.late(until):
                 return fastest
             work.run(candidate)
-            if allowed(candidate, work.space):
+            if keeps_busy(candidate.bubble, work.space):
                 fastest = min(fastest, candidate, key=lambda candidate: candidate.step)
     return fastest

@@ -8,12 +8,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parsim.plan import PlanSpace
+from parsim.planner.limits import keeps_busy
 from parsim.planner.mixed.candidates import Candidate
-
-
-def allowed(candidate: Candidate, space: PlanSpace) -> bool:
-    """Whether a priced placement keeps to the largest bubble of a space."""
-    return space.max_bubble is None or candidate.bubble <= space.max_bubble
 
 
 @dataclass(slots=True)
@@ -47,7 +43,7 @@ class Run:
 
     def busy(self, candidate: Candidate, space: PlanSpace) -> bool:
         """Whether a priced placement keeps to the largest bubble of a space; others are counted."""
-        if allowed(candidate, space):
+        if keeps_busy(candidate.bubble, space):
             return True
         self.idle += 1
         self.least_idle = min(self.least_idle, candidate.bubble)

@@ -76,6 +76,18 @@ PLANS: list[dict[str, Any]] = [
 ]
 
 
+ZB_V: dict[str, Any] = {
+    "tp": 2,
+    "pp": 2,
+    "dp_shard": 2,
+    "zero_stage": 1,
+    "num_microbatches": 8,
+    "schedule": "zb_v",
+    "v": 2,
+}
+"""A pipeline that torchtitan can run, with tensor and data parallelism."""
+
+
 @pytest.mark.parametrize("changes", PLANS)
 def test_megatron_names_are_megatrons(gpt3: Scenario, changes: dict[str, Any]) -> None:
     flags = flags_of(export_plan(gpt3, planned(gpt3, **changes), "megatron"))
@@ -200,15 +212,7 @@ def keywords(text: str, call: str) -> dict[str, Any]:
     [
         {},
         {"recompute": Recompute.FULL},
-        {
-            "tp": 2,
-            "pp": 2,
-            "dp_shard": 2,
-            "zero_stage": 1,
-            "num_microbatches": 8,
-            "schedule": "zb_v",
-            "v": 2,
-        },
+        ZB_V,
         {"dp_replicate": 2, "dp_shard": 4},
     ],
 )
@@ -236,16 +240,7 @@ def test_torchtitan(llama: Scenario, changes: dict[str, Any]) -> None:
     [
         {},
         {"recompute": Recompute.SELECTIVE},
-        {
-            "tp": 2,
-            "pp": 2,
-            "dp_shard": 2,
-            "zero_stage": 1,
-            "num_microbatches": 8,
-            "schedule": "zb_v",
-            "v": 2,
-            "sequence_parallel": True,
-        },
+        {**ZB_V, "sequence_parallel": True},
         {"dp_replicate": 2, "dp_shard": 4},
     ],
 )
