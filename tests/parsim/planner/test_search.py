@@ -208,9 +208,11 @@ def test_only_plans_that_fit_are_ranked_and_the_others_are_counted(
 def test_search_and_simulate_say_the_same_of_every_plan(
     job: Job, space: PlanSpace, predicted: dict[Plan, Prediction], margin: float | None
 ) -> None:
-    small = with_memory(job, middle(predicted))
+    limit = middle(predicted)
+    small = with_memory(job, limit)
     result = search(small, replace(space, memory_margin=margin), top=10**6)
-    some = sorted(predicted, key=Plan.label)[::11]
+    near = sorted(predicted, key=lambda plan: abs(peak(predicted[plan]) - limit))[:20]
+    some = {*sorted(predicted, key=Plan.label)[::11], *near}
     alone = {plan: simulate(small, plan, memory_margin=margin) for plan in some}
     ranked = {entry.plan: entry for entry in result.plans}
     assert {item.fit for item in alone.values()} == set(Fit)
