@@ -16,6 +16,7 @@ from executor.calibration.cases.samples import Kernels, Sample, link_times, seco
 from parsim.arrays import Array
 from parsim.cluster.fields import LIMITS
 from parsim.cluster.hardware import Device, System
+from parsim.least_squares import Descent, Loss, least_loss, numeric_slopes
 
 CHECKS = frozenset((
     *(kinds.COPY, kinds.ACCUMULATE, *kinds.UPDATES, *kinds.LOSS, *kinds.CONVOLUTIONS),
@@ -48,7 +49,8 @@ LEAST_START = 1e-9
 """Where a constant of 0 starts from: 1 ns, or nothing for a half-length."""
 LEAST_CALL = 1e-6
 """Start of what a call costs, where the catalog has it in its collectives' latency."""
-ROUNDS = 100
+DESCENT = Descent(rounds=100, needed=1e-12, stride=1.0)
+"""A step changes no constant by more than a factor of e."""
 
 
 def fit_device(device: Device, samples: Sequence[Sample], kernels: Kernels) -> Device:
@@ -96,7 +98,7 @@ def _fitted(
     def predict(values: Array) -> Array:
         return kernels.times(made(values), samples)
 
-    return made(least_squares(predict, start, seconds_of(samples))) if samples else device
+    return made(_nearest(predict, start, seconds_of(samples))) if samples else device
 
 
 def fit_system(system: System, samples: Sequence[Sample]) -> System:
@@ -124,7 +126,7 @@ def fit_system(system: System, samples: Sequence[Sample]) -> System:
     def predict(values: Array) -> Array:
         return link_times(with_constants(values), samples)
 
-    fitted = with_constants(least_squares(predict, start, seconds_of(samples)))
+    fitted = with_constants(_nearest(predict, start, seconds_of(samples)))
     share = min(fitted.intra.efficiency, LIMITS["efficiency"].high)
     return replace(fitted, calibrated=True, intra=replace(fitted.intra, efficiency=share))
 
@@ -139,34 +141,15 @@ def system_constants(system: System) -> dict[str, float]:
     }
 
 
-def least_squares(predict: Callable[[Array], Array], start: Array, measured: Array) -> Array:
+def _nearest(predict: Callable[[Array], Array], start: Array, measured: Array) -> Array:
     """Positive constants whose predictions are nearest to the measured times.
 
-    Levenberg-Marquardt over the logarithms of the constants, with a weak pull to the start.
+    Over the logarithms of the constants, with a weak pull to the start.
     """
-    moved, damping = np.zeros(len(start)), 1e-3
 
-    def misses(logs: Array) -> Array:
-        errors = np.log(predict(start * np.exp(logs)) / measured)
-        return np.concatenate([errors, PRIOR * logs])
+    def errors(moves: Array) -> Array:
+        return np.asarray(np.log(predict(start * np.exp(moves)) / measured))
 
-    missed = misses(moved)
-    for _ in range(ROUNDS):
-        slopes = _slopes(misses, moved, missed)
-        square, pull = slopes.T @ slopes, slopes.T @ missed
-        step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -pull)
-        ahead = moved + np.clip(step, -1.0, 1.0)
-        tried = misses(ahead)
-        if tried @ tried < missed @ missed:
-            moved, missed, damping = ahead, tried, damping / 3.0
-        else:
-            damping *= 4.0
-        if np.abs(step).max() < 1e-6:
-            break
-    return np.asarray(start * np.exp(moved))
-
-
-def _slopes(misses: Callable[[Array], Array], at: Array, missed: Array) -> Array:
-    width = 1e-5
-    moved = at + width * np.eye(len(at))
-    return np.stack([(misses(point) - missed) / width for point in moved], axis=1)
+    loss = Loss(weight=2.0, prior=np.full(len(start), PRIOR**2))
+    moves, _ = least_loss(errors, numeric_slopes(errors, 1e-5), loss, DESCENT)
+    return np.asarray(start * np.exp(moves))

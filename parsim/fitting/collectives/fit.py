@@ -12,7 +12,7 @@ second size, fitted to the others. Nothing here runs when parsim predicts.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,13 +21,14 @@ from parsim.arrays import Array
 from parsim.cost.collective.kinds import Constants, generation
 from parsim.cost.collective.modelled import Shape, bandwidths, modelled
 from parsim.fitting.collectives.points import Points
+from parsim.least_squares import Descent, Errors, Loss, least_loss, numeric_slopes
 from parsim.validation.collective.measured_collective import CALL_OF_TORCH
 
-Log = Callable[[Array], Array]
 HUBER = 0.05
 """Errors beyond 5 % count linearly: NCCL's protocol dips must not steer the constants."""
 
 PRIOR = 0.02
+DESCENT = Descent(rounds=40, enough=1e-6, harder=5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +121,7 @@ def fit_constants(curves: Sequence[Points]) -> Fitted:
         fitted = moved(START, move)
         return np.concatenate([fitted.errors(curve) for curve in curves])
 
-    return moved(START, least(errors, weights, spread))
+    return moved(START, _moves(errors, weights, spread))
 
 
 def fit_curve(curves: Sequence[Points], prior: Fitted) -> Shape:
@@ -149,40 +150,10 @@ def fit_curve(curves: Sequence[Points], prior: Fitted) -> Shape:
         return np.concatenate(parts)
 
     rate = KNOWN if curves[0].where.nodes[0] == 1 else UNKNOWN
-    return shape(least(errors, weights, np.array([TIMES, rate, TIMES])))
+    return shape(_moves(errors, weights, np.array([TIMES, rate, TIMES])))
 
 
-def least(errors: Log, weights: Array, spread: Array, rounds: int = 40) -> Array:
-    """The move of least Huber loss plus priors; Levenberg-Marquardt over reweighted errors."""
-    move, damping = np.zeros(len(spread)), 1e-3
-
-    def loss(log_errors: Array, at: Array) -> float:
-        size = np.abs(log_errors)
-        huber = np.where(size < HUBER, size**2 / (2 * HUBER), size - HUBER / 2)
-        return float(weights @ huber + PRIOR * np.sum((at / spread) ** 2))
-
-    log_errors = errors(move)
-    best = loss(log_errors, move)
-    for _ in range(rounds):
-        slopes = _slopes(errors, move, log_errors)
-        robust = weights * np.minimum(1.0, HUBER / np.maximum(np.abs(log_errors), 1e-9)) / HUBER
-        square = slopes.T @ (robust[:, None] * slopes) + np.diag(2 * PRIOR / spread**2)
-        pull = slopes.T @ (robust * log_errors) + 2 * PRIOR * move / spread**2
-        step = np.linalg.solve(square + damping * np.diag(np.diag(square)), -pull)
-        tried = errors(move + step)
-        new = loss(tried, move + step)
-        if new < best:
-            gain, best = best - new, new
-            move, log_errors, damping = move + step, tried, damping / 3
-            if gain < 1e-6:
-                break
-        else:
-            damping *= 5
-    return move
-
-
-def _slopes(errors: Log, at: Array, log_errors: Array) -> Array:
-    width = 1e-4
-    return np.stack(
-        [(errors(at + nudge) - log_errors) / width for nudge in width * np.eye(len(at))], axis=1
-    )
+def _moves(errors: Errors, weights: Array, spread: Array) -> Array:
+    """The moves of least Huber loss plus priors, (K,); weights are of points, spreads of moves."""
+    loss = Loss(weight=weights / HUBER, prior=PRIOR / spread**2, corner=HUBER)
+    return least_loss(errors, numeric_slopes(errors, 1e-4), loss, DESCENT)[0]

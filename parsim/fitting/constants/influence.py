@@ -22,7 +22,7 @@ from parsim.arrays import Array, Flags
 from parsim.fitting.constants.address import Address
 from parsim.fitting.constants.families import Family, families
 from parsim.fitting.constants.fit import Rows, Values
-from parsim.fitting.constants.solve import NUDGE, newton_step
+from parsim.fitting.constants.solve import NUDGE, loss_of
 from parsim.fitting.constants.source_cases import load
 from parsim.validation.step.case import Case
 
@@ -92,7 +92,7 @@ class FamilyFit:
         counts = np.bincount(self.source[kept], minlength=int(self.source.max()) + 1)
         weight = kept / np.maximum(counts[self.source], 1)
         spread = np.array([constant.spread for constant in self.family.constants])
-        return newton_step(self.slopes, self.errors, self.moves, weight=weight, spread=spread)
+        return loss_of(weight, spread).step(self.slopes, self.errors, self.moves)
 
 
 def _catalog(family: Family) -> dict[Address, float]:

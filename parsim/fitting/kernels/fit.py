@@ -6,7 +6,7 @@ suit every device, by damped Gauss-Newton with numeric derivatives.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from parsim.cluster.hardware import Device
 from parsim.cluster.measured import Scales
 from parsim.cost.kernel.kernels import flash_attention_time, gemm_time, grouped_gemm_time
 from parsim.cost.kernel.residuals import left_out, measured_factor
+from parsim.least_squares import Descent, Loss, least_loss, numeric_slopes
 from parsim.validation.kernel.measured_kernel import Kernel
 from parsim.validation.kernel.validate import coordinates
 
@@ -26,7 +27,7 @@ FINE, FINE_HUBER = 0.02, 0.02
 """Unit and threshold for attention, whose times are smoother."""
 PRIOR = 0.3
 """Weight of a constant one spread away from its prior, in squared units of error."""
-ROUNDS = 40
+ROUNDS = 320
 NOISE = 0.01
 """Repeats of one shape agree to 1 % (vidur, between runs of different models)."""
 
@@ -169,50 +170,9 @@ def fit_constants(
 
     spread = np.array([constant.spread for constant in constants])
     unit, huber = (FINE, FINE_HUBER) if fine else (SCALE, HUBER)
-    return made(gauss_newton(errors, spread, (low, high), unit=unit, huber=huber))
-
-
-def gauss_newton(
-    errors: Callable[[Array], Array],
-    spread: Array,
-    limits: tuple[Array, Array],
-    *,
-    unit: float,
-    huber: float,
-) -> Array:
-    """The move from the prior (in logarithms) with the least Huber loss and prior, in limits."""
-    move = np.zeros(len(spread))
-
-    def loss(log_errors: Array, at: Array) -> float:
-        size = np.abs(log_errors)
-        robust = np.where(size < huber, 0.5 * log_errors**2, huber * (size - 0.5 * huber))
-        return float(np.sum(robust) / unit**2 + PRIOR * np.sum((at / spread) ** 2))
-
-    log_errors = errors(move)
-    best, damping = loss(log_errors, move), 1e-2
-    for _ in range(ROUNDS):
-        slopes = _slopes(errors, move, log_errors)
-        weight = np.minimum(1.0, huber / np.maximum(np.abs(log_errors), 1e-12)) / unit**2
-        normal = slopes.T @ (weight[:, None] * slopes) + np.diag(2.0 * PRIOR / spread**2)
-        pull = slopes.T @ (weight * log_errors) + 2.0 * PRIOR * move / spread**2
-        for _ in range(8):
-            step = np.linalg.solve(normal + damping * np.diag(np.diag(normal)), -pull)
-            tried = np.clip(move + step, *limits)
-            there = errors(tried)
-            if loss(there, tried) < best * (1.0 - 1e-7):
-                break
-            damping *= 4.0
-        else:
-            return move
-        move, log_errors, best, damping = tried, there, loss(there, tried), damping / 4.0
-    return move
-
-
-def _slopes(errors: Callable[[Array], Array], at: Array, log_errors: Array) -> Array:
-    width = 0.02
-    return np.stack(
-        [(errors(nudged) - log_errors) / width for nudged in at + width * np.eye(len(at))], axis=1
-    )
+    loss = Loss(weight=1.0 / unit**2, prior=PRIOR / spread**2, corner=huber)
+    descent = Descent(rounds=ROUNDS, needed=1e-7, damping=1e-2, calmer=4.0, limits=(low, high))
+    return made(least_loss(errors, numeric_slopes(errors, 0.02), loss, descent)[0])
 
 
 def residual_points(device: Device, kernels: Sequence[Kernel]) -> tuple[tuple[float, ...], ...]:
