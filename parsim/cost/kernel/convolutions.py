@@ -14,8 +14,8 @@ import numpy as np
 from parsim.arrays import Array, Num, distinct
 from parsim.cluster.hardware import Device
 from parsim.cost.kernel.gemm import CORE, Products, body_time
-from parsim.cost.kernel.kernels import smooth_max
 from parsim.cost.kernel.residuals import measured_factor
+from parsim.cost.kernel.smooth_max import smooth_max
 from parsim.model.networks import Convolution
 
 Direction = Literal["forward", "data", "weight"]
@@ -62,7 +62,7 @@ def convolution_time(
         rate = device.peak(precision) * share(f"{op.kind}_{direction}") * filled
         work = np.asarray(images, dtype=np.float64) * op.flops(1) / rate
         memory = moved / (device.memory_bandwidth * device.gemm_memory_efficiency)
-        seconds = FILLING + smooth_max(work, memory, 4.0)
+        seconds = FILLING + smooth_max(work, memory, 4)
     where = product_sides(op, direction, images)
     return np.asarray(seconds * measured_factor(device.residuals, f"conv_{direction}", *where))
 

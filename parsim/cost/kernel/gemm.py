@@ -15,6 +15,7 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Num
 from parsim.cluster.hardware import Device
+from parsim.cost.kernel.smooth_max import smooth_max
 
 CHUNK = 1 << 15
 """Shapes times candidates that are evaluated at a time: 256 KiB an array stays in the cache."""
@@ -115,7 +116,7 @@ def _part_time(device: Device, tiling: Tiling, rate: float, shapes: Products) ->
     q, full = device.gemm_wave_quantisation, blocks / sms
     waves = q * np.ceil(full) + (1.0 - q) * np.maximum(full, 1.0)
     memory = shapes.moved[:, None] / (device.memory_bandwidth * device.gemm_memory_efficiency)
-    body = _pnorm(waves * _pnorm(per_block, feed, 8), memory, tiling.corner)
+    body = smooth_max(waves * smooth_max(per_block, feed, 8), memory, tiling.corner)
     gather = device.gemm_split_latency + (8.0 / cache) * m * n * batch * split
     return np.asarray((body + np.where(split > 1.0, gather, 0.0)).min(axis=1))
 
@@ -133,18 +134,6 @@ def _candidates(tiling: Tiling, shapes: Products) -> tuple[Array, Array, Array]:
 def core_edge(size: Array) -> Array:
     """Edge of a CPU core's block along one dimension: a power of two from 32 to 128."""
     return np.asarray(np.clip(2.0 ** np.ceil(np.log2(size)), FLOOR_EDGE, CORE_EDGE))
-
-
-def _pnorm(a: Array, b: Array, power: int) -> Array:
-    """(a^p + b^p)^(1/p) for p = 4 or 8, by squares and roots: powers cost ten times as much."""
-    high = np.maximum(a, b)
-    ratio = np.minimum(a, b) / np.maximum(high, 1e-300)
-    for _ in range(2 if power == 4 else 3):
-        ratio = ratio * ratio
-    ratio = 1.0 + ratio
-    for _ in range(2 if power == 4 else 3):
-        ratio = np.sqrt(ratio)
-    return np.asarray(high * ratio)
 
 
 LOAD = 16.0

@@ -11,11 +11,12 @@ from typing import Literal, NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Num, distinct, ratio
+from parsim.arrays import Array, Num, distinct
 from parsim.cluster.hardware import Device, Measured
 from parsim.cluster.measured import Scales, benchmark
 from parsim.cost.kernel.gemm import Products, aligned_share, body_time
 from parsim.cost.kernel.residuals import measured_factor
+from parsim.cost.kernel.smooth_max import smooth_max
 
 Layout = Literal["tn", "nn", "nt"]
 Side = Literal["m", "n", "k"]
@@ -38,16 +39,6 @@ WIDE_HEAD = 128.0
 """Heads wider than this take the `attention_*_wide` factor."""
 ACCUMULATE = "accumulate"
 """Kind of a pass that adds one long vector to another."""
-
-
-def smooth_max(a: Num, b: Num, power: float) -> Array:
-    """(a^p + b^p)^(1/p): a maximum whose corner is rounded where both terms matter.
-
-    Scaled by the larger term so that small seconds do not underflow.
-    """
-    high = np.maximum(a, b)
-    low = np.minimum(a, b)
-    return np.asarray(high * (1.0 + ratio(low, high) ** power) ** (1.0 / power))
 
 
 def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everywhere here
@@ -170,7 +161,7 @@ def grouped_gemm_time(  # noqa: PLR0913
     weights = 2.0 * gradient_value * n * k if weight_gradient else value * n * k
     moved = value * tokens * (n + k) + weights
     memory = moved / (device.memory_bandwidth * device.gemm_memory_efficiency)
-    each = smooth_max(np.maximum(compute, memory), device.grouped_gemm_floor, 4.0)
+    each = smooth_max(np.maximum(compute, memory), device.grouped_gemm_floor, 4)
     return np.asarray(experts * (each + device.grouped_gemm_latency))
 
 
@@ -211,7 +202,7 @@ def flash_attention_time(
         share *= flash.wide
     work = np.asarray(flops, dtype=np.float64) / (device.peak(precision) * share)
     if isolated:
-        seconds = smooth_max(flash.floor, flash.latency + work, 4.0)
+        seconds = smooth_max(flash.floor, flash.latency + work, 4)
     else:
         work = work / device.attention_sustained * (1.0 + device.attention_half_length / seq_len)
         seconds = work + device.kernel_latency

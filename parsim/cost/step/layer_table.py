@@ -13,7 +13,7 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Num, ratio
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import smooth_max
+from parsim.cost.kernel.smooth_max import smooth_max
 from parsim.cost.layer.composed import composed_kept
 from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, offloaded_bytes, whole_bytes
 from parsim.cost.layer.kept.operator_tensors import KeptPolicy
@@ -220,7 +220,7 @@ def raced(job: Job, layers: LayerTable, total: Pass, calls: Num = 0.0) -> Array:
     host = host_seconds(job, layers, total) + calls
     if job.software.blocking_launches or not job.software.launch_cost:
         return np.asarray(total.seconds + host)
-    return smooth_max(total.seconds, host, 8.0)
+    return smooth_max(total.seconds, host, 8)
 
 
 def host_seconds(job: Job, layers: LayerTable, total: Pass) -> Array:

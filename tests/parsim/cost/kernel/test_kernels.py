@@ -16,7 +16,6 @@ from parsim.cost.kernel.kernels import (
     gemm_time,
     grouped_gemm_time,
     memory_time,
-    smooth_max,
 )
 
 DEVICES = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm", "l4", "t4", "cpu")
@@ -201,22 +200,6 @@ def test_memory_bound_kernels(name: str, moved: float, more: float, launches: in
     assert float(memory_time(on, moved, launches)) >= moved / on.memory_bandwidth
     assert memory_time(on, moved + more, launches) >= memory_time(on, moved, launches)
     assert memory_time(on, moved, launches + 1) >= memory_time(on, moved, launches)
-
-
-positive = st.floats(min_value=0, max_value=1e6)
-
-
-@given(a=positive, b=positive, power=st.sampled_from([2.0, 4.0, 8.0]))
-def test_smooth_maximum_lies_above_and_near_the_maximum(a: float, b: float, power: float) -> None:
-    smooth = float(smooth_max(a, b, power))
-    assert max(a, b) <= smooth <= max(a, b) * 2 ** (1 / power) * (1 + 1e-12)
-    assert smooth == float(smooth_max(b, a, power))
-
-
-def test_smooth_maximum_of_tiny_and_zero_values() -> None:
-    assert float(smooth_max(0.0, 0.0, 8.0)) == 0.0
-    assert float(smooth_max(1e-60, 0.0, 8.0)) == 1e-60
-    assert smooth_max(np.array([3e-60, 1.0]), 4e-60, 2.0) == pytest.approx([5e-60, 1.0])
 
 
 def test_shapes_broadcast() -> None:
