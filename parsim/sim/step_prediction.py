@@ -1,0 +1,199 @@
+"""From an evaluated step to what is said of it: utilisation, memory, intervals, notes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import inf
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.cluster.hardware import System
+from parsim.cost.coverage import coverage_notes
+from parsim.cost.recorded import recorded_notes
+from parsim.cost.software import Software
+from parsim.cost.step.offload import offload_note
+from parsim.plan import Plan, precision
+from parsim.sim.confidence.known_errors import Sizes
+from parsim.sim.confidence.memory_fit import Fit, Margin, fit_of, margin_of, worst
+from parsim.sim.confidence.memory_spread import MemorySpread, UnstatedBytes, plan_spread, unstated
+from parsim.sim.drawing.spans import device_span
+from parsim.sim.fullest import FullestRank
+from parsim.sim.memory.activation_parts import activation_parts, has_room, host_bytes
+from parsim.sim.memory.reserved import reserved_bytes
+from parsim.sim.plan_interval import plan_interval, plan_standings
+from parsim.sim.prediction import Prediction, RankUse
+from parsim.sim.rank_use import groups_of_rank, rank_uses
+from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.step.lanes import has_classes
+from parsim.sim.step_breakdown import breakdown, source_notes
+from parsim.sim.utilisation import mean_peak_flops, recomputed_flops
+
+UNMEASURED = (
+    "nodes of different kinds: no measured run of such a cluster is among parsim's rows, so that "
+    "the interval is that of clusters of each kind alone"
+)
+
+
+def step_prediction(evaluation: Evaluation, memory_margin: float | None) -> Prediction:
+    """All that is predicted of one step of a plan whose times and bytes are known.
+
+    Args:
+        evaluation: times and bytes.
+        memory_margin: share of the usable memory that must stay free for the plan to fit; None:
+            what the predicted peak may be wrong by.
+    """
+    step, seconds, bubble = evaluation.step, evaluation.step_time, evaluation.bubble_fraction
+    job, plan, uses = step.job, step.plan, rank_uses(evaluation)
+    kind, fullest = _fullest(evaluation, uses)
+    parts = breakdown(evaluation)
+    standings = plan_standings(evaluation, parts)
+    by_rank = tuple(evaluation.memory_of(kind).at(rank, 0) for rank in range(plan.pp))
+    spread = _memory_spread(job.software, plan, standings[0].sizes, by_rank[fullest.rank])
+    highest, hosts, work = evaluation.peak.max(axis=1), _hosts(evaluation), _flops(evaluation)
+    fit, margin = _fit(evaluation, uses, hosts, memory_margin)
+    return Prediction(
+        plan=plan,
+        step_time=seconds,
+        interval=plan_interval(evaluation, standings),
+        standing=standings[0],
+        pipeline_time=evaluation.pipeline_time,
+        tokens_per_second=plan.global_batch_size * job.model.tokens / seconds,
+        speed_unit=job.model.speed_unit,
+        mfu=work.model / work.possible,
+        hfu=(work.model + work.again) / work.possible,
+        peak_flops=work.peak,
+        bubble_fraction=bubble,
+        bubble_overhead=bubble / (1.0 - bubble),
+        device_span=device_span(evaluation),
+        breakdown=parts,
+        peak_allocated=tuple(float(size) for size in highest),
+        peak_reserved=tuple(float(size) for size in reserved_bytes(job.software, highest)),
+        memory=by_rank[fullest.rank],
+        memory_by_rank=by_rank,
+        activations=_activations(evaluation, kind, fullest.rank),
+        peak_interval=spread.interval(fullest.peak_allocated),
+        memory_evidence=spread.evidence,
+        memory_basis=spread.basis,
+        fullest=fullest,
+        fit=fit,
+        margin=margin,
+        notes=_notes(evaluation),
+        host_bytes=hosts[0][1],
+        host_memory=hosts[0][0].host_memory,
+        rank_uses=uses if has_classes(step) else (),
+    )
+
+
+class _Flops(NamedTuple):
+    """FLOPs of a step: of the model, recomputed `again`, `possible` in its time; `peak` a second.
+
+    `peak` is the mean of the devices.
+    """
+
+    model: float
+    again: float
+    possible: float
+    peak: float
+
+
+def _flops(evaluation: Evaluation) -> _Flops:
+    job, plan = evaluation.step.job, evaluation.step.plan
+    peak = mean_peak_flops(job, plan)
+    return _Flops(
+        model=float(job.model.step_flops(plan.global_batch_size)),
+        again=recomputed_flops(job, plan),
+        possible=evaluation.step_time * peak * plan.world_size,
+        peak=peak,
+    )
+
+
+def _fit(
+    evaluation: Evaluation,
+    uses: tuple[RankUse, ...],
+    hosts: list[tuple[System, float]],
+    memory_margin: float | None,
+) -> tuple[Fit, Margin]:
+    """Whether every rank fits its devices and every node's bytes its hosts, with which margin."""
+    job, plan = evaluation.step.job, evaluation.step.plan
+    margin = margin_of(job, plan, memory_margin)
+    words = [fit_of(job.software, use.peak_allocated, use.usable, margin.share) for use in uses]
+    words += [] if all(has_room(system, used) for system, used in hosts) else [Fit.TOO_LARGE]
+    return worst(words), margin
+
+
+def _memory_spread(
+    software: Software, plan: Plan, sizes: Sizes, use: Mapping[str, float]
+) -> MemorySpread:
+    """How sure the peak of the fullest rank is, whose memory by category is `use`."""
+    wide = plan.gradient_precision == "fp32"
+    assumed = UnstatedBytes(
+        gradients=use["gradients"],
+        logits=use["logits"],
+        width=4.0 if wide else float(precision(plan.precision).parameter),
+    )
+    return unstated(plan_spread(software, plan, sizes), software, assumed)
+
+
+def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> tuple[int, FullestRank]:
+    """The class of replicas whose memory is fullest, and the rank of it."""
+    use = max(uses, key=lambda use: use.peak_allocated / use.usable)
+    kind = int(evaluation.step.classes.class_of[use.replicas[0]])
+    groups = groups_of_rank(evaluation, use.pipeline_rank, kind)
+    device = min((group.system.device for group in groups), key=lambda device: device.usable_memory)
+    software = evaluation.step.job.software
+    return kind, FullestRank(
+        rank=use.pipeline_rank,
+        devices=use.devices,
+        groups=use.groups,
+        peak_allocated=use.peak_allocated,
+        peak_reserved=float(reserved_bytes(software, np.array(use.peak_allocated))),
+        context=device.context_memory,
+        capacity=device.memory,
+    )
+
+
+def _hosts(evaluation: Evaluation) -> list[tuple[System, float]]:
+    """Each kind of node with the bytes in its hosts, of the class that keeps the most there."""
+    step = evaluation.step
+    used = {}
+    for group, system in step.systems().items():
+        table, layers = step.pricing.table, step.pricing.layers(group)
+        by_class = [
+            host_bytes(step.job_on(group), table, layers, evaluation.memory_of(c), step.schedule(c))
+            for c in range(step.num_classes)
+        ]
+        used[group] = (system, float(max(float(size[0]) for size in by_class)))
+    return sorted(used.values(), key=lambda host: host[1] / (host[0].host_memory or inf))[::-1]
+
+
+def _activations(evaluation: Evaluation, kind: int, rank: int) -> dict[str, float]:
+    """What keeps the activations of a pipeline rank of a class of replicas, bytes."""
+    step = evaluation.step
+    group = step.group(0)
+    return activation_parts(
+        step.job_on(group),
+        step.pricing.table,
+        step.pricing.layers(group),
+        evaluation.memory_of(kind),
+        step.schedule(kind),
+        rank,
+    )
+
+
+def _notes(evaluation: Evaluation) -> tuple[str, ...]:
+    """Where the constants came from, kind by kind, and what was not measured."""
+    step = evaluation.step
+    systems = step.job.cluster.systems
+    coverage = [
+        note for group in step.systems() for note in coverage_notes(step.job_on(group), step.plan)
+    ]
+    unmeasured = (UNMEASURED,) if len({system.id for system in systems}) > 1 else ()
+    sources = source_notes(systems, step.job.software)
+    recorded = [
+        note
+        for system in systems
+        for note in recorded_notes(system.device, step.job.model.name, step.plan)
+    ]
+    copies = [offload_note(system) for system in systems] if step.plan.offload_layers else []
+    return (*sources, *dict.fromkeys(recorded), *dict.fromkeys(coverage), *unmeasured, *copies)
