@@ -11,7 +11,7 @@ from parsim.cli.terminal import AsJson, print_json, show
 from parsim.errors import InputError, shown
 
 if TYPE_CHECKING:
-    from parsim.partition.hierarchy import Level
+    from parsim.partition.levels import Level
 
 Graph = Annotated[Path, typer.Argument(metavar="GRAPH", help="graph.txt of PipeDream's profiler")]
 Levels = Annotated[
@@ -45,7 +45,7 @@ def partition(
     as_json: AsJson = False,
 ) -> None:
     """Cut a measured graph of layers into replicated stages, proven optimal for its cost model."""
-    from parsim.partition.hierarchy import Options
+    from parsim.partition.levels import Options
     from parsim.partition.result import partition_file
     from parsim.report.text.planning.partition import partition_view
     from parsim.units import asked_quantity
@@ -65,7 +65,7 @@ def partition(
 
 
 def _level(text: str) -> Level:
-    from parsim.partition.hierarchy import Level
+    from parsim.partition.levels import Level
     from parsim.units import asked_quantity
 
     count, sign, bandwidth = text.partition("@")

@@ -12,8 +12,9 @@ from parsim.arrays import Array, Index
 from parsim.cost.job import Job
 from parsim.cost.step.cuts import single_layers
 from parsim.errors import NoFeasiblePlan
-from parsim.partition.hierarchy import Level, Options, Stage, rate_between
+from parsim.partition.hierarchy import Stage
 from parsim.partition.layer_graph import LayerGraph, LayerNode
+from parsim.partition.levels import Level, Options, rate_between
 from parsim.partition.simulated import Judge, Stages, climb, moved_cuts
 from parsim.partition.states import States
 from parsim.plan import Plan, precision

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from parsim.partition.hierarchy import Level, Options, Partition, partition
+from parsim.partition.hierarchy import Partition, partition
 from parsim.partition.layer_graph import LayerGraph, read_layer_graph
+from parsim.partition.levels import Level, Options
 from parsim.partition.simulated import PARSIM, Judged, improved
 from parsim.partition.states import States, states_of
 

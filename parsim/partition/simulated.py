@@ -26,7 +26,8 @@ from typing import Any
 import numpy as np
 
 from parsim.errors import NoFeasiblePlan
-from parsim.partition.hierarchy import Level, Options, Partition, Stage, partition, rate_between
+from parsim.partition.hierarchy import Partition, Stage, partition
+from parsim.partition.levels import Level, Options, rate_between
 from parsim.partition.states import States
 from parsim.schedule.versions import Versions
 from parsim.sim.program import by_recurrence, memory_curves

@@ -11,7 +11,7 @@ from math import isfinite
 from pathlib import Path
 
 from parsim.errors import NoFeasiblePlan
-from parsim.partition.hierarchy import Level, Options
+from parsim.partition.levels import Level, Options
 from parsim.partition.simulated import ROUNDS, Judged, improved
 from tests.parsim.partition.test_rows import ROWS, states
 

@@ -28,7 +28,7 @@ from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.partition.given_replicas import Share, fastest_by_formula, levels_of
-from parsim.partition.hierarchy import Level
+from parsim.partition.levels import Level
 from parsim.plan import CpCommType, Plan
 from parsim.plan.rules.degrees import divisors
 from parsim.plan.stages import Stage, least_warmups

@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from parsim.errors import InputError, NoFeasiblePlan
-from parsim.partition.hierarchy import Level, Options, partition
+from parsim.partition.hierarchy import partition
 from parsim.partition.layer_graph import LayerGraph, LayerNode, read_layer_graph
+from parsim.partition.levels import Level, Options
 from parsim.partition.states import states_of
 
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from parsim.partition.hierarchy import Level, Options, partition
+from parsim.partition.hierarchy import partition
 from parsim.partition.layer_graph import read_layer_graph
+from parsim.partition.levels import Level, Options
 from parsim.partition.states import States, states_of
 
 FOLDER = Path(__file__).parent

@@ -7,7 +7,8 @@ from math import inf
 import pytest
 
 from parsim.errors import NoFeasiblePlan
-from parsim.partition.hierarchy import Level, Options, Stage, partition
+from parsim.partition.hierarchy import Stage, partition
+from parsim.partition.levels import Level, Options
 from parsim.partition.result import partition_file
 from parsim.partition.simulated import Judge, improved
 from tests.parsim.partition.test_rows import FOLDER, ROWS, states

@@ -7,8 +7,9 @@ from itertools import combinations
 import pytest
 
 from parsim.partition.given_replicas import cut_for
-from parsim.partition.hierarchy import Level, Options, Stage
+from parsim.partition.hierarchy import Stage
 from parsim.partition.layer_graph import LayerGraph, LayerNode
+from parsim.partition.levels import Level, Options
 from parsim.partition.simulated import Judge
 from parsim.partition.states import states_of
 from parsim.validation.tables import RowSkipped, all_step_tables, read_rows, shipped_tables
