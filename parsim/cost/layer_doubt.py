@@ -113,31 +113,40 @@ def layer_doubt(
     parts = list(_parts(job, layers, max(1.0 - after - wire, 0.0)))
     if wire > 0.0:
         parts.append(_Part(SHARDED, wire, (0.0, 0.0)))
-    timed: list[float] = []
-    missing: list[Missing] = []
-    whole = 0.0
-    for part in parts:
-        kind = part.kind(plan)
-        lines = job.system.residuals if part.name == SHARDED else device.residuals
-        if any(f"{kind}_{way}" not in lines for way in DIRECTIONS):
-            reason = device.unmeasured.get(kind, NEVER)
-            missing.append(
-                Missing(
-                    kind=kind,
-                    share=part.share,
-                    reason=reason,
-                    deviation=_untimed(job, kind, part.name),
-                )
-            )
-            continue
-        beyond = _octaves(lines, kind, part)
-        timed.append(part.share * _around(device, kind) * (1.0 + beyond))
-        whole += part.share if beyond <= LAYER_REACH and part.name != SHARDED else 0.0
+    timed = [
+        (part, _octaves(_lines(job, part), part.kind(plan), part))
+        for part in parts
+        if _timed(job, plan, part)
+    ]
+    missing = [_missing(job, plan, part) for part in parts if not _timed(job, plan, part)]
+    near = (p.share for p, beyond in timed if beyond <= LAYER_REACH and p.name != SHARDED)
     return LayerDoubt(
-        timed=hypot(*timed),
+        timed=hypot(*(p.share * _around(device, p.kind(plan)) * (1.0 + far) for p, far in timed)),
         clock=device.spreads.get(CLOCK, 0.0),
-        whole=min(whole / max(1.0 - after - wire, 1e-9), 1.0),
+        whole=min(sum(near) / max(1.0 - after - wire, 1e-9), 1.0),
         missing=tuple(sorted(missing, key=lambda part: -part.share * part.deviation)),
+    )
+
+
+def _lines(job: Job, part: _Part) -> Measured:
+    """Where a part's measured times are written: waits for the wire are the system's."""
+    return job.system.residuals if part.name == SHARDED else job.device.residuals
+
+
+def _timed(job: Job, plan: Plan, part: _Part) -> bool:
+    """Whether a calibration timed the part in both directions."""
+    lines = _lines(job, part)
+    return all(f"{part.kind(plan)}_{way}" in lines for way in DIRECTIONS)
+
+
+def _missing(job: Job, plan: Plan, part: _Part) -> Missing:
+    """A part that was not timed, and why."""
+    kind = part.kind(plan)
+    return Missing(
+        kind=kind,
+        share=part.share,
+        reason=job.device.unmeasured.get(kind, NEVER),
+        deviation=_untimed(job, kind, part.name),
     )
 
 

@@ -58,30 +58,11 @@ def groups(system: System, *, size: Ints, stride: Ints, world: Ints) -> Groups:
 
 def placed_groups(system: System, ranks: Ranks, world: Ints) -> Groups:
     """Place groups of ranks on nodes; each distinct case once."""
-    columns = (ranks.size, ranks.stride, ranks.rows, ranks.row_stride, world)
-    cases, back, _ = distinct(*columns)
-    nodes_per_leaf = system.network.nodes_per_leaf if system.network else 1
-    shapes = [
-        group_shape(
-            size=int(n),
-            stride=int(q),
-            devices_per_node=system.devices_per_node,
-            world_size=int(w),
-            nodes_per_leaf=nodes_per_leaf,
-            rows=int(m),
-            row_stride=int(r),
-        )
-        for n, q, m, r, w in zip(*cases, strict=True)
-    ]
+    table = _shapes(system, ranks, world)
     # a ring goes from node to node along the rows where each of them lies in one node
     leaves_row = (np.asarray(ranks.rows) > 1) & (
         ranks.size * ranks.stride <= system.devices_per_node
     )
-    table = np.array(
-        [(s.size, s.ranks_per_node, s.num_nodes, s.sharing, s.spans_leaves) for s in shapes],
-        dtype=np.float64,
-    )
-    table = table if back is None else table[back]
     ring, pairs = groups_share(
         system, ranks.size, ranks.stride, ranks.rows, ranks.row_stride, world
     )
@@ -95,6 +76,29 @@ def placed_groups(system: System, ranks: Ranks, world: Ints) -> Groups:
         ring_share=ring,
         pair_share=pairs,
     )
+
+
+def _shapes(system: System, ranks: Ranks, world: Ints) -> Array:
+    """Size, ranks a node, nodes, groups that share them and whether they span leaves, (B, 5)."""
+    cases, back, _ = distinct(ranks.size, ranks.stride, ranks.rows, ranks.row_stride, world)
+    nodes_per_leaf = system.network.nodes_per_leaf if system.network else 1
+    shapes = [
+        group_shape(
+            size=int(n),
+            stride=int(q),
+            devices_per_node=system.devices_per_node,
+            world_size=int(w),
+            nodes_per_leaf=nodes_per_leaf,
+            rows=int(m),
+            row_stride=int(r),
+        )
+        for n, q, m, r, w in zip(*cases, strict=True)
+    ]
+    table = np.array(
+        [(s.size, s.ranks_per_node, s.num_nodes, s.sharing, s.spans_leaves) for s in shapes],
+        dtype=np.float64,
+    )
+    return table if back is None else table[back]
 
 
 def crossing_share(system: System, stride: Ints) -> Array:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Flags
 from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import GLOO, Groups, gloo_bandwidth, inter_bandwidth
 from parsim.cost.collective.kinds import (
@@ -127,11 +127,7 @@ def bandwidths(
     link = system.intra.rate * where.ring_share
     out = np.where(where.nodes > 1, inter_bandwidth(system, where), np.inf)
     if kind == "all_to_all":
-        every = np.where(
-            where.nodes > 1, inter_bandwidth(system, replace(where, crossing=ONE)), np.inf
-        )
-        inside = constants.all_to_all * system.intra.rate * where.pair_share
-        return {"p2p": _all_to_all(inside, every, where)}
+        return {"p2p": _pairs(system, where, constants)}
     slowest = np.minimum(link, out)
     rates: dict[Algorithm, Array] = {"ring": slowest / wire_share(kind, np.maximum(where.size, 2))}
     if kind == "all_reduce":
@@ -145,12 +141,7 @@ def bandwidths(
     rates["tree"] = np.where(alone, 1.0, 0.5) * constants.tree * slowest
     whole = (where.nodes == 1) | (where.per_node == system.devices_per_node)
     if system.intra.nvls:
-        link_generation = generation(system)
-        able = whole & (where.per_node >= constants.nvls_ranks.get(link_generation, RANKS))
-        reduced = constants.nvls.get(link_generation, 0.71) * link
-        rates["nvls"] = np.where(able & (where.nodes == 1), reduced, 0.0)
-        joined = np.minimum(constants.nvls_nodes * reduced, out * np.where(where.nodes > 2, 0.5, 1))
-        rates["nvls_tree"] = np.where(able & (where.nodes > 1), joined, 0.0)
+        rates |= _in_switch(system, where, constants, link, out, whole)
     if system.network is not None and system.network.sharp:
         ranks = np.maximum(where.per_node, 2.0)
         inside = np.maximum(
@@ -158,6 +149,36 @@ def bandwidths(
         )
         rates["collnet"] = np.where(whole & (where.nodes > 1), np.minimum(inside, out), 0.0)
     return rates
+
+
+def _pairs(system: System, where: Groups, constants: Constants) -> Array:
+    """Bandwidth of an all-to-all: every rank sends to every other."""
+    straight = inter_bandwidth(system, replace(where, crossing=ONE))
+    inside = constants.all_to_all * system.intra.rate * where.pair_share
+    return _all_to_all(inside, np.where(where.nodes > 1, straight, np.inf), where)
+
+
+def _in_switch(
+    system: System, where: Groups, constants: Constants, link: Array, out: Array, whole: Flags
+) -> dict[Algorithm, Array]:
+    """Bandwidth of all-reduces that a node's switch adds up, alone or joined by trees.
+
+    Args:
+        system: its links.
+        where: the groups.
+        constants: shares of the link that switches reach.
+        link: bytes/s of a rank's links in its node.
+        out: bytes/s out of a node; inf of groups of one.
+        whole: which groups hold all devices of their nodes, or lie in one.
+    """
+    made = generation(system)
+    able = whole & (where.per_node >= constants.nvls_ranks.get(made, RANKS))
+    reduced = constants.nvls.get(made, 0.71) * link
+    joined = np.minimum(constants.nvls_nodes * reduced, out * np.where(where.nodes > 2, 0.5, 1))
+    return {
+        "nvls": np.where(able & (where.nodes == 1), reduced, 0.0),
+        "nvls_tree": np.where(able & (where.nodes > 1), joined, 0.0),
+    }
 
 
 def _busy(system: System, where: Groups, constants: Constants) -> Array:

@@ -50,30 +50,20 @@ def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exch
     flops = 4.0 * rows * s * op.heads * op.mean_dim / table.tp * op.seen
     flops = flops * slowest_share(job, table, op)
     blocks = np.where(on_ring(job, table), table.cp, 1).astype(np.float64)
-    speeds = job.software.attention_speed(job.device.id)
 
-    def block(part: PassPart, work: Array, efficiency: float, launches: Array) -> Kernel:
-        backward, each, keys = part is PassPart.BACKWARD, work / blocks, s / blocks
-        seconds = flash_attention_time(
-            job.device,
-            table.precision.compute,
-            flops=each,
-            seq_len=keys,
-            backward=backward,
-            efficiency=efficiency,
-            head_dim=op.head_dim,
-        )
+    def block(part: PassPart, work: Array, launches: Array) -> Kernel:
+        shape = (work / blocks, s / blocks)
         return Kernel(
-            kind=BACKWARD if backward else FORWARD,
+            kind=BACKWARD if part is PassPart.BACKWARD else FORWARD,
             part=part,
-            shape=(each, keys),
-            seconds=seconds,
+            shape=shape,
+            seconds=_flash_seconds(job, table, op, part, *shape),
             runs=blocks,
             launches=launches,
         )
 
-    first = block(PassPart.CORE, flops, speeds[0], 2 * blocks - 1)
-    second = block(PassPart.BACKWARD, FLASH_BACKWARD * flops, speeds[1], 3 * blocks - 1)
+    first = block(PassPart.CORE, flops, 2 * blocks - 1)
+    second = block(PassPart.BACKWARD, FLASH_BACKWARD * flops, 3 * blocks - 1)
     calls = copying(job, table)
     for kernel, seconds in zip((first, second), moving(job, table, op), strict=True):
         # launches of adding up what the blocks of a ring came to are counted with the blocks
@@ -84,6 +74,22 @@ def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exch
     ahead, behind = exposed_exchange(job, table, op, (first.total, second.total))
     yield Exchange(part=PassPart.CORE, exposed=ahead)
     yield Exchange(part=PassPart.BACKWARD, exposed=behind)
+
+
+def _flash_seconds(
+    job: Job, table: PlanTable, op: Attention, part: PassPart, flops: Array, keys: Array
+) -> Array:
+    """Seconds of one fused kernel of so many FLOPs over so many keys, on the stack's attention."""
+    forward, backward = job.software.attention_speed(job.device.id)
+    return flash_attention_time(
+        job.device,
+        table.precision.compute,
+        flops=flops,
+        seq_len=keys,
+        backward=part is PassPart.BACKWARD,
+        efficiency=backward if part is PassPart.BACKWARD else forward,
+        head_dim=op.head_dim,
+    )
 
 
 def _unfused(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels]:

@@ -84,11 +84,7 @@ def kept_tensors(
                 continue
             if policy.region and op.name == "mlp_norm" and "attn_proj" in again:
                 continue
-            split = table.tp if op.region is Region.TENSOR else table.sequence_split
-            saved = op.saved + policy.eager.get(eager_kind(op), 0.0)
-            copied = tokens * copied_width(op.shared, table) * saved * value
-            yield op, name, np.asarray(tokens * op.width * saved * value / split + copied)
-            yield op, "dropout_masks", np.asarray(tokens * op.width * op.mask / split)
+            yield from _of_elementwise(op, name, table, tokens, policy)
         elif isinstance(op, Experts):
             size = expert_bytes(op, table, tokens, product) - _spared(op, table, tokens, again)
             yield op, name, size
@@ -99,6 +95,18 @@ def kept_tensors(
                 yield op, name, _heads(op, table, tokens, kept, ring_output=ring)
             if not gone:
                 yield op, "attention_scores", _scores(op, table)
+
+
+def _of_elementwise(
+    op: Elementwise, name: str, table: PlanTable, tokens: Array, policy: KeptPolicy
+) -> Iterator[tuple[Operator, str, Array]]:
+    """What a pass over `tokens` (B,) tokens of a rank keeps of its values, and its masks."""
+    value = table.precision.activation
+    split = table.tp if op.region is Region.TENSOR else table.sequence_split
+    saved = op.saved + policy.eager.get(eager_kind(op), 0.0)
+    copied = tokens * copied_width(op.shared, table) * saved * value
+    yield op, name, np.asarray(tokens * op.width * saved * value / split + copied)
+    yield op, "dropout_masks", np.asarray(tokens * op.width * op.mask / split)
 
 
 def _input_is_made_again(layer: Layer, op: Linear, again: frozenset[str], *, region: bool) -> bool:
