@@ -27,7 +27,7 @@ keys and values: they are gone when an MLP of four times the layer's width needs
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -77,14 +77,21 @@ def peak_memory(
     ]
     routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
     parameters, _, optimizer = static_bytes(job, table, by_rank, routed)
-    in_flight = np.zeros_like(stages.kept)
+    return MemoryUse(
+        parameters=parameters,
+        optimizer=optimizer + np.zeros_like(by_rank),
+        **_of_all_ranks(schedule, ranks, np.zeros_like(stages.kept)),
+    )
+
+
+def _of_all_ranks(
+    schedule: Schedule, ranks: Sequence[dict[str, Array]], in_flight: Array
+) -> dict[str, Array]:
+    """Categories of all ranks, (p, B), and of each stage what is in flight, (S, B)."""
     for rank, highest in enumerate(ranks):
         in_flight[list(schedule.stages_on(rank))] = highest.pop("in_flight")
     parts = {name: np.stack([highest[name] for highest in ranks]) for name in ranks[0]}
-    zero = np.zeros_like(by_rank)
-    return MemoryUse(
-        parameters=parameters, optimizer=optimizer + zero, in_flight=in_flight, **parts
-    )
+    return {"in_flight": in_flight, **parts}
 
 
 def _for_weights(

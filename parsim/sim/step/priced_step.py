@@ -111,17 +111,7 @@ def price_step(
     Raises:
         InputError: the plan is simulated by itself alone, with a strategy's program or as tasks.
     """
-    if plan.runs_own_program:
-        raise InputError(
-            f"strategy.name={plan.strategy.name} is simulated with its own links and jitter alone "
-            f"(parsim simulate, timeline, guide); jobs beside one another are for name=ddp"
-        )
-    if plan.runs_as_tasks:
-        what = f"schedule={plan.schedule}" if plan.stages is None else "stages of their own"
-        raise InputError(
-            f"a plan with {what} is simulated by itself alone (parsim simulate, timeline); shared "
-            f"links, jitter steps and searches are for stages that are alike and flush"
-        )
+    _check_alike(plan)
     devices = DevicesOfRanks.of(job.cluster, plan, by_kind=by_kind, slow_ranks=slow_ranks)
     classes = classes or fold_replicas(devices)
     counts = devices.microbatches[classes.first].tolist()
@@ -139,6 +129,21 @@ def price_step(
         costs=costs,
         program=program_of([compiled.schedule for compiled in by_class], costs),
     )
+
+
+def _check_alike(plan: Plan) -> None:
+    """Refuse a plan whose step is not that of alike stages which flush."""
+    if plan.runs_own_program:
+        raise InputError(
+            f"strategy.name={plan.strategy.name} is simulated with its own links and jitter alone "
+            f"(parsim simulate, timeline, guide); jobs beside one another are for name=ddp"
+        )
+    if plan.runs_as_tasks:
+        what = f"schedule={plan.schedule}" if plan.stages is None else "stages of their own"
+        raise InputError(
+            f"a plan with {what} is simulated by itself alone (parsim simulate, timeline); shared "
+            f"links, jitter steps and searches are for stages that are alike and flush"
+        )
 
 
 def _compiled(plan: Plan, microbatches: int) -> CompiledSchedule:

@@ -115,11 +115,8 @@ def build_case(run: MeasuredRun) -> Case:
         RowSkipped: something about the run cannot be simulated yet.
     """
     assumed, name, notes = assumptions_for(run.stack)
-    base = known_mixture(run.model)
-    if run.n_experts and not (base and base.layer_pattern):
-        name = software_of_experts(run.stack, run.release) or name
     recipe = recipe_of(run) if run.n_experts else None
-    stack = _software(software(name), run, recipe)
+    stack = _software(software(_stack_name(run, name)), run, recipe)
     try:
         cluster, cluster_notes = case_cluster(run, load_catalog())
         model = build_transformer(_predicting(case_model(run, assumed, stack), recipe))
@@ -131,12 +128,7 @@ def build_case(run: MeasuredRun) -> Case:
         software=stack,
         global_batch_size=run.global_batch_size,
     )
-    plan = case_plan(run, assumed, stack, recipe)
-    if recipe is not None and run.stage_layers is None:
-        cut = recipe.stage_layers(job.model.num_layers, plan.num_stages)
-        plan = replace(plan, stage_layers=cut)
-    if violation(plan, job.model, job.cluster) is None:  # an illegal plan is told later
-        plan = with_action_times(job, plan)
+    plan = _cut_plan(job, run, case_plan(run, assumed, stack, recipe), recipe)
     case = Case(
         run=run,
         job=job,
@@ -148,6 +140,23 @@ def build_case(run: MeasuredRun) -> Case:
     guess = f"{run.row_id}: precision is not stated: {plan.precision} is assumed on a device "
     aside = "that computes in 8 bits too; its error takes part in no interval"
     return replace(case, notes=(*case.notes, guess + aside))
+
+
+def _stack_name(run: MeasuredRun, usual: str) -> str:
+    """The stack that a run is priced with: the usual one, or that of its experts."""
+    base = known_mixture(run.model)
+    if not run.n_experts or (base and base.layer_pattern):
+        return usual
+    return software_of_experts(run.stack, run.release) or usual
+
+
+def _cut_plan(job: Job, run: MeasuredRun, plan: Plan, recipe: Recipe | None) -> Plan:
+    """The plan with the recipe's stages where the row states none, and its actions' times."""
+    if recipe is not None and run.stage_layers is None:
+        cut = recipe.stage_layers(job.model.num_layers, plan.num_stages)
+        plan = replace(plan, stage_layers=cut)
+    legal = violation(plan, job.model, job.cluster) is None  # an illegal plan is told later
+    return with_action_times(job, plan) if legal else plan
 
 
 def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:
