@@ -48,6 +48,38 @@ def test_a_row_follows_the_recipe_of_its_model_device_and_precision() -> None:
     assert (built.dispatcher, built.overlap, built.graphs) == ("hybridep", False, ("mamba",))
 
 
+LARGE = {
+    "stack_release": "26.04.01",
+    "n_gpus": "256",
+    "dp": "256",
+    "precision": "mxfp8",
+    "n_micro_batches": "32",
+    "global_batch_size": "8192",
+}
+
+
+V3 = {"model": "DeepSeekV3", "n_micro_batches": "16", "global_batch_size": "4096"}
+QWEN = {"model": "Qwen3_235B_a22B"}
+
+
+@pytest.mark.parametrize(
+    ("cells", "dispatcher", "overlap"),
+    [
+        ({**V3, "gpu_type": "b200-sxm"}, "deepep", True),
+        ({**QWEN, "gpu_type": "b300-sxm"}, "hybridep", False),
+        ({**QWEN, "gpu_type": "b300-sxm", "stack_release": "26.04"}, "alltoall", False),
+        ({**QWEN, "precision": "fp8", "stack_release": "26.02.01"}, "alltoall", True),
+    ],
+)
+def test_large_mixtures_follow_the_tag_of_their_release(
+    cells: dict[str, str], dispatcher: str, overlap: bool
+) -> None:
+    """26.04.01 is Megatron-Bridge 0.4.2; scripts choose the dispatcher after the model's recipe."""
+    built = recipe_of(run(**{**LARGE, **cells}))
+    assert built is not None
+    assert (built.dispatcher, built.overlap) == (dispatcher, overlap)
+
+
 @pytest.mark.parametrize(
     "cells",
     [
