@@ -122,12 +122,17 @@ def _reduced(value: Tensor, kind: dist.ReduceOp, group: dist.ProcessGroup | None
 
 
 def check_trainable(spec: Description) -> None:
-    """Refuse a model that gives no logits.
+    """Refuse a model that gives no logits, or that runs have no data for.
 
     Raises:
-        ModelError: the spec has no head, or the graph no loss.
+        ModelError: the spec has no head, or the graph no loss, or inputs that no data set has.
     """
     if isinstance(spec, Graph):
+        if spec.further_inputs:
+            raise ModelError(
+                f"{spec.name} takes {', '.join(spec.entering)}, and runs have data for one input; "
+                f"it can be predicted, not run"
+            )
         if not trains(spec):
             raise ModelError(
                 f"{spec.name} ends with '{spec.nodes[-1].name}', so there is no loss to train it "

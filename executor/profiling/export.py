@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sysconfig
 import traceback
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, fx, nn
 
+from executor.profiling.batch import Batch
 from executor.profiling.known import OPERATIONS
 from executor.profiling.seconds import line, seconds_of, tensors
 from executor.profiling.sizes import Sizes, shapes_of
@@ -31,14 +32,14 @@ OWNING = ROWS | {"conv2d", "batch_norm", "instance_norm", "embedding"}
 """Operations whose parameters their formulas count."""
 
 
-def exported(model: nn.Module, batch: Tensor) -> fx.GraphModule:
-    """The module as operations on tensors.
+def exported(model: nn.Module, batch: Batch) -> fx.GraphModule:
+    """The module as operations on tensors, which enter in the order of the batch's.
 
     Raises:
         InputError: torch cannot export it; the message names what it stumbled over.
     """
     try:
-        program = torch.export.export(model, (batch,), strict=False)
+        program = torch.export.export(model, batch.given, dict(batch.named), strict=False)
     except Exception as reason:  # torch raises many kinds
         lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
         message = lines[0] if lines else "no message"
@@ -69,14 +70,18 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
     seconds and what it keeps are not there yet.
     """
 
-    def __init__(self, module: fx.GraphModule, sizes: Sizes) -> None:
+    def __init__(self, module: fx.GraphModule, sizes: Sizes, names: Sequence[str]) -> None:
         super().__init__(module)
         self.sizes = sizes
+        self.waiting = list(names)
+        """Names of the inputs that have not yet entered."""
+        self.entered: dict[str, Shape] = {}
+        """Sizes of a sample of each input that has."""
         self.stored = Stored([*module.parameters(), *module.buffers()])
         self.inputs: dict[str, str] = {}
         """The name that a node's output has in the graph, of those that come from the input."""
         self.nodes: list[Node] = []
-        self.names: set[str] = {INPUT}
+        self.names: set[str] = set(names)
         self.measured: dict[str, fx.Node] = {}
         self.weights = Weights()
 
@@ -85,13 +90,19 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         self.stored.at = n.name
         result = super().run_node(n)
         if n.op == "placeholder":
-            self.inputs[n.name] = INPUT
+            self.inputs[n.name] = name = self.waiting.pop(0)
+            self.entered[name] = self._output(n, result)
         sources = [arg for arg in n.all_input_nodes if arg.name in self.inputs]
         if n.op == "call_function" and sources:
             self.inputs[n.name] = self._written(n, sources, result)
         else:
             self.weights.made_of(n, result)
         return result
+
+    def further(self) -> dict[str, Shape]:
+        """Sizes of a sample of the inputs behind the first one, of those that operations read."""
+        read = {name for node in self.nodes for name in node.inputs}
+        return {name: s for name, s in self.entered.items() if name in read and name != INPUT}
 
     def _written(self, n: fx.Node, sources: list[fx.Node], result: object) -> str:
         inputs = tuple(self.inputs[source.name] for source in _in_order(n, sources))
@@ -182,42 +193,42 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
 def graph_of(
     name: str,
     module: fx.GraphModule,
-    batch: Tensor,
+    batch: Batch,
     device: str,
-    again: tuple[fx.GraphModule, Tensor] | None = None,
+    again: tuple[fx.GraphModule, Batch] | None = None,
 ) -> tuple[Graph, list[str]]:
     """Run an exported module and return its graph, which ends with a loss over classes.
 
     `again` is the same module exported with another batch. What is measured is also named, by the
     words of torch.
     """
-    sizes = Sizes(batch=len(batch))
+    sizes = Sizes(batch=batch.size)
     if again is not None:
-        sizes = Sizes(batch=len(batch), other=len(again[1]), shapes=shapes_of(again[0]))
-    writer = Writer(module, sizes)
+        sizes = Sizes(batch=batch.size, other=again[1].size, shapes=shapes_of(again[0]))
+    writer = Writer(module, sizes, batch.names)
     with writer.stored:
-        writer.run(batch)
+        writer.run(*batch.tensors, enable_io_processing=False)
     if not writer.nodes:
         raise InputError(f"{name}: nothing in it depends on its input")
     nodes = _with_seconds(writer, module, batch, again)
-    shape = tuple(batch.shape[1:])
-    graph = Graph(name=name, input_shape=shape, nodes=tuple(nodes))
+    shape, further = batch.shape, writer.further()
+    graph = Graph(name=name, input_shape=shape, nodes=tuple(nodes), further_inputs=further)
     if len(graph.output_shape) <= 2 and graph.output_shape[-1] > 1:
         nodes.append(Node(name="loss", operation=CrossEntropy(), inputs=(nodes[-1].name,)))
     used = device if writer.measured else ""
-    graph = Graph(name=name, input_shape=shape, nodes=tuple(nodes), device=used)
+    graph = replace(graph, nodes=tuple(nodes), device=used)
     return graph, [_word(n) for n in writer.measured.values()]
 
 
 def _with_seconds(
     writer: Writer,
     module: fx.GraphModule,
-    batch: Tensor,
-    again: tuple[fx.GraphModule, Tensor] | None,
+    batch: Batch,
+    again: tuple[fx.GraphModule, Batch] | None,
 ) -> list[Node]:
     """A writer's nodes, what is measured with its seconds and with what it keeps for backward."""
     names = [n.name for n in writer.measured.values()]
-    kept = writer.stored.values(names, len(batch))
+    kept = writer.stored.values(names, batch.size)
     asked, other = seconds_of(module, names, batch), {}
     if again is not None:
         other = seconds_of(again[0], names, again[1])
@@ -227,8 +238,8 @@ def _with_seconds(
             n = writer.measured[node.name].name
             forward, backward = (
                 line(
-                    (len(batch), asked[n][way]),
-                    (len(again[1]), other[n][way]) if again is not None else None,
+                    (batch.size, asked[n][way]),
+                    (again[1].size, other[n][way]) if again is not None else None,
                 )
                 for way in (0, 1)
             )

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from executor.profiling.batch import Batch
 from executor.profiling.seconds import Line, line, tensors
 from executor.profiling.stored import Stored
 from parsim.errors import InputError
@@ -21,7 +22,7 @@ STEPS = 4
 
 
 def hooked(
-    name: str, model: nn.Module, batches: tuple[Tensor, Tensor | None], device: str
+    name: str, model: nn.Module, batches: tuple[Batch, Batch | None], device: str
 ) -> tuple[Graph, float]:
     """Time the leaf modules of some steps with one batch or two, and chain them.
 
@@ -36,21 +37,20 @@ def hooked(
     other = None if second is None else _timed(name, model, second)
     if other is not None and other.order != clock.order:
         raise InputError(f"{name}: other modules run with a batch of {other.batch}")
-    shape = tuple(int(size) for size in batch.shape[1:])
-    graph = Graph(name=name, input_shape=shape, nodes=tuple(clock.nodes(other)), device=device)
+    nodes = tuple(clock.nodes(other))
+    graph = Graph(name=name, input_shape=batch.shape, nodes=nodes, device=device)
     return graph, clock.between
 
 
-def _timed(name: str, model: nn.Module, batch: Tensor) -> _Clock:
+def _timed(name: str, model: nn.Module, batch: Batch) -> _Clock:
     """The clock of some steps with one batch."""
-    if batch.is_floating_point():
-        batch = batch.detach().requires_grad_()  # so that backward hooks see the first module too
+    batch = batch.each(_asking)
     stored = Stored([*model.parameters(), *model.buffers()])
-    clock = _Clock(len(batch), stored)
+    clock = _Clock(batch.size, stored)
     handles = [handle for path, leaf in leaves(model) for handle in clock.watch(path, leaf)]
     try:
         with stored:
-            model(batch)
+            batch.through(model)
         with warnings.catch_warnings():  # of a table, whose ids have no gradient
             warnings.filterwarnings("ignore", message="Full backward hook is firing")
             for step in range(STEPS):
@@ -65,6 +65,11 @@ def _timed(name: str, model: nn.Module, batch: Tensor) -> _Clock:
     if not clock.order:
         raise InputError(f"{name}: no module inside of it was called, so nothing can be timed")
     return clock
+
+
+def _asking(tensor: Tensor) -> Tensor:
+    """Values that have a gradient, so that backward hooks see the first modules too."""
+    return tensor.detach().requires_grad_() if tensor.is_floating_point() else tensor
 
 
 def leaves(model: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
@@ -111,10 +116,10 @@ class _Clock:
                 self.best[key] = min(seconds, self.best.get(key, seconds))
         self.step = {}
 
-    def whole(self, model: nn.Module, batch: Tensor) -> object:
+    def whole(self, model: nn.Module, batch: Batch) -> object:
         """What a model gives; the seconds of its fastest forward are kept."""
         start = time.perf_counter()
-        output: object = model(batch)
+        output = batch.through(model)
         self.forward_s = min(self.forward_s, time.perf_counter() - start)
         return output
 

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, fx
 
+from executor.profiling.batch import Batch
+
 REPEATS = 3
 """So often an operation is timed at least; the fastest counts."""
 MOST_REPEATS, ENOUGH_S = 40, 0.02
@@ -62,14 +64,14 @@ class Timer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
 
 
 def seconds_of(
-    module: fx.GraphModule, names: Collection[str], batch: Tensor
+    module: fx.GraphModule, names: Collection[str], batch: Batch
 ) -> dict[str, tuple[float, float]]:
     """Seconds forward and backward of some nodes of a graph on a batch."""
     if not names:
         return {}
     timer = Timer(module, names)
     with torch.no_grad():
-        timer.run(batch)
+        timer.run(*batch.tensors, enable_io_processing=False)
     return timer.seconds
 
 

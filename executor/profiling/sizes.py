@@ -14,18 +14,6 @@ from torch import Tensor, fx
 
 from parsim.model.graph.operation import Shape
 
-MANY = 8
-"""Samples from which on the other batch is a smaller one."""
-TIMES = 4
-"""How much larger or smaller the other batch is."""
-
-
-def another(batch: Tensor) -> Tensor:
-    """A batch of another size of the same samples: repeated, or fewer of them."""
-    if len(batch) > MANY:
-        return batch[: len(batch) // TIMES]
-    return batch.repeat(TIMES, *(1 for _ in batch.shape[1:]))
-
 
 def same_nodes(first: fx.GraphModule, second: fx.GraphModule) -> bool:
     """Whether two graphs are the same operations in the same order."""

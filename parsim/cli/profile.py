@@ -22,12 +22,13 @@ def profile(
             help="a function that builds the module, or what torch's profiler exported",
         ),
     ],
-    sizes: Annotated[
-        str | None,
+    inputs: Annotated[
+        list[str] | None,
         typer.Option(
             "--input",
-            metavar="BATCHxSIZES",
-            help="of a batch, e.g. 32x3x224x224, or 4x16:int64; a trace tells its own",
+            metavar="[ARGUMENT=]BATCHxSIZES[:TYPE]",
+            help="of a batch, e.g. 32x3x224x224, or 4x16:int64; again for each further argument of "
+            "forward, e.g. mask=4x16; a trace tells its own",
         ),
     ] = None,
     out: Annotated[
@@ -50,13 +51,15 @@ def profile(
     path = out or Path(f"{Path(source).stem or 'model'}.yaml")
     if traced and hooks:
         raise InputError("--hooks times a module; a trace has its times")
+    if traced and len(inputs or ()) > 1:
+        raise InputError("a trace has one batch; give --input once, or leave it out")
     if traced:
-        document = profile_trace(Path(module), sizes, path)
-    elif sizes is None:
+        document = profile_trace(Path(module), inputs[0] if inputs else None, path)
+    elif not inputs:
         raise InputError("a module needs --input BATCHxSIZES, for example 32x3x224x224")
     else:
         with progress("profiling"):
-            document = ask(module, sizes, path, hooks=hooks)
+            document = ask(module, inputs, path, hooks=hooks)
     if as_json:
         print_json(document)
         return

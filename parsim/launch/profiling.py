@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,19 @@ from parsim.model.graph.traces.graph import read_trace
 from parsim.report.writing import check_writable, write_text
 
 
-def profile(target: str, sizes: str, out: Path, *, hooks: bool = False) -> dict[str, Any]:
+def profile(
+    target: str, inputs: Sequence[str], out: Path, *, hooks: bool = False
+) -> dict[str, Any]:
     """Write the model file of `FILE.py:FUNCTION` and return what there is to say of it.
+
+    `inputs` are what forward takes: `4x16:int64` by position, `mask=4x16` by name.
 
     Raises:
         InputError: torch is missing, there is no such function, or the file cannot be written.
     """
     require_torch("profiling a module")
     check_writable(out)
-    words = [target, f"--input={sizes}", *(["--hooks"] if hooks else [])]
+    words = [target, *(f"--input={text}" for text in inputs), *(["--hooks"] if hooks else [])]
     document: dict[str, Any] = json.loads(ask("executor.profiling", words).stdout)
     write_text(out, document.pop("text"))
     return {**document, "file": str(out)}

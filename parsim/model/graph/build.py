@@ -23,7 +23,8 @@ def first_kept(graph: Graph) -> dict[str, int]:
     it. Views and what works in place share the memory of their input; a part of a tensor keeps all
     of it where that is a `View`.
     """
-    memory, sizes = {INPUT: INPUT}, {INPUT: prod(graph.input_shape)}
+    memory = {name: name for name in graph.entering}
+    sizes = {name: prod(shape) for name, shape in graph.entering.items()}
     kept: set[str] = set()
     counts = {}
     for node in graph.nodes:
@@ -120,7 +121,8 @@ def _paths(
     graph: Graph, by_node: dict[str, list[Operator]], asked: frozenset[str]
 ) -> Iterator[Path]:
     """The runs of nodes between forks and joins."""
-    number_of = {node.name: number for number, node in enumerate(graph.nodes)} | {INPUT: FIRST}
+    number_of = {node.name: number for number, node in enumerate(graph.nodes)}
+    number_of |= dict.fromkeys(graph.entering, FIRST)
     path_of = {FIRST: FIRST}
     reads = [tuple(number_of[name] for name in node.inputs) for node in graph.nodes]
     for number, run in enumerate(runs(reads)):
@@ -150,14 +152,6 @@ def asked_names(graph: Graph) -> frozenset[str]:
     """Tensors whose gradient backward needs: those that hang on any parameter."""
     asked: set[str] = set()
     for node in graph.nodes:
-        if has_parameters(graph, node) or any(name in asked for name in node.inputs):
+        if graph.has_parameters(node) or any(name in asked for name in node.inputs):
             asked.add(node.name)
     return frozenset(asked)
-
-
-def has_parameters(graph: Graph, node: Node) -> bool:
-    """Whether a node itself has any."""
-    inputs = tuple(graph.shapes[name] for name in node.inputs)
-    at = Setting(inputs=inputs, output=graph.shapes[node.name], kept=0)
-    operators = node.operation.operators(at)
-    return any(op.split_parameters + op.repeated_parameters for op in operators)

@@ -9,7 +9,8 @@
     - {name: fc, op: linear, from: [...], out_features: 10}
 
 YAML 1.2; what is written is JSON, of which YAML 1.2 is a superset, and is read a hundred times as
-fast. Fields of an operation that are left out have its defaults.
+fast. Fields of an operation that are left out have its defaults. `further_inputs: {mask: [16]}` are
+what enters beside `input`, for `from` to name.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ _KEYS = {
     "schema_version",
     "name",
     "input_shape",
+    "further_inputs",
     "device",
     "ends",
     "nodes",
@@ -97,6 +99,7 @@ def graph_of(document: object, path: str = "") -> Graph:
         ends=tuple(map(str, ends)),
         device=_text(document, "device", ""),
         path=path,
+        further_inputs=_further(document.get("further_inputs") or {}),
         profiled_parameters=_size(PROFILED, document.get(PROFILED, 0)),
     )
 
@@ -105,6 +108,10 @@ def graph_document(graph: Graph, notes: tuple[str, ...] = ()) -> dict[str, Any]:
     """What `graph_of` reads."""
     document: dict[str, Any] = {"kind": KIND, "schema_version": SCHEMA_VERSION, "name": graph.name}
     document["input_shape"] = list(graph.input_shape)
+    if graph.further_inputs:
+        document["further_inputs"] = {
+            name: list(shape) for name, shape in graph.further_inputs.items()
+        }
     if graph.device:
         document["device"] = graph.device
     if graph.profiled_parameters:
@@ -208,6 +215,12 @@ def _value(field: Field[Any], value: object) -> object:
     if kind == "Pair" and len(sizes) != 2:
         raise ModelError(f"{field.name}={shown(value)} must be two sizes: [rows, columns]")
     return sizes
+
+
+def _further(given: object) -> dict[str, tuple[int, ...]]:
+    if not isinstance(given, dict):
+        raise ModelError("further_inputs must be a mapping of names to sizes, such as {mask: [16]}")
+    return {str(name): _sizes(f"further_inputs.{name}", sizes) for name, sizes in given.items()}
 
 
 def _sizes(name: str, value: object) -> tuple[int, ...]:

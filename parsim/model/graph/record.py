@@ -15,10 +15,10 @@ from dataclasses import dataclass, field
 from math import prod
 
 from parsim.errors import ModelError, alternatives, shown
-from parsim.model.graph.operation import Operation, Shape
+from parsim.model.graph.operation import Operation, Setting, Shape
 
 INPUT = "input"
-"""Name of what enters a graph."""
+"""Name of what enters a graph, of the first where several tensors do."""
 
 MOST_NODES = 200_000
 """Some ten times the largest graph that anybody exports; more is a slip in a file."""
@@ -41,6 +41,9 @@ class Graph:
     file that the graph was read from, empty for one of the catalog. `profiled_parameters` are those
     of the module that was profiled; 0: nobody says.
 
+    `further_inputs` are what enters beside `input`: a target text, a mask. Every stage has its own
+    copy of them, and of what is made of them alone: they cross no cut. Shapes are of one sample.
+
     Raises:
         ModelError: a name twice or unknown, shapes that do not fit, no node, no legal last layer.
     """
@@ -52,12 +55,15 @@ class Graph:
     device: str = ""
     path: str = ""
     profiled_parameters: int = 0
+    further_inputs: Mapping[str, Shape] = field(default_factory=dict)
     shapes: Mapping[str, Shape] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 < len(self.nodes) <= MOST_NODES:
             raise ModelError(f"{self.name}: a graph has 1 to {MOST_NODES:,} nodes")
-        shapes: dict[str, Shape] = {INPUT: self.input_shape}
+        if INPUT in self.further_inputs:
+            raise ModelError(f"{self.name}: '{INPUT}' is the first input; name the further ones")
+        shapes: dict[str, Shape] = self.entering
         for node in self.nodes:
             shapes[node.name] = _shape(node, shapes)
         object.__setattr__(self, "shapes", shapes)
@@ -67,6 +73,11 @@ class Graph:
                 raise ModelError(
                     f"{self.name}: layers end at '{shown(end)}', which is no node{rest}"
                 )
+
+    @property
+    def entering(self) -> dict[str, Shape]:
+        """Shapes of all inputs by name, the first one's first."""
+        return {INPUT: self.input_shape, **self.further_inputs}
 
     @property
     def output_shape(self) -> Shape:
@@ -88,12 +99,12 @@ class Graph:
 
     def crossing(self) -> tuple[tuple[str, ...], ...]:
         """Names of the tensors that cross behind each layer, the last one's included."""
-        last = self.last_uses()
+        last, beside = self.last_uses(), self.beside()
         order = {node.name: number for number, node in enumerate(self.nodes)} | {INPUT: -1}
         names, live = [], [INPUT]
         for layer in self.layers:
             end = order[layer[-1].name]
-            live += [node.name for node in layer]
+            live += [node.name for node in layer if node.name not in beside]
             live = [name for name in live if last[name] > end or name == self.nodes[-1].name]
             names.append(tuple(live))
         return tuple(names)
@@ -118,11 +129,26 @@ class Graph:
         """Values of a sample in some tensors together."""
         return sum(prod(self.shapes[name]) for name in names)
 
+    def beside(self) -> frozenset[str]:
+        """Names of the further inputs, and of what is made of them alone without parameters."""
+        beside = set(self.further_inputs)
+        for node in self.nodes if beside else ():
+            if beside.issuperset(node.inputs) and not self.has_parameters(node):
+                beside.add(node.name)
+        return frozenset(beside)
+
+    def has_parameters(self, node: Node) -> bool:
+        """Whether a node itself has any."""
+        inputs = tuple(self.shapes[name] for name in node.inputs)
+        at = Setting(inputs=inputs, output=self.shapes[node.name], kept=0)
+        operators = node.operation.operators(at)
+        return any(op.split_parameters + op.repeated_parameters for op in operators)
+
     def _legal(self) -> Iterator[str]:
         """Nodes behind which one tensor alone is still needed."""
-        last, live = self.last_uses(), {INPUT}
+        last, live, beside = self.last_uses(), {INPUT}, self.beside()
         for number, node in enumerate(self.nodes):
-            live = {name for name in live | {node.name} if last[name] > number}
+            live = {name for name in live | {node.name} if last[name] > number} - beside
             if live == {node.name}:
                 yield node.name
 

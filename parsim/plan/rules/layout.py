@@ -28,6 +28,10 @@ def layout_rules(plan: Plan, strategy: Layout, model: Model, cluster: Cluster) -
             f"name={strategy.name} always normalises over the samples of all devices, as one "
             f"device would; use sync_batch_norm=false"
         )
+    if model.graph.further_inputs:
+        others = ", ".join(model.graph.further_inputs)
+        yield f"name={strategy.name} lays out graphs of one input; {model.name} also takes {others}"
+        return
     yield from _stated(plan, strategy, model)
 
 

@@ -173,7 +173,7 @@ def notes_of(document: dict[str, object]) -> list[str]:
 
 
 def test_functions_of_each_value_have_formulas(code: Path, tmp_path: Path) -> None:
-    document = profiled(f"{code}:gated", "4x8", hooks=False)
+    document = profiled(f"{code}:gated", ["4x8"], hooks=False)
     assert document["notes"] == []
     file = tmp_path / "gated.yaml"
     file.write_text(str(document["text"]), encoding="utf-8")
@@ -194,7 +194,7 @@ def test_the_twin_computes_every_function() -> None:
 
 
 def test_known_operations_are_written_as_such(code: Path, tmp_path: Path) -> None:
-    document = profiled(f"{code}:network", "4x3x16x16", hooks=False)
+    document = profiled(f"{code}:network", ["4x3x16x16"], hooks=False)
     assert document["notes"] == []
     file = tmp_path / "mine.yaml"
     file.write_text(str(document["text"]), encoding="utf-8")
@@ -210,7 +210,7 @@ def test_known_operations_are_written_as_such(code: Path, tmp_path: Path) -> Non
 
 
 def test_a_model_file_goes_into_a_scenario(code: Path, tmp_path: Path) -> None:
-    text = str(profiled(f"{code}:network", "4x3x16x16", hooks=False)["text"])
+    text = str(profiled(f"{code}:network", ["4x3x16x16"], hooks=False)["text"])
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     scenario = tmp_path / "s.yaml"
     scenario.write_text(
@@ -223,7 +223,7 @@ def test_a_model_file_goes_into_a_scenario(code: Path, tmp_path: Path) -> None:
 
 
 def test_an_unknown_operation_is_timed(code: Path) -> None:
-    document = profiled(f"{code}:odd", "4x8", hooks=False)
+    document = profiled(f"{code}:odd", ["4x8"], hooks=False)
     note, batches = notes_of(document)
     assert batches.startswith("timed with batches of 4 and 16")
     assert note.startswith("1 of 4 operations have no formula and are timed on cpu")
@@ -236,7 +236,7 @@ def test_an_unknown_operation_is_timed(code: Path) -> None:
 
 
 def test_what_cannot_be_exported_is_timed_by_hooks(code: Path) -> None:
-    document = profiled(f"{code}:choosing", "4x8", hooks=False)
+    document = profiled(f"{code}:choosing", ["4x8"], hooks=False)
     first, second, chain, third = notes_of(document)
     assert "(nets.py:" in first
     assert re.match(r"\d+ % of the forward is in no module; branches, sums", chain)
@@ -251,20 +251,20 @@ def test_what_cannot_be_exported_is_timed_by_hooks(code: Path) -> None:
 
 def test_parameters_are_counted_once_wherever_they_stand(code: Path) -> None:
     """A weight that is used twice, a table that a sum takes; the embedding is registered last."""
-    document = profiled(f"{code}:tied", "2x12", hooks=False)
+    document = profiled(f"{code}:tied", ["2x12"], hooks=False)
     assert document["parameters"] == 50 * 16 + 12 * 16
     graph = graph_of(json.loads(str(document["text"])))
     assert list(owners(graph)) == ["head"]
     (added,) = [node.operation for node in graph.nodes if isinstance(node.operation, Measured)]
     assert added.parameters == 12 * 16
     assert graph.profiled_parameters == document["parameters"]
-    typed = profiled(f"{code}:tied", "2x12:int64", hooks=False)
+    typed = profiled(f"{code}:tied", ["2x12:int64"], hooks=False)
     assert typed["parameters"] == document["parameters"]
 
 
 def test_what_the_file_cannot_share_is_said_where_it_is_used(code: Path, tmp_path: Path) -> None:
     """A linear layer used three times is shared, a normalisation used twice counts twice."""
-    document = profiled(f"{code}:again", "4x8", hooks=False)
+    document = profiled(f"{code}:again", ["4x8"], hooks=False)
     module = 8 * 8 + 16
     assert document["parameters"] == module + 16
     (tmp_path / "mine.yaml").write_text(str(document["text"]), encoding="utf-8")
@@ -287,7 +287,7 @@ def test_what_the_file_cannot_share_is_said_where_it_is_used(code: Path, tmp_pat
 
 def test_hooks_see_tuples_and_attention(code: Path) -> None:
     """All tensors of an LSTM's tuple count, and attention is one module with its parameters."""
-    document = profiled(f"{code}:loop", "2x12", hooks=True)
+    document = profiled(f"{code}:loop", ["2x12"], hooks=True)
     graph = graph_of(json.loads(str(document["text"])))
     assert [node.name for node in graph.nodes] == ["table", "lstm", "attention", "two"]
     lstm = graph.nodes[1].operation
@@ -299,12 +299,12 @@ def test_hooks_see_tuples_and_attention(code: Path) -> None:
 def test_the_users_words_are_not_the_document(
     code: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    document = profile(f"{code}:again", "4x8", tmp_path / "again.yaml")
+    document = profile(f"{code}:again", ["4x8"], tmp_path / "again.yaml")
     assert document["name"] == "nets"
 
 
 def test_an_embedding_reads_tokens(code: Path) -> None:
-    document = profiled(f"{code}:words", "2x12", hooks=False)
+    document = profiled(f"{code}:words", ["2x12"], hooks=False)
     assert document["notes"] == []
     assert document["parameters"] == 50 * 16 + 32 + 17 * 50
 
@@ -312,8 +312,8 @@ def test_an_embedding_reads_tokens(code: Path) -> None:
 @pytest.mark.parametrize(
     ("function", "sizes", "message"),
     [
-        ("pair", "4x3", "forward takes x, y, and a model file has one input"),
-        ("tied", "4x12:text", "allowed types: float32, int64, int32"),
+        ("pair", "4x3", "forward takes x, y; no --input is given for y: add one"),
+        ("tied", "4x12:text", "allowed types: float32, int64, int32, bool"),
         ("networks", "4x3x16x16", "has no function 'networks' (did you mean 'network'?)"),
         ("number", "4x3", "returned int; it must return a torch module"),
         ("broken", "4x3", "failed: ValueError: no weights here"),
@@ -323,12 +323,12 @@ def test_an_embedding_reads_tokens(code: Path) -> None:
 )
 def test_bad_input(code: Path, function: str, sizes: str, message: str) -> None:
     with pytest.raises(InputError) as told:
-        profiled(f"{code}:{function}", sizes, hooks=False)
+        profiled(f"{code}:{function}", [sizes], hooks=False)
     assert message in str(told.value)
 
 
 def test_a_place_needs_a_file_and_a_function() -> None:
     with pytest.raises(InputError, match=r"'net' must be FILE\.py:FUNCTION"):
-        profiled("net", "4x3", hooks=False)
+        profiled("net", ["4x3"], hooks=False)
     with pytest.raises(InputError, match=r"nowhere\.py: no such file"):
-        profiled("nowhere.py:net", "4x3", hooks=False)
+        profiled("nowhere.py:net", ["4x3"], hooks=False)

@@ -10,7 +10,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from executor.profiling import seconds  # noqa: E402
-from executor.profiling.__main__ import built, example, profiled  # noqa: E402
+from executor.profiling.__main__ import built, profiled  # noqa: E402
+from executor.profiling.inputs import batch_of  # noqa: E402
 from executor.profiling.seconds import Line, line, timed  # noqa: E402
 from executor.profiling.stored import Stored  # noqa: E402
 from parsim.model.graph.build import first_kept  # noqa: E402
@@ -74,7 +75,7 @@ def computed():
 
 
 def graph_from(code: Path, name: str, sizes: str, *, hooks: bool = False) -> tuple[Graph, str]:
-    document = profiled(f"{code}:{name}", sizes, hooks=hooks)
+    document = profiled(f"{code}:{name}", [sizes], hooks=hooks)
     return graph_of(json.loads(str(document["text"]))), str(document["notes"])
 
 
@@ -105,11 +106,12 @@ def test_a_projection_of_attention_is_a_linear(encoder: tuple[Graph, str]) -> No
 def test_what_is_kept_is_what_autograd_keeps(code: Path, encoder: tuple[Graph, str]) -> None:
     graph, _ = encoder
     model = built(f"{code}:encoder")
-    batch = example("4x12x32", model)
+    batch = batch_of("encoder", ["4x12x32"], model)
     stored = Stored([*model.parameters(), *model.buffers()])
     with stored:
-        result = model(batch)
-    real = stored.values([""], len(batch))[""]
+        result = batch.through(model)
+    real = stored.values([""], batch.size)[""]
+    assert isinstance(result, torch.Tensor)
     assert result.requires_grad
     kept = first_kept(graph)
     operations = [node.operation for node in graph.nodes]

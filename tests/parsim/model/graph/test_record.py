@@ -208,3 +208,36 @@ def test_wrong_nodes_are_told(message: str) -> None:
     with pytest.raises(ModelError) as told:
         graph_of({"name": "g", "input_shape": [3, 8, 8], "nodes": [WRONG[message]]})
     assert message in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("further", "message"),
+    [
+        (["mask"], "further_inputs must be a mapping of names to sizes"),
+        ({"mask": []}, "further_inputs.mask=[] must be a list of sizes"),
+        ({"input": [8]}, "'input' is the first input; name the further ones"),
+        ({"act": [8]}, "node 'act' is there twice"),
+    ],
+)
+def test_wrong_further_inputs_are_told(further: object, message: str) -> None:
+    nodes = [{"name": "act", "op": "relu", "from": "input"}]
+    with pytest.raises(ModelError) as told:
+        graph_of({"name": "g", "input_shape": [8], "further_inputs": further, "nodes": nodes})
+    assert message in str(told.value)
+
+
+def test_a_mask_crosses_no_cut_but_what_a_table_makes_does() -> None:
+    """Both inputs are read behind the first layer; the second text's embedding crosses alone."""
+    linear = {"op": "linear", "out_features": 4}
+    nodes = [
+        {"name": "half", "op": "gelu", "from": "mask"},
+        {"name": "first", **linear, "from": "input"},
+        {"name": "second", **linear, "from": "other"},
+        {"name": "sum", "op": "add", "from": ["first", "second"]},
+        {"name": "last", "op": "multiply", "from": ["sum", "half"]},
+    ]
+    further = {"mask": [4], "other": [4]}
+    graph = graph_of({"name": "g", "input_shape": [4], "further_inputs": further, "nodes": nodes})
+    assert graph.beside() == {"mask", "other", "half"}
+    assert [layer[-1].name for layer in graph.layers] == ["first", "sum", "last"]
+    assert graph.crossing() == (("first",), ("sum",), ("last",))
