@@ -130,12 +130,10 @@ def build_runtime(
     outbox = Outbox(asks=dist.get_backend(group) != "gloo")
     split = any(action.kind is Kind.W for row in schedule.ranks for action in row)
     for stage in built:
-        stage.buckets = buckets.get(stage.stage_index)
-        stage.split = split
-        stage.sent = outbox
+        stage.buckets, stage.sent = buckets.get(stage.stage_index), outbox
         stage.entering, stage.leaving = edges[stage.position], edges[stage.position + 1]
+        stage.split, stage.reshard = split, zero_stage == 3
         stage.scatters = zero_stage >= 2 and not split
-        stage.reshard = zero_stage == 3
     runtime = Runtime(schedule, built, edges, loss_fn, outbox)
     rows = {rank: pipelining.to_torch(_renumbered(schedule, rank)) for rank in range(schedule.pp)}
     runtime._prepare_schedule_with_comms(rows, format="compute_comms")

@@ -10,6 +10,7 @@ from executor.devices.machine import DeviceReport
 from executor.measure.steps import Spread, Steps, known
 from parsim.comparison.compared import uncalibrated, unlike
 from parsim.comparison.quantities import quantities_of
+from parsim.cost.job import Job
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
 from parsim.sim.drawing.timeline import predicted_hardware
@@ -42,22 +43,9 @@ def run_document(
 
     `meta` says what the run was, see `executor.run.start`.
     """
-    plan, job = predicted.plan, scenario.job
-    steps, timeline, peaks = measured.steps, measured.timeline, measured.peaks
-    spread, load = Spread.of(steps.seconds), timeline.meta.get("expert_load")
-    evaluations = [
-        {"steps": taken, "loss": known(loss)} for taken, loss in measured.evaluations.items()
-    ]
-    scaling = (
-        {}
-        if steps.loss_scale is None
-        else {"loss_scale": steps.loss_scale, "skipped_steps": steps.skipped}
-    )
-    highest = max(predicted.peak_allocated)
-    ours = predicted_hardware(job)
+    plan, spread = predicted.plan, Spread.of(measured.steps.seconds)
+    ours = predicted_hardware(scenario.job)
     different = unlike(ours, measured_hardware(report, plan.world_size))
-    flops = job.model.step_flops(plan.global_batch_size)
-    capable = spread.median * predicted.peak_flops * plan.world_size
     return {
         **head(report, predicted, meta),
         "predicted": {
@@ -66,30 +54,45 @@ def run_document(
             "memory_fit": predicted.fit.value,
             **predicted.margin.to_json(),
         },
-        "measured": {
-            "step_time_s": spread.to_json(),
-            "step_seconds": list(steps.taken),
-            "peak_allocated_bytes": peaks,
-            "bubble_fraction": bubble_fraction(timeline),
-            "recording_cost": timeline.meta["recording_cost"],
-            "tokens_per_s": known(plan.global_batch_size * job.model.tokens / spread.median),
-            **({"tokens_of_sample": 1} if job.model.tokens == 1 else {}),
-            "mfu": known(flops / capable),
-            "loss": [known(loss) for loss in steps.losses],
-            "lost_on_ranks": list(steps.lost_on),
-            "restarts": steps.restarts,
-            **core_pace(steps.core_products, job.device.core_product),
-            **scaling,
-            **({"evaluations": evaluations} if evaluations else {}),
-            **({} if load is None else {"expert_load": load}),
-        },
+        "measured": _measured(scenario.job, predicted, measured, spread),
         "error": {
             "step_time": None if different else known(predicted.step_time / spread.median - 1.0),
-            "peak_memory": highest / max(peaks) - 1.0,
+            "peak_memory": max(predicted.peak_allocated) / max(measured.peaks) - 1.0,
             "unlike": different or None,
             "uncalibrated": list(uncalibrated(ours)),
         },
         "verify": measured.checked,
+    }
+
+
+def _measured(
+    job: Job, predicted: Prediction, measured: Measured, spread: Spread
+) -> dict[str, Any]:
+    """What was measured, beside what follows from it; absent what the run did not have."""
+    plan, steps, timeline = predicted.plan, measured.steps, measured.timeline
+    flops = job.model.step_flops(plan.global_batch_size)
+    capable = spread.median * predicted.peak_flops * plan.world_size
+    load = timeline.meta.get("expert_load")
+    evaluations = [
+        {"steps": taken, "loss": known(loss)} for taken, loss in measured.evaluations.items()
+    ]
+    scaling = {"loss_scale": steps.loss_scale, "skipped_steps": steps.skipped}
+    return {
+        "step_time_s": spread.to_json(),
+        "step_seconds": list(steps.taken),
+        "peak_allocated_bytes": measured.peaks,
+        "bubble_fraction": bubble_fraction(timeline),
+        "recording_cost": timeline.meta["recording_cost"],
+        "tokens_per_s": known(plan.global_batch_size * job.model.tokens / spread.median),
+        **({"tokens_of_sample": 1} if job.model.tokens == 1 else {}),
+        "mfu": known(flops / capable),
+        "loss": [known(loss) for loss in steps.losses],
+        "lost_on_ranks": list(steps.lost_on),
+        "restarts": steps.restarts,
+        **core_pace(steps.core_products, job.device.core_product),
+        **({} if steps.loss_scale is None else scaling),
+        **({"evaluations": evaluations} if evaluations else {}),
+        **({} if load is None else {"expert_load": load}),
     }
 
 

@@ -136,20 +136,14 @@ def _train(
 
     Returns the losses of evaluations too, by the number of steps before.
     """
-    options, plan = part.options, part.scenario.fixed_plan()
+    options = part.options
     evaluation = Evaluation(
         every=options.eval_every,
         trainer=trainer,
         device=part.device,
         batches=tuple(islice(part.evaluation(), BATCHES)),
     )
-    log = StepLog(
-        folder=options.out,
-        tokens=plan.global_batch_size * part.scenario.job.model.tokens,
-        steps=options.last_step,
-        restart=checkpoints.attempt,
-        samples=part.scenario.job.model.tokens == 1,
-    )
+    log = _log_of(part, checkpoints.attempt)
 
     def after_step(step: Step, losses: Sequence[float]) -> None:
         loss = evaluation.after_step(len(losses))
@@ -167,6 +161,18 @@ def _train(
         after_step=after_step,
     )
     return replace(steps, restarts=checkpoints.attempt), evaluation.losses
+
+
+def _log_of(part: Part, attempt: int) -> StepLog:
+    """The log of a run that was started again so many times."""
+    tokens = part.scenario.job.model.tokens
+    return StepLog(
+        folder=part.options.out,
+        tokens=part.scenario.fixed_plan().global_batch_size * tokens,
+        steps=part.options.last_step,
+        restart=attempt,
+        samples=tokens == 1,
+    )
 
 
 def _peaks(

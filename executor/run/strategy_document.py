@@ -15,6 +15,8 @@ from executor.run.document import core_pace, head, measured_hardware
 from executor.strategies.replays.log import Applied, Ended, Event
 from executor.strategies.replays.replay import ages, ages_of_peers
 from parsim.comparison.compared import uncalibrated, unlike
+from parsim.cost.job import Job
+from parsim.plan import Plan
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
 from parsim.sim.drawing.timeline import predicted_hardware
@@ -163,39 +165,50 @@ def strategy_document(
     `meta` says what the run was, see `executor.run.start`.
     """
     plan, step = predicted.plan, measured.step_time
-    ours, old = predicted_hardware(scenario.job), measured.ages
+    ours = predicted_hardware(scenario.job)
     different = unlike(ours, measured_hardware(report, plan.world_size))
-    evaluations = measured.evaluated()
     return {
         **head(report, predicted, meta),
-        "strategy": {
-            "name": plan.schedule if plan.runs_as_tasks else plan.strategy.name,
-            "workers": len(measured.rounds),
-            "mean_staleness_updates": fmean(old) if old else None,
-            "ages_updates": old,
-            "order": [entry.worker for entry in measured.applied],
-            "dropped": measured.dropped,
-            "curve": measured.curve(),
-        },
+        "strategy": _strategy(plan, measured),
         "predicted": {
             "step_time_s": predicted.step_time,
             "samples_per_s": plan.global_batch_size / predicted.step_time,
         },
-        "measured": {
-            "step_time_s": {**Spread.of(measured.seconds).to_json(), "mean": known(step)},
-            "step_seconds": measured.seconds,
-            "samples_per_s": known(plan.global_batch_size / step),
-            "tokens_per_s": known(plan.global_batch_size * scenario.job.model.tokens / step),
-            **({"tokens_of_sample": 1} if scenario.job.model.tokens == 1 else {}),
-            "loss": [known(loss) for loss in measured.losses],
-            "restarts": 0,
-            **core_pace(measured.core_products, scenario.job.device.core_product),
-            **({"evaluations": evaluations} if evaluations else {}),
-        },
+        "measured": _measured(scenario.job, plan, measured),
         "error": {
             "step_time": None if different else known(predicted.step_time / step - 1.0),
             "unlike": different or None,
             "uncalibrated": list(uncalibrated(ours)),
         },
         "verify": checked,
+    }
+
+
+def _strategy(plan: Plan, measured: Measured) -> dict[str, Any]:
+    """Which strategy ran, and in which order and how late its updates were applied."""
+    old = measured.ages
+    return {
+        "name": plan.schedule if plan.runs_as_tasks else plan.strategy.name,
+        "workers": len(measured.rounds),
+        "mean_staleness_updates": fmean(old) if old else None,
+        "ages_updates": old,
+        "order": [entry.worker for entry in measured.applied],
+        "dropped": measured.dropped,
+        "curve": measured.curve(),
+    }
+
+
+def _measured(job: Job, plan: Plan, measured: Measured) -> dict[str, Any]:
+    """What was measured; null where too few rounds were left to time."""
+    seconds, evaluations = measured.step_time, measured.evaluated()
+    return {
+        "step_time_s": {**Spread.of(measured.seconds).to_json(), "mean": known(seconds)},
+        "step_seconds": measured.seconds,
+        "samples_per_s": known(plan.global_batch_size / seconds),
+        "tokens_per_s": known(plan.global_batch_size * job.model.tokens / seconds),
+        **({"tokens_of_sample": 1} if job.model.tokens == 1 else {}),
+        "loss": [known(loss) for loss in measured.losses],
+        "restarts": 0,
+        **core_pace(measured.core_products, job.device.core_product),
+        **({"evaluations": evaluations} if evaluations else {}),
     }

@@ -20,7 +20,7 @@ from executor.model.loss import check_trainable
 from executor.model.mixture.experts import WHOLE
 from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
 from executor.model.offload import HostStore, keep_in, keep_on_host
-from executor.model.stage import has_experts, layer_count, reads_text, recompute_first
+from executor.model.stage import Stage, has_experts, layer_count, reads_text, recompute_first
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.experts import (
@@ -128,13 +128,18 @@ def build_trainer(
         context=context,
         experts=experts,
     )
-    scaling = trainer.optimizer.scaling
-    if scaling is not None:
-        trainer.loss_fn = scaling.scaled(trainer.loss_fn)
-        scaling.apply(replica.stage for replica in replicas)
+    _scale_loss(trainer)
     if plan.pp > 1:
         trainer.runner = _runner(trainer, device)
     return trainer
+
+
+def _scale_loss(trainer: Trainer) -> None:
+    """Let the loss be scaled before backward where gradients are in fp16."""
+    scaling = trainer.optimizer.scaling
+    if scaling is not None:
+        trainer.loss_fn = scaling.scaled(trainer.loss_fn)
+        scaling.apply(replica.stage for replica in trainer.replicas)
 
 
 def _dropout_place(plan: Plan, position: dict[str, int]) -> tuple[int, ...]:
@@ -175,12 +180,17 @@ def _replica(
         apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
         apply_expert_parallel(built, experts)
         apply_balance(built, plan)
-    if plan.recompute_layers:
-        recompute_first(built.layers.values(), plan.recompute_layers, plan.recompute)
-    keep_on_host(built.layers, plan.offload_layers, device)
+    _spare_memory(built, plan, device)
     if plan.sync_batch_norm and plan.dp > 1:
         synchronise(built, replica_group(mesh, plan))
     return apply_data_parallel(built, plan, mesh, experts)
+
+
+def _spare_memory(built: Stage, plan: Plan, device: torch.device) -> None:
+    """Recompute the first layers and keep what others save on the host, as the plan says."""
+    if plan.recompute_layers:
+        recompute_first(built.layers.values(), plan.recompute_layers, plan.recompute)
+    keep_on_host(built.layers, plan.offload_layers, device)
 
 
 def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
