@@ -36,6 +36,7 @@ from parsim.arrays import Array
 from parsim.cluster.hardware import Device
 from parsim.cost.step.plan_kernels import plan_kernels
 from parsim.plan.precision import precision
+from parsim.report.markdown import markdown_table
 from parsim.scenario import Scenario, load_scenario
 
 COUNTS = (5, 10, 20, 40, 80)
@@ -184,22 +185,22 @@ def record_times(path: Path, scenario: Scenario) -> None:
 
 def table(record: Record) -> str:
     """The learning curve as Markdown."""
-    lines = [
-        "| shapes | choice: mean / largest % | expected ± % | inside | random: mean / largest % |",
-        "|--:|--:|--:|--:|--:|",
-    ]
+    columns = "shapes | choice: mean / largest % | expected ± % | inside | random: mean / largest %"
+    rows = []
     for count in COUNTS:
         point = replay(record, count, None)
         others = [replay(record, count, seed) for seed in range(SEEDS)]
         mean, largest = (
             float(np.mean([getattr(x, name) for x in others])) for name in ("mean", "largest")
         )
-        lines.append(
-            f"| {count} | {100 * point.mean:.1f} / {100 * point.largest:.1f} | "
-            f"{100 * point.expected:.1f} | {100 * point.inside:.0f} % | "
-            f"{100 * mean:.1f} / {100 * largest:.1f} |"
+        cells = (
+            f"{100 * point.mean:.1f} / {100 * point.largest:.1f}",
+            f"{100 * point.expected:.1f}",
+            f"{100 * point.inside:.0f} %",
+            f"{100 * mean:.1f} / {100 * largest:.1f}",
         )
-    return "\n".join(lines) + "\n"
+        rows.append((count, *cells))
+    return "\n".join(markdown_table(columns, rows, words=())) + "\n"
 
 
 def main() -> None:

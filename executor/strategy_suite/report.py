@@ -8,6 +8,7 @@ from typing import Any
 
 from executor.strategy_suite.cases import RATE
 from executor.strategy_suite.compare import TIE
+from parsim.report.markdown import markdown_table
 from parsim.report.writing import write_text
 from parsim.units import format_seconds, percent
 
@@ -55,14 +56,16 @@ def _losses(losses: Mapping[str, Any]) -> Iterator[str]:
     yield f"All runs reached a loss of {rows[0]['loss_that_all_reached']:.4f}; the picture beside"
     yield "this page has the whole curves."
     yield ""
-    yield "| run | samples/s | last loss | seconds to the loss of all | samples to it |"
-    yield "| --- | --: | --: | --: | --: |"
-    for row in rows:
-        yield (
-            f"| {row['run']} | {_whole(row['samples_per_s'])} | {row['last_loss']:.4f} | "
-            f"{row['seconds_to_it_s']:.2f} | {row['samples_to_it']:,.0f} |"
-        )
+    yield from markdown_table(
+        "run | samples/s | last loss | seconds to the loss of all | samples to it",
+        map(_loss_cells, rows),
+    )
     yield ""
+
+
+def _loss_cells(row: Mapping[str, Any]) -> list[str]:
+    losses = (f"{row['last_loss']:.4f}", f"{row['seconds_to_it_s']:.2f}")
+    return [row["run"], _whole(row["samples_per_s"]), *losses, f"{row['samples_to_it']:,.0f}"]
 
 
 def _whole(number: float | None) -> str:
@@ -78,15 +81,18 @@ def _ages(ages: Mapping[str, Any]) -> Iterator[str]:
     yield "two distributions is the share of gradients whose age would have to be another (total"
     yield f"variation); at most {percent(WANTED_DISTANCE)} is asked for."
     yield ""
-    yield "| bound on staleness | gradients | mean, simulated | mean, run | distance | within |"
-    yield "| --- | --: | --: | --: | --: | --- |"
-    for name, case in ages["cases"].items():
-        within = "yes" if case["distance"] <= WANTED_DISTANCE else "no"
-        yield (
-            f"| {name} | {len(case['measured'])} | {case['simulated_mean']:.2f} | "
-            f"{case['measured_mean']:.2f} | {percent(case['distance'])} | {within} |"
-        )
+    yield from markdown_table(
+        "bound on staleness | gradients | mean, simulated | mean, run | distance | within",
+        (_age_cells(name, case) for name, case in ages["cases"].items()),
+        words=(0, 5),
+    )
     yield ""
+
+
+def _age_cells(name: str, case: Mapping[str, Any]) -> list[object]:
+    means = (f"{case['simulated_mean']:.2f}", f"{case['measured_mean']:.2f}")
+    within = "yes" if case["distance"] <= WANTED_DISTANCE else "no"
+    return [name, len(case["measured"]), *means, percent(case["distance"]), within]
 
 
 def _limited() -> Iterator[str]:
@@ -113,6 +119,18 @@ def schedule_lines(document: Mapping[str, Any], model: str) -> Iterator[str]:
     yield from _steps(model, document["schedules"], document["meta"]["ranks"], "schedules", "1f1b")
 
 
+def _step_cells(row: Mapping[str, Any], base: str) -> list[str]:
+    return [
+        row["strategy"],
+        format_seconds(row["predicted_step_s"]),
+        format_seconds(row["least_measured_step_s"]),
+        percent(row["error_of_least"], signed=True),
+        f"{row[f'predicted_over_{base}']:.3f}",
+        f"{row[f'measured_over_{base}']:.3f}",
+        percent(row["error_of_ratio"], signed=True),
+    ]
+
+
 def _steps(
     model: str, figures: Mapping[str, Any], ranks: int, what: str = "strategies", base: str = "ddp"
 ) -> Iterator[str]:
@@ -123,19 +141,11 @@ def _steps(
     yield "the turns: what else the machine does meets both. The least step is that of the fastest"
     yield "turn."
     yield ""
-    yield (
-        f"| {what} | predicted | least run | error | predicted over {shown} | run over {shown} | "
-        f"error |"
+    yield from markdown_table(
+        f"{what} | predicted | least run | error | predicted over {shown} | run over {shown} "
+        "| error",
+        (_step_cells(row, base) for row in figures["rows"]),
     )
-    yield "| --- | --: | --: | --: | --: | --: | --: |"
-    for row in figures["rows"]:
-        yield (
-            f"| {row['strategy']} | {format_seconds(row['predicted_step_s'])} | "
-            f"{format_seconds(row['least_measured_step_s'])} | "
-            f"{percent(row['error_of_least'], signed=True)} | "
-            f"{row[f'predicted_over_{base}']:.3f} | {row[f'measured_over_{base}']:.3f} | "
-            f"{percent(row['error_of_ratio'], signed=True)} |"
-        )
     yield ""
     turns = len(figures["rows"][0]["turns_s"])
     yield f"- order of the {what}: Spearman {order:.2f} (asked for: {WANTED_ORDER});"

@@ -13,6 +13,7 @@ from statistics import median
 from typing import Any
 
 from executor.suite.results import Result, read
+from parsim.report.markdown import markdown_table
 from parsim.report.writing import write_text
 from parsim.units import percent
 
@@ -75,11 +76,11 @@ def _lines(document: dict[str, Any]) -> list[str]:
         "",
         f"Measured steps in their 80 % interval: {told}.",
         "",
-        "| case | in its interval | median error | errors | worst memory |",
-        "|---|---|---|---|---|",
     ]
+    rows = []
     for name, case in document["cases"].items():
         middle, memory = (percent(case[key]) for key in ("median_abs", "worst_memory"))
         errors = " ".join(percent(error, signed=True) for error in case["errors"])
-        lines.append(f"| {name} | {case['held']} of {case['n']} | {middle} | {errors} | {memory} |")
-    return lines
+        rows.append((name, f"{case['held']} of {case['n']}", middle, errors, memory))
+    columns = "case | in its interval | median error | errors | worst memory"
+    return [*lines, *markdown_table(columns, rows, words=range(5))]

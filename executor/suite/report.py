@@ -10,6 +10,7 @@ from typing import Any
 
 from executor.suite.predict import KINDS
 from executor.suite.results import Amount, Outcome, Pair, Result, covered, spearman, summary
+from parsim.report.markdown import markdown_table
 from parsim.report.writing import write_text
 from parsim.units import GIB, MIB, format_seconds, percent
 
@@ -163,12 +164,10 @@ def _accuracy(summaries: Mapping[str, Any], counted: Sequence[Result]) -> Iterat
     if not counted:
         yield "No case has run."
         return
-    yield from _head("error of | n | median | largest | bias", left=1)
-    for name in amounts():
-        if errors := summaries[name]:
-            sizes = (percent(errors[key]) for key in ("median_abs", "max_abs"))
-            words = LONG_NAMES.get(name, name.replace("_", " "))
-            yield _row(words, errors["n"], *sizes, percent(errors["bias"], signed=True))
+    yield from markdown_table(
+        "error of | n | median | largest | bias",
+        (_error_cells(name, summaries[name]) for name in amounts() if summaries[name]),
+    )
     yield ""
     ranked = {"all cases": summaries["spearman"], **summaries["spearman_by_model"]}
     known = [f"{name} {value:.2f}" for name, value in ranked.items() if value is not None]
@@ -178,41 +177,40 @@ def _accuracy(summaries: Mapping[str, Any], counted: Sequence[Result]) -> Iterat
         yield f"80 % intervals hold {intervals['inside']} of {intervals['n']} measured steps."
 
 
-def _head(columns: str, left: int) -> tuple[str, str]:
-    """The head of a table; all columns but so many at the left are aligned to the right."""
-    right = columns.count(" | ") + 1 - left
-    return f"| {columns} |", f"|{left * '---|'}{right * '--:|'}"
-
-
-def _row(*cells: object) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
+def _error_cells(name: str, errors: Mapping[str, Any]) -> list[object]:
+    sizes = (percent(errors[key]) for key in ("median_abs", "max_abs"))
+    words = LONG_NAMES.get(name, name.replace("_", " "))
+    return [words, errors["n"], *sizes, percent(errors["bias"], signed=True)]
 
 
 def _cases(results: Sequence[Result]) -> Iterator[str]:
     if not results:
         return
-    yield from _head(
+    yield from markdown_table(
         "case | plan | predicted | median | MAD | least | n | error | "
         "peak predicted | measured | error | MFU | loss",
-        left=2,
+        map(_case_cells, results),
+        words=(0, 1),
     )
-    for result in results:
-        noisy = result.mad > NOISY * result.step_time.measured
-        yield _row(
-            result.name,
-            f"{result.plan} {result.precision}",
-            format_seconds(result.step_time.predicted),
-            format_seconds(result.step_time.measured),
-            f"{percent(result.mad / result.step_time.measured)}{' (noisy)' if noisy else ''}",
-            format_seconds(result.least),
-            result.steps,
-            f"{percent(result.step_time.error, signed=True)}{OUTSIDE * (result.inside is False)}",
-            _bytes(result.peak.predicted),
-            _bytes(result.peak.measured),
-            percent(result.peak.error, signed=True),
-            percent(result.mfu),
-            f"{result.loss[0]:.3f} -> {result.loss[1]:.3f}",
-        )
+
+
+def _case_cells(result: Result) -> list[object]:
+    noisy = result.mad > NOISY * result.step_time.measured
+    return [
+        result.name,
+        f"{result.plan} {result.precision}",
+        format_seconds(result.step_time.predicted),
+        format_seconds(result.step_time.measured),
+        f"{percent(result.mad / result.step_time.measured)}{' (noisy)' if noisy else ''}",
+        format_seconds(result.least),
+        result.steps,
+        f"{percent(result.step_time.error, signed=True)}{OUTSIDE * (result.inside is False)}",
+        _bytes(result.peak.predicted),
+        _bytes(result.peak.measured),
+        percent(result.peak.error, signed=True),
+        percent(result.mfu),
+        f"{result.loss[0]:.3f} -> {result.loss[1]:.3f}",
+    ]
 
 
 def _bytes(amount: float) -> str:
@@ -228,9 +226,10 @@ def _parts(results: Sequence[Result]) -> Iterator[str]:
     yield "Predicted / measured, error, of one recorded step. Forward, backward and optimizer are"
     yield "mean lengths of one action; the others are seconds of a step, mean over ranks."
     yield ""
-    yield from _head(" | ".join(["case", *shown]).replace("_", " "), left=1)
-    for result in results:
-        yield _row(result.name, *(_part(result.kinds.get(name)) for name in shown))
+    yield from markdown_table(
+        ["case", *(name.replace("_", " ") for name in shown)],
+        ([each.name, *(_part(each.kinds.get(name)) for name in shown)] for each in results),
+    )
 
 
 def _part(pair: Pair | None) -> str:
@@ -247,17 +246,23 @@ def _shared(results: Sequence[Result]) -> Iterator[str]:
     yield "Their correctness is real, their speed is not that of as many devices: they are in no"
     yield "figure of accuracy."
     yield ""
-    yield from _head("case | plan | how | median | peak predicted | measured | loss", left=3)
-    for result in shared:
-        yield _row(
-            result.name,
-            result.plan,
-            result.label,
-            format_seconds(result.step_time.measured),
-            _bytes(result.peak.predicted),
-            _bytes(result.peak.measured),
-            f"{result.loss[0]:.3f} -> {result.loss[1]:.3f}",
-        )
+    yield from markdown_table(
+        "case | plan | how | median | peak predicted | measured | loss",
+        map(_shared_cells, shared),
+        words=(0, 1, 2),
+    )
+
+
+def _shared_cells(result: Result) -> list[str]:
+    return [
+        result.name,
+        result.plan,
+        result.label,
+        format_seconds(result.step_time.measured),
+        _bytes(result.peak.predicted),
+        _bytes(result.peak.measured),
+        f"{result.loss[0]:.3f} -> {result.loss[1]:.3f}",
+    ]
 
 
 def _left_out(document: Mapping[str, Any]) -> Iterator[str]:
@@ -269,10 +274,18 @@ def _left_out(document: Mapping[str, Any]) -> Iterator[str]:
 def _residuals(parts: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Iterator[str]:
     yield "How far single kernels and links are off after the fit, without sign:"
     yield ""
-    yield from _head("kind | n | median | p90 | largest", left=1)
-    for name, errors in (pair for part in parts.values() for pair in part.items()):
-        sizes = (percent(errors[key]) for key in ("median", "p90", "max"))
-        yield _row(name, f"{errors['n']:.0f}", *sizes)
+    yield from markdown_table(
+        "kind | n | median | p90 | largest",
+        (
+            (
+                name,
+                f"{errors['n']:.0f}",
+                *(percent(errors[key]) for key in ("median", "p90", "max")),
+            )
+            for part in parts.values()
+            for name, errors in part.items()
+        ),
+    )
 
 
 def _pictures(names: Iterable[str]) -> Iterator[str]:

@@ -26,6 +26,7 @@ from parsim.cost.order_statistics import later_than_of_node
 from parsim.fitting.constants.families import families
 from parsim.fitting.constants.source_cases import load_source
 from parsim.plan import Plan
+from parsim.report.markdown import markdown_table
 from parsim.sim.lateness.monte_carlo import ranks_of
 from parsim.sim.lateness.pipelines import priced_plan
 from parsim.sim.lateness.study import Study
@@ -126,12 +127,7 @@ def tables() -> Iterator[str]:
     families = {"replicas added": replicas(), "published plans": weak_scaling()}
     eight = families["replicas added"][0]
     reached: dict[tuple[str, str], list[float]] = {}
-    yield (
-        "| source alone, standard deviation | 8 devices | "
-        + " | ".join(f"{name}, as a spread" for name in families)
-        + " |"
-    )
-    yield "|---|--:|--:|--:|"
+    rows = []
     for source, spreads in SPREADS.items():
         for spread in spreads:
             jitter = replace(STILL, **{source: spread})  # type: ignore[arg-type]
@@ -140,26 +136,31 @@ def tables() -> Iterator[str]:
                 grown = growth(points, eight, jitter)
                 reached.setdefault((source, name), []).append(grown)
                 cells.append(f"{100 * grown:.2f} %")
-            yield f"| {source} {100 * spread:g} % | {' | '.join(cells)} |"
+            rows.append((f"{source} {100 * spread:g} %", *cells))
+    as_spreads = [f"{name}, as a spread" for name in families]
+    yield from markdown_table(("source alone, standard deviation", "8 devices", *as_spreads), rows)
     yield ""
     yield from _needed_table(reached)
     yield ""
-    yield "| what stands for waiting | mean error | largest | bias |"
-    yield "|---|--:|--:|--:|"
-    for name, (size, most, bias) in errors().items():
-        yield f"| {name} | {100 * size:.1f} % | {100 * most:.1f} % | {100 * bias:+.1f} % |"
+    yield from markdown_table(
+        "what stands for waiting | mean error | largest | bias",
+        (
+            (name, f"{100 * size:.1f} %", f"{100 * most:.1f} %", f"{100 * bias:+.1f} %")
+            for name, (size, most, bias) in errors().items()
+        ),
+    )
 
 
 def _needed_table(reached: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[str]:
     heads = [f"{source}, {name}" for source, name in reached]
-    yield "| straggler_spread | " + " | ".join(heads) + " |"
-    yield "|---|" + "--:|" * len(heads)
+    rows = []
     for system in map(load_catalog().system, SYSTEMS):
         target = system.straggler_spread
         cells = [
             needed(SPREADS[source], growths, target) for (source, _), growths in reached.items()
         ]
-        yield f"| {100 * target:.2g} % ({system.id}) | {' | '.join(cells)} |"
+        rows.append((f"{100 * target:.2g} % ({system.id})", *cells))
+    yield from markdown_table(("straggler_spread", *heads), rows)
 
 
 if __name__ == "__main__":

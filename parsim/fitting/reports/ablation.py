@@ -19,6 +19,7 @@ from parsim.fitting.constants.source_cases import load
 from parsim.fitting.intervals.figures import residuals_of
 from parsim.fitting.intervals.leave_out import refitted
 from parsim.fitting.reports.fit import told_summary
+from parsim.report.markdown import markdown_table
 from parsim.report.writing import check_writable, write_text
 from parsim.sim.confidence.known_errors import shipped_errors
 from parsim.units import percent
@@ -48,41 +49,43 @@ the source either."""
 def ablation_lines(ablated: list[Ablated]) -> Iterator[str]:
     """Sources down, effects across; then what each switch means."""
     names = [effect.name for effect in ALL]
-    yield f"| source | n | full model | {' | '.join(names)} |"
-    yield f"|---|--:|--:|{'--:|' * len(names)}"
-    for source in ablated:
-        rows = (source.full, *(source.without[name] for name in names))
-        errors = [percent(row.mean_abs_error).removesuffix(" %") for row in rows]
-        biases = [percent(row.bias, signed=True).removesuffix(" %") for row in rows]
-        yield f"| {source.source} | {source.full.n} | {' | '.join(errors)} |"
-        yield f"| ... bias | | {' | '.join(biases)} |"
+    columns = ("source", "n", "full model", *names)
+    yield from markdown_table(columns, _without_each(ablated, names))
     yield ""
     yield "What each switch means:"
     yield ""
     yield from (f"- {effect.name}: {effect.meaning}." for effect in ALL)
 
 
+def _without_each(ablated: list[Ablated], names: list[str]) -> Iterator[list[object]]:
+    """Two rows a source: mean errors and biases of the full model and without each effect."""
+    for source in ablated:
+        rows = (source.full, *(source.without[name] for name in names))
+        errors = [percent(row.mean_abs_error).removesuffix(" %") for row in rows]
+        biases = [percent(row.bias, signed=True).removesuffix(" %") for row in rows]
+        yield [source.source, source.full.n, *errors]
+        yield ["... bias", "", *biases]
+
+
 def leave_out_lines(left_out: list[LeftOut], alone: list[str]) -> Iterator[str]:
     """One line a source; families with one source alone are named."""
-    yield (
-        "| family | source | n | textbook, nothing fitted | all sources fitted | left out "
-        "| inside | half width |"
+    yield from markdown_table(
+        "family | source | n | textbook, nothing fitted | all sources fitted | left out "
+        "| inside | half width",
+        map(_leave_out_cells, left_out),
+        words=(0, 1),
     )
-    yield "|---|---|--:|--:|--:|--:|--:|--:|"
-    for source in left_out:
-        errors = " | ".join(
-            told_summary(s) for s in (source.textbook, source.fitted, source.left_out)
-        )
-        intervals = (
-            (source.intervals.covered, source.intervals.half_width)
-            if source.intervals
-            else (None, None)
-        )
-        inside = " | ".join(percent(x) for x in intervals)
-        yield f"| {source.family} | {source.source} | {source.fitted.n} | {errors} | {inside} |"
     if alone:
         yield ""
         yield f"Only one source has rows in the fit, so none can be left out: {', '.join(alone)}."
+
+
+def _leave_out_cells(source: LeftOut) -> list[object]:
+    summaries = (source.textbook, source.fitted, source.left_out)
+    of = source.intervals
+    shares = (of.covered, of.half_width) if of else (None, None)
+    head = (source.family, source.source, source.fitted.n)
+    return [*head, *map(told_summary, summaries), *map(percent, shares)]
 
 
 def _all_left_out(chosen: tuple[Family, ...]) -> tuple[list[LeftOut], list[str]]:

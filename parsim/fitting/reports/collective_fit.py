@@ -14,6 +14,7 @@ from parsim.fitting.collectives.catalog_curves import catalog_curves
 from parsim.fitting.collectives.fit import GENERATIONS
 from parsim.fitting.collectives.points import LEAST_POINTS, Points, load_points
 from parsim.fitting.collectives.scores import Scores, score
+from parsim.report.markdown import markdown_table
 from parsim.sim.confidence.interval import Z80
 from parsim.validation.collective.validate import CLASSES, LARGE
 from parsim.validation.tables import shipped_tables
@@ -77,19 +78,18 @@ def _lines(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
 
 def _constants(scores: Scores) -> Iterator[str]:
     constants = scores.fitted.constants
-    yield "| constant | " + " | ".join(GENERATIONS["ring"]) + " |"
-    yield "|---|--:|--:|--:|"
-    rows = (
+    constant_rows = (
         ("ring's share of the link rate (`intra.efficiency`)", scores.fitted.ring, 1.0, ".3f"),
         ("NVLS over ring (`nvls`)", constants.nvls, 1.0, ".3f"),
         ("ramp of an all-reduce of 8 at 1 MiB, us (`ramp`)", constants.ramp, 1e6, ".1f"),
         ("part of a ring's step without sending (`idle`)", constants.idle, 1.0, ".3f"),
     )
-    for name, values, unit, form in rows:
-        cells = [
-            format(values[g] * unit, form) if g in values else "-" for g in GENERATIONS["ring"]
-        ]
-        yield f"| {name} | {' | '.join(cells)} |"
+    made = GENERATIONS["ring"]
+    cells = (
+        (name, *(format(values[g] * unit, form) if g in values else "-" for g in made))
+        for name, values, unit, form in constant_rows
+    )
+    yield from markdown_table(("constant", *made), cells)
     yield ""
     yield (
         f"A call of two ranks takes {constants.call * 1e6:.1f} us (`call`); torch's call and "
@@ -135,33 +135,41 @@ def scopes(curves: Sequence[Points]) -> list[str]:
 
 
 def _by_scope(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
-    yield "| where | | " + " | ".join((*CLASSES, LARGE)) + " | points |"
-    yield "|---|---|" + "--:|" * (len(CLASSES) + 2)
+    columns = ("where", "", *CLASSES, LARGE, "points")
+    yield from markdown_table(columns, _scope_cells(curves, scores), words=(0, 1))
+
+
+def _scope_cells(curves: Sequence[Points], scores: Scores) -> Iterator[list[object]]:
     for scope in scopes(curves):
         for mode, (sizes, errors) in _gathered(curves, scores, scope).items():
             kind = size_class(sizes)
             cells = [_told(errors[kind == k]) for k in range(len(CLASSES))]
             cells.append(f"**{_told(errors[kind >= 2])}**")
-            yield f"| {scope} | {mode} | {' | '.join(cells)} | {len(errors)} |"
+            yield [scope, mode, *cells, len(errors)]
 
 
 def _by_curve(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
-    yield "| system, collective, ranks on nodes, tool | points | uncalibrated | bias | calibrated |"
-    yield "|---|--:|--:|--:|--:|"
+    columns = "system, collective, ranks on nodes, tool | points | uncalibrated | bias | calibrated"
+    yield from markdown_table(columns, _curve_cells(curves, scores))
+
+
+def _curve_cells(curves: Sequence[Points], scores: Scores) -> Iterator[list[object]]:
     for curve, left, (sizes, unseen) in zip(curves, scores.left_out, scores.unseen, strict=True):
         large = left[size_class(curve.size) >= 2]
         calibrated = unseen[size_class(sizes) >= 2]
         bias = 100.0 * np.expm1(large).mean()
         cells = (_told(large), f"{bias:+.1f}", _told(calibrated))
-        yield f"| {curve.name} | {len(curve.size)} | {' | '.join(cells)} |"
+        yield [curve.name, len(curve.size), *cells]
 
 
 def _spreads(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
     yield "80th percentile of |ln (predicted / measured)| over 1.28, and in brackets the standard"
     yield "deviation that `collective_spread` states (a calibrated figure is one for all places)."
     yield ""
-    yield "| rests on | " + " | ".join(CLASSES) + " |"
-    yield "|---|" + "--:|" * len(CLASSES)
+    yield from markdown_table(("rests on", *CLASSES), _spread_cells(curves, scores))
+
+
+def _spread_cells(curves: Sequence[Points], scores: Scores) -> Iterator[list[str]]:
     parts = [_gathered(curves, scores, scope) for scope in scopes(curves)]
     calibrated = [part["calibrated"] for part in parts]
     table = {
@@ -179,7 +187,7 @@ def _spreads(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
             chosen = np.abs(errors[size_class(sizes) == k])
             seen = f"{np.percentile(chosen, 80) / Z80:.2f}" if len(chosen) else "-"
             cells.append(f"{seen} ({stated:.2f})")
-        yield f"| {words[name]} | {' | '.join(cells)} |"
+        yield [words[name], *cells]
 
 
 if __name__ == "__main__":

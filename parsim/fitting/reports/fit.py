@@ -17,10 +17,11 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.fitting.constants import solve
 from parsim.fitting.constants.address import Address
-from parsim.fitting.constants.families import Family, families
+from parsim.fitting.constants.families import Constant, Family, families
 from parsim.fitting.constants.fit import Fitted, Rows, Values, fit, textbook
 from parsim.fitting.constants.source_cases import SourceCases, load
 from parsim.fitting.constants.write import write_values
+from parsim.report.markdown import markdown_table
 from parsim.report.writing import write_text
 from parsim.units import percent
 from parsim.validation.coverage import Summary, summarise
@@ -56,19 +57,19 @@ def _lines(
     yield ""
     yield f"{family.about}. Objective {fitted.objective:.4g}."
     yield ""
-    yield "| constant | textbook | spread | catalog now | fitted | why the textbook value |"
-    yield "|---|--:|--:|--:|--:|---|"
-    for constant in family.constants:
-        now, new = constant.address.catalog_value(), fitted.values[constant.address]
-        numbers = f"{constant.textbook:.3g} | {100 * constant.spread:.0f} % | {now:.3g} | {new:.3g}"
-        yield f"| {constant.address} | {numbers} | {constant.why} |"
+    yield from markdown_table(
+        "constant | textbook | spread | catalog now | fitted | why the textbook value",
+        (_constant_cells(constant, fitted) for constant in family.constants),
+        words=(0, 5),
+    )
     yield ""
     yield "Step-time errors, percent: mean |error| / median / largest / bias."
     yield ""
-    yield f"| source | rows | in the fit | {' | '.join(CASES)} |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
-    for source in sources:
-        yield _source_line(source, {**known, **textbook(family)}, {**known, **fitted.values})
+    start, end = {**known, **textbook(family)}, {**known, **fitted.values}
+    yield from markdown_table(
+        ("source", "rows", "in the fit", *CASES),
+        (_source_cells(source, start, end) for source in sources),
+    )
     yield ""
     yield "Rows that the fit uses:"
     yield ""
@@ -77,15 +78,20 @@ def _lines(
         yield f"- {source.source.name} ({source.source.table}{where}): {source.source.rule()}"
 
 
-def _source_line(source: SourceCases, start: Values, end: Values) -> str:
+def _constant_cells(constant: Constant, fitted: Fitted) -> list[str]:
+    now, new = constant.address.catalog_value(), fitted.values[constant.address]
+    numbers = (f"{constant.textbook:.3g}", f"{100 * constant.spread:.0f} %")
+    return [str(constant.address), *numbers, f"{now:.3g}", f"{new:.3g}", constant.why]
+
+
+def _source_cells(source: SourceCases, start: Values, end: Values) -> list[object]:
     name = source.source.name
     if not source.cases:
-        return f"| {name} | 0 | 0 | - | - | - | - | - |"
+        return [name, 0, 0, *("-" for _ in CASES)]
     rows, used = Rows(source.cases), np.array(source.used)
     first, now, last = (np.expm1(rows.errors(values)) for values in (start, {}, end))
     cells = [first, now, last[used], last[~used], last]
-    summaries = " | ".join(_told(cell) for cell in cells)
-    return f"| {name} | {len(last)} | {used.sum()} | {summaries} |"
+    return [name, len(last), used.sum(), *map(_told, cells)]
 
 
 def _told(errors: Array) -> str:

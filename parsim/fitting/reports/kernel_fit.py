@@ -29,6 +29,7 @@ from parsim.fitting.kernels.unseen import (
     told,
     unseen,
 )
+from parsim.report.markdown import markdown_table
 from parsim.validation.kernel.measured_kernel import Kernel
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate
@@ -49,21 +50,23 @@ three products on one side; the other kinds with each shape left out once; const
 come from the other shapes. The form of the model was settled while looking at all rows. "in 80 %":
 unseen shapes inside the predicted 80 % interval. Attention's residuals are a few points each.
 
-| device | kind | shapes | catalog's constants | fitted again | unseen, model \
-| unseen, with residuals | in 80 % |
-|---|---|--:|--:|--:|--:|--:|--:|
 """
+COLUMNS = (
+    "device | kind | shapes | catalog's constants | fitted again | unseen, model "
+    "| unseen, with residuals | in 80 %"
+)
 
 
 def report(progress: Progress) -> str:
     """Markdown: constants, errors in sample and on unseen shapes, learning curve, steps."""
     tables = {(d, kind): published(d, kind) for d in DEVICES for kind in KINDS}
     tables = {key: rows for key, rows in tables.items() if rows}
-    lines, again = [], {}
+    rows_of_errors, again = [], {}
     for (name, kind), rows in tables.items():
         progress(f"{name} {kind}")
         again[name, kind] = fitted(kind, rows)
-        lines.append(_error_line(name, kind, rows, again[name, kind]))
+        rows_of_errors.append(_error_cells(name, kind, rows, again[name, kind]))
+    lines = [*markdown_table(COLUMNS, rows_of_errors, words=(0, 1))]
     lines += ["", "## Constants fitted again", ""]
     for kind in KINDS:
         lines += _constant_table(kind, {d: dev for (d, k), dev in again.items() if k == kind})
@@ -75,7 +78,7 @@ def report(progress: Progress) -> str:
     return HEAD + "\n".join(lines) + "\n"
 
 
-def _error_line(name: str, kind: str, rows: Sequence[Kernel], again: Device) -> str:
+def _error_cells(name: str, kind: str, rows: Sequence[Kernel], again: Device) -> list[object]:
     measured = np.array([row.seconds for row in rows])
     here = model_times(load_catalog().device(name), rows) / measured - 1.0
     there = model_times(again, rows) / measured - 1.0
@@ -87,27 +90,25 @@ def _error_line(name: str, kind: str, rows: Sequence[Kernel], again: Device) -> 
         [split.corrected for split in splits],
     ]
     inside = 100.0 * float(np.mean([split.inside.mean() for split in splits]))
-    errors = " | ".join(told(cell) for cell in cells)
-    return f"| {name} | {kind} | {len(rows)} | {errors} | {inside:.0f} |"
+    return [name, kind, len(rows), *map(told, cells), f"{inside:.0f}"]
 
 
 def _constant_table(kind: str, devices: Mapping[str, Device]) -> list[str]:
     constants = (*GEMM, ACCUMULATE) if kind == "gemm" else constants_of(kind, [])
-    lines = [f"| {kind} | {' | '.join(devices)} |", "|---|" + "--:|" * len(devices)]
-    for constant in constants:
-        cells = [f"{getattr(device, constant.name):.4g}" for device in devices.values()]
-        lines.append(f"| {constant.name} | {' | '.join(cells)} |")
-    return [*lines, ""]
+    cells = (
+        (c.name, *(f"{getattr(device, c.name):.4g}" for device in devices.values()))
+        for c in constants
+    )
+    return [*markdown_table((kind, *devices), cells), ""]
 
 
 def _curve(tables: Tables, progress: Progress) -> list[str]:
     gemms = {name: rows for (name, kind), rows in tables.items() if kind == "gemm"}
-    lines = [f"| shapes measured | {' | '.join(gemms)} |", "|--:|" + "--:|" * len(gemms)]
+    cells = []
     for count in CURVE:
         progress(f"learning curve, {count} shapes")
-        cells = [_curve_cell(rows, count) for rows in gemms.values()]
-        lines.append(f"| {count} | {' | '.join(cells)} |")
-    return lines
+        cells.append((count, *(_curve_cell(rows, count) for rows in gemms.values())))
+    return list(markdown_table(("shapes measured", *gemms), cells, words=()))
 
 
 def _curve_cell(rows: Sequence[Kernel], count: int) -> str:
@@ -130,15 +131,16 @@ def _steps(progress: Progress) -> list[str]:
         kernel_costs.BENCHMARKS_IN_STEPS = switch
         validations.append(validate(shipped_tables()))
     kernel_costs.BENCHMARKS_IN_STEPS = kept
-    lines = ["Mean of |error| / bias, percent.", "", "| table | without | with |", "|---|--:|--:|"]
+    rows = []
     for table in validations[0].tables:
         cells = []
         for summary in (both.summary(table) for both in validations):
             if summary.mean_abs_error is not None and summary.bias is not None:
                 cells.append(f"{100 * summary.mean_abs_error:.1f} / {100 * summary.bias:+.1f}")
         if cells:
-            lines.append(f"| {table} | {' | '.join(cells)} |")
-    return lines
+            rows.append((table, *cells))
+    head = ["Mean of |error| / bias, percent.", ""]
+    return [*head, *markdown_table("table | without | with", rows)]
 
 
 def write_residuals(folder: Path) -> None:

@@ -28,6 +28,7 @@ from parsim.fitting.reports.network_anchors import (
 from parsim.fitting.reports.network_what_if import HEAD as WHAT_IF
 from parsim.fitting.reports.network_what_if import SCENARIO, run, what_ifs
 from parsim.fitting.reports.rail_tree import CASES, capacities, paths
+from parsim.report.markdown import markdown_table
 from parsim.report.text.contention import slower_text
 from parsim.report.writing import fill_pages
 from parsim.sim.links.fair_share import Flows, fair_rates
@@ -40,10 +41,9 @@ Row = Sequence[str]
 
 
 def table(head: Row, rows: Iterator[Row], right: Sequence[int]) -> str:
-    """A Markdown table."""
-    rule = ["--:" if column in right else "---" for column in range(len(head))]
-    lines = [head, rule, *rows]
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+    """A Markdown table in one text, whose columns at `right` hold numbers."""
+    words = [column for column in range(len(head)) if column not in right]
+    return "\n".join(markdown_table(head, rows, words=words))
 
 
 def simgrid_rows(rates: Path) -> Iterator[Row]:

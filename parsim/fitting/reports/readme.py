@@ -28,6 +28,7 @@ from parsim.planner.result import SearchResult
 from parsim.report.accuracy.accuracy import summary_lines
 from parsim.report.accuracy.files import write_accuracy
 from parsim.report.accuracy.intervals import interval_table
+from parsim.report.markdown import markdown_table
 from parsim.report.picture.gantt import draw_timeline
 from parsim.report.text.prediction import WIDTH, answer_view
 from parsim.report.text.summary import headline
@@ -68,15 +69,19 @@ def search_block(result: SearchResult) -> str:
         f"{counts['out_of_memory']:,} do not fit, {counts['tight']:,} tight, "
         f"{counts['slower']:,} slower by a lower bound) and ranks:",
         "",
-        "| plan | step time | MFU | bubble | peak memory |",
-        "|---|--:|--:|--:|--:|",
     ]
-    lines += [
-        f"| {ranked.plan.label()} | {format_seconds(ranked.step_time)} | {100 * ranked.mfu:.1f} % "
-        f"| {100 * ranked.bubble_fraction:.1f} % | {format_bytes(ranked.peak_allocated)} |"
+    cells = (
+        (
+            ranked.plan.label(),
+            format_seconds(ranked.step_time),
+            f"{100 * ranked.mfu:.1f} %",
+            f"{100 * ranked.bubble_fraction:.1f} %",
+            format_bytes(ranked.peak_allocated),
+        )
         for ranked in result.plans
-    ]
-    return "\n".join(lines)
+    )
+    columns = "plan | step time | MFU | bubble | peak memory"
+    return "\n".join([*lines, *markdown_table(columns, cells)])
 
 
 def answer_block(prediction: Prediction, title: str) -> str:

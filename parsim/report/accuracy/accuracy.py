@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from parsim.report.accuracy.fits import unfit_lines
 from parsim.report.accuracy.groups import (
-    cell,
     cell_lines,
     chip_of,
     choice_lines,
@@ -20,6 +19,7 @@ from parsim.report.accuracy.groups import (
     setting_of,
 )
 from parsim.report.accuracy.intervals import interval_lines, unseen_lines
+from parsim.report.markdown import cell, markdown_table
 from parsim.report.text.measured.steps import error_cells
 from parsim.units import percent
 from parsim.validation.coverage import LeftOut, Summary
@@ -121,20 +121,37 @@ def _speedup_lines(validation: Validation) -> Iterator[str]:
     if not listed:
         return
     yield from _summary(listed)
-    yield from ("", "| row | model | predicted | measured | error |", "|---|---|--:|--:|--:|")
-    for row in validation.rows:
-        if row.speedup_error is not None:
-            yield (
-                f"| {row.row_id} | {row.model} | {row.predicted_speedup:.2f} | "
-                f"{row.measured_speedup:.2f} | {percent(row.speedup_error, signed=True)} |"
-            )
+    yield ""
+    yield from markdown_table(
+        "row | model | predicted | measured | error",
+        (_speedup_cells(row) for row in validation.rows if row.speedup_error is not None),
+        words=(0, 1),
+    )
+
+
+def _speedup_cells(row: ValidatedRow) -> list[str]:
+    gains = (row.predicted_speedup, row.measured_speedup)
+    error = percent(row.speedup_error, signed=True)
+    return [row.row_id, row.model, *(f"{gain:.2f}" for gain in gains), error]
 
 
 def _summary(tables: dict[str, Summary]) -> Iterator[str]:
-    yield "| table | n | skipped | mean | median | p90 | max | bias |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|"
-    for name, summary in tables.items():
-        yield f"| {name} | {summary.n} | {summary.n_skipped} | {' | '.join(error_cells(summary))} |"
+    yield from markdown_table(
+        "table | n | skipped | mean | median | p90 | max | bias",
+        ((name, of.n, of.n_skipped, *error_cells(of)) for name, of in tables.items()),
+    )
+
+
+def _row_cells(row: ValidatedRow) -> list[str]:
+    return [
+        cell(row.row_id.removeprefix(f"{row.table}-")),
+        cell(row.model),
+        row.plan,
+        f"{row.predicted_step:.4g}",
+        "-" if row.measured_step is None else f"{row.measured_step:.4g}",
+        percent(row.error, signed=True),
+        percent(row.memory_error, signed=True),
+    ]
 
 
 def _table(rows: tuple[ValidatedRow, ...]) -> Iterator[str]:
@@ -143,15 +160,10 @@ def _table(rows: tuple[ValidatedRow, ...]) -> Iterator[str]:
         if len(done) > WORST:
             yield f"The {WORST} worst of {len(done)} rows."
             yield ""
-        yield "| row | model | plan | predicted s | measured s | error | memory error |"
-        yield "|---|---|---|--:|--:|--:|--:|"
-    for row in done[:WORST]:
-        measured = "-" if row.measured_step is None else f"{row.measured_step:.4g}"
-        name = cell(row.row_id.removeprefix(f"{row.table}-"))
-        yield (
-            f"| {name} | {cell(row.model)} | {row.plan} "
-            f"| {row.predicted_step:.4g} | {measured} | {percent(row.error, signed=True)} "
-            f"| {percent(row.memory_error, signed=True)} |"
+        yield from markdown_table(
+            "row | model | plan | predicted s | measured s | error | memory error",
+            map(_row_cells, done[:WORST]),
+            words=(0, 1, 2),
         )
     reasons = Counter(row.reason for row in rows if row.skipped)
     if reasons:

@@ -13,6 +13,7 @@ from importlib.resources import files
 from typing import Any
 
 from parsim.report.accuracy.fits import ran_out_line
+from parsim.report.markdown import markdown_table
 from parsim.units import percent
 from parsim.validation.coverage import summarise
 from parsim.validation.evidence import ANY, Evidence
@@ -32,13 +33,19 @@ def first_predicted() -> Mapping[str, Mapping[str, Any]]:
 
 def blind_lines(validation: Validation) -> Iterator[str]:
     """A Markdown table: for each blind table a line of the first code and one of today's."""
-    yield "| blind table | code | n | mean | median | p90 | max | bias | inside 80 % |"
-    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
+    yield from markdown_table(
+        "blind table | code | n | mean | median | p90 | max | bias | inside 80 %",
+        _first_and_now(validation),
+        words=(0, 1),
+    )
+
+
+def _first_and_now(validation: Validation) -> Iterator[list[str]]:
     for table in validation.tables:
         first = first_predicted()[table]
-        yield _line(table, f"commit {first['commit']}, the first to predict it", first)
+        yield _cells(table, f"commit {first['commit']}, the first to predict it", first)
         now = {**validation.summary(table).to_json(), "covered": validation.coverage(table).covered}
-        yield _line(table, "today", now)
+        yield _cells(table, "today", now)
 
 
 def unseen_text(validation: Validation) -> str:
@@ -75,7 +82,7 @@ def memory_lines(validation: Validation) -> Iterator[str]:
         yield line
 
 
-def _line(table: str, code: str, figures: Mapping[str, Any]) -> str:
+def _cells(table: str, code: str, figures: Mapping[str, Any]) -> list[str]:
     errors = [percent(figures[name]) for name in FIGURES]
     shares = [percent(figures["bias"], signed=True), percent(figures["covered"])]
-    return f"| {' | '.join([table, code, str(figures['n']), *errors, *shares])} |"
+    return [table, code, str(figures["n"]), *errors, *shares]

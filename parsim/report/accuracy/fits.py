@@ -9,9 +9,10 @@ A row that says its run ended out of memory is the other half: it should not fit
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import groupby
 
+from parsim.report.markdown import markdown_table
 from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_of
 from parsim.units import format_bytes
 from parsim.validation.validate import Validation
@@ -31,12 +32,18 @@ def unfit_lines(validation: Validation) -> Iterator[str]:
         f"{words.count(Fit.TIGHT)} to be tight, {len(unfit)} not to fit:"
     )
     yield ""
-    yield "| table | runs | model | device | stack | plan | predicted peak | device's memory |"
-    yield "|---|--:|---|---|---|---|--:|--:|"
+    yield from markdown_table(
+        "table | runs | model | device | stack | plan | predicted peak | device's memory",
+        _unfit_cells(unfit),
+        words=(0, 2, 3, 4, 5),
+    )
+
+
+def _unfit_cells(unfit: Iterable[ValidatedRow]) -> Iterator[list[object]]:
     for cells, rows in groupby(sorted(unfit, key=_cells), key=_cells):
         same = list(rows)
         highest = max(same, key=lambda row: row.predicted_peak or 0.0)
-        yield f"| {cells[0]} | {len(same)} | {' | '.join(cells[1:])} | {_sizes(highest)} |"
+        yield [cells[0], len(same), *cells[1:], *_sizes(highest)]
 
 
 def ran_out_line(validation: Validation) -> str:
@@ -66,7 +73,7 @@ def _cells(row: ValidatedRow) -> tuple[str, ...]:
     return row.table, row.model, row.device, row.stack, plan
 
 
-def _sizes(row: ValidatedRow) -> str:
+def _sizes(row: ValidatedRow) -> tuple[str, str]:
     if row.case is None or row.predicted_peak is None:
-        return "- | -"
-    return f"{format_bytes(row.predicted_peak)} | {format_bytes(row.case.job.device.memory)}"
+        return "-", "-"
+    return format_bytes(row.predicted_peak), format_bytes(row.case.job.device.memory)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from statistics import mean, median
 
 from parsim.cost.job import EXPERTS
+from parsim.report.markdown import cell, markdown_table
 from parsim.report.text.measured.steps import RANKING, error_cells, ranking_cells
 from parsim.units import format_seconds, percent
 from parsim.validation.fitted_rows import cells, is_fitted
@@ -23,13 +24,19 @@ def fit_lines(validation: Validation) -> Iterator[str]:
         return
     yield "The constants have seen the rows marked `fit` in the CSV; `test` rows they have not."
     yield ""
-    yield "| table | rows | n | mean | median | p90 | max | bias |"
-    yield "|---|---|--:|--:|--:|--:|--:|--:|"
     every = tuple(row for row in validation.rows if row.table in chosen)
-    for name, rows in (*chosen.items(), ("all of these", every)):
+    yield from markdown_table(
+        "table | rows | n | mean | median | p90 | max | bias",
+        _by_use({**chosen, "all of these": every}),
+        words=(0, 1),
+    )
+
+
+def _by_use(chosen: Mapping[str, tuple[ValidatedRow, ...]]) -> Iterator[list[object]]:
+    for name, rows in chosen.items():
         for use, wanted in (("fit", True), ("test", False)):
             summary = step_errors([row for row in rows if is_fitted(row) is wanted])
-            yield f"| {name} | {use} | {summary.n} | {' | '.join(error_cells(summary))} |"
+            yield [name, use, summary.n, *error_cells(summary)]
 
 
 def setting_of(row: ValidatedRow) -> str:
@@ -48,14 +55,18 @@ def grouped(validation: Validation, key: Callable[[ValidatedRow], str]) -> Itera
     groups: dict[str, list[ValidatedRow]] = {}
     for row in validation.rows:
         groups.setdefault(key(row), []).append(row)
-    yield "| group | n | skipped | mean | median | p90 | max | bias | skipped most for |"
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|---|"
-    for name, rows in sorted(groups.items()):
-        summary = step_errors(rows)
-        reasons = Counter(row.reason for row in rows if row.skipped).most_common(1)
-        why = "".join(f"{count} x {cell(reason)}" for reason, count in reasons)
-        cells = [cell(name), summary.n, summary.n_skipped, *error_cells(summary), why]
-        yield f"| {' | '.join(str(cell) for cell in cells)} |"
+    yield from markdown_table(
+        "group | n | skipped | mean | median | p90 | max | bias | skipped most for",
+        (_group_cells(name, rows) for name, rows in sorted(groups.items())),
+        words=(0, 8),
+    )
+
+
+def _group_cells(name: str, rows: list[ValidatedRow]) -> list[object]:
+    summary = step_errors(rows)
+    reasons = Counter(row.reason for row in rows if row.skipped).most_common(1)
+    why = "".join(f"{count} x {cell(reason)}" for reason, count in reasons)
+    return [cell(name), summary.n, summary.n_skipped, *error_cells(summary), why]
 
 
 def cell_lines(validation: Validation) -> Iterator[str]:
@@ -78,16 +89,13 @@ def _cells_of(name: str, groups: dict[str, list[float]]) -> Iterator[str]:
         f"{percent(median(sizes))}, largest {percent(sizes[-1])}."
     )
     yield ""
-    yield "| cell | n | mean | bias |"
-    yield "|---|--:|--:|--:|"
-    for cell, errors in sorted(groups.items()):
-        bias = percent(mean(errors), signed=True)
-        yield f"| {cell} | {len(errors)} | {percent(means[cell])} | {bias} |"
-
-
-def cell(text: str) -> str:
-    """Text of a user's table as one cell: no bar ends it, no line end breaks it."""
-    return " ".join(text.split()).replace("|", "\\|")
+    yield from markdown_table(
+        "cell | n | mean | bias",
+        (
+            (where, len(errors), percent(means[where]), percent(mean(errors), signed=True))
+            for where, errors in sorted(groups.items())
+        ),
+    )
 
 
 WORTH = 0.01
@@ -102,10 +110,13 @@ def choice_lines(validation: Validation) -> Iterator[str]:
     yield "one system. Regret: how much slower the best of the first 1 or 3 plans is than the best"
     yield "of the group; ties of predictions count against them."
     yield ""
-    yield f"| {' | '.join(RANKING)} |"
-    yield f"|---|{'--:|' * (len(RANKING) - 1)}"
-    for name, ranking in validation.rankings.items():
-        yield f"| {name} | {ranking.groups} | {' | '.join(ranking_cells(ranking))} |"
+    yield from markdown_table(
+        RANKING,
+        (
+            (name, ranking.groups, *ranking_cells(ranking))
+            for name, ranking in validation.rankings.items()
+        ),
+    )
     yield from _missed_lines([each for each in validation.missed() if each.regret > WORTH])
 
 
@@ -118,12 +129,16 @@ def _missed_lines(missed: list[Missed]) -> Iterator[str]:
     yield f"In {len(missed)} groups the first choice is more than {percent(WORTH)} slower than the"
     yield f"fastest; in {tied} of them the two are a tie by their 80 % intervals:"
     yield ""
-    yield "| table | model | devices | batch | plans | first choice | fastest | regret | tied |"
-    yield "|---|---|--:|--:|--:|---|---|--:|---|"
-    for each in missed:
-        words = (*_job(each), each.plans, _plan(each.chosen), _plan(each.fastest))
-        told = "yes" if each.tied else "no"
-        yield f"| {' | '.join(map(str, words))} | {percent(each.regret)} | {told} |"
+    yield from markdown_table(
+        "table | model | devices | batch | plans | first choice | fastest | regret | tied",
+        map(_missed_cells, missed),
+        words=(0, 1, 5, 6, 8),
+    )
+
+
+def _missed_cells(each: Missed) -> list[object]:
+    plans = (each.plans, _plan(each.chosen), _plan(each.fastest))
+    return [*_job(each), *plans, percent(each.regret), "yes" if each.tied else "no"]
 
 
 def _plan(choice: Choice) -> str:

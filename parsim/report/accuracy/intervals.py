@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from parsim.report.markdown import markdown_table
 from parsim.units import percent
-from parsim.validation.coverage import Coverage, LeftOut
+from parsim.validation.coverage import Coverage, LeftOut, LevelCoverage
 from parsim.validation.validate import Validation
 
 _SEEN = (
@@ -32,25 +33,26 @@ def unseen_lines(left_out: LeftOut) -> Iterator[str]:
 
 def level_table(left_out: LeftOut) -> Iterator[str]:
     """One line for each way in which a question can be new."""
-    yield (
-        "| new is the | left out | runs | inside the 80 % interval | all tables | half width "
-        "| median error | half width / error | mean error | bias | cells | median, cells |"
+    yield from markdown_table(
+        "new is the | left out | runs | inside the 80 % interval | all tables | half width "
+        "| median error | half width / error | mean error | bias | cells | median, cells",
+        map(_level_cells, left_out.levels),
     )
-    yield "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|--:|"
-    for level in left_out.levels:
-        inside, ratio = level.coverage, level.coverage.ratio
-        cells = [
-            f"{level.level} ({level.about})",
-            str(level.groups),
-            str(inside.n),
-            *(percent(x) for x in (inside.covered, level.seen, inside.half_width, inside.error)),
-            "-" if ratio is None else f"{ratio:.1f}",
-            percent(level.mean),
-            percent(level.bias, signed=True),
-            str(level.cells),
-            percent(level.cell_error),
-        ]
-        yield f"| {' | '.join(cells)} |"
+
+
+def _level_cells(level: LevelCoverage) -> list[object]:
+    inside, ratio = level.coverage, level.coverage.ratio
+    return [
+        f"{level.level} ({level.about})",
+        level.groups,
+        inside.n,
+        *(percent(x) for x in (inside.covered, level.seen, inside.half_width, inside.error)),
+        "-" if ratio is None else f"{ratio:.1f}",
+        percent(level.mean),
+        percent(level.bias, signed=True),
+        level.cells,
+        percent(level.cell_error),
+    ]
 
 
 def interval_lines(validation: Validation, left_out: LeftOut | None) -> Iterator[str]:
@@ -64,11 +66,15 @@ def interval_lines(validation: Validation, left_out: LeftOut | None) -> Iterator
 
 def interval_table(validation: Validation, left_out: LeftOut | None) -> Iterator[str]:
     """One line for each table that has an interval and a measurement, and one for all."""
-    yield (
-        "| table | of | n | inside | half width | median error | half width / error "
-        "| left out: inside | half width |"
+    yield from markdown_table(
+        "table | of | n | inside | half width | median error | half width / error "
+        "| left out: inside | half width",
+        _interval_cells(validation, left_out),
+        words=(0, 1),
     )
-    yield "|---|---|--:|--:|--:|--:|--:|--:|--:|"
+
+
+def _interval_cells(validation: Validation, left_out: LeftOut | None) -> Iterator[list[object]]:
     for what, of in (
         ("step time", validation.coverage),
         ("peak memory", validation.memory_coverage),
@@ -77,13 +83,13 @@ def interval_table(validation: Validation, left_out: LeftOut | None) -> Iterator
         for name in (*validation.tables, None):
             coverage = of(name)
             if coverage.n:
-                yield f"| {name or 'all'} | {what} | {_covered(coverage, apart.get(name))} |"
+                yield [name or "all", what, *_covered(coverage, apart.get(name))]
 
 
-def _covered(coverage: Coverage, left_out: Coverage | None) -> str:
+def _covered(coverage: Coverage, left_out: Coverage | None) -> list[str]:
     """Cells of a line: by all figures, and by those without the table's own rows."""
     ratio = "-" if coverage.ratio is None else f"{coverage.ratio:.1f}"
     shares = (coverage.covered, coverage.half_width, coverage.error)
     cells = [str(coverage.n), *(percent(share) for share in shares), ratio]
     other = (left_out.covered, left_out.half_width) if left_out else (None, None)
-    return " | ".join([*cells, *(percent(x) for x in other)])
+    return [*cells, *(percent(x) for x in other)]

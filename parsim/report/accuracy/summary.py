@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parsim.report.accuracy.blind import blind_lines, memory_lines, unseen_text
+from parsim.report.markdown import markdown_table
 from parsim.report.writing import fill_pages
 from parsim.units import percent
 from parsim.validation.coverage import Coverage, LeftOut, Summary, shipped_left_out, summarise
@@ -23,14 +24,17 @@ from parsim.validation.validate import Validation, validate
 
 def networks_block(rows: Validation) -> str:
     """A line for each table and what its rows state: step times or speed-ups."""
-    lines = [
-        f"| {table} | {what} | {summary.n} | {summary.n_skipped} | "
-        f"{percent(summary.mean_abs_error)} | {percent(summary.median_abs_error)} | "
-        f"{percent(summary.max_abs_error)} | {percent(summary.bias, signed=True)} |"
+    columns = "table | of | n | skipped | mean | median | largest | bias"
+    cells = (
+        (
+            *(table, what, summary.n, summary.n_skipped),
+            *map(percent, (summary.mean_abs_error, summary.median_abs_error)),
+            percent(summary.max_abs_error),
+            percent(summary.bias, signed=True),
+        )
         for table, what, summary in _summaries(rows)
-    ]
-    head = "| table | of | n | skipped | mean | median | largest | bias |"
-    return "\n".join([head, "|---|---|--:|--:|--:|--:|--:|--:|", *lines])
+    )
+    return "\n".join(markdown_table(columns, cells, words=(0, 1)))
 
 
 def networks_line(rows: Validation) -> str:
@@ -62,13 +66,12 @@ def _words(errors: list[float]) -> str:
 
 def summary_block(rows: Validation, left_out: LeftOut, blind: Validation) -> str:
     """Accuracy in five lines: known runs, what is new, and rows that nobody had seen."""
-    head = ["| step time of | runs | median error | inside the 80 % interval | its half width |"]
-    lines = [
-        f"| {what} | {judged.n:,} | {percent(judged.error)} | {percent(judged.covered)} "
-        f"| {percent(judged.half_width)} |"
-        for what, judged in _judged(rows, left_out, blind)
-    ]
-    return "\n".join([*head, "|---|--:|--:|--:|--:|", *lines])
+    columns = "step time of | runs | median error | inside the 80 % interval | its half width"
+    cells = (
+        (what, f"{of.n:,}", *map(percent, (of.error, of.covered, of.half_width)))
+        for what, of in _judged(rows, left_out, blind)
+    )
+    return "\n".join(markdown_table(columns, cells))
 
 
 NEW = {

@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from parsim.report.markdown import markdown_table
 from parsim.units import HOUR, percent
 from parsim.validation.tables import blind_tables
 from parsim.validation.validate import Validation, step_errors, validate
@@ -48,9 +49,7 @@ def page(validation: Validation) -> Iterator[str]:
     rows = validation.of(TABLE)
     done = [row for row in rows if row.error is not None]
     yield HEAD
-    yield f"| {' | '.join(COLUMNS)} |"
-    yield f"|---|{'--:|' * (len(COLUMNS) - 2)}---|"
-    yield from map(_line, done)
+    yield from markdown_table(COLUMNS, map(_cells, done), words=(0, len(COLUMNS) - 1))
     yield ""
     yield from _summaries(done)
     yield ""
@@ -63,7 +62,7 @@ def page(validation: Validation) -> Iterator[str]:
             yield f"- {row.row_id}: {row.reason}"
 
 
-def _line(row: ValidatedRow) -> str:
+def _cells(row: ValidatedRow) -> list[str]:
     run = row.case.run if row.case else None
     low, high = row.step_interval or (0.0, 0.0)
     seconds = row.predicted_step or 0.0, row.measured_step or 0.0
@@ -71,7 +70,7 @@ def _line(row: ValidatedRow) -> str:
     devices = run.n_gpus if run else 0
     hours = seconds[0] * steps * devices / HOUR if steps else None
     published = run.device_hours if run else None
-    cells = [
+    return [
         row.row_id,
         f"{devices:,}",
         f"{seconds[0]:.4g} s",
@@ -82,7 +81,6 @@ def _line(row: ValidatedRow) -> str:
         *("-" if each is None else f"{each:,.0f}" for each in (hours, published)),
         run.step_time_from if run else "",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _summaries(rows: Sequence[ValidatedRow]) -> Iterator[str]:

@@ -80,7 +80,7 @@ def test_every_effect_has_a_column_and_a_meaning() -> None:
     )
     lines = list(ablation_lines([first]))
     assert lines[2] == "| SC21 | 2 | 3.0 |" + " 20.0 |" * len(ALL)
-    assert lines[3] == "| ... bias | | -1.0 |" + " -20.0 |" * len(ALL)
+    assert lines[3] == "| ... bias |  | -1.0 |" + " -20.0 |" * len(ALL)
     for effect in ALL:
         assert f" {effect.name} |" in lines[0]
         assert f"- {effect.name}: {effect.meaning}." in lines
