@@ -21,7 +21,7 @@ COMPUTE = "compute"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Task:
+class StreamTask:
     """A kernel or a collective: its stream, its seconds alone, the earlier tasks that it awaits."""
 
     stream: str
@@ -30,7 +30,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class StreamTimes:
     """What a program took.
 
     `duration` is the end of the last task, `compute` the kernels' own seconds, `late` what they
@@ -46,7 +46,7 @@ class Ran:
     end: tuple[Array, ...]
 
 
-def run(program: Sequence[Task], speed: Array) -> Ran:
+def run(program: Sequence[StreamTask], speed: Array) -> StreamTimes:
     """Run a program on idle streams.
 
     While a collective runs, a kernel makes `speed` seconds of progress in a second. What can run
@@ -62,7 +62,7 @@ def run(program: Sequence[Task], speed: Array) -> Ran:
     return walk.finish()
 
 
-def _turns(program: Sequence[Task]) -> list[int]:
+def _turns(program: Sequence[StreamTask]) -> list[int]:
     """Tasks in an order in which each kernel follows all that may run beside it.
 
     A collective follows the kernels that it waits for, itself or by its stream; so every one goes
@@ -87,7 +87,7 @@ def _turns(program: Sequence[Task]) -> list[int]:
 class _Walk:
     """Times of the tasks taken so far; `beside` are collectives that may still run."""
 
-    def __init__(self, program: Sequence[Task], speed: Array) -> None:
+    def __init__(self, program: Sequence[StreamTask], speed: Array) -> None:
         self.program = program
         self.speed = speed
         self.zero: Array = np.zeros(np.broadcast_shapes(*(t.seconds.shape for t in program)))
@@ -149,7 +149,7 @@ class _Walk:
         starts, ends = (np.take_along_axis(side, order, axis=0) for side in (starts, ends))
         return list(zip(starts, ends, strict=True))
 
-    def finish(self) -> Ran:
+    def finish(self) -> StreamTimes:
         """The end waits for every stream, in the order of their first tasks."""
         end = self.free.get(COMPUTE, self.zero)
         kernels = [task.seconds for task in self.program if task.stream == COMPUTE]
@@ -158,7 +158,7 @@ class _Walk:
             self.exposed[stream] = self.exposed.get(stream, self.zero) + (later - end)
             end = later
         self.exposed.pop(COMPUTE, None)
-        return Ran(
+        return StreamTimes(
             duration=end,
             compute=np.asarray(sum(kernels, start=self.zero)),
             late=self.late,

@@ -12,7 +12,7 @@ from parsim.arrays import Array, Index
 from parsim.cost.job import Job
 from parsim.cost.step.cuts import single_layers
 from parsim.errors import NoFeasiblePlan
-from parsim.partition.hierarchy import Stage
+from parsim.partition.hierarchy import PartitionStage
 from parsim.partition.layer_graph import LayerGraph, LayerNode
 from parsim.partition.levels import Level, Options, rate_between
 from parsim.partition.simulated import Judge, Stages, climb, moved_cuts
@@ -71,7 +71,7 @@ def fastest_by_formula(levels: Sequence[Level], shares: Sequence[Share]) -> Stag
         ends.append(int(cut[ends[-1]]))
     bounds = [0, *reversed(ends)]
     triples = zip(bounds, bounds[1:], shares, strict=False)
-    return tuple(Stage(first, end, share.replicas) for first, end, share in triples)
+    return tuple(PartitionStage(first, end, share.replicas) for first, end, share in triples)
 
 
 def _stage(levels: Sequence[Level], shares: Sequence[Share], number: int) -> Array:

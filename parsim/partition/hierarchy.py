@@ -34,7 +34,7 @@ from parsim.partition.levels import Level, Options, check_levels, check_work
 from parsim.partition.states import States
 
 
-class Stage(NamedTuple):
+class PartitionStage(NamedTuple):
     """States from `first` up to but without `end`, on so many devices that replicate them."""
 
     first: int
@@ -47,7 +47,7 @@ class Partition:
     """The best partition: seconds a micro-batch, its stages, and what it is compared with."""
 
     seconds: float
-    stages: tuple[Stage, ...]
+    stages: tuple[PartitionStage, ...]
     data_parallel: float
     one_device: float
 
@@ -221,10 +221,10 @@ def _transfers(work: _Work, last: int) -> Array:
 
 def _stages(
     solved: Sequence[_Solved], level: int, first: int, last: int, copies: int
-) -> Iterator[Stage]:
+) -> Iterator[PartitionStage]:
     """The stages of states first..last on all units of a level, each on so many copies of them."""
     if level < 0:
-        yield Stage(first, last + 1, copies)
+        yield PartitionStage(first, last + 1, copies)
         return
     table, m, parts = solved[level], solved[level].count, []
     j = last

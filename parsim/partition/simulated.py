@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from parsim.errors import NoFeasiblePlan
-from parsim.partition.hierarchy import Partition, Stage, partition
+from parsim.partition.hierarchy import Partition, PartitionStage, partition
 from parsim.partition.levels import Level, Options, rate_between
 from parsim.partition.states import States
 from parsim.schedule.versions import Versions
@@ -46,7 +46,7 @@ MOST_WORK = 1e6
 """Forwards times devices that are run in all, some ten seconds of them: numbers of replicas without
 common divisors need many turns."""
 
-Stages = tuple[Stage, ...]
+Stages = tuple[PartitionStage, ...]
 Moves = Callable[[Stages, States], Iterator[Stages]]
 """Neighbours of a partition."""
 
@@ -104,7 +104,7 @@ def improved(states: States, levels: Sequence[Level], options: Options) -> Judge
         stages=best,
         seconds=seconds,
         of_pipedream=before,
-        data_parallel=judge.bound((Stage(0, len(states), judge.devices),)),
+        data_parallel=judge.bound((PartitionStage(0, len(states), judge.devices),)),
         microbatches=ROUNDS * judge.devices,
         runs=min(len(judge.known), MOST_RUNS),
     )
@@ -131,7 +131,7 @@ def _starts(states: States, levels: Sequence[Level], options: Options) -> Iterat
             )
             yield optimum.stages
     if not options.straight:
-        yield (Stage(0, len(states), prod(level.units for level in levels)),)
+        yield (PartitionStage(0, len(states), prod(level.units for level in levels)),)
 
 
 def _moves(stages: Stages, states: States) -> Iterator[Stages]:
@@ -207,7 +207,7 @@ class Judge:
                 return inf
         return float(end.updated[0])
 
-    def _fits_alone(self, stage: Stage) -> bool:
+    def _fits_alone(self, stage: PartitionStage) -> bool:
         """Whether a replica of the whole model fits: weights, a gradient, activations."""
         weights, kept = self._inside(stage, "parameters"), self._inside(stage, "activations")
         return self.options.memory is None or 2.0 * weights + kept <= self.options.memory
@@ -241,7 +241,7 @@ class Judge:
             counts=tuple(int(count) for count in counts),
         )
 
-    def _inside(self, stage: Stage, name: str) -> float:
+    def _inside(self, stage: PartitionStage, name: str) -> float:
         """The sum of a stage's layers."""
         total = getattr(self.states, name)
         return float(total[stage.end - 1] - (total[stage.first - 1] if stage.first else 0.0))

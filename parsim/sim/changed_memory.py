@@ -14,7 +14,7 @@ from parsim.sim.prediction import Prediction
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RankBytes:
+class PeakBytes:
     """Bytes at the peak of each rank, or of a device of each role, and their categories."""
 
     peaks: tuple[float, ...]
@@ -22,7 +22,7 @@ class RankBytes:
 
 
 def with_memory(
-    prediction: Prediction, software: Software, ranks: RankBytes, *, activations: float
+    prediction: Prediction, software: Software, ranks: PeakBytes, *, activations: float
 ) -> Prediction:
     """The prediction with other bytes on its ranks.
 

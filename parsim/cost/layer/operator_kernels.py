@@ -23,7 +23,7 @@ from parsim.cost.layer.head_copies import rank_outputs, rank_values
 from parsim.cost.layer.interference import crowded_device
 from parsim.cost.layer.networks import convolution_kernels, recurrent_kernels
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart, seconds_of
-from parsim.cost.layer.tensor_exchanges import Borders, statistics_exchanges
+from parsim.cost.layer.tensor_exchanges import TensorGroups, statistics_exchanges
 from parsim.model.networks import Convolution, Recurrent
 from parsim.model.operators import (
     Attention,
@@ -52,7 +52,7 @@ class OperatorKernels:
     def __init__(self, job: Job, table: PlanTable) -> None:
         self.job = job
         self.table = table
-        self.borders = Borders.of(job, table)
+        self.borders = TensorGroups.of(job, table)
         # where the loss beside a collective is measured, nothing reads crowded products
         measured = job.system.interference is not None
         self.crowded = job.device if measured else crowded_device(job.system)

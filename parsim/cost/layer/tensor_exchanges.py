@@ -41,7 +41,7 @@ class BorderMessages:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Borders:
+class TensorGroups:
     """The tensor-parallel groups of a table of plans."""
 
     job: Job
@@ -49,7 +49,7 @@ class Borders:
     where: Groups
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable) -> Borders:
+    def of(cls, job: Job, table: PlanTable) -> TensorGroups:
         """Place the groups."""
         where = groups(job.system, size=table.tp, stride=table.stride("tp"), world=table.world_size)
         return cls(job=job, table=table, where=where)

@@ -27,7 +27,7 @@ from parsim.cost.job import Job
 from parsim.cost.layer.context import context_message
 from parsim.cost.layer.experts import routed_copies
 from parsim.cost.layer.kept.operator_tensors import border_bytes
-from parsim.cost.layer.tensor_exchanges import Borders
+from parsim.cost.layer.tensor_exchanges import TensorGroups
 from parsim.plan import PlanTable
 
 
@@ -35,7 +35,7 @@ def layer_messages(job: Job, table: PlanTable) -> Iterator[Message]:
     """Messages inside the layers of any stage of one plan (B = 1)."""
     model = job.model
     if table.tp[0] > 1:
-        border = Borders.of(job, table).messages(table.on_rank(model.border), 1)
+        border = TensorGroups.of(job, table).messages(table.on_rank(model.border), 1)
         yield border.gathered if table.sequence_parallel[0] else border.summed
     if table.cp[0] > 1 and model.attention is not None:
         yield context_message(job, table, model.attention)

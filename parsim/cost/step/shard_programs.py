@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from parsim.arrays import Array
-from parsim.cost.streams import COMPUTE, Task, run
+from parsim.cost.streams import COMPUTE, StreamTask, run
 
 KEPT = 3
 """Layers of a run of equal ones that are walked: first, middle and last. Where a layer starts, both
@@ -42,17 +42,17 @@ class _Program:
     and for how many.
     """
 
-    tasks: list[Task] = field(default_factory=list)
+    tasks: list[StreamTask] = field(default_factory=list)
     kernels: list[int] = field(default_factory=list)
     middles: list[tuple[int, int]] = field(default_factory=list)
 
     def wire(self, seconds: Array, *after: int) -> int:
-        self.tasks.append(Task(stream="dp", seconds=seconds, after=after))
+        self.tasks.append(StreamTask(stream="dp", seconds=seconds, after=after))
         return len(self.tasks) - 1
 
     def kernel(self, seconds: Array, *after: int) -> int:
         self.kernels.append(len(self.tasks))
-        self.tasks.append(Task(stream=COMPUTE, seconds=seconds, after=after))
+        self.tasks.append(StreamTask(stream=COMPUTE, seconds=seconds, after=after))
         return len(self.tasks) - 1
 
     def seconds(self, speed: Array) -> Array:

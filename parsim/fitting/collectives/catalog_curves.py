@@ -8,12 +8,12 @@ import numpy as np
 
 from parsim.cost.collective.group_bandwidth import inter_bandwidth
 from parsim.cost.collective.modelled import Shape
-from parsim.fitting.collectives.fit import Fitted, fit_curve
+from parsim.fitting.collectives.fit import FittedCollectives, fit_curve
 from parsim.fitting.collectives.points import LEAST_POINTS, Points, ranks_and_nodes
 from parsim.units import MIB
 
 
-def catalog_curves(curves: Sequence[Points], fitted: Fitted) -> dict[str, list[str]]:
+def catalog_curves(curves: Sequence[Points], fitted: FittedCollectives) -> dict[str, list[str]]:
     """Lines for `curves:` in the catalog, by system: groups of enough points, sources together."""
     pooled: dict[tuple[object, ...], list[Points]] = {}
     for curve in curves:

@@ -32,7 +32,7 @@ DESCENT = Descent(rounds=40, enough=1e-6, harder=5.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fitted:
+class FittedCollectives:
     """Constants of all systems, and by link generation the share that a ring reaches of a link."""
 
     constants: Constants
@@ -56,7 +56,7 @@ class Fitted:
         return np.asarray(np.log(self.on(curve).seconds(curve.size) / curve.seconds))
 
 
-START = Fitted(
+START = FittedCollectives(
     constants=Constants(
         call=12e-6,
         ramp={
@@ -92,7 +92,7 @@ GENERATIONS = {
 NAMES = ("call", "torch", *(f"{k} {g}" for k, gens in GENERATIONS.items() for g in gens))
 
 
-def moved(start: Fitted, move: Array) -> Fitted:
+def moved(start: FittedCollectives, move: Array) -> FittedCollectives:
     """The start with each constant of NAMES multiplied by exp(move)."""
     by = dict(zip(NAMES, np.exp(move).tolist(), strict=True))
 
@@ -107,12 +107,12 @@ def moved(start: Fitted, move: Array) -> Fitted:
         nvls=scaled("nvls", old.nvls),
         idle=scaled("idle", old.idle),
     )
-    return Fitted(
+    return FittedCollectives(
         constants=constants, ring=scaled("ring", start.ring), torch=start.torch * by["torch"]
     )
 
 
-def fit_constants(curves: Sequence[Points]) -> Fitted:
+def fit_constants(curves: Sequence[Points]) -> FittedCollectives:
     """Constants of all systems from some curves."""
     spread = np.array([SPREADS[name.split()[0]] for name in NAMES])
     weights = np.concatenate([curve.weights() for curve in curves])
@@ -124,7 +124,7 @@ def fit_constants(curves: Sequence[Points]) -> Fitted:
     return moved(START, _moves(errors, weights, spread))
 
 
-def fit_curve(curves: Sequence[Points], prior: Fitted) -> Shape:
+def fit_curve(curves: Sequence[Points], prior: FittedCollectives) -> Shape:
     """One group's latency, bandwidth and ramp from the points of one or more sources.
 
     The tool's overhead is taken off the latency. A size range that does not show one of the three

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.fitting.collectives.fit import Fitted, fit_constants, fit_curve
+from parsim.fitting.collectives.fit import FittedCollectives, fit_constants, fit_curve
 from parsim.fitting.collectives.points import LEAST_POINTS, Points
 
 
@@ -19,7 +19,7 @@ class Scores:
     `unseen` holds sizes and errors, none where a curve has too few points.
     """
 
-    fitted: Fitted
+    fitted: FittedCollectives
     left_out: tuple[Array, ...]
     unseen: tuple[tuple[Array, Array], ...]
 
@@ -36,7 +36,7 @@ def score(curves: Sequence[Points]) -> Scores:
     return Scores(fitted=fitted, left_out=tuple(left_out), unseen=tuple(unseen))
 
 
-def _unseen(curve: Points, fitted: Fitted) -> tuple[Array, Array]:
+def _unseen(curve: Points, fitted: FittedCollectives) -> tuple[Array, Array]:
     """Sizes and errors of every second point by a fit to the others, both ways."""
     even = np.arange(len(curve.size)) % 2 == 0
     sizes, errors = [], []

@@ -33,7 +33,7 @@ NOISE = 0.01
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Constant:
+class KernelConstant:
     """A field of Device: prior, spread of its logarithm, limits; `times` the named field of it."""
 
     name: str
@@ -48,15 +48,15 @@ class Constant:
         return self.prior * (getattr(device, self.times) if self.times else 1.0)
 
 
-def _constant(name: str, prior: float, spread: float, low: float, high: float) -> Constant:
-    return Constant(name=name, prior=prior, spread=spread, low=low, high=high)
+def _constant(name: str, prior: float, spread: float, low: float, high: float) -> KernelConstant:
+    return KernelConstant(name=name, prior=prior, spread=spread, low=low, high=high)
 
 
 GEMM = (
     _constant("gemm_efficiency", 0.85, 0.2, 0.3, 1.25),
     _constant("gemm_latency", 4e-6, 0.5, 0.3e-6, 30e-6),
     _constant("gemm_k_half", 80.0, 0.7, 1.0, 600.0),
-    Constant(
+    KernelConstant(
         name="gemm_cache_bandwidth",
         prior=2.5,
         spread=0.4,
@@ -79,7 +79,7 @@ GROUPED = (
 )
 
 
-def attention_constants(direction: str) -> tuple[Constant, ...]:
+def attention_constants(direction: str) -> tuple[KernelConstant, ...]:
     """Constants of one direction, "forward" or "backward"."""
     head = f"attention_{direction}"
     return (
@@ -151,7 +151,11 @@ def _alike(kernels: Sequence[Kernel]) -> list[tuple[str, dict[str, Any], list[in
 
 
 def fit_constants(
-    device: Device, kernels: Sequence[Kernel], constants: Sequence[Constant], *, fine: bool = False
+    device: Device,
+    kernels: Sequence[Kernel],
+    constants: Sequence[KernelConstant],
+    *,
+    fine: bool = False,
 ) -> Device:
     """The device with constants fitted to kernels of one kind."""
     start = np.array([constant.start(device) for constant in constants])

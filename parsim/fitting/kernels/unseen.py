@@ -18,7 +18,7 @@ from parsim.fitting.kernels.fit import (
     GEMM,
     GROUPED,
     PRODUCTS,
-    Constant,
+    KernelConstant,
     attention_constants,
     corrected_times,
     distinct_kernels,
@@ -66,7 +66,7 @@ def _kernels(path: Path) -> Iterator[Kernel]:
             continue
 
 
-def constants_of(kind: str, kernels: Sequence[Kernel]) -> tuple[Constant, ...]:
+def constants_of(kind: str, kernels: Sequence[Kernel]) -> tuple[KernelConstant, ...]:
     """What is fitted to a kind; the factor of accumulation only where rows accumulate."""
     if kind == "gemm":
         wide = any(kernel.shape["accumulate"] for kernel in kernels)

@@ -17,7 +17,7 @@ import numpy as np
 from parsim.cost.collective.measured_curve import SPREAD, size_class
 from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
-from parsim.sim.changed_memory import RankBytes, with_memory
+from parsim.sim.changed_memory import PeakBytes, with_memory
 from parsim.sim.confidence.interval import Z80, Interval
 from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.holdings import Holdings, holdings
@@ -114,7 +114,7 @@ def _interval(workers: Workers, ddp: Prediction, exposed: float, step: float) ->
 def _with_memory(workers: Workers, ddp: Prediction, holding: Holdings) -> Prediction:
     """DDP's prediction with what devices of each role hold instead; the fullest role first."""
     by_role = tuple(holding.devices.values())
-    ranks = RankBytes(peaks=tuple(sum(parts.values()) for parts in by_role), categories=by_role)
+    ranks = PeakBytes(peaks=tuple(sum(parts.values()) for parts in by_role), categories=by_role)
     activations = max(ddp.memory["activations"], 1.0)
     return with_memory(ddp, workers.job.software, ranks, activations=activations)
 

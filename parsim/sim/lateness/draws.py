@@ -19,7 +19,15 @@ import numpy as np
 from parsim.arrays import Array, Floats, Index
 from parsim.cost.jitter import Jitter
 from parsim.sim.lateness.normal import Pairs, exponentials, largest_of, upper_quantile
-from parsim.sim.lateness.pipelines import HICCUPS, NOISE, TIES, Ranks, ReplicaSubset, speeds, stream
+from parsim.sim.lateness.pipelines import (
+    HICCUPS,
+    NOISE,
+    TIES,
+    RankGrid,
+    ReplicaSubset,
+    speeds,
+    stream,
+)
 from parsim.sim.step.compiled_schedule import CompiledSchedule
 
 Seconds = float | Array
@@ -51,7 +59,7 @@ class Block:
     def __init__(
         self,
         compiled: CompiledSchedule,
-        ranks: Ranks,
+        ranks: RankGrid,
         jitter: Jitter,
         clusters: Index,
         *,
@@ -238,7 +246,7 @@ def _stop(added: Array, stops: _Stops, seconds: Seconds, factors: Array) -> None
 
 def _hiccups(
     compiled: CompiledSchedule,
-    ranks: Ranks,
+    ranks: RankGrid,
     jitter: Jitter,
     shape: tuple[int, int],
     rng: np.random.Generator,

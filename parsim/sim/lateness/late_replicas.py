@@ -23,7 +23,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, sorted_values
 from parsim.schedule import Kind
 from parsim.sim.lateness.draws import Block, Seconds
-from parsim.sim.lateness.pipelines import Part, Pipelines, Ranks
+from parsim.sim.lateness.pipelines import Part, Pipelines, RankGrid
 from parsim.sim.recurrence.maxplus import ClassTimes, last_backwards
 from parsim.sim.recurrence.walk import PipelineEnds, walk
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
@@ -32,7 +32,7 @@ from parsim.sim.step.schedule_costs import compute_seconds
 from parsim.strategy import Meeting
 
 
-def late_steps(pipelines: Pipelines, ranks: Ranks, blocks: Sequence[Block]) -> Array:
+def late_steps(pipelines: Pipelines, ranks: RankGrid, blocks: Sequence[Block]) -> Array:
     """Seconds of each step of a block, (steps,), without the catalog's straggler allowance.
 
     The draws say how much longer ranks compute; communication keeps its length. The allowance
@@ -69,7 +69,7 @@ def _join(sharers: Flags) -> Callable[[Meeting, Array], Array]:
 
 
 def _prices(
-    pipelines: Pipelines, pairs: Sequence[tuple[Part, Block]], ranks: Ranks
+    pipelines: Pipelines, pairs: Sequence[tuple[Part, Block]], ranks: RankGrid
 ) -> Mapping[str, Array]:
     """Prices of the tasks behind the pipelines: what all do at once, and late updates by class."""
     prices = {name: value[..., None] for name, value in prices_of(pipelines.costs).items()}
@@ -121,7 +121,7 @@ def _side_by_side(parts: Sequence[PipelineEnds]) -> PipelineEnds:
     return PipelineEnds(*(np.concatenate(times, axis=1) for times in zip(*parts, strict=True)))
 
 
-def _pipeline(part: Part, ranks: Ranks, block: Block) -> PipelineEnds:
+def _pipeline(part: Part, ranks: RankGrid, block: Block) -> PipelineEnds:
     """Walk the actions in the compiled order; a message waits in a box for its one receiver."""
     compiled, costs = part.compiled, part.costs
     times = ClassTimes.of(compiled, costs)
@@ -175,7 +175,7 @@ def _seconds(values: Array) -> list[Seconds]:
     return list(values[:, :, None])
 
 
-def _meetings(ranks: Ranks) -> dict[int, int]:
+def _meetings(ranks: RankGrid) -> dict[int, int]:
     """How many replicas end an action together, by kind."""
     forward, backward = ranks.meet_forward, ranks.meet_backward
     both = max(forward, backward)

@@ -18,7 +18,7 @@ from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.errors import InputError
 from parsim.plan import Plan
-from parsim.sim.lateness.pipelines import Pipelines, PricedPlan, Ranks, priced_plan
+from parsim.sim.lateness.pipelines import Pipelines, PricedPlan, RankGrid, priced_plan
 from parsim.sim.lateness.study import Progress, Study
 
 MOST_STEPS = 10**7
@@ -161,10 +161,10 @@ def _check_draws(pipelines: Pipelines, plan: Plan, steps: int) -> None:
         )
 
 
-def ranks_of(plan: Plan, jitter: Jitter) -> Ranks:
+def ranks_of(plan: Plan, jitter: Jitter) -> RankGrid:
     """The plan's ranks as an array, its slow ones by their position in it."""
     shards = plan.dp_shard
-    return Ranks(
+    return RankGrid(
         pp=plan.pp,
         groups=plan.dp,
         members=plan.tp * plan.cp,

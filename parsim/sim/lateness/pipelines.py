@@ -112,7 +112,7 @@ SPEED, NOISE, HICCUPS, TIES = range(4)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ranks:
+class RankGrid:
     """A plan's ranks as an array: `groups` (dp) replicas, each of `members` (tp x cp), `pp` times.
 
     `slow` lists (pipeline rank, replica, member, factor). `meet_forward` and `meet_backward` are
@@ -147,7 +147,7 @@ def stream(seed: int, source: int, number: int, part: int = 0) -> np.random.Gene
     return np.random.Generator(np.random.SFC64(np.random.SeedSequence(words)))
 
 
-def speeds(ranks: Ranks, jitter: Jitter, seed: int, cluster: int) -> Array:
+def speeds(ranks: RankGrid, jitter: Jitter, seed: int, cluster: int) -> Array:
     """Logarithm of each rank's factor on one cluster, (pp, members, groups)."""
     shape = (ranks.pp, ranks.members, ranks.groups)
     drawn = stream(seed, SPEED, cluster).standard_normal(shape) * jitter.speed_spread

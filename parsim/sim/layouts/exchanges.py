@@ -27,7 +27,7 @@ SOFTMAX = 3
 """All-reduces of a loss whose rows are split by vocabulary: maximum, target's logit, sum."""
 
 
-class Exchange(NamedTuple):
+class MeshExchange(NamedTuple):
     """A collective on some axes of a mesh: bytes (S of nccl-tests), and seconds."""
 
     kind: CollectiveKind
@@ -58,13 +58,13 @@ class Exchanges:
         """Tensors whose gradient backward needs."""
         return asked_names(self.graph)
 
-    def of(self, kind: CollectiveKind, axes: tuple[int, ...], size: float) -> Exchange:
+    def of(self, kind: CollectiveKind, axes: tuple[int, ...], size: float) -> MeshExchange:
         """A collective of S bytes among the ranks that differ on some axes alone."""
         key = (kind, axes, size)
         if key not in self._seconds:
             seconds = collective_time(self.system, kind, size, self.where(axes))
             self._seconds[key] = float(seconds[0])
-        return Exchange(kind, axes, size, self._seconds[key])
+        return MeshExchange(kind, axes, size, self._seconds[key])
 
     def where(self, axes: tuple[int, ...]) -> Groups:
         """Where the ranks that differ on some axes are: neighbouring axes count as one."""
@@ -98,7 +98,7 @@ class Exchanges:
 
     def changes(
         self, tensor: str, source: NdSbp, steps: Sequence[Step]
-    ) -> Iterator[tuple[Exchange | None, Exchange | None]]:
+    ) -> Iterator[tuple[MeshExchange | None, MeshExchange | None]]:
         """What each step of a chain exchanges, forward and backward."""
         whole, asked, here = self.tensor_bytes(tensor), tensor in self.asked, source
         for step in steps:
@@ -117,13 +117,15 @@ class Exchanges:
 
     def _step(
         self, step: Step, whole: float, before: float, after: float, *, asked: bool
-    ) -> tuple[Exchange | None, Exchange | None]:
+    ) -> tuple[MeshExchange | None, MeshExchange | None]:
         return (
             self._one_way(step, whole, before, after),
             self._one_way(step.backward, whole, after, before) if asked else None,
         )
 
-    def _one_way(self, step: Step, whole: float, before: float, after: float) -> Exchange | None:
+    def _one_way(
+        self, step: Step, whole: float, before: float, after: float
+    ) -> MeshExchange | None:
         kind = step.collective
         if kind is None or self.mesh.sizes[step.axis] == 1:
             return None
@@ -133,7 +135,7 @@ class Exchanges:
         """Bytes of a tensor of all samples together."""
         return prod(self.graph.shapes[name]) * self.samples * self.value
 
-    def inside(self, node: Node, way: OnMesh) -> tuple[list[Exchange], list[Exchange]]:
+    def inside(self, node: Node, way: OnMesh) -> tuple[list[MeshExchange], list[MeshExchange]]:
         """What devices exchange within an operation, forward and backward.
 
         Statistics of batch normalisation: those of each device gathered, and their sums reduced.
@@ -154,7 +156,7 @@ class Exchanges:
         gathered = self.of("all_gather", axes, forward * ranks)
         return [gathered], [self.of("all_reduce", axes, backward)]
 
-    def reduce(self, axes: tuple[int, ...], values: float) -> Exchange:
+    def reduce(self, axes: tuple[int, ...], values: float) -> MeshExchange:
         """The all-reduce of so many gradients over axes."""
         return self.of("all_reduce", axes, values * self.gradient)
 

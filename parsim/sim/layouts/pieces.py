@@ -23,7 +23,7 @@ from parsim.model.graph.build import operators_of
 from parsim.model.graph.losses import loss_nodes
 from parsim.model.graph.record import Node
 from parsim.plan import PlanTable
-from parsim.sim.layouts.exchanges import Exchange
+from parsim.sim.layouts.exchanges import MeshExchange
 from parsim.sim.layouts.prices import NodePasses, NodePrices
 from parsim.strategy.layout import BACKWARD, EXCHANGE, FORWARD, REDUCE, Part
 
@@ -37,7 +37,9 @@ class Pieces:
     seconds: dict[str, list[float]] = field(
         default_factory=lambda: {name: [] for name in (FORWARD, BACKWARD, EXCHANGE, REDUCE)}
     )
-    exchanges: dict[str, list[Exchange]] = field(default_factory=lambda: {EXCHANGE: [], REDUCE: []})
+    exchanges: dict[str, list[MeshExchange]] = field(
+        default_factory=lambda: {EXCHANGE: [], REDUCE: []}
+    )
 
     def compute(self, name: str, seconds: float) -> None:
         """Append compute, to the piece before it where nothing is between them."""
@@ -48,7 +50,7 @@ class Pieces:
         self.parts.append(Part(price=name, row=len(self.seconds[name])))
         self.seconds[name].append(seconds)
 
-    def meet(self, name: str, exchange: Exchange) -> None:
+    def meet(self, name: str, exchange: MeshExchange) -> None:
         """Append a collective."""
         groups = self.laid.mesh.groups(exchange.axes)
         row = len(self.seconds[name])
@@ -112,7 +114,7 @@ class _Writer:
             [part.back * second / alone[1] for part in passes],
         )
 
-    def _changes(self, node: Node) -> Iterator[tuple[Exchange | None, Exchange | None]]:
+    def _changes(self, node: Node) -> Iterator[tuple[MeshExchange | None, MeshExchange | None]]:
         for number, name in enumerate(node.inputs):
             steps = self.laid.changes.get((node.name, number), ())
             yield from self.prices.exchanges.changes(name, self.laid.layout(name), steps)

@@ -22,7 +22,7 @@ from parsim.model.graph.record import Graph
 from parsim.plan import Plan, PlanTable
 from parsim.plan.strategies import DDP, Layout, of_kind
 from parsim.sim.layouts.choose import Chosen, choose, layout_document, layout_notes
-from parsim.sim.layouts.exchanges import Exchange, Exchanges
+from parsim.sim.layouts.exchanges import Exchanges, MeshExchange
 from parsim.sim.layouts.pieces import Pieces, Shares, pieces_of
 from parsim.sim.layouts.prices import NodePrices
 from parsim.sim.memory.categories import STATIC
@@ -153,7 +153,7 @@ class LaidOut:
             0.0,
         )
 
-    def _sent(self, exchange: Exchange) -> float:
+    def _sent(self, exchange: MeshExchange) -> float:
         ranks = prod(self.mesh.sizes[axis] for axis in exchange.axes)
         return float(wire_share(exchange.kind, np.array(float(ranks))))
 

@@ -11,7 +11,7 @@ from parsim.arrays import Array, Index
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Versions:
+class WeightUses:
     """When ranks read and wrote the shared weights, in the order in which it happened.
 
     Entries stand in order of events: `time` in seconds, `rank`, `round` and whether it `wrote`.
@@ -35,7 +35,7 @@ class RoundsEnd:
 
     finished: Array
     busy: Mapping[str, float]
-    versions: Versions
+    versions: WeightUses
     times: Mapping[tuple[int, int, int], tuple[float, float]]
     dropped: int
     skipped: int

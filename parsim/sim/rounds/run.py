@@ -23,7 +23,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.errors import ScheduleError
 from parsim.sim.rounds.compiled import CompiledRows, Turn, compile_rows
-from parsim.sim.rounds.rounds_end import RoundsEnd, Versions
+from parsim.sim.rounds.rounds_end import RoundsEnd, WeightUses
 from parsim.sim.rounds.waiting import Behind, Completions, Gathering, Queues, gates
 from parsim.strategy.program import Meeting, StepProgram
 
@@ -283,7 +283,7 @@ class RoundsRun:
         return RoundsEnd(
             finished=np.array(self.ended)[:, self.whole],
             busy=dict(zip(self.rows.queues, self.queues.busy, strict=True)),
-            versions=Versions(time=columns[0], rank=whole[0], round=whole[1], wrote=whole[2]),
+            versions=WeightUses(time=columns[0], rank=whole[0], round=whole[1], wrote=whole[2]),
             times=self.times,
             dropped=self.dropped,
             skipped=self.skipped,

@@ -38,14 +38,14 @@ MANY_CHUNKS = 64
 """Chunks of a rank among which the next is chosen in the time that all else takes."""
 
 
-class Chosen(NamedTuple):
+class ChosenSchedules(NamedTuple):
     """Names of schedules that flush, and rules of those that never do."""
 
     flushing: tuple[str, ...]
     rules: tuple[str, ...]
 
 
-def chosen(only: Iterable[str]) -> Chosen:
+def chosen(only: Iterable[str]) -> ChosenSchedules:
     """The named schedules in the order of the catalog; all where none is named.
 
     Raises:
@@ -55,7 +55,7 @@ def chosen(only: Iterable[str]) -> Chosen:
     for name in names:
         if name not in known:
             raise InputError(f"--only '{shown(name)}' is no schedule{alternatives(name, known)}")
-    return Chosen(
+    return ChosenSchedules(
         flushing=tuple(name for name in SCHEDULES if not names or name in names),
         rules=tuple(name for name in RULES if not names or name in names),
     )
@@ -101,7 +101,7 @@ def schedule_table(
     )
 
 
-def check_work(names: Chosen, pp: int, num_microbatches: int, v: int) -> None:
+def check_work(names: ChosenSchedules, pp: int, num_microbatches: int, v: int) -> None:
     """Refuse a table that would take minutes.
 
     Raises:

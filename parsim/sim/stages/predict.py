@@ -8,7 +8,7 @@ from math import inf
 
 import numpy as np
 
-from parsim.sim.changed_memory import RankBytes, with_memory
+from parsim.sim.changed_memory import PeakBytes, with_memory
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.prediction import Prediction
 from parsim.sim.program import by_events
@@ -48,7 +48,7 @@ def prediction_of(run: TaskRun, alike: Prediction) -> Prediction:
 
 def _with_memory(run: TaskRun, alike: Prediction) -> Prediction:
     """What the stages hold, in place of what stages that are alike do."""
-    ranks = RankBytes(
+    ranks = PeakBytes(
         peaks=tuple(float(peak) for peak in run.peaks),
         categories=[_memory(run, stage) for stage in range(run.plan.pp)],
     )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import simpy
 
-from parsim.cost.streams import COMPUTE, Task
+from parsim.cost.streams import COMPUTE, StreamTask
 
 Process = Generator[simpy.Event, object, None]
 
@@ -31,7 +31,7 @@ class Device:
 
 
 def played(
-    program: Sequence[Task], speed: float, column: int = 0
+    program: Sequence[StreamTask], speed: float, column: int = 0
 ) -> tuple[list[float], list[float]]:
     """Start and end of each task of one plan."""
     env = simpy.Environment()

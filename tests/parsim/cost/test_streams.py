@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.cost.streams import COMPUTE, Ran, Task, pipelined, run
+from parsim.cost.streams import COMPUTE, StreamTask, StreamTimes, pipelined, run
 from tests.parsim.cost.played import played
 
 COLUMNS = 3
@@ -18,13 +18,13 @@ SPEEDS = st.lists(st.sampled_from([0.0, 0.25, 0.6, 0.9, 1.0]), min_size=COLUMNS,
 
 
 @st.composite
-def programs(draw: st.DrawFn) -> list[Task]:
+def programs(draw: st.DrawFn) -> list[StreamTask]:
     """Tasks of up to three streams; each may wait for any earlier ones."""
-    program: list[Task] = []
+    program: list[StreamTask] = []
     for number in range(draw(st.integers(1, 12))):
         seconds = draw(st.lists(st.integers(0, 16), min_size=COLUMNS, max_size=COLUMNS))
         program.append(
-            Task(
+            StreamTask(
                 stream=draw(st.sampled_from(STREAMS)),
                 seconds=np.array(seconds) / 8.0,
                 after=tuple(sorted(draw(st.sets(st.integers(0, number - 1), max_size=3))))
@@ -35,12 +35,14 @@ def programs(draw: st.DrawFn) -> list[Task]:
     return program
 
 
-def total(program: list[Task], stream: str) -> np.ndarray:
+def total(program: list[StreamTask], stream: str) -> np.ndarray:
     return np.asarray(sum((t.seconds for t in program if t.stream == stream), np.zeros(COLUMNS)))
 
 
 @given(programs(), SPEEDS)
-def test_it_is_what_an_event_simulation_finds(program: list[Task], speeds: list[float]) -> None:
+def test_it_is_what_an_event_simulation_finds(
+    program: list[StreamTask], speeds: list[float]
+) -> None:
     ran = run(program, np.array(speeds))
     for column, speed in enumerate(speeds):
         start, end = played(program, speed, column)
@@ -50,7 +52,7 @@ def test_it_is_what_an_event_simulation_finds(program: list[Task], speeds: list[
 
 
 @given(programs(), SPEEDS)
-def test_bounds_and_parts(program: list[Task], speeds: list[float]) -> None:
+def test_bounds_and_parts(program: list[StreamTask], speeds: list[float]) -> None:
     ran = run(program, np.array(speeds))
     for stream in STREAMS:
         assert (ran.duration >= total(program, stream) - 1e-9).all()
@@ -63,7 +65,7 @@ def test_bounds_and_parts(program: list[Task], speeds: list[float]) -> None:
 
 @given(programs(), SPEEDS, st.data())
 def test_without_slowdown_longer_tasks_never_end_sooner(
-    program: list[Task], speeds: list[float], data: st.DataObject
+    program: list[StreamTask], speeds: list[float], data: st.DataObject
 ) -> None:
     """With slowdown they may: a collective that comes later may find no kernel to slow."""
     chosen = data.draw(st.integers(0, len(program) - 1))
@@ -75,9 +77,9 @@ def test_without_slowdown_longer_tasks_never_end_sooner(
     assert (run(program, np.array(speeds)).duration >= run(program, full).duration - 1e-9).all()
 
 
-def pipeline(compute: float, wire: float, pieces: int, *, before: bool) -> list[Task]:
+def pipeline(compute: float, wire: float, pieces: int, *, before: bool) -> list[StreamTask]:
     """K kernels with a collective before each, one ahead, or behind each."""
-    program: list[Task] = []
+    program: list[StreamTask] = []
     kernels: list[int] = []
     for _ in range(pieces):
         needed: tuple[int, ...] = ()
@@ -91,8 +93,8 @@ def pipeline(compute: float, wire: float, pieces: int, *, before: bool) -> list[
     return program
 
 
-def task(stream: str, seconds: float, *after: int) -> Task:
-    return Task(stream=stream, seconds=np.array([seconds]), after=after)
+def task(stream: str, seconds: float, *after: int) -> StreamTask:
+    return StreamTask(stream=stream, seconds=np.array([seconds]), after=after)
 
 
 @given(
@@ -128,7 +130,7 @@ def test_waits_are_charged_to_the_stream_that_is_late() -> None:
     #  compute |.....|==0==|.........|==1==|....|
     #  dp      |--g0-|
     #  tp            |------ x ------|   |- y -|
-    ran: Ran = run(
+    ran: StreamTimes = run(
         [
             task("dp", 2.0),
             task(COMPUTE, 1.0, 0),

@@ -7,7 +7,7 @@ from math import inf
 import pytest
 
 from parsim.errors import NoFeasiblePlan
-from parsim.partition.hierarchy import Stage, partition
+from parsim.partition.hierarchy import PartitionStage, partition
 from parsim.partition.levels import Level, Options
 from parsim.partition.result import partition_file
 from parsim.partition.simulated import Judge, improved
@@ -48,7 +48,7 @@ def test_one_stage_is_data_parallelism() -> None:
     judge = Judge(graph, [Level(4, 1e9)], Options())
     compute, weights = float(graph.seconds[-1]), float(graph.parameters[-1])
     by_hand = (compute + 2.0 * 3 / 4 * weights / 1e9) / 4
-    assert judge.seconds((Stage(0, len(graph), 4),)) == pytest.approx(by_hand, rel=1e-12)
+    assert judge.seconds((PartitionStage(0, len(graph), 4),)) == pytest.approx(by_hand, rel=1e-12)
 
 
 def test_all_versions_must_fit() -> None:
@@ -66,7 +66,9 @@ def test_runs_end_however_many_devices_there_are(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("parsim.partition.simulated.MOST_WORK", 3000.0)
     graph = states("alexnet")
     judge = Judge(graph, (Level(16, 1e9),), Options())
-    every = [(Stage(0, cut, 15), Stage(cut, len(graph), 1)) for cut in range(1, 12)]
+    every = [
+        (PartitionStage(0, cut, 15), PartitionStage(cut, len(graph), 1)) for cut in range(1, 12)
+    ]
     seconds = [judge.seconds(stages) for stages in every]
     assert seconds[0] == inf  # 16 devices take 8 x 16 micro-batches and more
     assert judge.work <= 3000.0
@@ -80,7 +82,7 @@ def test_data_parallelism_is_compared_with_itself_by_one_measure(bandwidth: floa
     )
     assert report.judged is not None
     judge = Judge(states("resnet18"), [Level(4, bandwidth)], Options())
-    alone = judge.seconds((Stage(0, len(states("resnet18")), 4),))
+    alone = judge.seconds((PartitionStage(0, len(states("resnet18")), 4),))
     assert report.best.data_parallel == alone
     assert report.over_data_parallel == alone / report.judged.seconds >= 1.0
     assert report.to_json()["data_parallel_s"] == alone

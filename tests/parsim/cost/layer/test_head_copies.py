@@ -17,7 +17,7 @@ from parsim.cost.job import Job
 from parsim.cost.layer.context import keys_and_values
 from parsim.cost.layer.head_copies import copied_parameters, shared_parameters
 from parsim.cost.layer.kept.activations import whole_parts
-from parsim.cost.layer.tensor_exchanges import Borders
+from parsim.cost.layer.tensor_exchanges import TensorGroups
 from parsim.cost.software import software
 from parsim.cost.step.pair_sums import head_sums
 from parsim.cost.step.plan_kernels import plan_kernels
@@ -97,11 +97,11 @@ def test_gathered_heads_are_divided_and_cost_a_gather() -> None:
     assert products(gathered, 16) < products(copied, 16)
     (qkv,) = (op for op in layer.operators if isinstance(op, Linear) and op.shared is not None)
     assert qkv.shared is not None
-    ahead, behind = Borders.of(gathered, table).heads(qkv, qkv.shared)
+    ahead, behind = TensorGroups.of(gathered, table).heads(qkv, qkv.shared)
     assert ahead[0] > 0
     assert behind[0] > 0
     whole = PlanTable.of([plan(8)])
-    ahead, behind = Borders.of(gathered, whole).heads(qkv, qkv.shared)
+    ahead, behind = TensorGroups.of(gathered, whole).heads(qkv, qkv.shared)
     assert ahead[0] == behind[0] == 0
     # keys and values in attention are whole heads either way
     kept = [whole_parts(each.model.kinds[0], table)["attention"][0] for each in (copied, gathered)]

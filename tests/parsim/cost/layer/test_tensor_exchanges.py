@@ -10,7 +10,7 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.layer.tensor_exchanges import Borders
+from parsim.cost.layer.tensor_exchanges import TensorGroups
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.model.reader import model_spec
@@ -26,7 +26,7 @@ PLAN = Plan(tp=8, sequence_parallel=True)
 
 
 def shown(collective: float, kernel: float, chunk: float, plan: Plan = PLAN) -> float:
-    borders = Borders.of(JOB, PlanTable.of([plan]))
+    borders = TensorGroups.of(JOB, PlanTable.of([plan]))
     columns = (np.array([x]) for x in (collective, kernel, chunk))
     return float(borders.chunked(*columns)[0])
 

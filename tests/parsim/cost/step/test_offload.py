@@ -17,7 +17,7 @@ from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import BUFFERED, host_rate, moved_bytes
 from parsim.cost.step.step import step_costs
-from parsim.cost.streams import COMPUTE, Task, run
+from parsim.cost.streams import COMPUTE, StreamTask, run
 from parsim.errors import PlanError
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
@@ -107,16 +107,16 @@ def test_the_closed_form_is_that_of_the_tasks_of_many_passes(copy: float, moved:
     """Twelve layers of a second each; copies spread over the pass as Transformer Engine does."""
     layers, passes = 12, 20
     window = layers // moved
-    tasks: list[Task] = []
+    tasks: list[StreamTask] = []
     last: dict[int, int] = {}  # copy that the layer with this number waits for
     kernels: list[int] = []
     for number in range(layers * passes):
         after = (last.pop(number),) if number in last else ()
-        tasks.append(Task(stream=COMPUTE, seconds=np.array([1.0]), after=after))
+        tasks.append(StreamTask(stream=COMPUTE, seconds=np.array([1.0]), after=after))
         kernels.append(len(tasks) - 1)
         if number % layers < moved:
             done = number - number % layers + (number % layers + 1) * window + BUFFERED - 1
-            tasks.append(Task(stream="copy", seconds=np.array([copy]), after=(kernels[-1],)))
+            tasks.append(StreamTask(stream="copy", seconds=np.array([copy]), after=(kernels[-1],)))
             last[done] = len(tasks) - 1
     took = float(run(tasks, np.ones(1)).duration[0])
     closed = passes * max(layers * 1.0, moved * copy)

@@ -7,7 +7,7 @@ import pytest
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.kinds import CONSTANTS
-from parsim.fitting.collectives.fit import START, Fitted, fit_constants, fit_curve
+from parsim.fitting.collectives.fit import START, FittedCollectives, fit_constants, fit_curve
 from parsim.fitting.collectives.points import Points, load_points
 from parsim.fitting.collectives.scores import Scores, score
 from parsim.fitting.reports.collective_fit import fit_report
@@ -21,7 +21,7 @@ def curves() -> list[Points]:
 
 
 @pytest.fixture(scope="module")
-def fitted(curves: list[Points]) -> Fitted:
+def fitted(curves: list[Points]) -> FittedCollectives:
     return fit_constants(curves)
 
 
@@ -31,7 +31,7 @@ def large(errors: list[tuple[np.ndarray, np.ndarray]]) -> np.ndarray:
     return np.asarray(np.abs(np.expm1(logs[sizes >= 2**20])))
 
 
-def test_the_shipped_constants_are_the_fit(fitted: Fitted) -> None:
+def test_the_shipped_constants_are_the_fit(fitted: FittedCollectives) -> None:
     refitted = fitted.constants
     assert pytest.approx(refitted.call, rel=0.02) == CONSTANTS.call
     assert fitted.torch == pytest.approx(CALL_OF_TORCH, rel=0.05)
@@ -44,7 +44,7 @@ def test_the_shipped_constants_are_the_fit(fitted: Fitted) -> None:
         assert catalogued == pytest.approx(fitted.ring[made], rel=0.005)
 
 
-def test_the_catalogs_curves_are_the_fit(curves: list[Points], fitted: Fitted) -> None:
+def test_the_catalogs_curves_are_the_fit(curves: list[Points], fitted: FittedCollectives) -> None:
     parts: dict[tuple[object, ...], list[Points]] = {}
     for points in curves:
         if not points.algorithm and len(points.size) >= 5:

@@ -16,7 +16,7 @@ from parsim.arrays import Array, Index
 from parsim.cost.step.step import StepCosts
 from parsim.schedule import Kind
 from parsim.sim.lateness.draws import Block, Seconds
-from parsim.sim.lateness.pipelines import Ranks
+from parsim.sim.lateness.pipelines import RankGrid
 from parsim.sim.recurrence.maxplus import ClassTimes
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
 from parsim.sim.step.schedule_costs import compute_seconds
@@ -67,7 +67,7 @@ class Action(NamedTuple):
 
 
 def step_time(
-    graph: CompiledSchedule, costs: StepCosts, ranks: Ranks, block: RecordedBlock, step: int
+    graph: CompiledSchedule, costs: StepCosts, ranks: RankGrid, block: RecordedBlock, step: int
 ) -> float:
     """Seconds of one step of the block, from each member's own draws."""
     times = ClassTimes.of(graph, costs)
@@ -118,7 +118,7 @@ def _own(values: Array, group: int) -> float:
     return float(values[group % len(values)])
 
 
-def _replicas(ranks: Ranks, kind: int) -> int:
+def _replicas(ranks: RankGrid, kind: int) -> int:
     meets: Mapping[int, int] = {
         Kind.F: ranks.meet_forward,
         Kind.B: max(ranks.meet_forward, ranks.meet_backward),

@@ -9,7 +9,7 @@ from parsim.arrays import Array
 from parsim.cost.jitter import Jitter
 from parsim.schedule import build_schedule
 from parsim.sim.lateness.draws import Block
-from parsim.sim.lateness.pipelines import Ranks, speeds
+from parsim.sim.lateness.pipelines import RankGrid, speeds
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_schedule
 
 GRAPH = compile_schedule(build_schedule("1f1b", pp=2, num_microbatches=2))
@@ -21,7 +21,7 @@ def graph_of_one() -> CompiledSchedule:
 
 
 def late(
-    jitter: Jitter, ranks: Ranks, *, one_by_one: bool, steps: int = 400, seed: int = 1
+    jitter: Jitter, ranks: RankGrid, *, one_by_one: bool, steps: int = 400, seed: int = 1
 ) -> Array:
     """Lateness of the first action, (groups, steps)."""
     apart = frozenset(range(ranks.pp)) if one_by_one else ranks.differ(jitter)
@@ -44,7 +44,7 @@ def two_sample(first: Array, second: Array) -> float:
 def test_one_draw_a_group_is_one_a_member(members: int, hiccups: float) -> None:
     """With hiccups of the size of the noise, who has one and who is slowest must fit together."""
     jitter = Jitter(speed_spread=0.0, noise=0.1, hiccups=hiccups, hiccup_length=0.2)
-    ranks = Ranks(pp=1, groups=50, members=members)
+    ranks = RankGrid(pp=1, groups=50, members=members)
     at_once = late(jitter, ranks, one_by_one=False)
     each = late(jitter, ranks, one_by_one=True, seed=2)
     assert two_sample(at_once, each) < 1
@@ -52,7 +52,7 @@ def test_one_draw_a_group_is_one_a_member(members: int, hiccups: float) -> None:
 
 def test_the_distance_tells_a_hiccup_that_is_left_out() -> None:
     jitter = Jitter(speed_spread=0.0, noise=0.1, hiccups=0.1, hiccup_length=0.2)
-    ranks = Ranks(pp=1, groups=50, members=8)
+    ranks = RankGrid(pp=1, groups=50, members=8)
     at_once = late(jitter, ranks, one_by_one=False)
     each = late(jitter.without("hiccups"), ranks, one_by_one=True, seed=2)
     assert two_sample(at_once, each) > 3
@@ -60,7 +60,7 @@ def test_the_distance_tells_a_hiccup_that_is_left_out() -> None:
 
 def test_the_update_waits_for_the_slowest_of_all_groups() -> None:
     jitter = Jitter(speed_spread=0.0, noise=0.1, hiccups=0.0)
-    ranks = Ranks(pp=1, groups=16, members=4)
+    ranks = RankGrid(pp=1, groups=16, members=4)
     collected = []
     for apart in (frozenset[int](), frozenset({0})):
         block = Block(graph_of_one(), ranks, jitter, np.zeros(8000, dtype=np.int64), seed=1,
@@ -74,7 +74,7 @@ def test_the_update_waits_for_the_slowest_of_all_groups() -> None:
 def test_the_update_of_each_class_waits_for_its_own_groups() -> None:
     """At once or one by one: the largest of 4 x 4 and of 12 x 4 draws, each of its seconds."""
     jitter = Jitter(speed_spread=0.0, noise=0.1, hiccups=0.0)
-    ranks = Ranks(pp=1, groups=16, members=4)
+    ranks = RankGrid(pp=1, groups=16, members=4)
     classes = [np.arange(4), np.arange(4, 16)]
     collected = []
     for apart in (frozenset[int](), frozenset({0})):
@@ -91,7 +91,7 @@ def test_the_update_of_each_class_waits_for_its_own_groups() -> None:
 
 def test_hiccups_come_as_often_as_they_should() -> None:
     jitter = Jitter(speed_spread=0.0, noise=0.0, hiccups=0.02, hiccup_length=0.5)
-    ranks = Ranks(pp=2, groups=10, members=4)
+    ranks = RankGrid(pp=2, groups=10, members=4)
     block = Block(GRAPH, ranks, jitter, np.zeros(1000, dtype=np.int64), seed=1, number=0,
                   one_by_one=frozenset())  # fmt: skip
     lateness = block.late(GRAPH.rank.tolist(), [SECONDS] * GRAPH.num_actions)
@@ -107,7 +107,7 @@ def test_actions_drawn_at_once_are_those_drawn_one_by_one(
 ) -> None:
     """To the last bit, and in far fewer draws: a shipped scenario has 131,072 actions."""
     jitter = Jitter(speed_spread=0.05, noise=0.1, hiccups=0.5, hiccup_length=0.1)
-    ranks = Ranks(pp=2, groups=3, members=5)
+    ranks = RankGrid(pp=2, groups=3, members=5)
     owners = GRAPH.rank.tolist()
     seconds = [SECONDS + rank for rank in owners]
     result, draws = [], []
@@ -126,7 +126,7 @@ def test_actions_drawn_at_once_are_those_drawn_one_by_one(
 
 def test_a_source_switched_off_leaves_the_others_as_they_were() -> None:
     jitter = Jitter(speed_spread=0.05, noise=0.1, hiccups=0.5, hiccup_length=0.1)
-    ranks = Ranks(pp=1, groups=20, members=4)
+    ranks = RankGrid(pp=1, groups=20, members=4)
     whole = late(jitter, ranks, one_by_one=True)
     for source in ("hiccups", "speed_spread", "noise"):
         without = late(jitter.without(source), ranks, one_by_one=True)
@@ -137,7 +137,7 @@ def test_a_source_switched_off_leaves_the_others_as_they_were() -> None:
 
 def test_speeds_have_their_spread_and_slow_ranks_their_factor() -> None:
     jitter = Jitter(speed_spread=0.02, slow_ranks=((7, 1.2),))
-    ranks = Ranks(pp=4, groups=64, members=16, slow=((1, 2, 3, 1.2),))
+    ranks = RankGrid(pp=4, groups=64, members=16, slow=((1, 2, 3, 1.2),))
     result = speeds(ranks, jitter, 0, 0)
     plain = speeds(ranks, jitter.without("slow_ranks"), 0, 0)
     assert result.std() == pytest.approx(0.02, rel=0.05)
@@ -148,7 +148,7 @@ def test_speeds_have_their_spread_and_slow_ranks_their_factor() -> None:
 
 
 def test_only_ranks_that_differ_are_drawn_one_by_one() -> None:
-    ranks = Ranks(pp=4, groups=2, members=2, slow=((1, 0, 0, 1.2),))
+    ranks = RankGrid(pp=4, groups=2, members=2, slow=((1, 0, 0, 1.2),))
     listed = Jitter(speed_spread=0.0, slow_ranks=((4, 1.2),))
     assert ranks.differ(listed) == {1}
     assert ranks.differ(listed.without("slow_ranks")) == frozenset()

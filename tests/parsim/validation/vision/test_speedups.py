@@ -7,7 +7,7 @@ from itertools import combinations
 import pytest
 
 from parsim.partition.given_replicas import cut_for
-from parsim.partition.hierarchy import Stage
+from parsim.partition.hierarchy import PartitionStage
 from parsim.partition.layer_graph import LayerGraph, LayerNode
 from parsim.partition.levels import Level, Options
 from parsim.partition.simulated import Judge
@@ -79,7 +79,10 @@ def test_layers_of_given_replicas_by_hand() -> None:
     graph = LayerGraph(layers=layers, edges=tuple((i, i + 1) for i in range(6)))
     states, levels = states_of(graph), (Level(3, 100.0),)
     judge = Judge(states, levels, Options())
-    every = [(Stage(0, cut, 2), Stage(cut, 7, 1)) for (cut,) in combinations(range(1, 7), 1)]
+    every = [
+        (PartitionStage(0, cut, 2), PartitionStage(cut, 7, 1))
+        for (cut,) in combinations(range(1, 7), 1)
+    ]
     assert cut_for(states, levels, (2, 1)) == min(every, key=judge.seconds)
 
 
