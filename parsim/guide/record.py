@@ -139,7 +139,7 @@ def reasons_for(job: Job, rows: Sequence[FamilyRow], chosen: FamilyRow | None) -
         yield "no family fits: use more devices or a smaller model; parsim search has more plans"
         return
     yield from _passed_over(rows, chosen)
-    yield from _network(by_name, chosen)
+    yield from _network(by_name)
     yield from _against(by_name, chosen)
     faster = max(
         (row for row in rows if not row.same_training and row.fits),
@@ -181,7 +181,7 @@ def _passed_over(rows: Sequence[FamilyRow], chosen: FamilyRow) -> Iterator[str]:
             )
 
 
-def _network(by_name: dict[str, FamilyRow], chosen: FamilyRow) -> Iterator[str]:
+def _network(by_name: dict[str, FamilyRow]) -> Iterator[str]:
     """Whether all-reduce of gradients scales on this network."""
     ddp = by_name["DDP"]
     if ddp.prediction is None or not ddp.fits:

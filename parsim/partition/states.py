@@ -58,7 +58,7 @@ def states_of(graph: LayerGraph) -> States:
         InputError: there are more than `MOST_STATES`.
     """
     behind, past = _neighbours(graph)
-    steps = _reachable(behind, past, _first(graph, behind, past))
+    steps = _reachable(behind, past, _first(past))
     masks = sorted(steps, key=lambda mask: (mask.bit_count(), mask))
     number = {mask: i for i, mask in enumerate(masks)}
     ancestors = [0] * len(masks)
@@ -98,9 +98,9 @@ def _neighbours(graph: LayerGraph) -> tuple[list[list[int]], list[int]]:
     return behind, past
 
 
-def _first(graph: LayerGraph, behind: list[list[int]], past: list[int]) -> int:
+def _first(past: list[int]) -> int:
     """The state of the first layer in the file that waits for none."""
-    return next(past[i] for i in range(len(behind)) if past[i] == 1 << i)
+    return next(mask for number, mask in enumerate(past) if mask == 1 << number)
 
 
 def _reachable(behind: list[list[int]], past: list[int], first: int) -> dict[int, set[int]]:

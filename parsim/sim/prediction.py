@@ -65,6 +65,11 @@ class RankUse:
 class Prediction(Result):
     """One simulated step; seconds and bytes.
 
+    `pipeline_time` is the part of `step_time` from the first action to the end of the last,
+    `device_span` the longest time between a rank's first and last action. `mfu` counts the model's
+    FLOPs, `hfu` recomputed ones too, both over `peak_flops` (FLOP/s of a device, mean). The bubble
+    is idle time in the pipeline's phase: `bubble_fraction` of the phase, `bubble_overhead` over
+    busy time.
     `interval` is to hold the measured step time in 80 % of cases; it follows from `standing`.
     `breakdown` sums to `step_time`. `tokens_per_second` counts what `speed_unit` says: the samples
     of a model that takes no tokens.

@@ -72,7 +72,12 @@ def _between(device_mtbf: float, job_mtbf: float | None, devices: int) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Goodput:
-    """The share of a run's time that trains, and how it comes about; seconds."""
+    """The share of a run's time that trains, and how it comes about; seconds.
+
+    `between_interruptions` is the mean time from one to the next, `checkpoint_interval` the
+    training between two checkpoints, `checkpoint_stall` what one of them holds it up,
+    `restart_time` what passes from an interruption to the first step after it.
+    """
 
     share: Estimate
     between_interruptions: float

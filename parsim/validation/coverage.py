@@ -117,7 +117,11 @@ def shipped_left_out() -> LeftOut:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
-    """Errors of one table (fractions); None where no row has a measured value."""
+    """Errors of one table (fractions); None where no row has a measured value.
+
+    `n` rows have an error, `n_skipped` have no prediction. Of |predicted / measured - 1| there are
+    mean, median, 90th percentile and maximum; `bias` is the mean of predicted / measured - 1.
+    """
 
     n: int
     n_skipped: int

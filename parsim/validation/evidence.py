@@ -30,7 +30,10 @@ ANY = "any"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """Step-time errors of published runs of one device and software (fractions)."""
+    """Step-time errors of published runs of one device and software (fractions).
+
+    Of |predicted / measured - 1| of `n` runs there are mean and maximum; `bias` keeps the sign.
+    """
 
     device: str
     software: str

@@ -24,7 +24,12 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """Rank agreement over the groups of a table; None where there is no group (or no order)."""
+    """Rank agreement over the `groups` of a table; None where there is no group (or no order).
+
+    `spearman_*` is the rank correlation of predicted and measured steps of a group, -1 to 1.
+    `regret_at_1_*` is by which share the plan that is predicted fastest is slower than the fastest,
+    `regret_at_3_*` the best of the three that are predicted fastest.
+    """
 
     groups: int
     spearman_median: float | None

@@ -15,6 +15,10 @@ from parsim.validation.step.case import Case
 class ValidatedRow:
     """One row; errors are (predicted - measured) / measured, None where nothing is measured.
 
+    Steps are seconds with a `step_interval`, peaks bytes of the fullest device with a
+    `peak_interval`, both to hold 80 % of measurements. Bubbles are shares of the pipeline's phase:
+    `predicted_bubble` by parsim's prices, `bubble_from_profile` by the times that the row states.
+    Speed-ups say how many times as fast as the row that a table compares it with it is.
     `stack`, `device` and `precision` of a skipped row are as its cells say.
     `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
     `practice` is the software, apart with experts (`Job.practice`).

@@ -57,7 +57,9 @@ TILINGS: Mapping[str, Tiling] = {
 class Products(Columns):
     """Distinct products, one an entry: shape, bytes of an operand's element, bytes moved.
 
-    `aligned` is the share of the rate that the alignment of the rows leaves.
+    C(m,n) = A(m,k) B(k,n), `batch` of them at once; columns of (N,). `value` are bytes of an
+    element, `moved` all bytes to and from memory. `aligned` is the share of the rate that the
+    alignment of the rows leaves.
     """
 
     m: Array

@@ -26,7 +26,11 @@ stream is free. So all layers in between take what the middle one takes."""
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unit:
-    """Equal layers in a row: how many, and seconds of each one's kernels and collectives."""
+    """Equal layers in a row: how many, and seconds of each one's kernels and collectives.
+
+    `compute` are seconds of its kernels in one pass, `gather` of gathering its parameters,
+    `scatter` of reducing its gradients to their owners.
+    """
 
     count: int
     compute: Array

@@ -49,8 +49,10 @@ from parsim.sim.recurrence.evaluate import Evaluation
 class PathPrices:
     """Seconds of a micro-batch's passes on each path, bytes of its output and of what it keeps.
 
-    `logits` are the values of a sample that its losses choose among, `message` the seconds of its
-    output to another device: of its node, where a group of devices fits one.
+    `forward` and `backward` are the seconds, `leaves` the bytes of the output, `kept` those that
+    stay for backward, `parameters` the number of them. `logits` are the values of a sample that its
+    losses choose among, `message` the seconds of its output to another device: of its node, where a
+    group of devices fits one.
     """
 
     forward: Array

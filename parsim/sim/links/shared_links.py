@@ -37,7 +37,11 @@ class _Sending:
 
 @dataclass(slots=True)
 class _Shared:
-    """Rates by kind, what the links do meanwhile, and seconds that are not yet accounted for."""
+    """Rates by kind, what the links do meanwhile, and seconds that are not yet accounted for.
+
+    `rates` are bytes/s of a flow, by its kind, `loads` (L,) those of each link. `busy`, `full` and
+    `limiting` are the links that are in use, nearly full and quite full. `lasted` are the seconds.
+    """
 
     rates: dict[int, float]
     loads: Array

@@ -60,7 +60,13 @@ STATIC = ("parameters", "gradients", "optimizer")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryUse:
-    """Bytes per category, each (p, B); `in_flight` micro-batches per stage at the peak, (S, B)."""
+    """Bytes per category, each (p, B); `in_flight` micro-batches per stage at the peak, (S, B).
+
+    `parameters`, `gradients` and `optimizer` stay for the whole run. At the peak there are beside
+    them the `activations` of micro-batches in flight, `logits` and what the loss makes of them,
+    `temporary` buffers of the layer at work, buffers of `communication`, and parameters that were
+    sharded and are `gathered`.
+    """
 
     parameters: Array
     gradients: Array

@@ -46,7 +46,15 @@ class AtMoment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffers:
-    """Bytes of the moments' own buffers, (B,) each."""
+    """Bytes of the moments' own buffers, (B,) each.
+
+    `logit` are the logits as the head makes them, `logits` all that the loss holds at its peak,
+    `softmax` what it saves for backward. `head`, `layer` and `embedding` stand at the top of the
+    backward of those; `first` is a layer's while nothing has a gradient yet, and `first_gradients`
+    the gradients that it makes. `inputs` are what enters a stage and its gradient. `gathered` are
+    sharded parameters in backward, `gathered_at_loss` those at the loss and in forwards.
+    `on_their_way` are activations between device and host.
+    """
 
     softmax: Array
     logits: Array

@@ -11,7 +11,10 @@ Spoke = Literal["recurrence", "events"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StalenessFigures:
-    """Ages of gradients in updates: mean, quantiles, the share of each age, mean by worker."""
+    """Ages of gradients in updates: mean, quantiles, the share of each age, mean by worker.
+
+    `p50`, `p95` and `largest` are ages; `shares` has one entry for each age from 0 on.
+    """
 
     mean: float
     p50: int
@@ -36,6 +39,8 @@ class StalenessFigures:
 class StrategyFigures:
     """Figures of one strategy; bytes and seconds.
 
+    `workers` is their number, `samples_per_second` and `updates_per_second` are of all of them
+    together. `server_bytes` are those in a server's memory.
     `tier` says which answered: the recurrence, or events alone where times depend on who comes
     first. `alone` are seconds a sample of one worker by itself. `sent` and `received`
     are bytes of a worker a step, `server_received` and `server_sent` those of each of `servers`.
