@@ -19,7 +19,10 @@ class Quantization:
     the scales, `kept` that of a product's input between forward and backward. `moved` is what
     quantising one value of an activation or gradient reads and writes, both orientations together
     (the weight gradient needs the other one), `moved_weight` the same for a weight, which is
-    quantised once a step, or in each pass where it is gathered for the pass (ZeRO-3).
+    quantised once a step, or in each pass where it is gathered for the pass (ZeRO-3). `gathered`
+    says that tensor-parallel ranks quantise their own tokens before they gather the others',
+    `turned` what the other orientation of a value that came so reads and writes, on devices whose
+    products take one orientation only.
     """
 
     peak: str
@@ -28,6 +31,8 @@ class Quantization:
     moved: float
     moved_weight: float
     rate: float = 1.0
+    gathered: bool = True
+    turned: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,15 +60,19 @@ class Precision:
         return self.quantization.peak if self.quantization else self.compute
 
 
-DELAYED = Quantization(peak="fp8", operand=1.0, kept=1.0, moved=3.0, moved_weight=4.0)
+DELAYED = Quantization(peak="fp8", operand=1.0, kept=1.0, moved=3.0, moved_weight=4.0, turned=2.0)
 """Transformer Engine, one scale a tensor: a cast reads 2 bytes and writes 1; the transposed copy
-that Hopper's products need is written by the same kernel or folded into the norm before it.
+that Hopper's products need is written by the same kernel or folded into the norm before it, of
+gathered values by a kernel that reads 1 and writes 1.
 Weights are held in 8 bit with their transpose, 2 bytes as before, and made once a step."""
 
-ROWWISE = Quantization(peak="fp8", operand=1.0, kept=2.0, moved=10.0, moved_weight=10.0, rate=0.46)
+ROWWISE = Quantization(
+    peak="fp8", operand=1.0, kept=2.0, moved=10.0, moved_weight=10.0, rate=0.46, gathered=False
+)
 """torchao, a scale a row: for either orientation one pass for the maxima (2) and a cast (2 + 1);
-autograd keeps the 16-bit input. The rate is fitted to the two torchtitan rows of June 2025, whose
-page calls the recipe slow (torchtitan issue 1207)."""
+autograd keeps the 16-bit input. Tensor-parallel ranks gather 16 bit (torchtitan,
+models/llama3/infra/parallelize.py). The rate is fitted to the two torchtitan rows of June 2025,
+whose page calls the recipe slow (torchtitan issue 1207)."""
 
 MXFP8 = Quantization(peak="mxfp8", operand=33 / 32, kept=33 / 32, moved=4.1, moved_weight=4.1)
 """Blackwell, a scale byte for each 32 values: one kernel reads 2 and writes both orientations."""

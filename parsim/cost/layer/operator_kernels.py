@@ -15,7 +15,12 @@ from parsim.arrays import Array, Num
 from parsim.cost.data.buckets import added_bytes
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import ACCUMULATE, CONTIGUOUS, Side, memory_excess, memory_time
-from parsim.cost.kernel.quantized import Sides, cast_time, product_time, weight_cast_time
+from parsim.cost.kernel.quantized import (
+    Sides,
+    gathered_cast_time,
+    product_time,
+    weight_cast_time,
+)
 from parsim.cost.layer.attention import attention_core
 from parsim.cost.layer.eager import moved_values
 from parsim.cost.layer.experts import ExpertCoster
@@ -100,7 +105,7 @@ class OperatorKernels:
         weight = self._weight_gradient(op, how, sides)
         yield (ahead,)
         yield (*weight, inward)
-        yield from self._casts(how, sides)
+        yield from self._casts(op, how, sides)
         yield from self._around(op, how, sides, (ahead.seconds, inward.seconds, weight))
 
     def _sides(self, op: Linear) -> Sides:
@@ -159,14 +164,20 @@ class OperatorKernels:
         added = self._moved(PassPart.BACKWARD, ACCUMULATE, moved, 1, 0)
         return replace(gradient, weights=True), replace(added, weights=True)
 
-    def _casts(self, how: Quantization | None, sides: Sides) -> Iterator[Kernels]:
-        """Quantising the input forward and the output's gradient backward, and gathered weights."""
+    def _casts(self, op: Linear, how: Quantization | None, sides: Sides) -> Iterator[Kernels]:
+        """Quantising the input forward and the output's gradient backward, and gathered weights.
+
+        Under sequence parallelism a column-split matrix gathers its input, a row-split one the
+        gradient of its output.
+        """
         if how is None:
             return
-        m, n, k = sides
+        (m, n, k), shared = sides, self.table.sequence_split.astype(np.float64)
+        came = {Split.COLUMN: PassPart.FORWARD, Split.ROW: PassPart.BACKWARD}.get(op.split)
         weight = weight_cast_time(self.job, how, self.table, n * k)
         for part, values in ((PassPart.FORWARD, m * k), (PassPart.BACKWARD, m * n)):
-            casts = cast_time(self.job, how, values)
+            ranks = shared if part is came else np.ones_like(shared)
+            casts = gathered_cast_time(self.job, how, values, ranks)
             for size, (seconds, launches) in ((values, casts), (n * k, (weight, 0))):
                 cast = Kernel(
                     kind="cast", part=part, shape=(size,), seconds=seconds, launches=launches

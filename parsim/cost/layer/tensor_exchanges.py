@@ -82,7 +82,8 @@ class TensorGroups:
     def exchange(self, tokens: Array, width: int, how: Quantization | None = None) -> Pair:
         """Collectives of `tokens` rows of a width.
 
-        What a quantised product needs is gathered as it enters it, sums are carried in 16 bit.
+        What a quantised product needs is gathered as it enters it where the recipe does so, sums
+        are carried in 16 bit.
         """
         sent, system = self.messages(tokens, width, how), self.job.system
         sequence = self.table.sequence_parallel
@@ -96,7 +97,7 @@ class TensorGroups:
         """The collectives that plans may send of `tokens` rows of a width."""
         summed = self.message("all_reduce", tokens * width * self.table.precision.activation)
         gathered = summed.instead("all_gather")
-        if how is not None:
+        if how is not None and how.gathered:
             gathered = self.message("all_gather", tokens * width * how.operand)
         return BorderMessages(
             summed=summed, scattered=summed.instead("reduce_scatter"), gathered=gathered

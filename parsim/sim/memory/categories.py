@@ -18,6 +18,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.data.buckets import copies_gradients
 from parsim.cost.job import Job
+from parsim.cost.kernel.quantized import held_size
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import layer_counts
@@ -153,7 +154,7 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
     # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
     alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)
     return (
-        by_rank * np.where(alone, p.master, p.parameter) / np.where(stage >= 3, shards, 1.0),
+        by_rank * np.where(alone, p.master, held_size(job, p)) / np.where(stage >= 3, shards, 1.0),
         by_rank * np.where(alone, 4.0, grad) / np.where(stage >= 2, shards, 1.0),
         by_rank
         * (np.where(alone, 0.0, p.master) + job.optimizer.states)

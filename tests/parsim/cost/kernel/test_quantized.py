@@ -13,7 +13,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import gemm_time, memory_time
-from parsim.cost.kernel.quantized import gathered_size
+from parsim.cost.kernel.quantized import gathered_size, held_size
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.software import software
 from parsim.model.reader import model_spec
@@ -121,6 +121,59 @@ def test_what_8_bit_products_need_is_gathered_in_8_bit() -> None:
     assert sixteen - eight == pytest.approx(2.0 * (wide - narrow), rel=1e-9)
 
 
+def passes(system: str, name: str, *, sequence_parallel: bool) -> tuple[float, float]:
+    """Seconds of a layer's kernels forward and backward, with tp 8."""
+    job = make_job(system=system)
+    shapes = {"tp": 8, "sequence_parallel": sequence_parallel, "dp_replicate": 1}
+    cost = coster(job, name, **shapes).cost(job.model.blocks[0])
+    return float(cost.forward.kernels[0]), float(cost.backward.kernels[0])
+
+
+@pytest.mark.parametrize(
+    ("system", "name", "turned"),
+    [("dgx-h100", "fp8", 2.0), ("dgx-b200", "fp8", 0.0), ("dgx-b200", "mxfp8", 0.0)],
+)
+def test_ranks_cast_their_own_tokens_before_they_gather_the_others(
+    system: str, name: str, turned: float
+) -> None:
+    """Forward the inputs of two column-split matrices, backward the gradients of two outputs.
+
+    Each is 2048 x 4096 values: a rank of eight casts an eighth. Hopper turns all that came.
+    """
+    used = precision(name).quantization
+    assert used is not None
+    device = make_job(system=system).device
+    values = 2 * TOKENS * 4096.0
+    spared = float(memory_time(device, used.moved * values * 7 / 8, 0))
+    added = float(memory_time(device, turned * values, 0))
+    eight, sixteen = (
+        [
+            alone - shared
+            for alone, shared in zip(
+                passes(system, each, sequence_parallel=False),
+                passes(system, each, sequence_parallel=True),
+                strict=True,
+            )
+        ]
+        for each in (name, "bf16")
+    )
+    for less, otherwise in zip(eight, sixteen, strict=True):
+        assert less - otherwise == pytest.approx(spared - added, rel=1e-6)
+
+
+def test_rows_with_their_own_scales_are_gathered_in_16_bit_and_cast_by_every_rank() -> None:
+    job = make_job("torchtitan")
+    layer = job.model.blocks[0]
+    shapes = {"tp": 8, "sequence_parallel": True, "dp_replicate": 1}
+    own_scales, sixteen, alone = (
+        coster(job, name, **{**shapes, "sequence_parallel": split}).cost(layer).forward
+        for name, split in (("fp8_rowwise", True), ("bf16", True), ("fp8_rowwise", False))
+    )
+    assert own_scales.exposed == pytest.approx(sixteen.exposed, rel=1e-9)
+    other = coster(job, "bf16", **{**shapes, "sequence_parallel": False}).cost(layer).forward
+    assert own_scales.kernels - sixteen.kernels == pytest.approx(alone.kernels - other.kernels)
+
+
 def test_gathered_weights_are_cast_in_each_pass_unless_they_come_in_8_bit() -> None:
     """A layer's 218,103,808 weights take 4 bytes each in either direction: torchtitan gathers
     16 bit, NeMo 8."""
@@ -136,6 +189,24 @@ def test_gathered_weights_are_cast_in_each_pass_unless_they_come_in_8_bit() -> N
     share = 4 * 218_103_808 / job.model.parameters
     assert gathered_size(nemo, precision("fp8")) == pytest.approx(2.0 - share)
     assert gathered_size(nemo, precision("bf16")) == 2.0
+
+
+def test_weights_have_no_transpose_where_products_take_either_orientation() -> None:
+    """Of 4 layers' 872,415,232 weights B200 holds a byte each, in 16 bit all else is."""
+    job, hopper = make_job(system="dgx-b200"), make_job()
+    half = 4 * 218_103_808
+    share = half / job.model.parameters
+    assert held_size(job, precision("fp8")) == pytest.approx(2.0 - share)
+    assert held_size(job, precision("mxfp8")) == held_size(job, precision("bf16")) == 2.0
+    assert held_size(hopper, precision("fp8")) == 2.0
+    wide = replace(job, software=software("torchtitan"))
+    assert held_size(wide, precision("fp8")) == 2.0
+    plan = Plan(dp_replicate=8)
+    held = [
+        simulate(job, replace(plan, precision=name)).memory["parameters"]
+        for name in ("bf16", "fp8")
+    ]
+    assert held[0] - held[1] == pytest.approx(half)
 
 
 @settings(max_examples=30)
