@@ -118,6 +118,33 @@ def dispatch_time(
     return np.asarray(np.maximum(inside, np.where(nodes > 1, far, 0.0)))
 
 
+def copied_tokens(
+    dispatcher: str, routing: Routing, *, tokens: Array, rows: Array, ranks: Array, local: Array
+) -> Array:
+    """Tokens, some more than once, that a rank copies around one dispatch or combine, (B,).
+
+    T + R + 2 R   all-to-all: the copies in the order of ranks, and what arrived in that of its
+                  experts, where a rank has several
+    A + R         a dispatcher that sends a token once to a rank: what arrived, for each expert;
+                  A = R n / k, if a token meets n ranks with its k experts
+
+    Args:
+        dispatcher: what moves them.
+        routing: how a token's experts are chosen.
+        tokens: T, those of the rank.
+        rows: R, those that its experts work on.
+        ranks: over which experts are spread.
+        local: experts of the rank.
+
+    Source: Megatron-LM (commit 1d9edcf8), docs/discussions, "Optimizing DeepSeek-V3 Training
+    Performance on NVIDIA GB200 NVL72", sections 2.1.1 and 2.5: the flex dispatcher needs no
+    permutation before it sends; HybridEP's copy from its buffer is part of the one behind.
+    """
+    if dispatcher in ONCE:
+        return np.asarray(rows * routing.met(ranks) / routing.top_k + rows)
+    return np.asarray(tokens + rows + np.where(local > 1, 2.0 * rows, 0.0))
+
+
 def _out_of_node(system: System, where: Groups) -> Array:
     """Bytes/s of a device's interfaces, or of its part of the up-links: every one sends at once."""
     rate = system.network.node_bandwidth / system.devices_per_node if system.network else np.inf

@@ -24,7 +24,7 @@ from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time, memory_excess, memory_time
 from parsim.cost.kernel.quantized import cast_time, operands
-from parsim.cost.layer.dispatch import Routing, dispatch_time
+from parsim.cost.layer.dispatch import Routing, copied_tokens, dispatch_time
 from parsim.cost.layer.passes import Kernel, Kernels, PassPart
 from parsim.model.operators import Experts
 from parsim.plan import PlanTable
@@ -75,6 +75,12 @@ class ExpertCoster:
         """Rows that the busiest rank multiplies."""
         spread = self.job.software.expert_imbalance
         return np.asarray(self.tokens * self.op.top_k * self.table.etp * spread)
+
+    @property
+    def _choice(self) -> Routing:
+        """How a token's experts are chosen."""
+        op = self.op
+        return Routing(top_k=op.top_k, groups=op.groups, top_groups=op.top_groups)
 
     @property
     def local(self) -> Array:
@@ -185,14 +191,19 @@ class ExpertCoster:
         return self._moving_bytes(moved * self.rows * self.op.width, 5, "expert_bias")
 
     def _moving_bytes(self, moved: Array, launches: int, kind: str) -> Array:
-        """A memory-bound kernel around the products."""
+        """A memory-bound kernel beside the products, which a stack may fuse into them."""
         return memory_time(self.job.device, moved * self._excess, launches, kind)
 
     @property
     def _excess(self) -> float:
         """How much longer such a kernel takes than its bytes."""
         used = self.job.software
-        return used.traffic if used.fused_experts else memory_excess(self.job.device, used.row_rate)
+        return used.traffic if used.fused_experts else self._row_excess
+
+    @property
+    def _row_excess(self) -> float:
+        """How much longer a kernel that gathers rows, or chooses among them, takes than bytes."""
+        return memory_excess(self.job.device, self.job.software.row_rate)
 
     def _routing(self) -> Array:
         """The router's product, softmax, choice, and the map of who goes where.
@@ -208,17 +219,21 @@ class ExpertCoster:
             k=self.op.width,
             value=used.activation,
         )
-        return product + self._moving_bytes(ROUTING * self.tokens * self.op.count, 4, "routing")
+        moved = ROUTING * self.tokens * self.op.count * self._row_excess
+        return product + memory_time(device, moved, 4, "routing")
 
     def _moved(self) -> Array:
-        """Copying tokens into the order of ranks, and of experts, and both back, seconds.
-
-        T h + R h to make or add up copies, 2 R h to sort them by expert, where a rank has several.
-        """
-        value, h = self.table.precision.activation, self.op.width
-        copied = self.tokens * h + self.rows * h
-        sorted_ = np.where(self.local > 1, 2.0 * self.rows * h, 0.0)
-        return self._moving_bytes(2.0 * value * (copied + sorted_), 4, "permute")
+        """Copying tokens into the order of ranks, and of experts, and both back, seconds."""
+        values = self.op.width * copied_tokens(
+            self.job.software.expert_dispatcher,
+            self._choice,
+            tokens=self.tokens,
+            rows=self.rows,
+            ranks=np.asarray(self.table.ep, dtype=np.float64),
+            local=self.local,
+        )
+        moved = 2.0 * self.table.precision.activation * values * self._row_excess
+        return memory_time(self.job.device, moved, 4, "permute")
 
     def activation(self, passes: float) -> Array:
         """Gated: reads two halves, writes one; backward reads both and dy, writes both."""
@@ -244,8 +259,8 @@ class ExpertCoster:
         Source: `cost/layer/dispatch.py`; closed forms in `cost/collective/collectives.py`;
         8-bit dispatch: DeepSeek-V3 (arXiv:2412.19437), section 3.3.3.
         Leaves out: that busy ranks receive more. On B200 a recipe of Megatron-Bridge
-        (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP is 29 % of kernel time: twice its
-        transfers here, with its permutations about as much.
+        (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP is 29 % of kernel time: transfers
+        and permutations are 31 % here.
         """
         back = self._exchange(self.table.precision.activation)
         small = self.job.software.quantized_dispatch and self.how is not None
@@ -259,7 +274,7 @@ class ExpertCoster:
             self.job.software.expert_dispatcher,
             tokens=self.tokens,
             row=op.width * value,
-            routing=Routing(top_k=op.top_k, groups=op.groups, top_groups=op.top_groups),
+            routing=self._choice,
             copies=routed_copies(self.job, self.table, op, self.tokens, value),
         )
         # with etp > 1 what has arrived is gathered over the ranks that share an expert

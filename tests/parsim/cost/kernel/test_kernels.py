@@ -220,6 +220,14 @@ def test_no_gemm_reaches_the_peak_and_large_ones_come_near() -> None:
 groups = st.integers(1, 256)
 
 
+def test_grouped_products_reach_the_published_rate_of_gb200() -> None:
+    """2,672 TFLOP/s in MXFP8: Megatron-LM, docs/discussions, DeepSeek-V3 on GB200 NVL72."""
+    seconds = grouped_gemm_time(
+        device("gb200"), "mxfp8", experts=8, tokens=16384, n=2048, k=7168, value=1.0
+    )
+    assert 2.0 * 8 * 16384 * 2048 * 7168 / float(seconds) == pytest.approx(2672e12, rel=0.05)
+
+
 @given(name=names, experts=groups, tokens=dims, n=dims, k=dims, more=groups, weight=st.booleans())
 def test_grouped_products(
     name: str, experts: int, tokens: int, n: int, k: int, more: int, weight: bool
