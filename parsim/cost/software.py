@@ -22,6 +22,7 @@ GENERIC = "generic"
 SWITCHES = (
     *("compile", "tp_overlap", "cuda_graphs", "blocking_launches", "fused_experts"),
     *("expert_dispatcher", "expert_overlap", "expert_imbalance", "quantized_dispatch"),
+    "quantized_logits",
 )
 """Fields that a job of a stack may set for itself, because its users do."""
 
@@ -196,6 +197,8 @@ class Software:
     expert_dispatcher: str
     # Whether 8-bit training sends them in 8 bit.
     quantized_dispatch: bool
+    # Whether it computes the logits in 8 bit too.
+    quantized_logits: bool
     # Parts of layers that CUDA graphs launch, as Megatron-Core names them.
     graphs: tuple[str, ...]
     # Whether one graph launches a whole iteration.

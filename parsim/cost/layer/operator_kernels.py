@@ -68,8 +68,7 @@ class OperatorKernels:
         `how` is the recipe that quantises the layer's products, None for products in 16 bit.
         """
         if isinstance(op, Linear):
-            # logits stay in 16 bit wherever they stand
-            yield from self._linear(op, None if op.name == "logits" else how)
+            yield from self._linear(op, self._of_logits if op.name == "logits" else how)
         elif isinstance(op, Attention):
             yield from attention_core(self.job, self.table, op)
         elif isinstance(op, Elementwise):
@@ -87,6 +86,11 @@ class OperatorKernels:
             yield from self._experts(op, how)
         else:
             yield from self._loss(op)
+
+    @property
+    def _of_logits(self) -> Quantization | None:
+        """How logits are quantised, wherever they stand: not at all, unless the stack does."""
+        return self.table.precision.quantization if self.job.software.quantized_logits else None
 
     def expert_activation(self, op: Experts, how: Quantization | None) -> Kernels:
         """What is repeated where only the activation between the experts' products is."""

@@ -72,6 +72,7 @@ class SoftwareBlock(Block):
     cuda_graphs: Flag = UNSET
     blocking_launches: Flag = UNSET
     fused_experts: Flag = UNSET
+    quantized_logits: Flag = UNSET
     expert_dispatcher: Annotated[
         Literal["alltoall", "deepep", "hybridep"], in_any_case(*DISPATCHERS)
     ] = UNSET

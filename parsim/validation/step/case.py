@@ -197,6 +197,7 @@ def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Softw
             expert_dispatcher=recipe.dispatcher,
             graphs=recipe.graphs,
             fused_experts=recipe.fused_mlp,
+            quantized_logits=recipe.quantized_logits,
         )
     if run.cuda_graphs is not None:
         graphs = stack.graphs if run.cuda_graphs else ()

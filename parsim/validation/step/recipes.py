@@ -36,6 +36,7 @@ class Recipe:
     overlap: bool
     graphs: tuple[str, ...]
     fused_mlp: bool
+    quantized_logits: bool
     predicted_tokens: int
     filled: bool
 
@@ -92,7 +93,7 @@ def _lines(stack: str, *folders: str) -> tuple[dict[str, str], ...]:
 
 def _read(row: dict[str, str]) -> Recipe:
     counts = ("n_gpus", "global_batch_size", "predicted_tokens")
-    switches = ("overlap", "fused_mlp", "filled")
+    switches = ("overlap", "fused_mlp", "quantized_logits", "filled")
     values: dict[str, Any] = {
         **row,
         **{name: int(row[name]) for name in counts},

@@ -104,6 +104,18 @@ def test_head_and_embedding_stay_in_16_bit(name: str) -> None:
         assert cost.backward.kernels == other.backward.kernels
 
 
+def test_a_stack_may_compute_the_logits_in_8_bit_too() -> None:
+    job = make_job()
+    switched = replace(job, software=job.software.switched({"quantized_logits": True}))
+    embedding, head = job.model.ends[0], job.model.ends[-1]
+    plain, both = coster(job, "fp8"), coster(switched, "fp8")
+    assert both.cost(head).products.kernels < 0.7 * plain.cost(head).products.kernels
+    assert both.cost(head).backward.kernels < plain.cost(head).backward.kernels
+    assert both.cost(embedding).forward.kernels == plain.cost(embedding).forward.kernels
+    sixteen = coster(switched, "bf16").cost(head).forward.kernels
+    assert sixteen == coster(job, "bf16").cost(head).forward.kernels
+
+
 def test_what_8_bit_products_need_is_gathered_in_8_bit() -> None:
     """Sequence parallelism: all-gathers of half the bytes, reduce-scatters of the same."""
     job = make_job()

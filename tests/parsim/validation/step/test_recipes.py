@@ -183,6 +183,13 @@ def test_a_recipe_predicts_a_further_token_and_leaves_the_last_stage_short() -> 
     assert built.job.model.blocks[-1].name == "prediction_block"
 
 
+def test_logits_are_in_8_bit_from_26_06_on() -> None:
+    """fp8_output_proj of Megatron-Bridge 0.5.0 for MXFP8 on GB200 and GB300."""
+    old, new = (case(**DEEPSEEK, stack_release=name) for name in ("26.04.01", "26.06"))
+    told = [built.job.software.quantized_logits for built in (old, new)]
+    assert told == [False, True]
+
+
 def test_a_trimmed_model_has_no_further_token() -> None:
     trimmed = case(**DEEPSEEK, n_layers="16")
     assert trimmed.job.model.num_layers == 16
