@@ -136,7 +136,7 @@ def test_slow_kernels_around_experts_depend_on_multiprocessors() -> None:
 
 
 def test_a_dispatcher_that_sends_a_token_once_copies_it_where_it_arrives() -> None:
-    """Of 4 experts on 8 ranks a token meets 8 (1 - (7/8)^4) ranks and has a row for each expert."""
+    """A token with 4 experts on 8 ranks meets 8 (1 - (7/8)^4) ranks, and has a row for each."""
 
     def seconds(dispatcher: str, rate: float, *, fused: bool = False) -> float:
         used = replace(job().software, expert_dispatcher=dispatcher, row_rate=rate)
