@@ -175,6 +175,12 @@ class PlanTable:
         return precision(self.settings[0].precision)
 
     @property
+    def summed_bytes(self) -> float:
+        """Bytes of a gradient's sum over micro-batches: 4 in fp32, else those of a parameter."""
+        wide = self.common.gradient_precision == "fp32"
+        return 4.0 if wide else float(self.precision.parameter)
+
+    @property
     def sequence_split(self) -> Ints:
         """What divides tokens in the sequence region: tp with sequence parallelism, else 1."""
         return np.where(self.sequence_parallel, self.tp, 1)

@@ -21,6 +21,7 @@ from parsim.scenario.plan import build_plan, build_space
 from parsim.scenario.positions import Tree
 from parsim.scenario.record import Scenario
 from parsim.scenario.schema.file import ScenarioFile
+from parsim.scenario.schema.without_effect import without_effect
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.orders.auto import auto_schedule
 from parsim.training_run import Failures, TrainingGoal
@@ -60,6 +61,7 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         raise tree.error((), f"{neither}; add 'search: {{}}' to search every legal plan")
     written = build_plan(tree, file, job, notes)
     space = build_space(tree, file, job, written)
+    notes += without_effect(file, job, written)
     margin = space.memory_margin if space else None
     plan = None if written is None else with_better_cut(job, written, margin)
     if plan is not None and plan.schedule == AUTO:

@@ -150,6 +150,10 @@ def _replicas(tree: Tree, block: PlanBlock, cluster: Cluster, pp: int) -> Mappin
     """
     given = block.given()
     if "stages" in given:  # which say how many replicas there are
+        for key in ("dp_shard", "dp_replicate"):
+            if key in given:
+                rest = "cannot stand beside stages, each of which says its replicas; leave it out"
+                raise tree.error(("plan", key), rest)
         return {"dp_replicate": given.get("dp", 1), "dp_shard": 1}
     written = [key for key in _REPLICAS if key in given]
     if "dp" in written and len(written) > 1:

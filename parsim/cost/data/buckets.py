@@ -154,7 +154,7 @@ def copies_gradients(job: Job, table: PlanTable) -> bool:
 
 def added_bytes(job: Job, table: PlanTable) -> float:
     """Bytes a parameter of adding a micro-batch's gradient to the sum by kernels of its own."""
-    if table.common.gradient_precision != "fp32":
+    if table.summed_bytes < 4.0:
         return 6.0
     return 18.0 if copies_gradients(job, table) else 10.0
 

@@ -142,7 +142,7 @@ class ExpertCoster:
         """One product of all local experts."""
         used = self.table.precision
         on, name, value = operands(device, used, self.how)
-        kept = 4.0 if self.table.common.gradient_precision == "fp32" else 2.0
+        kept = self.table.summed_bytes
         if not self.job.software.fused_gradient_accumulation:
             kept = 0.5 * used.activation  # written once, added by a kernel of its own
         return grouped_gemm_time(

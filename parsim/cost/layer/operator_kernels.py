@@ -159,8 +159,7 @@ class OperatorKernels:
         m, n, k = sides
         launches = 1 + op.bias
         if self.job.software.fused_gradient_accumulation:
-            wide = self.table.common.gradient_precision == "fp32"
-            extra = (8.0 if wide else 4.0) * n * k
+            extra = 2.0 * self.table.summed_bytes * n * k
             fused = self._product(how, (k, n, m), extra, launches, ("m", "n"))
             return (replace(fused, weights=True),)
         moved = added_bytes(self.job, self.table) * n * k

@@ -107,8 +107,7 @@ def head_sums(job: Job, table: PlanTable, counts: Array) -> Array | float:
     if heads is None or job.software.kv_heads != "copied" or not (table.tp > heads).any():
         return 0.0
     per_kind = np.stack([shared_parameters(layer, table) for layer in job.model.kinds])
-    wide = table.common.gradient_precision == "fp32"
-    size = over_kinds(counts, per_kind) * (4.0 if wide else float(table.precision.parameter))
+    size = over_kinds(counts, per_kind) * table.summed_bytes
     where = groups(
         job.system,
         size=table.tp // np.minimum(table.tp, heads),

@@ -164,10 +164,8 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
 
 def _gradient_bytes(job: Job, table: PlanTable) -> float:
     """Bytes of a parameter's gradient, and of the bf16 one beside it (`Software.gradient_copy`)."""
-    p = table.precision
-    if table.common.gradient_precision != "fp32":
-        return float(p.parameter)
-    return 4.0 + (p.parameter if copies_gradients(job, table) else 0.0)
+    copied = table.precision.parameter if copies_gradients(job, table) else 0.0
+    return table.summed_bytes + copied
 
 
 def guest_bytes(kept: Array, schedule: Schedule) -> Array:

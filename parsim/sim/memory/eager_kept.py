@@ -144,7 +144,7 @@ def reduce_bytes(job: Job, table: PlanTable, gradients: Array, shards: Index) ->
     pipeline, which sends them all at once, of all. What is sent narrower is a copy of its own.
     Source: `GradientBuckets._launch` of `executor/parallel/gradients/buckets.py`.
     """
-    kept = 4.0 if table.common.gradient_precision == "fp32" else float(table.precision.parameter)
+    kept = table.summed_bytes
     sent = gradients * reduced_bytes(table) / kept
     narrower = sent if reduced_bytes(table) < kept else np.zeros_like(sent)
     bucket = bucket_parameters(job.software, table) * reduced_bytes(table)

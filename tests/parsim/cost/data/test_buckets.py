@@ -97,3 +97,21 @@ def test_later_ranks_gather_while_they_wait_for_their_first_microbatch() -> None
     idle = np.array([[0.0], [0.25], [0.5], [2.0]]) * single
     shown = final_gather(data, parameters, forward, np.ones(1), idle=idle)
     assert shown[1:, 0] == pytest.approx([0.75 * single, 0.5 * single, 0.0])
+
+
+@pytest.mark.parametrize("stack", ["generic", "nemo"])  # sums by kernels of their own, and fused
+def test_sums_in_the_parameters_precision_are_those_in_fp32_where_that_is_it(stack: str) -> None:
+    job = job_of(software(stack), nodes=1)
+    plan = Plan(dp_replicate=8, microbatch_size=1, num_microbatches=4, precision="fp32")
+    wide, same = (
+        step_costs(job, PlanTable.of([replace(plan, gradient_precision=sums)])).backward
+        for sums in ("fp32", "same")
+    )
+    assert (wide == same).all()
+    narrow = [
+        step_costs(
+            job, PlanTable.of([replace(plan, precision="bf16", gradient_precision=sums)])
+        ).backward
+        for sums in ("fp32", "same")
+    ]
+    assert (narrow[0] > narrow[1]).all()
