@@ -36,6 +36,7 @@ def main() -> int:
     parser.add_argument("--scenario", type=Path, action="append", default=[])
     parser.add_argument("--seconds", type=float, default=55.0)
     parser.add_argument("--device")
+    parser.add_argument("--base", help="the catalog's device that stands in for this machine's")
     parser.add_argument("--oversubscribe", action="store_true")
     parser.add_argument("--merge", type=Path, help="a calibration that must fit to this one")
     options = parser.parse_args()
@@ -44,7 +45,9 @@ def main() -> int:
 
 def _work(options: argparse.Namespace) -> None:
     report = probe(options.device)
-    setting = setting_for(report, options.scenario, oversubscribe=options.oversubscribe)
+    setting = setting_for(
+        report, options.scenario, oversubscribe=options.oversubscribe, stated=options.base
+    )
     if "RANK" in os.environ:
         calibrate(setting, options.out, options.seconds, known_from(options.merge))
         return

@@ -109,7 +109,7 @@ def conclude(setting: Setting, measured: Measurements) -> Conclusion:
     text = catalog_text(device, system, base, source)
     document = {
         "schema_version": SCHEMA_VERSION,
-        "device": _device_document(device, base[0], measured),
+        "device": _device_document(device, setting, measured),
         "unmeasured": [gap.to_json() for gap in by_share(measured.gaps, kinds_measured)],
         "repeated_layers": measured.repeated,
         "system": system
@@ -222,8 +222,9 @@ def layer_times(
     return times
 
 
-def _device_document(device: Device, base: str, measured: Measurements) -> dict[str, Any]:
-    notes = [f"not in the constants, only in their own residuals: {', '.join(CHECKS)}"]
+def _device_document(device: Device, setting: Setting, measured: Measurements) -> dict[str, Any]:
+    notes = [setting.stand_in] if setting.stand_in else []
+    notes += [f"not in the constants, only in their own residuals: {', '.join(CHECKS)}"]
     notes += measured.notes
     if measured.drift > DRIFT:
         notes.append(
@@ -246,7 +247,7 @@ def _device_document(device: Device, base: str, measured: Measurements) -> dict[
         notes.append("links were not measured: this machine has one device that ranks cannot share")
     return {
         "id": device.id,
-        "from": base,
+        "from": setting.device.id,
         "name": device.name,
         "date": datetime.date.today().isoformat(),
         "torch": torch.__version__,

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parsim.cluster.device_names import device_named
-from parsim.errors import InputError
+from parsim.cluster.reader import load_catalog
+from parsim.errors import CatalogError, InputError, shown
 from parsim.launch.nodes import Nodes
 from parsim.plan import Plan
 from parsim.plan.rules.degrees import divisors
@@ -170,13 +171,29 @@ def hardware_name(report: DeviceReport) -> str:
     return f"one core of {line[1].strip() if line else platform.machine()}"
 
 
-def base_device(report: DeviceReport) -> str:
-    """Id of the catalog's device that this machine's are.
+def base_device(report: DeviceReport, stated: str | None = None) -> str:
+    """Id of the catalog's device that this machine's are, or of the `stated` one in their place.
 
     Raises:
         CatalogError: the catalog has no GPU of this name; the nearest ones.
+        InputError: one is stated for a CPU, or a CPU for a GPU.
     """
-    return "cpu" if report.kind == "cpu" else device_named(report.names[0])
+    if stated is not None:
+        if (report.kind == "cpu") != (load_catalog().device(stated).id == "cpu"):
+            raise InputError(
+                f"--base {shown(stated)} cannot stand in for {report.names[0]}; give a GPU of "
+                f"`parsim catalog devices` for a GPU, and leave --base out for a CPU"
+            )
+        return stated
+    if report.kind == "cpu":
+        return "cpu"
+    try:
+        return device_named(report.names[0])
+    except CatalogError as reason:
+        raise CatalogError(
+            f"{reason}; to measure it all the same, name the device whose figures stand in for "
+            f"what is not measured, such as memory and network: --base ID"
+        ) from None
 
 
 def most_ranks(report: DeviceReport) -> int:

@@ -135,7 +135,7 @@ def _tell(document: dict[str, Any], out: Path, *, as_json: bool) -> None:
         raise ToleranceExceeded(message)
 
 
-def calibrate(
+def calibrate(  # noqa: PLR0913  one parameter an option
     out: Annotated[
         Path | None,
         typer.Option(
@@ -149,6 +149,14 @@ def calibrate(
     ] = None,
     seconds: Annotated[float, typer.Option(min=1.0, help="about how long to measure")] = 55.0,
     device: Annotated[str | None, typer.Option(help="cpu or cuda; default: what is there")] = None,
+    base: Annotated[
+        str | None,
+        typer.Option(
+            metavar="DEVICE",
+            help="the catalog's device whose figures stand in for what is not measured, of a GPU "
+            "that the catalog lacks",
+        ),
+    ] = None,
     merge: Annotated[
         Path | None,
         typer.Option(metavar="OLD.yaml", help="keep this earlier calibration's points too"),
@@ -183,6 +191,7 @@ def calibrate(
             device=device,
             merge=merge,
             oversubscribe=oversubscribe,
+            base=base,
         )
     if as_json:
         print_json(document)

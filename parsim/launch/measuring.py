@@ -31,13 +31,15 @@ def calibrate(
     device: str | None = None,
     merge: Path | None = None,
     oversubscribe: bool = False,
+    base: str | None = None,
 ) -> dict[str, Any]:
     """Measure this machine, write its catalog file, and return the document of the fit.
 
     The file is for `cluster.catalog` of a scenario. Measured are, for about so many seconds, the
     shapes of the scenarios' plans too, in the first one's precision. Points of an earlier file of
     this device to `merge` are kept beside the new ones. With `oversubscribe` groups of more ranks
-    than there are devices are timed too.
+    than there are devices are timed too. `base` is the catalog's device whose figures stand in for
+    what is not measured, of a GPU that the catalog lacks.
 
     Raises:
         InputError: torch is missing, a file cannot be written, the catalog has no such GPU, or
@@ -52,6 +54,7 @@ def calibrate(
     words = [f"--out={folder}", f"--seconds={seconds}"]
     words += [f"--scenario={scenario}" for scenario in scenarios]
     words += [f"--device={device}"] if device else []
+    words += [f"--base={base}"] if base else []
     words += [f"--merge={merge}"] if merge else []
     words += ["--oversubscribe"] if oversubscribe else []
     _measure(words, folder)

@@ -20,7 +20,7 @@ from executor.devices.machine import DeviceReport, base_device
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software
-from parsim.errors import InputError
+from parsim.errors import CatalogError, InputError
 from parsim.plan.precision import precision
 from parsim.scenario import Scenario, load_scenario
 
@@ -55,6 +55,21 @@ class Setting:
         return replace(self.system, devices_per_node=max(self.report.count, self.groups.world, 2))
 
     @property
+    def stand_in(self) -> str:
+        """What is said of a device that is not the machine's but stands in for it, or nothing."""
+        real = self.report.names[0]
+        try:
+            known = base_device(self.report)
+        except CatalogError:
+            known = ""
+        if known == self.device.id:
+            return ""
+        return (
+            f"{self.device.id} stands in for {real}: its memory, its prices and all that is not "
+            f"among the measured constants are taken for this machine's"
+        )
+
+    @property
     def names(self) -> tuple[str, str]:
         """Ids of the new entries. A GPU keeps its id as a start: software factors go by that."""
         base = self.device.id
@@ -63,14 +78,19 @@ class Setting:
 
 
 def setting_for(
-    report: DeviceReport, scenarios: Sequence[Path] = (), *, oversubscribe: bool = False
+    report: DeviceReport,
+    scenarios: Sequence[Path] = (),
+    *,
+    oversubscribe: bool = False,
+    stated: str | None = None,
 ) -> Setting:
     """The catalog's entries for this machine, the workloads, with those of plans, and the groups.
 
-    Precision and software are those of the first scenario.
+    Precision and software are those of the first scenario. `stated` is the catalog's device that
+    stands in for one that the catalog lacks.
     """
     catalog = load_catalog()
-    base = base_device(report)
+    base = base_device(report, stated)
     systems = catalog.systems.values()
     system = next((system for system in systems if system.device.id == base), None)
     device = catalog.device(base)
