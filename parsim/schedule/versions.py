@@ -87,6 +87,10 @@ class Versions:
             return max(0, microbatch - self.pp + 1)
         return max(0, microbatch // self.replicas.counts[stage] - self.warmups[stage])
 
+    def table(self, microbatches: int) -> list[list[int]]:
+        """The versions that so many micro-batches meet, by stage."""
+        return [[self.used(stage, m) for m in range(microbatches)] for stage in range(self.pp)]
+
     def made(self, stage: int, microbatch: int) -> int | None:
         """The version that a stage makes behind a micro-batch's backward; None where none."""
         done, rest = divmod(microbatch // self.replicas.counts[stage] + 1, self.batch)

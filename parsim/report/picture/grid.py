@@ -28,6 +28,7 @@ POINTS: Final = 9.0
 
 _LABEL_PX: Final = 12.0  # narrower boxes hold no readable digit
 _LABEL_POINTS: Final = 5.5
+_LEADING: Final = 1.15  # height of a line of text, in its points
 DENSE_RANKS: Final = 64
 """Rows of more ranks are too thin for a number."""
 _DENSE_BOXES: Final = 2000
@@ -81,6 +82,8 @@ class Grid:
         dense: Whether there are too many boxes for labels and hatches to be readable.
         all_labels: Whether boxes are numbered only where all of them have room, and none that is
             hatched.
+        versions: Version of the weights that a micro-batch meets, by stage and micro-batch; empty
+            where there is one at a time.
     """
 
     rows: Mapping[int, int]
@@ -94,6 +97,7 @@ class Grid:
     column_inches: float
     dense: bool
     all_labels: bool = False
+    versions: Sequence[Sequence[int]] = ()
 
     @property
     def chunk_count(self) -> int:
@@ -182,6 +186,24 @@ class Grid:
             plain = (not box.look.hatch for box in numbered)
             yield from compress(zip(numbered, texts, strict=True), plain)
 
+    def version_label(self, box: Box, width: Callable[[str, float], float]) -> str:
+        """Which version of the weights a box's micro-batch meets, where that fits below its number.
+
+        Empty where the pipeline has one version at a time.
+        """
+        if not self.versions:
+            return ""
+        text = f"v{self.versions[box.span.stage][box.span.microbatch]}"
+        tall = 72 * self.row_inches * (box.bottom - box.top)
+        lines = (self.label_points + self.version_points) * _LEADING
+        fits = lines < tall and width(text, self.version_points) < self.pixels(box)
+        return text if fits else ""
+
+    @property
+    def version_points(self) -> float:
+        """Size of the versions below the numbers in the boxes, points."""
+        return 0.75 * self.label_points
+
     def path(self, spans: Iterable[Span]) -> tuple[list[float], list[float]]:
         """A line through each span from its start to its end, below the labels: all x, all y."""
         x: list[float] = []
@@ -225,6 +247,7 @@ def lay_out(
         row_inches=row_inches,
         column_inches=column_inches,
         dense=len(ranks) > DENSE_RANKS or boxes > _DENSE_BOXES,
+        versions=timeline.meta.get("weight_versions", ()),
     )
 
 

@@ -43,6 +43,7 @@ LEGEND: Final[Mapping[str, Any]] = {
 
 _BOLD: Final = 13.5  # 12 point bold letters are as wide as these
 _FULL: Final = 1.0 - 1e-9
+_APART: Final = 0.21  # of a box, from its middle to the middle of either line in it
 
 # Inches.
 _EDGE: Final = 0.15
@@ -121,6 +122,8 @@ def legend_of(boxes: Sequence[Box], grid: Grid, critical: bool) -> dict[str, Any
     busy += sum(right - left for left, right, *_ in waits)
     if busy < _FULL * grid.end * len(grid.rows):
         legend["idle"] = _swatch(colours.IDLE)
+    if grid.versions:
+        legend["v0, v1: version of the weights"] = Line2D([], [], linestyle="none")
     if critical:
         legend["critical path"] = Line2D([], [], color=colours.PATH, linewidth=1.4)
     return legend
@@ -129,18 +132,27 @@ def legend_of(boxes: Sequence[Box], grid: Grid, critical: bool) -> dict[str, Any
 def draw_labels(axes: Axes, grid: Grid, boxes: Sequence[Box]) -> None:
     """Write their micro-batch numbers into the boxes that have room."""
     for box, label in grid.labels(boxes, _text_pixels):
-        halo = [Stroke(linewidth=2.0, foreground=box.fill), Normal()]
-        axes.text(
-            (box.left + box.tail) / 2,
-            (box.top + box.bottom) / 2,
-            label,
-            size=grid.label_points,
-            color=colours.ink(box.fill),
-            ha="center",
-            va="center_baseline",
-            clip_on=True,
-            path_effects=halo if box.look.hatch else None,
-        )
+        version, middle = grid.version_label(box, _text_pixels), (box.top + box.bottom) / 2
+        shift = _APART * (box.bottom - box.top) if version else 0.0
+        _write(axes, box, label, middle - shift, grid.label_points)
+        if version:
+            _write(axes, box, version, middle + shift, grid.version_points)
+
+
+def _write(axes: Axes, box: Box, text: str, y: float, points: float) -> None:
+    """A text in a box, around so far from the top of the rows."""
+    halo = [Stroke(linewidth=2.0, foreground=box.fill), Normal()]
+    axes.text(
+        (box.left + box.tail) / 2,
+        y,
+        text,
+        size=points,
+        color=colours.ink(box.fill),
+        ha="center",
+        va="center_baseline",
+        clip_on=True,
+        path_effects=halo if box.look.hatch else None,
+    )
 
 
 def _swatch(colour: ColorType, hatch: str = "") -> Patch:

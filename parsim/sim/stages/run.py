@@ -149,4 +149,6 @@ class TaskRun:
             words += f", the first {most + 1} micro-batches"
         capacity = min(system.device.memory for system in self.job.cluster.systems)
         meta = {**drawn.meta, "plan": words, "capacity_bytes": capacity}
+        if self.versions is not None:
+            meta["weight_versions"] = self.versions.table(most + 1)
         return replace(drawn, meta=meta)

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import pytest
 from matplotlib.axes import Axes
@@ -8,6 +9,7 @@ from matplotlib.figure import Figure
 
 from parsim.report.picture.gantt import draw_timeline
 from parsim.report.picture.legend import head_of, text_inches
+from parsim.schedule.versions import Versions
 from parsim.timelines.timeline import Span, Timeline, ordered
 
 Pipeline = Callable[..., Timeline]
@@ -125,3 +127,20 @@ def test_the_head_grows_with_its_lines() -> None:
     high = head_of("title", {"plan": "tp=8"}, dict.fromkeys(ENTRIES), 6.0)
     assert low.caption_top < high.caption_top < high.legend_top < high.height
     assert low.height < high.height
+
+
+def test_versions_of_weights_stand_below_the_numbers_where_they_fit(pipeline: Pipeline) -> None:
+    """Two stages of PipeDream: micro-batch M meets version max(0, M - 1), then M."""
+    drawn = pipeline(2, 4)
+    versions = Versions(rule="pipedream", pp=2).table(4)
+    assert versions == [[0, 0, 1, 2], [0, 1, 2, 3]]
+    dated = replace(drawn, meta={"weight_versions": versions})
+    figure = draw_timeline(dated)
+    labels = texts(figure.axes[0])
+    assert [labels.count(f"v{version}") for version in range(4)] == [6, 4, 4, 2]  # F and B each
+    assert "v0, v1: version of the weights" in legend_of(figure)
+    many = {"weight_versions": Versions(rule="pipedream", pp=2).table(24)}
+    narrow = draw_timeline(replace(pipeline(2, 24), meta=many), width=5.0)
+    assert not any(text.startswith("v") for text in texts(narrow.axes[0]))
+    plain = draw_timeline(drawn)
+    assert not any(text.startswith("v") for text in texts(plain.axes[0]) + legend_of(plain))
