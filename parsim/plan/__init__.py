@@ -6,13 +6,14 @@ for many of them, or the reason why a plan is refused (`rules`) leave.
 
 from parsim.plan.names import CpCommType, Recompute
 from parsim.plan.precision import Precision, precision
-from parsim.plan.record import AXES, RANK_ORDER, Plan
+from parsim.plan.record import AXES, RANK_ORDER, REPLICAS_OUTSIDE, Plan
 from parsim.plan.space import PlanSpace
 from parsim.plan.table import PlanTable
 
 __all__ = [
     "AXES",
     "RANK_ORDER",
+    "REPLICAS_OUTSIDE",
     "CpCommType",
     "Plan",
     "PlanSpace",

@@ -20,6 +20,9 @@ AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 RANK_ORDER = AXES
 """Default order, outermost first: tensor-parallel neighbours are adjacent ranks."""
 
+REPLICAS_OUTSIDE = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
+"""The order in which each pipeline's ranks are neighbours: Megatron's --use-tp-pp-dp-mapping."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

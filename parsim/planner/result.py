@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import inf
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, PlanSpace
+from parsim.planner.stop import PATIENCE, Stop
 from parsim.results import Result
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.memory_fit import Fit
@@ -70,12 +71,12 @@ class EvaluatedPlan(NamedTuple):
 class Request:
     """What is asked of a search: how many plans, until when, for which whole run.
 
-    `until` is what `time.perf_counter` says then; `progress` and `sighted` are called on the way.
+    `progress` and `sighted` are called on the way.
     """
 
     top: int
     progress: Progress | None
-    until: float
+    stop: Stop
     goal: TrainingGoal
     sighted: Sighted | None = None
 
@@ -200,21 +201,16 @@ class SearchResult(Result):
         return [ranked.record() for ranked in self.plans]
 
 
-DESCRIBED = 10
-"""Plans that are described however late it is."""
-
-
 def ranked_plans(
     job: Job, best: Sequence[EvaluatedPlan], goal: TrainingGoal, until: float = inf
 ) -> tuple[Ranked, ...]:
     """Plans in their order, the fastest first, each with its interval and its whole run.
 
-    Describing a plan takes tens of milliseconds, so that those behind the first ten are left out
-    once `time.perf_counter` is past `until`.
+    Describing a plan takes tens of milliseconds or more, so that those behind the first are left
+    out soon after `time.perf_counter` is past `until`.
     """
-    in_time = takewhile(
-        lambda entry: entry[0] < DESCRIBED or time.perf_counter() <= until, enumerate(best)
-    )
+    late = max(until, time.perf_counter()) + PATIENCE
+    in_time = takewhile(lambda entry: not entry[0] or time.perf_counter() <= late, enumerate(best))
     ranked = [_ranked(job, evaluated, goal) for _, evaluated in in_time]
     return tuple(beside(ranked[0], entry) for entry in ranked)
 
@@ -237,17 +233,23 @@ def shown(
     request: Request,
 ) -> Shown:
     """Rank plans, and beside them the fastest tight one if the first of them is slower."""
-    plans, cut, faster = ranked_plans(job, best, request.goal, request.until), "", None
+    plans, cut, faster = ranked_plans(job, best, request.goal, request.stop.until), "", None
     if tight is not None and tight.step_time < best[0].step_time:
         faster = beside(plans[0], _ranked(job, tight, request.goal))
     if len(plans) < len(best):
-        cut = f"; the {len(plans):,} fastest of {len(best):,} are listed, for time was up"
+        cut = f"; {len(plans):,} of the {len(best):,} fastest are listed, for time was up"
     return Shown(plans, faster, cut)
 
 
 def gap_words(gap: float) -> str:
     """By how much the best of all may be faster, where a plan is known to fit; gap is a share."""
     return f", at most {100.0 * gap:.1f} % slower than the best of all" if gap < inf else ""
+
+
+def unknown_words(parts: Iterable[str]) -> str:
+    """Of which plans nothing is known where a search stopped; empty where all have bounds."""
+    named = " and ".join(part for part in parts if part)
+    return f"; {named}: of these plans nothing is known" if named else ""
 
 
 def beside(first: Ranked, entry: Ranked) -> Ranked:

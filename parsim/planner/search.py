@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import time
 
-import numpy as np
-
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan
@@ -15,6 +13,7 @@ from parsim.planner.equal.best_plans import front_equal, search_equal
 from parsim.planner.question import Question
 from parsim.planner.result import Progress, Ranked, Request, SearchResult, Sighted
 from parsim.planner.space import check_space, enumerate_plans, nothing_legal
+from parsim.planner.stop import Stop
 from parsim.training_run import TrainingGoal
 
 __all__ = ("Progress", "Ranked", "SearchResult", "search", "search_front")
@@ -41,8 +40,9 @@ def search(
         space: allowed values; the batch and what all plans share.
         top: how many plans to return.
         progress: called with (plans done, plans in all).
-        time_limit: stop after so many seconds and return the best so far; ten plans at most are
-            described after it.
+        time_limit: stop after so many seconds and return the best so far: what is listed, bounded
+            and simulated by then. Half a second more is spent on a plan that fits where none is
+            known yet, and on describing plans.
         goal: how long one trains at what price, for the whole run of each plan.
         sighted: called with the best step so far and its gap to the best possible; on nodes of one
             kind.
@@ -55,8 +55,8 @@ def search(
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
     begin = time.perf_counter()
-    until = _until(begin, time_limit)
-    request = Request(top=top, progress=progress, until=until, goal=goal, sighted=sighted)
+    stop = _stop(begin, time_limit)
+    request = Request(top=top, progress=progress, stop=stop, goal=goal, sighted=sighted)
     question = _question(job, space, request, begin)
     if job.mixed:
         _check_mixed(space)
@@ -69,9 +69,9 @@ def search(
         return result
     from parsim.planner.strategies import with_strategies  # programs of their own: few ask for them
 
-    table = question.table
+    families = question.families
     return with_strategies(
-        job, space, table, result, top=top, goal=goal, until=until, jitter=jitter
+        job, space, families, result, top=top, goal=goal, until=stop.until, jitter=jitter
     )
 
 
@@ -100,14 +100,13 @@ def search_front(
         raise InputError("search.unequal_stages is for the fastest plans, not for a front of them")
     if space.strategies:
         raise InputError("search.strategies: the front of time and memory has none; leave it away")
-    until = _until(begin, time_limit)
-    request = Request(top=0, progress=None, until=until, goal=goal)
+    request = Request(top=0, progress=None, stop=_stop(begin, time_limit), goal=goal)
     return front_equal(_question(job, space, request, begin))
 
 
-def _until(begin: float, time_limit: float | None) -> float:
-    """What the clock says when time is up."""
-    return np.inf if time_limit is None else begin + time_limit
+def _stop(begin: float, time_limit: float | None) -> Stop:
+    """When the search ends at the latest."""
+    return Stop() if time_limit is None else Stop(begin + time_limit)
 
 
 def _check_mixed(space: PlanSpace) -> None:
@@ -121,7 +120,7 @@ def _check_mixed(space: PlanSpace) -> None:
 def _question(job: Job, space: PlanSpace, request: Request, begin: float) -> Question:
     """What is asked of every legal plan of the space, of which there is at least one."""
     check_space(job, space)
-    listed = enumerate_plans(job, space)
+    listed = enumerate_plans(job, space, request.stop)
     if listed.families is None:
         raise NoFeasiblePlan(nothing_legal(job, space, listed))
     return Question(

@@ -15,15 +15,18 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 
+import numpy as np
+
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.errors import PlanError
-from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.plan import Plan, PlanSpace
 from parsim.plan.layout_axes import in_axes
 from parsim.plan.strategies import Strategy
 from parsim.planner.limits import allowed
 from parsim.planner.result import Ranked, SearchResult, beside
+from parsim.planner.space.families import Families
 from parsim.sim import Prediction, simulate
 from parsim.training_run import TrainingGoal
 from parsim.training_run.estimate import Estimate
@@ -48,7 +51,7 @@ class _Funnel:
 def with_strategies(
     job: Job,
     space: PlanSpace,
-    table: PlanTable,
+    families: Families,
     result: SearchResult,
     *,
     top: int,
@@ -61,7 +64,7 @@ def with_strategies(
     Args:
         job: model, cluster, software.
         space: names the strategies.
-        table: every legal plan of the space.
+        families: the legal plans of the space.
         result: what was found with all-reduced gradients.
         top: how many plans are ranked, and how many are listed apart.
         goal: how long one trains at what price.
@@ -76,7 +79,7 @@ def with_strategies(
     listed = {row.plan for row in result.plans}
     rows = [
         row
-        for row in _rows(judge, list(_workers(table)), strategies, goal, funnel, until)
+        for row in _rows(judge, list(_workers(families)), strategies, goal, funnel, until)
         if row.plan not in listed  # a layout of a transformer is a plan of axes
     ]
     ranked = [row for row in rows if not (space.synchronous and row.trains_otherwise)]
@@ -95,13 +98,15 @@ def _speed(row: Ranked) -> float:
     return row.step_time
 
 
-def _workers(table: PlanTable) -> Iterator[Plan]:
+def _workers(families: Families) -> Iterator[Plan]:
     """The legal plans whose replicas hold the whole model, each once."""
-    whole = (table.tp * table.pp * table.cp * table.ep * table.dp_shard == 1) & (
-        table.zero_stage == 0
+    plain = families.plain
+    whole = (plain.tp * plain.pp * plain.cp * plain.ep * plain.dp_shard == 1) & (
+        plain.zero_stage == 0
     )
+    table = families.table(np.flatnonzero(whole))
     seen: set[Plan] = set()
-    for row in whole.nonzero()[0].tolist():
+    for row in range(len(table)):
         plan = table.plan(row)
         plan = replace(plan, recompute_layers=max(plan.recompute_layers, 0))  # the fewest: none
         if plan not in seen:
@@ -197,7 +202,7 @@ def _counts(funnel: _Funnel) -> dict[str, int]:
 def _words(funnel: _Funnel, space: PlanSpace) -> str:
     """How far the strategies were looked at, and what they are ranked by."""
     names = ", ".join(s.label() for s in space.strategies if s.own_program)
-    how = "until time was up" if funnel.stopped else "each by its own tier, without a bound"
+    how = "until the search stopped" if funnel.stopped else "each by its own tier, without a bound"
     apart = f"; {WHOLE_BATCH}" if space.synchronous else "; convergence is not compared"
     return (
         f"strategies beside them ({names}): {funnel.evaluated} of {funnel.plans} plans evaluated, "

@@ -13,7 +13,15 @@ import numpy as np
 
 from parsim.arrays import Flags
 from parsim.cost.job import Job
-from parsim.plan import RANK_ORDER, CpCommType, Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan import (
+    RANK_ORDER,
+    REPLICAS_OUTSIDE,
+    CpCommType,
+    Plan,
+    PlanSpace,
+    PlanTable,
+    Recompute,
+)
 from parsim.plan.names import SCHEDULE_NAMES
 from parsim.plan.rules.degrees import divisors
 from parsim.plan.space import FEWEST, Between, chosen
@@ -47,7 +55,7 @@ def _orders(job: Job) -> tuple[tuple[str, ...], ...]:
     """Pipeline ranks outermost, or replicas; nodes of several kinds try both by themselves."""
     if job.mixed:
         return (RANK_ORDER,)
-    return (RANK_ORDER, ("dp_replicate", "dp_shard", "pp", "cp", "tp"))
+    return (RANK_ORDER, REPLICAS_OUTSIDE)
 
 
 def _exchanges(job: Job) -> tuple[CpCommType, ...]:

@@ -18,6 +18,7 @@ from parsim.planner.equal.seen import Seen
 from parsim.planner.equal.unseen import Unseen
 from parsim.planner.space import enumerate_plans
 from parsim.planner.space.families import Families
+from parsim.planner.stop import Stop
 from parsim.scenario import load_scenario
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.benchmarks.measure import ROOT, Benchmark, NotRun, cpu_seconds, process_seconds
@@ -68,7 +69,7 @@ def least_bounds() -> Array:
     """The least bounds of plans of the full space that may fit."""
     job, space, families = full_space()
     cuts: KnownCuts = {}
-    unseen, best = Unseen(job, families, cuts), np.full(TOP, np.inf)
+    unseen, best = Unseen(job, families, cuts, Stop()), np.full(TOP, np.inf)
     while unseen.least <= best[-1]:
         known = Seen.of(job, space, unseen.take(best[-1]), cuts).known
         best = np.sort(np.append(best, known.bound[~known.too_large]))[:TOP]

@@ -8,7 +8,7 @@ from parsim.cost.job import ADAMW, CLIP, Job
 from parsim.cost.software import Software
 from parsim.cost.step.stages import plan_cut
 from parsim.frameworks.export.megatron_model import Flag, model_flags, vocabulary_unsaid
-from parsim.frameworks.export.megatron_rules import INSIDE_OUT, megatron_rules
+from parsim.frameworks.export.megatron_rules import megatron_rules
 from parsim.frameworks.export.rules import (
     check_rules,
     equal_cut,
@@ -18,7 +18,7 @@ from parsim.frameworks.export.rules import (
     transformer_of,
 )
 from parsim.model.transformer import TransformerSpec
-from parsim.plan import Plan, Recompute
+from parsim.plan import REPLICAS_OUTSIDE, Plan, Recompute
 from parsim.scenario import Scenario
 
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
@@ -73,7 +73,7 @@ def parallel_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
     if plan.sequence_parallel:
         yield ("--sequence-parallel", True)
     yield from _stages(spec, plan)
-    if plan.rank_order == INSIDE_OUT:
+    if plan.rank_order == REPLICAS_OUTSIDE:
         yield ("--use-tp-pp-dp-mapping", True)
     yield from _sharding(plan)
     if plan.overlap_grad_reduce:

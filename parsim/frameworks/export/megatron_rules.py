@@ -10,12 +10,10 @@ from __future__ import annotations
 from parsim.cost.step.stages import plan_cut
 from parsim.frameworks.export.rules import Rules
 from parsim.model.transformer import TransformerSpec
-from parsim.plan import RANK_ORDER, Plan, Recompute
+from parsim.plan import RANK_ORDER, REPLICAS_OUTSIDE, Plan, Recompute
 from parsim.plan.names import REGION_MODULES
 
 SCHEDULES = ("1f1b", "interleaved_1f1b")
-INSIDE_OUT = ("dp_replicate", "dp_shard", "pp", "cp", "tp")
-"""The order of --use-tp-pp-dp-mapping, outermost first."""
 
 
 def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
@@ -38,9 +36,9 @@ def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
         "interleaving with pp=2 needs overlapped messages; set overlap_p2p=true or use pp > 2",
     )
     yield (
-        plan.rank_order not in (RANK_ORDER, INSIDE_OUT),
+        plan.rank_order not in (RANK_ORDER, REPLICAS_OUTSIDE),
         f"rank_order={'-'.join(plan.rank_order)}; it has {'-'.join(RANK_ORDER)} and "
-        f"{'-'.join(INSIDE_OUT)}",
+        f"{'-'.join(REPLICAS_OUTSIDE)}",
     )
     yield (
         plan.overlap_param_gather and not plan.overlap_grad_reduce and plan.zero_stage > 0,

@@ -13,6 +13,7 @@ from parsim.frameworks.reading.described_job import DescribedJob
 from parsim.frameworks.reading.megatron_model import model_of
 from parsim.frameworks.reading.megatron_stages import stages_of
 from parsim.frameworks.reading.unread import unread_notes
+from parsim.plan import REPLICAS_OUTSIDE
 from parsim.units import whole_number
 
 _REQUIRED = (
@@ -165,6 +166,8 @@ def _plan(reader: Reader) -> dict[str, Any]:
         "overlap_param_gather": reader.has("--overlap-param-gather"),
     }
     plan |= _gradients(reader, plan["zero_stage"])
+    if reader.has("--use-tp-pp-dp-mapping"):
+        plan["rank_order"] = list(REPLICAS_OUTSIDE)
     if reader.has("--cp-comm-type"):  # of another word the scenario's reader tells
         plan["cp_comm_type"] = reader.word("--cp-comm-type", "p2p")
     if reader.has("--expert-tensor-parallel-size"):

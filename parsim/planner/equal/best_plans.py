@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import PlanSpace
 from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
-from parsim.planner.result import SearchResult, Shown, gap_words, shown
+from parsim.planner.result import SearchResult, Shown, gap_words, shown, unknown_words
 from parsim.planner.space import Enumeration
 from parsim.planner.space.enumeration import better_twins
 from parsim.planner.space.left_out import left_out
+from parsim.planner.stop import TIME_IS_UP
 
 if TYPE_CHECKING:
     from parsim.planner.unequal.judged import Funnel
@@ -47,23 +47,24 @@ def search_equal(question: Question) -> SearchResult:
     families = question.families
     wanted = max(request.top, SEEDS) if space.unequal_stages else request.top
     cuts = 2 if len({plan.stage_layers for plan in families.settings}) > 1 else 1  # of one plan
-    work = BestShapes(job, families, space, cuts * wanted)
-    work.run(request.progress, request.until, request.sighted)
+    work = BestShapes(job, families, space, cuts * wanted, request.stop)
+    work.run(request.progress, request.sighted)
     known, fits, table = work.known, work.known.fits, work.table
     if not (fits | known.tight).any():
-        raise NoFeasiblePlan(_nothing_fits(job, space, work))
+        raise NoFeasiblePlan(_nothing_fits(question, work))
     best = known.fastest(table, fits if fits.any() else known.tight, cuts * wanted)
     best = better_twins(best, wanted)
     funnel = None
     if space.unequal_stages and fits.any():
         from parsim.planner.unequal.judged import unequal_plans  # the partitioner: few searches ask
 
-        unequal, funnel = unequal_plans(job, space, best, request.top, request.until)
+        unequal, funnel = unequal_plans(job, space, best, request.top, request.stop.until)
         best = sorted([*best, *unequal], key=lambda entry: entry.step_time)
     tight = known.fastest(table, known.tight, 1) if fits.any() else []
     plans = shown(job, best[: request.top], tight[0] if tight else None, request)
-    stopped = _how_far(work)
-    optimality = f"{stopped}: best so far{gap_words(work.gap)}" if stopped else PROVEN
+    stopped = how_far(work, question.listed)
+    nearly = _unknown(work, question.listed) or gap_words(work.gap)
+    optimality = f"{stopped}: best so far{nearly}" if stopped else PROVEN
     result = _result(question, work, plans, optimality)
     return result if funnel is None else _beside(result, funnel)
 
@@ -83,19 +84,21 @@ def front_equal(question: Question) -> SearchResult:
     Arguments and errors are those of `search_equal`; `request.top` is not asked.
     """
     job, space, request = question.job, question.space, question.request
-    work = BestShapes(job, question.families, space, None)
-    work.run(request.progress, request.until)
+    work = BestShapes(job, question.families, space, None, request.stop)
+    work.run(request.progress)
     if not work.known.fits.any():
-        raise NoFeasiblePlan(_nothing_fits(job, space, work))
+        raise NoFeasiblePlan(_nothing_fits(question, work))
     plans = shown(job, work.known.front(work.table, work.worst), None, request)
-    stopped = _how_far(work)
-    optimality = f"{stopped}: front so far" if stopped else PROVEN_FRONT
+    stopped = how_far(work, question.listed)
+    unknown = _unknown(work, question.listed)
+    optimality = f"{stopped}: front so far{unknown}" if stopped else PROVEN_FRONT
     return _result(question, work, plans, optimality)
 
 
-def _nothing_fits(job: Job, space: PlanSpace, work: BestShapes) -> str:
+def _nothing_fits(question: Question, work: BestShapes) -> str:
     """Why there is no result: out of time, idle too long, or too large by how much."""
-    stopped = _how_far(work)
+    job, space = question.job, question.space
+    stopped = how_far(work, question.listed)
     if stopped:
         return (
             f"{stopped}, and none of those fits the devices; give it more time, or a smaller space"
@@ -143,9 +146,16 @@ def _counts(space: PlanSpace, listed: Enumeration, work: BestShapes) -> dict[str
     }
 
 
-def _how_far(work: BestShapes) -> str:
+def how_far(work: BestShapes, listed: Enumeration) -> str:
     """Why a search stopped and after how much; empty where all is done."""
-    if not work.stopped:
+    if not (work.stopped or listed.unlisted):
         return ""
     share = min(100.0 * work.decided / work.unseen.plans, 99.0)  # it is never done
-    return f"{work.stopped} after {share:.0f} % of the legal plans"
+    which = "legal plans that were listed" if listed.unlisted else "legal plans"
+    return f"{work.stop.reason or TIME_IS_UP} after {share:.0f} % of the {which}"
+
+
+def _unknown(work: BestShapes, listed: Enumeration) -> str:
+    """Of which plans nothing is known; empty where all have bounds."""
+    unbounded = work.unseen.unbounded
+    return unknown_words([listed.unlisted, f"{unbounded:,} have no bound" if unbounded else ""])

@@ -33,6 +33,7 @@ from parsim.planner.equal.waiting import Waiting, Waits
 from parsim.planner.equal.ways import longest_ways
 from parsim.planner.result import Progress, Sighted
 from parsim.planner.space.families import Families
+from parsim.planner.stop import PATIENCE, Stop
 
 SLOWEST = 2.0
 """Steps of the fastest plan that one of a front of step time and memory may take."""
@@ -66,6 +67,7 @@ class BestShapes:
         families: Families,
         space: PlanSpace,
         top: int | None,
+        stop: Stop | None = None,
     ) -> None:
         """Bound the plans that are looked at first.
 
@@ -75,35 +77,65 @@ class BestShapes:
             space: what a plan must leave free to fit, its memory cap and its largest bubble.
             top: how many of the fastest are wanted; None: all that no other plan beats in step
                 time and in memory.
+            stop: when the search ends at the latest; None: when it is done.
         """
         self.job, self.space, self.top = job, space, top
+        self.stop = Stop() if stop is None else stop
         self.cuts: KnownCuts = {}
-        self.unseen = Unseen(job, families, self.cuts)
-        self.seen = Seen.of(job, space, self.unseen.take(), self.cuts)
-        self.waiting = Waiting()
-        self._wait(self.known.too_large)
+        try:
+            self._begin(families)
+        except KeyboardInterrupt:  # the first plans at least, which are few then
+            self.stop.interrupt()
+            self._begin(families)
         self.fitting, self.tight = np.zeros(0), np.zeros(0)
         self.stopped = ""
-        self.in_hand = np.inf
+        self.in_hand, self.lost = np.inf, np.inf
 
-    def run(self, progress: Progress | None, limit: float, sighted: Sighted | None = None) -> None:
-        """Search to the end, or until `time.perf_counter` is past the limit, or Ctrl-C."""
+    def _begin(self, families: Families) -> None:
+        """Bound the plans that are looked at first."""
+        self.unseen = Unseen(self.job, families, self.cuts, self.stop)
+        self.seen = Seen.of(self.job, self.space, self.unseen.take(), self.cuts)
+        self.waiting = Waiting()
+        self._wait(self.known.too_large)
+
+    def run(self, progress: Progress | None, sighted: Sighted | None = None) -> None:
+        """Search to the end, or until time is up, or Ctrl-C."""
         telling = _Telling(progress, self.unseen.plans)
         try:
-            while self.least <= self.worst and self.least < np.inf:
-                if self.unseen.least <= self.waiting.least:
-                    self._see_more()
-                else:
-                    self._work_on(self.waiting.take())
+            while self._has_more() and not self.stop.due:
+                self._go_on()
                 telling.tell(lambda: self.decided)
                 if sighted and len(self.fitting):
                     sighted(float(self.fitting[0]), self.gap)
-                if self._late(limit) and self.decided < self.unseen.plans:
-                    self.stopped = "stopped by time limit"
-                    break
             telling.tell(lambda: self.decided, last=True)
         except KeyboardInterrupt:
-            self.stopped = "interrupted"
+            self.stop.interrupt()
+            self.lost = self.in_hand
+        if self.stop.due and self.decided < self.unseen.plans:
+            self.stopped = self.stop.reason
+            self._hurry()
+
+    def _has_more(self) -> bool:
+        """Whether a plan that is left may be among the best, as far as bounds are known."""
+        while not (self.least <= self.worst and self.least < np.inf):
+            if not self.unseen.bound_more():
+                return False
+        return True
+
+    def _go_on(self) -> None:
+        """Look at what has the least bound."""
+        if self.unseen.least <= self.waiting.least:
+            self._see_more()
+        else:
+            self._work_on(self.waiting.take())
+
+    def _hurry(self) -> None:
+        """Look on for a first plan that fits, with some patience, and for one plan whatever."""
+        until = time.perf_counter() + PATIENCE
+        while not len(self.fitting) and self.least < np.inf:
+            if self.known.counted.any() and time.perf_counter() > until:
+                break
+            self._go_on()
 
     @property
     def table(self) -> PlanTable:
@@ -119,12 +151,18 @@ class BestShapes:
     def gap(self) -> float:
         """The share by which the fastest plan known to fit may be slower than the best of all.
 
-        Infinite where none is known to fit; nothing where no bound of another is below it.
+        Infinite where none is known to fit, or where some plans have no bound; nothing where no
+        bound of another is below it.
         """
         if not len(self.fitting):
             return np.inf
         best = float(self.fitting[0])
-        return best / min(self.least, self.in_hand, best) - 1.0
+        return np.inf if self.unseen.unbounded else best / min(self.undecided, best) - 1.0
+
+    @property
+    def undecided(self) -> float:
+        """Seconds that no plan can undercut that waits, is looked at, or was when Ctrl-C came."""
+        return min(self.least, self.in_hand, self.lost)
 
     @property
     def least(self) -> float:
@@ -168,17 +206,14 @@ class BestShapes:
         limit = np.where(self.known.roomy[rows], self.worst, self.worst_tight)
         return np.asarray(self.known.bound[rows] > limit)
 
-    def _late(self, limit: float) -> bool:
-        """Whether time is up, with a plan looked at."""
-        return time.perf_counter() > limit and bool(self.known.counted.any())
-
     def _see_more(self) -> None:
         """Bound the next plans."""
-        before = len(self.table)
+        before, self.in_hand = len(self.table), self.unseen.least
         ahead = self.unseen.take(min(AHEAD * self.waiting.least, self.worst))
         seen = Seen.of(self.job, self.space, ahead, self.cuts)
         self.seen = self.seen.appended(seen)
         self._wait(np.append(np.ones(before, dtype=bool), seen.known.too_large))
+        self.in_hand = np.inf
 
     def _wait(self, others: Flags) -> None:
         """Let all plans but the `others` wait for their exact steps."""
@@ -190,7 +225,8 @@ class BestShapes:
         if waits.shape:
             self._simulate(rows)
         elif len(rows):
-            self._raise(rows)
+            if not self.stop.due:  # else the bounds that they have must do
+                self._raise(rows)
             self.waiting.add_shapes(self.table, self.known.bound, rows)
         self.in_hand = np.inf
 
@@ -211,11 +247,17 @@ class BestShapes:
                 self.known.raise_bound(some, self.seen.seconds.along(some, ways[cut, blocking]))
 
     def _simulate(self, rows: Index) -> None:
-        """Simulate those of a shape that may be among the best, the least bounds first."""
+        """Simulate those of a shape that may be among the best, the least bounds first.
+
+        Where time is up, those that are left wait again.
+        """
         some = FIRST
         while len(rows := rows[~self._beaten(rows)]):
             self.count(rows[:some])
             rows, some = rows[some:], 2 * some
+            if len(rows) and self.stop.due:
+                self.waiting.add_shapes(self.table, self.known.bound, rows)
+                return
 
     def count(self, rows: Index) -> None:
         """Count the bytes of plans of one shape, and simulate those that fit or are tight."""

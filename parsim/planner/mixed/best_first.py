@@ -30,8 +30,10 @@ from parsim.planner.mixed.placements import Speeds
 from parsim.planner.mixed.progress import Run
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
-from parsim.planner.result import Progress, SearchResult, gap_words, shown
+from parsim.planner.result import Progress, SearchResult, gap_words, shown, unknown_words
+from parsim.planner.space import Enumeration
 from parsim.planner.space.left_out import ALL_BUT, left_out
+from parsim.planner.stop import PATIENCE, TIME_IS_UP
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
@@ -44,25 +46,18 @@ def search_mixed(question: Question) -> SearchResult:
     """
     job, space, request = question.job, question.space, question.request
     work, top = Candidates(job, space, question.table), request.top
-    ran = _best_first(work, top, request.until, request.progress)
+    until = request.stop.until
+    ran = _best_first(work, top, until, request.progress)
     if ran.best and not ran.stopped:
-        _refine(work, ran, top, request.until)
+        _refine(work, ran, top, until)
     ranked = ran.best
-    tight = [] if ran.stopped else _tight(work, ran, ranked, top, request.until)
+    tight = [] if ran.stopped else _tight(work, ran, ranked, top, until)
     if not ranked and not tight:
         raise NoFeasiblePlan(_nothing_fits(work, ran))
     plans = [candidate.evaluated for candidate in ranked or tight]
     first = tight[0].evaluated if ranked and tight else None
     best, faster_tight, cut = shown(job, plans, first, request)
     some = untried(job.cluster)
-    placed = proven(some)
-    so_far = (
-        f"{placed}; then {ran.stopped}"
-        if ran.placements_done
-        else f"{ran.stopped} after {ran.evaluated:,} priced placements: best so far"
-        f"{gap_words(ran.gap)}"
-    )
-    moved = f"{placed}; then single moves of layers and micro-batches from the best"
     return SearchResult(
         plans=best,
         faster_tight=faster_tight,
@@ -77,12 +72,21 @@ def search_mixed(question: Question) -> SearchResult:
             "evaluated": ran.evaluated - ran.idle,
         },
         illegal_reasons=question.listed.reasons,
-        optimality=(so_far if ran.stopped else moved) + cut,
+        optimality=_optimality(ran, question.listed, proven(some)) + cut,
         left_out=left_out(job, space) | ({"node_order": f"{ALL_BUT}{some}"} if some else {}),
         space=space,
         seconds=time.perf_counter() - question.begin,
         limits=tuple(work.usable.tolist()),
     )
+
+
+def _optimality(ran: Run, listed: Enumeration, proof: str) -> str:
+    """What is proven of the best, or how far the search came."""
+    if ran.placements_done and not listed.unlisted:
+        rest = ran.stopped or "single moves of layers and micro-batches from the best"
+        return f"{proof}; then {rest}"
+    far = f"{ran.stopped or TIME_IS_UP} after {ran.evaluated:,} priced placements: best so far"
+    return far + (unknown_words([listed.unlisted]) or gap_words(ran.gap))
 
 
 def proven(some_orders: str) -> str:
@@ -97,6 +101,9 @@ def proven(some_orders: str) -> str:
 CHUNK = 32
 """Plans that are placed at once, so that their bytes are counted together."""
 
+SMALL_CHUNK = 4
+"""The same where time is limited: a plan has tens of placements."""
+
 
 def _rank(candidate: Candidate) -> tuple[float, float]:
     return (candidate.step, candidate.peak)
@@ -107,7 +114,8 @@ def _best_first(work: Candidates, top: int, limit: float, progress: Progress | N
     ran, space, bounds = Run(), work.space, work.bounds()
     queue: list[tuple[float, int, Candidate]] = []
     waiting = np.argsort(bounds, kind="stable").tolist()[::-1]
-    number = 0
+    number, chunk = 0, CHUNK if limit == np.inf else SMALL_CHUNK
+    patient = max(limit, time.perf_counter()) + PATIENCE
     try:
         while waiting or queue:
             least = float(bounds[waiting[-1]]) if waiting else np.inf
@@ -115,7 +123,7 @@ def _best_first(work: Candidates, top: int, limit: float, progress: Progress | N
             if min(least, queue[0][0] if queue else np.inf) >= worst:
                 break
             if not queue or least <= queue[0][0]:
-                rows = [waiting.pop() for _ in range(min(CHUNK, len(waiting)))]
+                rows = [waiting.pop() for _ in range(min(chunk, len(waiting)))]
                 for candidate in _noted(ran, work.placed(rows)):
                     number += 1
                     heapq.heappush(queue, (candidate.bound, number, candidate))
@@ -127,7 +135,7 @@ def _best_first(work: Candidates, top: int, limit: float, progress: Progress | N
                     ran.best = sorted([*ran.best, candidate], key=_rank)[:top]
             if progress:
                 progress(len(bounds) - len(waiting), len(bounds))
-            if (ran.best or not queue) and ran.late(limit):
+            if (ran.best or not queue) and ran.late(limit if ran.best else patient):
                 break
         ran.placements_done = not ran.stopped
     except KeyboardInterrupt:

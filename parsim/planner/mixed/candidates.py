@@ -14,7 +14,7 @@ from parsim.cost.legal import illegal
 from parsim.cost.step.step import step_costs
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.bounds import growth, shared_bound
-from parsim.planner.bounds.cases import price_layers
+from parsim.planner.bounds.cases import layer_cases, price_layers
 from parsim.planner.mixed.orders import orders
 from parsim.planner.mixed.placements import Speeds, lower_bound, placements
 from parsim.planner.result import EvaluatedPlan
@@ -67,7 +67,9 @@ class Candidates:
     def __init__(self, job: Job, space: PlanSpace, table: PlanTable) -> None:
         self.job, self.space, self.table = job, space, table
         systems = job.cluster.systems
-        self.layers = [price_layers(job.on(system), table) for system in systems]
+        cases = layer_cases(job, table)
+        plans = table.take(cases.first)
+        self.layers = [price_layers(job.on(system), plans).take(cases.of) for system in systems]
         self.laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
         self.growth = growth(job.cluster)
         cap = np.inf if space.memory_cap is None else space.memory_cap

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any
@@ -31,6 +31,7 @@ from parsim.planner.space.options import (
     ruled,
     with_setting,
 )
+from parsim.planner.stop import Stop
 from parsim.sim.cuts import chooses_cut
 
 
@@ -61,13 +62,15 @@ class Enumeration:
     """The legal plans and how many were looked at.
 
     `reasons` maps the first broken rule's message to how many plans it refused. A plan of which
-    the space asks for the fewest recomputed layers that fit has `FEWEST` of them.
+    the space asks for the fewest recomputed layers that fit has `FEWEST` of them. `unlisted` are
+    words for the part of the space that was not listed, where the search was to stop before.
     """
 
     families: Families | None
     enumerated: int
     illegal: int
     reasons: dict[str, int]
+    unlisted: str = ""
 
     @property
     def table(self) -> PlanTable | None:
@@ -75,35 +78,80 @@ class Enumeration:
         return None if self.families is None else self.families.table()
 
 
-def enumerate_plans(job: Job, space: PlanSpace) -> Enumeration:
-    """Every legal plan of a space.
+def enumerate_plans(job: Job, space: PlanSpace, stop: Stop | None = None) -> Enumeration:
+    """Every legal plan of a space, or those that are listed before a search is to stop.
 
     Legality depends on the shape (degrees, micro-batch, schedule, chunks); each shape is checked
     once with the same rules as a single plan, and its options (ZeRO, sequence parallelism) and what
-    saves memory are those that make sense for it.
+    saves memory are those that make sense for it. The settings that plans share by themselves come
+    first, and are listed however late it is, with some of the degrees at least. Most of the time is
+    left for the search itself.
 
     Raises:
         PlanError: the space holds a value that no plan could ever have.
     """
+    stop = Stop() if stop is None else stop
+    listed = _Listed(job, space, stop.of_first_step())
     every = list(combinations(job, space))
-    pieces, reasons = list[Families](), Counter[str]()
-    listed: dict[tuple[object, ...], Families | None] = {}
     for (decisive, _), alike in _by_what_is_plain(job, every).items():
-        if decisive not in listed:
-            rows = Listing.of(job, with_setting(space, alike[0]))
-            listed[decisive] = rows.families()
-            reasons += rows.reasons
-        families = listed[decisive]
-        if families is not None:
-            pieces += _with_settings(job, families, every[0], alike)
-    families = Families.joined(pieces) if pieces else None
+        if listed.ends():
+            break
+        try:
+            listed.add(decisive, every[0], alike)
+        except KeyboardInterrupt:
+            if not listed.pieces:
+                raise
+            stop.interrupt()
+            break
+    families = Families.joined(listed.pieces) if listed.pieces else None
     legal = 0 if families is None else len(families)
     return Enumeration(
         families=families,
-        enumerated=legal + reasons.total(),
-        illegal=reasons.total(),
-        reasons=dict(reasons),
+        enumerated=legal + listed.reasons.total(),
+        illegal=listed.reasons.total(),
+        reasons=dict(listed.reasons),
+        unlisted=listed.missing(len(every)),
     )
+
+
+@dataclass(slots=True)
+class _Listed:
+    """The plans that are listed so far, and what was refused; `settings` are combinations done."""
+
+    job: Job
+    space: PlanSpace
+    stop: Stop
+    pieces: list[Families] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+    by_rules: dict[tuple[object, ...], Families | None] = field(default_factory=dict)
+    settings: int = 0
+    degrees: str = ""
+
+    def ends(self) -> bool:
+        """Whether there are plans, and no more are to be listed."""
+        return bool(self.pieces) and self.stop.due
+
+    def add(self, decisive: tuple[object, ...], first: Values, alike: Sequence[Values]) -> None:
+        """Add all plans with settings that have the same plain plans, if there is time for all."""
+        if decisive not in self.by_rules:
+            rows = Listing.of(self.job, with_setting(self.space, alike[0]), self.stop)
+            if rows.unlisted and self.pieces:
+                return
+            self.degrees = self.degrees or rows.unlisted
+            self.reasons += rows.reasons
+            self.by_rules[decisive] = rows.families()
+        families = self.by_rules[decisive]
+        if families is not None:
+            self.pieces += _with_settings(self.job, families, first, alike)
+        self.settings += len(alike)
+
+    def missing(self, settings: int) -> str:
+        """What was not listed, in words, of so many combinations of settings."""
+        words = [self.degrees] if self.degrees else []
+        if self.settings < settings:
+            number = f"{settings - self.settings:,} of {settings:,} combinations"
+            words.append(f"{number} of {', '.join(self.space.varied)} were not listed")
+        return " and ".join(words)
 
 
 def _by_what_is_plain(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from random import Random
 from typing import NamedTuple
 
 import numpy as np
@@ -20,16 +21,21 @@ from parsim.planner.space.families import Families, Savings
 from parsim.planner.space.options import PLAIN, Options, StageLayers, savings_of, with_option
 from parsim.planner.space.pipelines import DEGREE_RULES, Pipeline, Pipelines
 from parsim.planner.space.shapes import Degrees, all_degrees
+from parsim.planner.stop import Stop
 
 
 class _Shape(NamedTuple):
-    """Plans of equal degrees and pipeline: N options, (N, 3), and the savings of each, (N,)."""
+    """Plans of equal degrees and pipeline: N options, (N, 3), and the savings of each, (N,).
+
+    `degrees` is the number of its degrees among all.
+    """
 
     plan: Plan
     schedule: str
     v: int
     options: Ints
     saving: Index
+    degrees: int
 
     @property
     def row(self) -> tuple[int, ...]:
@@ -50,19 +56,30 @@ class Listing:
     shapes: list[_Shape] = field(default_factory=list)
     savings: dict[tuple[object, ...], Savings] = field(default_factory=dict)
     reasons: Counter[str] = field(default_factory=Counter)
+    unlisted: str = ""
 
     @classmethod
-    def of(cls, job: Job, space: PlanSpace) -> Listing:
-        """All shapes of a space whose plans share all settings."""
+    def of(cls, job: Job, space: PlanSpace, stop: Stop) -> Listing:
+        """All shapes of a space whose plans share all settings.
+
+        Where time is short, degrees from everywhere come first.
+        """
         hosts = space.offload_layers is not None and not any(map(no_host, job.cluster.systems))
         pipelines = Pipelines(job, space, hosts)
         rows = cls(job=job, space=space, choices=Options(job, space), pipelines=pipelines)
-        for degrees in dict.fromkeys(all_degrees(job, space)):  # a value may be listed twice
-            rows.add(degrees)
+        every = list(dict.fromkeys(all_degrees(job, space)))  # a value may be listed twice
+        for done, number in enumerate(scattered(len(every), stop)):
+            if done >= SCATTERED and rows.shapes and stop.due:
+                rows.unlisted = f"{len(every) - done:,} of {len(every):,} degrees were not listed"
+                break
+            rows.add(every[number], number)
         return rows
 
-    def add(self, degrees: Degrees) -> None:
-        """Add all plans of some degrees: every schedule and number of chunks, with every option."""
+    def add(self, degrees: Degrees, number: int) -> None:
+        """Add all plans of some degrees: every schedule and number of chunks, with every option.
+
+        `number` is that of the degrees among all.
+        """
         job, single = self.job, _single(self.space, degrees, self.job.model)
         options, judged = self.choices.of(single), self.pipelines.of(single)
         beside = len({*self.space.recompute}) * judged.asked
@@ -78,9 +95,9 @@ class Listing:
         for message, number in judged.refused.items():
             self.reasons[message] += number * len(options.legal) * len({*self.space.recompute})
         for pipeline in judged.legal:
-            self._add(single, pipeline, options.legal)
+            self._add(single, pipeline, options.legal, number)
 
-    def _add(self, single: Plan, pipeline: Pipeline, options: Ints) -> None:
+    def _add(self, single: Plan, pipeline: Pipeline, options: Ints, degrees: int) -> None:
         """Add all plans of one shape."""
         schedule, v, layers = pipeline
         plans = np.full(len(options), self._number(layers))
@@ -89,7 +106,7 @@ class Listing:
             plans = self._runnable(plan, options, layers)
             options, plans = options[plans >= 0], plans[plans >= 0]
         if len(options):
-            self.shapes.append(_Shape(single, schedule, v, options, plans))
+            self.shapes.append(_Shape(single, schedule, v, options, plans, degrees))
 
     def _number(self, layers: tuple[StageLayers, ...], kept: tuple[int, ...] | None = None) -> int:
         """The number of the savings with some numbers of layers; of some of them where `kept`."""
@@ -131,7 +148,7 @@ class Listing:
         if not self.shapes:
             return None
         # without a pipeline first: each of the two kinds lies in one piece
-        shapes = sorted(self.shapes, key=lambda shape: shape.plan.pp > 1)
+        shapes = sorted(self.shapes, key=lambda shape: (shape.plan.pp > 1, shape.degrees))
         common = replace(self.space.common, stage_layers=None)
         return Families(
             plain=_plain(shapes, common),
@@ -140,6 +157,16 @@ class Listing:
             settings=(common,),
             begin=np.zeros(1, dtype=np.int64),
         )
+
+
+SCATTERED = 64
+"""Degrees that are listed however late it is."""
+
+
+def scattered(number: int, stop: Stop) -> list[int]:
+    """So many numbers from 0: in their order, or scattered where a search may stop among them."""
+    order = range(number)
+    return Random(0).sample(order, number) if stop.limited else list(order)
 
 
 def _plain(shapes: Sequence[_Shape], common: Plan) -> PlanTable:

@@ -205,6 +205,7 @@ def layer_settings(table: PlanTable) -> np.ndarray[Any, np.dtype[np.int64]]:
     idle = [name for name, setting in SETTINGS.items() if not setting.layers]
     first = table.settings[0]
     same = {name: getattr(first, name) for name in (*idle, "stage_layers")}
+    first_of: dict[Plan, int] = {}
     alike = [replace(plan, **same) for plan in table.settings]
-    numbers = np.array([alike.index(plan) for plan in alike])
+    numbers = np.array([first_of.setdefault(plan, number) for number, plan in enumerate(alike)])
     return np.asarray(numbers[table.setting])

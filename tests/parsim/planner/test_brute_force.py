@@ -109,13 +109,13 @@ def check(seed: int, most: int = MOST_PLANS) -> None:
     tight = with_memory(job, float(np.median(peaks)) * 1.05)
     families = Families.alone(table)
     work = BestShapes(tight, families, space, 10)
-    work.run(None, inf)
+    work.run(None)
     known = work.known
     assert (peaks[known.too_large] > tight.device.usable_memory).all()
     for row in np.flatnonzero(table.recompute_layers == FEWEST).tolist():
         steps[row] = _with_fewest(tight, plain.plan(row))
     everything = BestShapes(tight, families, space, 10**6)
-    everything.run(None, inf)
+    everything.run(None)
     fits = everything.known.fits
     assert (everything.known.bound[fits] <= everything.known.step[fits]).all()
     assert (np.isfinite(steps) | ~fits).all()

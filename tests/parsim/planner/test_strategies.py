@@ -105,7 +105,7 @@ def test_the_funnel_counts_strategies_by_themselves() -> None:
 
 def test_a_time_limit_is_told() -> None:
     result = search(job(1), space(), time_limit=1e-9)
-    assert "until time was up" in result.optimality
+    assert "until the search stopped" in result.optimality
     assert result.counts["strategy_evaluated"] == 0
 
 
