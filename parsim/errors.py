@@ -138,6 +138,21 @@ ALIASES = {
     "float32": "fp32",
     "single": "fp32",
     "float8": "fp8",
+    **{
+        f"{long}{ending}": short
+        for short, long in {
+            "tp": "tensor",
+            "pp": "pipeline",
+            "dp": "data",
+            "cp": "context",
+            "ep": "expert",
+        }.items()
+        for ending in ("_parallel", "_parallel_size", "_model_parallel_size", "_parallelism")
+    },
+    "micro_batch_size": "microbatch_size",
+    "virtual_stages": "v",
+    "batch": "global_batch_size",
+    "batch_size": "global_batch_size",
 }
 """What PyTorch and others call a name that is spelt quite differently here."""
 

@@ -107,6 +107,21 @@ _DIMENSIONS = {
 }
 
 
+_SEPARATED = re.compile(r"(?P<digits>\d{1,3}(?:[,' ]\d{3})+)(?P<rest>(?![\d,' ]).*)", re.DOTALL)
+
+
+def without_separators(text: str) -> str:
+    """How a number is to be written that has separators between thousands; nothing of any other.
+
+    It may also be a fraction (1,536 is one and a half to some), so that it is refused and not read.
+    """
+    match = _SEPARATED.fullmatch(str(text).strip())
+    if match is None:
+        return ""
+    plain = re.sub("[,' ]", "", match["digits"])
+    return f"; write {shown(plain + match['rest'])}, without separators between digits"
+
+
 MOST_DIGITS: Final = 15
 """Nobody counts further; floats hold whole numbers of so many digits exactly."""
 
@@ -150,6 +165,8 @@ def parse_quantity(text: str, dimension: str, example: str | None = None) -> flo
     match = _QUANTITY.fullmatch(str(text).strip())
     if match is None:
         raise UnitError(f"'{shown(text)}' is not a number with a unit: {spec.hint}")
+    if hint := without_separators(text):
+        raise UnitError(f"'{shown(text)}' is not a {spec.noun}{hint}")
     number, unit = match["number"], match["unit"]
     if not unit:
         unit, short = spec.usual_unit(float(number)), shown(number)
@@ -241,6 +258,8 @@ def parse_count(text: str) -> float:
         UnitError: the text is no number, has another suffix than K, M, B or T, or cannot be.
     """
     match = _COUNT.fullmatch(str(text).strip())
+    if match is None and (hint := without_separators(text)):
+        raise UnitError(f"'{shown(text)}' is not a number of tokens{hint}")
     if match is None:
         raise UnitError(
             f"'{shown(text)}' is not a number of tokens: write 300B, 1.4T or 300e9 (K M B T are "

@@ -247,7 +247,7 @@ def gap_words(gap: float) -> str:
 
 
 def unknown_words(parts: Iterable[str]) -> str:
-    """Of which plans nothing is known where a search stopped; empty where all have bounds."""
+    """Say that nothing is known of some plans where a search stopped; nothing where of all."""
     named = " and ".join(part for part in parts if part)
     return f"; {named}: of these plans nothing is known" if named else ""
 

@@ -12,6 +12,7 @@ from parsim.scenario.positions import KeyPath, Tree, kind
 from parsim.scenario.schema.cluster import MixedBlock
 from parsim.scenario.schema.file import BLOCKS, GROUP, GROUP_BLOCKS, MixedScenarioFile, ScenarioFile
 from parsim.scenario.schema.values import Block
+from parsim.units import without_separators
 
 _EXAMPLES: Mapping[KeyPath, str] = {
     ("model",): "e.g. 'model: {name: gpt3-175b}'",
@@ -38,10 +39,20 @@ def validated(tree: Tree) -> ScenarioFile:
         return (MixedScenarioFile if mixed else ScenarioFile).model_validate(tree.data)
     except ValidationError as error:
         lines = [
-            tree.message(item["loc"], _words(item["loc"], dict(item), mixed))
+            tree.message(_written(tree.data, item["loc"]), _words(item["loc"], dict(item), mixed))
             for item in error.errors(include_url=False)
         ]
     raise ScenarioError("\n".join(dict.fromkeys(lines)))
+
+
+def _written(data: object, path: KeyPath) -> KeyPath:
+    """The path of what was written: one value that stands for a list of one has no number."""
+    inside: Any = data
+    for key in path[:-1]:
+        if not isinstance(inside, dict):
+            return path
+        inside = inside[key]
+    return path[:-1] if isinstance(path[-1], int) and not isinstance(inside, list) else path
 
 
 def _open_blocks(tree: Tree) -> None:
@@ -69,6 +80,8 @@ def _words(path: KeyPath, item: dict[str, Any], mixed: bool) -> str:
         example = _example(path) if wanted == _BLOCK or type_ == "tuple_type" else ""
         if type_ == "int_type" and isinstance(value, float) and value.is_integer():
             example = f"; write {value:.0f}"
+        elif type_ == "int_type" and isinstance(value, str):
+            example = without_separators(value)
         return f"must be {wanted}, got {kind(value)}{example}"
     return str(item["msg"])
 

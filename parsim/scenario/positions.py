@@ -183,12 +183,16 @@ class _Reader:
 
 
 def _override(tree: Tree, name: str, text: str, position: str) -> None:
-    """Set one dotted key; null, or nothing behind the `=`, takes the key away."""
+    """Set one dotted key; null, or nothing behind the `=`, takes the key away.
+
+    A range such as `>= 2` needs no quotes: what YAML begins so takes several lines.
+    """
     keys = name.split(".")
     if not all(keys):
         raise ScenarioError(f"{position} needs a key such as plan.tp in front of the '='")
     try:
-        document = parse_document(text, "value")
+        quoted = json.dumps(text) if text.lstrip().startswith(">") else text
+        document = parse_document(quoted, "value")
         root = document.root
         value = None if root is None else _Reader(document).value(root, ())
     except ScenarioError as wrong:

@@ -22,7 +22,7 @@ from parsim.planner.choice.choices import (
 from parsim.planner.result import Progress, SearchResult
 from parsim.planner.search import search, search_front
 from parsim.training_run import TrainingGoal
-from parsim.units import format_span
+from parsim.units import counted, format_span
 
 ENERGY_AMONG = 50
 """So many of the fastest plans of each cluster size are compared by energy."""
@@ -99,7 +99,8 @@ def choose(
     choices = [choice for size in sizes for choice in size.choices]
     left_out = {size.nodes: size.reason for size in sizes if size.reason}
     if not choices:
-        words = "; ".join(f"{nodes} nodes: {why}" for nodes, why in list(left_out.items())[-3:])
+        last = list(left_out.items())[-3:]
+        words = "; ".join(f"{counted(nodes, 'node')}: {why}" for nodes, why in last)
         raise NoFeasiblePlan(f"no choice keeps to what was asked: {words}")
     measure = MEASURES[request.objective]
     ordered = sorted(_marked(choices), key=lambda c: (measure(c), MEASURES["time"](c)))

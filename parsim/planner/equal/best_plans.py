@@ -156,6 +156,6 @@ def how_far(work: BestShapes, listed: Enumeration) -> str:
 
 
 def _unknown(work: BestShapes, listed: Enumeration) -> str:
-    """Of which plans nothing is known; empty where all have bounds."""
+    """Words for the plans of which nothing is known; empty where all have bounds."""
     unbounded = work.unseen.unbounded
     return unknown_words([listed.unlisted, f"{unbounded:,} have no bound" if unbounded else ""])

@@ -27,7 +27,7 @@ AT_ONCE = 1 << 19
 """Plans that are looked at together at first; each time after twice as many."""
 
 FIRST_WAVE, LARGEST_WAVE = 1 << 12, 1 << 16
-"""The same where an answer is wanted early, at first and at most."""
+"""So many of them where an answer is wanted early, at first and at most."""
 
 
 @dataclass(slots=True)

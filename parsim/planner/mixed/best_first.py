@@ -102,7 +102,7 @@ CHUNK = 32
 """Plans that are placed at once, so that their bytes are counted together."""
 
 SMALL_CHUNK = 4
-"""The same where time is limited: a plan has tens of placements."""
+"""So many of them where time is limited: a plan has tens of placements."""
 
 
 def _rank(candidate: Candidate) -> tuple[float, float]:

@@ -10,10 +10,13 @@ from parsim.plan import PlanSpace, Recompute
 from parsim.plan.names import AUTO
 from parsim.plan.rules.degrees import ZERO_STAGES
 from parsim.plan.rules.violation import check_plan
-from parsim.plan.space import FEWEST, chosen
-from parsim.planner.space.enumeration import Enumeration
-from parsim.planner.space.left_out import lacking
+from parsim.plan.space import FEWEST, Between, chosen
+from parsim.planner.space.enumeration import Enumeration, enumerate_plans
+from parsim.planner.space.left_out import ALL, lacking
 from parsim.planner.space.shapes import all_degrees
+from parsim.planner.stop import Stop
+from parsim.space.axes import AXES, SETTINGS
+from parsim.space.words import axis_words
 
 
 def check_space(job: Job, space: PlanSpace) -> None:
@@ -93,14 +96,42 @@ def nothing_legal(job: Job, space: PlanSpace, listed: Enumeration) -> str:
     if not listed.reasons and next(all_degrees(job, space), None) is None:
         return (
             "no plan is legal: no tp x pp x dp of the space multiplies to the number of devices "
-            "and divides the global batch; widen tp, pp or microbatch_size"
+            f"and divides the global batch; {_to_widen(job, space)}"
         )
     if not listed.reasons:
         names = lacking(job.software, space)
         hint = f"; {job.software.id} lacks {names}: search.schedule names them if wanted"
         return (
             "no plan is legal: with the degrees of the space none of its schedules with its v, "
-            f"ZeRO stages or sequence parallelism is possible{hint if names else ''}"
+            "ZeRO stages or sequence parallelism is possible; "
+            f"{_to_widen(job, space)}{hint if names else ''}"
         )
     first = max(listed.reasons, key=listed.reasons.__getitem__)
     return f"no plan is legal: {listed.illegal} of {listed.enumerated} refused; most often: {first}"
+
+
+def _to_widen(job: Job, space: PlanSpace) -> str:
+    """Which axes each alone leave no plan, or all that the space narrows where it is none alone."""
+    unsaid = (None, Between())
+    narrow = {
+        axis.name: values
+        for axis in AXES
+        if (values := space.allowed(axis.name)) not in (*unsaid, ALL.get(axis.name))
+    }
+    alone = [name for name in narrow if _holds_plans(job, _widened(space, name))]
+    words = [f"{name} ({axis_words(narrow[name] or ())})" for name in alone or narrow]
+    return f"widen {' or '.join(words)}" if words else "change the devices or the global batch"
+
+
+def _widened(space: PlanSpace, name: str) -> PlanSpace:
+    """The space with every value of an axis, or that which all plans share."""
+    if name in SETTINGS:
+        others = {axis: values for axis, values in space.varied.items() if axis != name}
+        return replace(space, varied=others)
+    return space.with_axes({name: ALL.get(name)})
+
+
+def _holds_plans(job: Job, space: PlanSpace) -> bool:
+    """Whether a space holds a legal plan; a few are enough."""
+    at_once = Stop(until=0.0)
+    return enumerate_plans(job, space, at_once).families is not None

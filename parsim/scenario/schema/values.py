@@ -23,7 +23,7 @@ from parsim.model.transformer import Head, RopeScaling
 from parsim.plan.names import AUTO, RECOMPUTE_MODULES, SCHEDULE_NAMES, WITHOUT_FLUSH
 from parsim.plan.precision import PRECISIONS, SUMS
 from parsim.plan.space import Between
-from parsim.scenario.space.axis import fewest_or_numbers, range_or_numbers
+from parsim.scenario.space.axis import fewest_or_numbers, range_or_counts, range_or_numbers
 from parsim.space.axis import read_order
 from parsim.units import parse_count, parse_quantity
 
@@ -122,7 +122,7 @@ if TYPE_CHECKING:
     LayerValues = Between | tuple[int, ...]
     RepeatedLayers = Between | tuple[int, ...]
 else:  # a union would name its branches in the keys of messages
-    AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_numbers)]
+    AxisValues = Annotated[tuple[Count, ...], WrapValidator(range_or_counts)]
     Stage = Annotated[int, Field(strict=True, ge=0, le=3)]
     StageValues = Annotated[tuple[Stage, ...], WrapValidator(range_or_numbers)]
     LayerValues = Annotated[tuple[Amount, ...], WrapValidator(range_or_numbers)]

@@ -28,6 +28,18 @@ def range_or_numbers(value: object, numbers: ValidatorFunctionWrapHandler) -> ob
     return read if isinstance(read, Between) else numbers(read)
 
 
+def range_or_counts(value: object, numbers: ValidatorFunctionWrapHandler) -> object:
+    """Read what `range_or_numbers` does, of numbers from 1 on, with its errors.
+
+    Raises:
+        PydanticCustomError: a range that ends below 1.
+    """
+    read = range_or_numbers(value, numbers)
+    if isinstance(read, Between) and read.most is not None and read.most < 1:
+        raise _wrong(f"'{shown(value)}' leaves no value: they begin at 1")
+    return read
+
+
 def fewest_or_numbers(value: object, numbers: ValidatorFunctionWrapHandler) -> object:
     """Read "fewest", and what `range_or_numbers` does, with its errors."""
     if isinstance(value, str) and value.strip().lower() == FEWEST_WORD:

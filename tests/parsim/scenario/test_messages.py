@@ -327,13 +327,13 @@ def test_not_a_scenario_at_all(tmp_path: Path, content: str | bytes, message: st
         (
             "search:",
             "search: {schedule: 1f1}",
-            "s.yaml:11:10 search.schedule.0 '1f1' is unknown (did you mean '1f1b'?); "
+            "s.yaml:11:10 search.schedule '1f1' is unknown (did you mean '1f1b'?); "
             + NEAREST.replace("23", "20"),
         ),
         (
             "search:",
             "search: {zero_stage: 4}",
-            "s.yaml:11:10 search.zero_stage.0 must be at most 3, got 4",
+            "s.yaml:11:10 search.zero_stage must be at most 3, got 4",
         ),
         (
             "search:",
@@ -613,7 +613,7 @@ def test_what_the_plans_of_a_search_share(tmp_path: Path) -> None:
             "8 devices; pp x cp x tp = 3 must divide 8 (with --set plan.tp=3)",
         ),
         ("search.v", "[1, 0]", "--set search.v=[1, 0] search.v.1 must be at least 1, got 0"),
-        ("search", "{v: 0}", "--set search={v: 0} search.v.0 must be at least 1, got 0"),
+        ("search", "{v: 0}", "--set search={v: 0} search.v must be at least 1, got 0"),
         (
             "plan.tp",
             "[1",
@@ -660,7 +660,33 @@ def test_what_the_plans_of_a_search_share(tmp_path: Path) -> None:
             "with a "
             "unit, e.g. '5us'",
         ),
+        *(
+            (key, value, f"--set {key}={value} {key} {words}, without separators between digits")
+            for key, value, words in (
+                ("plan.tp", "1,024", "must be a whole number, got '1,024'; write 1024"),
+                ("plan.bucket_size", "1,024MiB", "'1,024MiB' is not a size; write 1024MiB"),
+                ("training.tokens", "3,000", "'3,000' is not a number of tokens; write 3000"),
+            )
+        ),
+        ("search.tp", "0", "--set search.tp=0 search.tp must be at least 1, got 0"),
+        ("search.tp", "[2, 0]", "--set search.tp=[2, 0] search.tp.1 must be at least 1, got 0"),
+        (
+            "search.tp",
+            "<= 0",
+            "--set search.tp=<= 0 search.tp '<= 0' leaves no value: they begin at 1",
+        ),
+        (
+            "search.tp",
+            ">= 4 and <= 2",
+            "--set search.tp=>= 4 and <= 2 search.tp '>= 4 and <= 2' leaves no value: 4 is above 2",
+        ),
     ],
 )
 def test_overrides(tmp_path: Path, name: str, value: str, message: str) -> None:
     assert str(wrong(tmp_path, SCENARIO, {name: value})) == message
+
+
+@pytest.mark.parametrize("name", ["tensor_parallel", "tensor_model_parallel_size"])
+def test_names_of_other_frameworks(tmp_path: Path, name: str) -> None:
+    message = str(wrong(tmp_path, SCENARIO, {f"search.{name}": "2"}))
+    assert f"search.{name} is an unknown key (did you mean 'tp'?)" in message

@@ -139,8 +139,27 @@ def test_a_search_whose_degrees_do_not_fill_the_cluster(cli: Cli) -> None:
         3,
         "",
         "error: no plan is legal: no tp x pp x dp of the space multiplies to the number of "
-        "devices and divides the global batch; widen tp, pp or microbatch_size\n",
+        "devices and divides the global batch; widen tp (3)\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("pairs", "words"),
+    [
+        (["ep='>= 2'"], "widen ep (>= 2)"),
+        (["etp='>= 2'"], "widen etp (>= 2)"),
+        (["microbatch_size=3"], "widen microbatch_size (3)"),
+        (["dp_shard=3"], "widen dp_shard (3)"),
+        (["cp=3"], "widen cp (3)"),
+        (["tp=[4]", "pp=[4]"], "widen tp (4) or pp (4)"),
+    ],
+)
+def test_a_space_without_a_plan_names_the_axis_to_widen(
+    cli: Cli, pairs: list[str], words: str
+) -> None:
+    done = cli("search", LLAMA, *settings(*(f"search.{pair}" for pair in pairs)))
+    assert (done.code, done.out) == (3, "")
+    assert f"; {words}" in done.err
 
 
 def test_a_search_without_time_still_gives_a_plan(cli: Cli) -> None:
