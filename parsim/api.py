@@ -154,10 +154,7 @@ def search(
     check_whole("top", top)
     if space is not None:
         check_kind("space", space, PlanSpace, "a PlanSpace, or None for the scenario's")
-    if time_limit is not None:
-        check_number("time_limit", time_limit)
-        if not time_limit >= 0.0:
-            raise InputError(f"time_limit={time_limit:g}: allowed are 0 seconds and more")
+    _check_limit(time_limit)
     scenario, goal, jitter = _loaded(scenario), TrainingGoal(), None
     if isinstance(scenario, Scenario):
         job, space, goal = scenario.job, space or scenario.plan_space(), scenario.goal
@@ -178,6 +175,14 @@ def search(
         sighted=sighted,
         jitter=jitter,
     )
+
+
+def _check_limit(time_limit: float | None) -> None:
+    """Refuse seconds that are none."""
+    if time_limit is not None:
+        check_number("time_limit", time_limit)
+        if not time_limit >= 0.0:
+            raise InputError(f"time_limit={time_limit:g}: allowed are 0 seconds and more")
 
 
 def timeline(source: Scenario | File, plan: Plan | None = None) -> Timeline:

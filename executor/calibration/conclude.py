@@ -93,18 +93,15 @@ def conclude(setting: Setting, measured: Measurements) -> Conclusion:
     of_links = link_times(bare, measured.links).tolist() if bare else []
     of_layers, whole = _whole_layers(system or setting.system, device, setting, measured.layers)
     scatters = [sd for layer in measured.layers for sd in layer.scatter][: len(whole)]
-    lone = [x for x in whole if not x.kind.startswith(SHARDED)]
     kinds_measured = {x.kind.removesuffix("_forward") for x in whole} | {*device.residuals}
+    device, system = _with_layers(device, system, whole)
     device = replace(
         device,
-        residuals={**device.residuals, **lines(lone)},
         spreads={**spreads(whole, scatters), CLOCK: measured.clock},
         unmeasured=unmeasured_kinds(measured.gaps, kinds_measured),
         core_product=measured.core_product,
     )
-    if system is not None:  # what sharding adds is its links'
-        shared = lines([x for x in whole if x.kind.startswith(SHARDED)])
-        system = replace(system, device=device, residuals={**system.residuals, **shared})
+    system = system and replace(system, device=device)
     base = setting.device.id, setting.system.id if setting.system else ""
     text = catalog_text(device, system, base, source)
     document = {
@@ -121,6 +118,18 @@ def conclude(setting: Setting, measured: Measurements) -> Conclusion:
         },
     }
     return Conclusion(text, document, fitted)
+
+
+def _with_layers(
+    device: Device, system: System | None, whole: Sequence[Sample]
+) -> tuple[Device, System | None]:
+    """Both with the lines of whole layers: what sharding adds is that of the system's links."""
+    lone = lines([x for x in whole if not x.kind.startswith(SHARDED)])
+    device = replace(device, residuals={**device.residuals, **lone})
+    if system is None:
+        return device, None
+    shared = lines([x for x in whole if x.kind.startswith(SHARDED)])
+    return device, replace(system, residuals={**system.residuals, **shared})
 
 
 def constants_of(
@@ -222,7 +231,8 @@ def layer_times(
     return times
 
 
-def _device_document(device: Device, setting: Setting, measured: Measurements) -> dict[str, Any]:
+def _notes(setting: Setting, measured: Measurements) -> list[str]:
+    """What whoever uses the file should know of how it was measured."""
     notes = [setting.stand_in] if setting.stand_in else []
     notes += [f"not in the constants, only in their own residuals: {', '.join(CHECKS)}"]
     notes += measured.notes
@@ -245,6 +255,10 @@ def _device_document(device: Device, setting: Setting, measured: Measurements) -
         )
     if not measured.links:
         notes.append("links were not measured: this machine has one device that ranks cannot share")
+    return notes
+
+
+def _device_document(device: Device, setting: Setting, measured: Measurements) -> dict[str, Any]:
     return {
         "id": device.id,
         "from": setting.device.id,
@@ -254,5 +268,5 @@ def _device_document(device: Device, setting: Setting, measured: Measurements) -
         **with_units({name: getattr(device, name) for name in DEVICE_CONSTANTS}),
         "reference_s": list(measured.reference),
         "reference_drift": measured.drift,
-        "notes": notes,
+        "notes": _notes(setting, measured),
     }

@@ -55,12 +55,8 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
     Raises:
         InputError: the calibrations do not belong together.
     """
-    notes: list[str] = []
-    for source in second.sources:
-        notes += compatible(
-            first, part_of(source, "name"), part_of(source, "used"), part_of(source, "torch")
-        )
     old, new = (first, second) if first.latest <= second.latest else (second, first)
+    notes = _compatible(first, second)
     kernels = _kernels(new)
     launches = _launches(kernels)
     samples = _joined(*(_kernel_samples(file, kernels, launches) for file in (old, new)))
@@ -86,16 +82,25 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
         "device": with_units({name: getattr(device, name) for name in DEVICE_CONSTANTS}),
         "system": system and system_document(system, timed),
         "residuals": {"kernels": residuals(samples, modelled), **links},
-        "merged": {
-            "sources": _listed(old, new).split("; "),
-            "points": {
-                "older": _count(old),
-                "newer": _count(new),
-                "merged": sum(map(len, of_device.values())),
-            },
-        },
+        "merged": _origins(old, new, sum(map(len, of_device.values()))),
         "notes": list(dict.fromkeys(notes)),
     }
+
+
+def _compatible(first: Calibration, second: Calibration) -> list[str]:
+    """Notes about what differs between both; refuses what does not belong together."""
+    notes: list[str] = []
+    for source in second.sources:
+        notes += compatible(
+            first, part_of(source, "name"), part_of(source, "used"), part_of(source, "torch")
+        )
+    return notes
+
+
+def _origins(old: Calibration, new: Calibration, points_of_both: int) -> dict[str, Any]:
+    """Where the merged file's points are from, and how many they are."""
+    counts = {"older": _count(old), "newer": _count(new), "merged": points_of_both}
+    return {"sources": _listed(old, new).split("; "), "points": counts}
 
 
 def _certainty(old: Device, new: Device, residuals: Measured) -> dict[str, Any]:

@@ -26,6 +26,8 @@ from parsim.cost.step.stages import plan_cut
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions
 from parsim.model.graph.record import Graph
+from parsim.model.reader import Description
+from parsim.plan import Plan
 from parsim.plan.names import WITHOUT_FLUSH
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
@@ -41,11 +43,20 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
     Raises:
         PlanError: naming the field.
     """
-    plan, spec = scenario.fixed_plan(), scenario.model
+    plan = scenario.fixed_plan()
     never = plan.schedule in WITHOUT_FLUSH
     what = f"schedule={plan.schedule!r}" if never else "stages of their own"
     if kind != "cpu":
         raise PlanError(f"{what}: run on the CPU alone so far; use --device cpu, or simulate it")
+    _check_precision(plan, what)
+    _check_tensor_ranks(plan, scenario.model, what)
+    if never:
+        _check_without_flush(scenario, what)
+    if isinstance(scenario.model, Graph):
+        check_cut(scenario.model, plan_cut(alike(plan), layer_count(scenario.model)))
+
+
+def _check_precision(plan: Plan, what: str) -> None:
     if plan.precision not in UNSCALED:
         raise PlanError(
             f"precision={plan.precision!r}: {what} do not scale the loss; use one of "
@@ -56,6 +67,9 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
             f"reduce_precision={plan.reduce_precision!r}: {what} send gradients as they are added "
             f"up; use reduce_precision=fp32"
         )
+
+
+def _check_tensor_ranks(plan: Plan, spec: Description, what: str) -> None:
     wide = max(plan.stage_tp)
     if wide > 1 and (plan.sequence_parallel or isinstance(spec, Graph) or has_experts(spec)):
         raise PlanError(
@@ -65,14 +79,17 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
     if not isinstance(spec, Graph):
         for degree in plan.stage_tp:
             check_splits(spec, degree, sequence_parallel=False, copies=False)
-    if never and scenario.job.clip:
+
+
+def _check_without_flush(scenario: Scenario, what: str) -> None:
+    """Refuse what needs all ranks at the same step, which they never are."""
+    spec = scenario.model
+    if scenario.job.clip:
         raise PlanError(
             f"{what}: no rank knows the norm of a whole gradient while others are ahead, but "
             f"training.clip={scenario.job.clip:g}; use clip: 0"
         )
-    if isinstance(spec, Graph):
-        check_cut(spec, plan_cut(alike(plan), layer_count(spec)))
-    elif never and spec.tied_embeddings:
+    if not isinstance(spec, Graph) and spec.tied_embeddings:
         raise PlanError(
             f"{what}: the two copies of {spec.name}'s tied table would be updated at different "
             f"times; use tied_embeddings: false in the model section"
