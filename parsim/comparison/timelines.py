@@ -106,18 +106,7 @@ def _notes(
     predicted: Timeline, measured: Timeline, ours: Groups, theirs: Groups, names: Names
 ) -> Iterator[str]:
     """What a reader must know of the comparison, one sentence each."""
-    for name, only in zip(names, (ours.keys() - theirs, theirs.keys() - ours), strict=True):
-        if only:
-            yield f"not compared: only the {name} timeline has {_list(sorted(only))}"
-    if max(map(len, [*ours.values(), *theirs.values()])) > 1:
-        yield "ranks that share a pipeline rank are averaged (peak memory: the highest of them)"
-    else:
-        scopes = [
-            str(timeline.meta.get("ranks", "")).partition(" ")[0]
-            for timeline in (predicted, measured)
-        ]
-        if sorted(scopes) == ["global", "pipeline"]:
-            yield "pipeline ranks are compared with global ranks of equal number: no pipeline_rank"
+    yield from _rank_notes(predicted, measured, ours, theirs, names)
     plans = [timeline.meta.get("plan") for timeline in (predicted, measured)]
     if all(plans) and plans[0] != plans[1]:
         yield f"the plans differ: {names[0]} {plans[0]}, {names[1]} {plans[1]}"
@@ -133,6 +122,24 @@ def _notes(
     sources = [timeline.meta.get("source") for timeline in (predicted, measured)]
     if sources == ["measured", "predicted"]:
         yield "the first timeline is a measurement and the second a prediction: swapped?"
+
+
+def _rank_notes(
+    predicted: Timeline, measured: Timeline, ours: Groups, theirs: Groups, names: Names
+) -> Iterator[str]:
+    """Which ranks are compared with which, where that is not each with its own."""
+    for name, only in zip(names, (ours.keys() - theirs, theirs.keys() - ours), strict=True):
+        if only:
+            yield f"not compared: only the {name} timeline has {_list(sorted(only))}"
+    if max(map(len, [*ours.values(), *theirs.values()])) > 1:
+        yield "ranks that share a pipeline rank are averaged (peak memory: the highest of them)"
+    else:
+        scopes = [
+            str(timeline.meta.get("ranks", "")).partition(" ")[0]
+            for timeline in (predicted, measured)
+        ]
+        if sorted(scopes) == ["global", "pipeline"]:
+            yield "pipeline ranks are compared with global ranks of equal number: no pipeline_rank"
 
 
 def _list(ranks: Iterable[int]) -> str:

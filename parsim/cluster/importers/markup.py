@@ -69,47 +69,53 @@ def read_markup(text: str, file: str) -> Element:
     Raises:
         ScenarioError: a document type or entity, elements too deep, or no complete XML.
     """
-    parser = expat.ParserCreate()
-    top: list[Element] = []
-    open_: list[Element] = []
-
-    def refuse(what: str) -> NoReturn:
-        position = f"{file}:{parser.CurrentLineNumber}:{parser.CurrentColumnNumber + 1}"
-        raise ScenarioError(f"{position} {what}")
-
-    def start(name: str, attributes: dict[str, str]) -> None:
-        if len(open_) == _DEEPEST:
-            refuse(f"<{name}> stands within {_DEEPEST} others, which no topology needs")
-        element = Element(
-            name, attributes, parser.CurrentLineNumber, parser.CurrentColumnNumber + 1
-        )
-        (open_[-1].children if open_ else top).append(element)
-        open_.append(element)
-
-    def end(_: str) -> None:
-        open_.pop()
-
-    def doctype(name: str, system: str | None, public: str | None, internal: bool) -> None:
-        if (name, system, public, internal) in _HARMLESS:
-            return
-        refuse("a document type (<!DOCTYPE) is refused, with all entities in it; remove it")
-
-    def entity(*_: object) -> NoReturn:
-        refuse("an entity (<!ENTITY) is refused; remove it")
-
-    parser.StartElementHandler = start
-    parser.EndElementHandler = end
-    parser.StartDoctypeDeclHandler = doctype
-    parser.EntityDeclHandler = entity
-    parser.ExternalEntityRefHandler = entity
-    parser.SkippedEntityHandler = entity
+    reader = _Reader(file)
     try:
-        parser.Parse(text.encode("utf-8"), True)
+        reader.parser.Parse(text.encode("utf-8"), True)
     except expat.ExpatError as error:
-        raise _not_xml(error, open_, file) from None
+        raise _not_xml(error, reader.unclosed, file) from None
     except (LookupError, ValueError) as error:
         raise ScenarioError(f"{file}:1:1 is not XML: {error}") from None
-    return top[0]
+    return reader.top[0]
+
+
+class _Reader:
+    """Builds the elements of a file as its parser meets them, and refuses what none needs."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.top: list[Element] = []
+        self.unclosed: list[Element] = []
+        self.parser = expat.ParserCreate()
+        self.parser.StartElementHandler = self._start
+        self.parser.EndElementHandler = self._end
+        self.parser.StartDoctypeDeclHandler = self._doctype
+        for entity in ("EntityDeclHandler", "ExternalEntityRefHandler", "SkippedEntityHandler"):
+            setattr(self.parser, entity, self._entity)
+
+    def _refuse(self, what: str) -> NoReturn:
+        line, column = self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1
+        raise ScenarioError(f"{self.file}:{line}:{column} {what}")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        if len(self.unclosed) == _DEEPEST:
+            self._refuse(f"<{name}> stands within {_DEEPEST} others, which no topology needs")
+        line, column = self.parser.CurrentLineNumber, self.parser.CurrentColumnNumber + 1
+        element = Element(name, attributes, line, column)
+        (self.unclosed[-1].children if self.unclosed else self.top).append(element)
+        self.unclosed.append(element)
+
+    def _end(self, _: str) -> None:
+        self.unclosed.pop()
+
+    def _doctype(self, name: str, system: str | None, public: str | None, internal: bool) -> None:
+        if (name, system, public, internal) not in _HARMLESS:
+            self._refuse(
+                "a document type (<!DOCTYPE) is refused, with all entities in it; remove it"
+            )
+
+    def _entity(self, *_: object) -> NoReturn:
+        self._refuse("an entity (<!ENTITY) is refused; remove it")
 
 
 def _not_xml(error: expat.ExpatError, open_: list[Element], file: str) -> ScenarioError:

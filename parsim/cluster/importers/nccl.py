@@ -18,7 +18,7 @@ pci says what it is, the order of bus ids which, and the catalog which links its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -81,27 +81,21 @@ def node_of(tree: Tree, file: str, device: str | None, form: str) -> ImportedSys
         notes.append(f"the speed of interfaces is not stated: taken as that of {base.id}")
     if len(used) < len(tree.nets):
         notes.append(f"{len(tree.nets) - len(used)} interfaces of other speeds are left out")
+    if not used:
+        notes.append("no interfaces are listed: one node only")
     names = {f"gpu@{dev}": f"gpu:{index}" for index, dev in enumerate(order)}
     names |= {f"net@{dev}": f"nic:{index}" for index, dev in enumerate(used)}
-    cables = [*joined.cables]
-    for part, above, rate in tree.parts:
-        name = names.get(part, part)
-        if "@" not in name:
-            cables.append(pcie_cable(name, above, nvlink, base, rate))
-    cables = own_switches(cables)
-    for a, b in combinations(range(len(tree.hosts)), 2):
-        cables.append(Cable(f"host:{a}", f"host:{b}", "cpu", _cpu_rate(tree.hosts[a], file)))
+    below = [
+        pcie_cable(names.get(part, part), above, nvlink, base, rate)
+        for part, above, rate in tree.parts
+        if "@" not in names.get(part, part)
+    ]
+    cables = [*own_switches([*joined.cables, *below]), *_between_sockets(tree, file)]
     check_cables(file, cables, len(order))
     source = f"{Path(file).name}: {form}"
     fields: dict[str, Field] = {"devices_per_node": (str(len(order)), source)}
     fields |= joined.fields(base, source, nvlink)
-    if used:
-        fields["network.nics_per_node"] = (str(len(used)), source)
-        if speed:
-            fields["network.nic_bandwidth"] = (written_rate(speed), source)
-    else:
-        fields["network"] = ("null", "")
-        notes.append("no interfaces are listed: one node only")
+    fields |= _network_fields(len(used), speed, source)
     return ImportedSystem(
         origin=source,
         base=base.id,
@@ -110,6 +104,22 @@ def node_of(tree: Tree, file: str, device: str | None, form: str) -> ImportedSys
         cables=cables,
         notes=[*notes, *joined.notes],
     )
+
+
+def _between_sockets(tree: Tree, file: str) -> Iterator[Cable]:
+    """A cable between each two sockets."""
+    for a, b in combinations(range(len(tree.hosts)), 2):
+        yield Cable(f"host:{a}", f"host:{b}", "cpu", _cpu_rate(tree.hosts[a], file))
+
+
+def _network_fields(interfaces: int, speed: float, source: str) -> dict[str, Field]:
+    """What is said of a node's interfaces and of their speed, bytes/s, where it is stated."""
+    if not interfaces:
+        return {"network": ("null", "")}
+    fields: dict[str, Field] = {"network.nics_per_node": (str(interfaces), source)}
+    if speed:
+        fields["network.nic_bandwidth"] = (written_rate(speed), source)
+    return fields
 
 
 def _device(tree: Tree, file: str, device: str | None) -> tuple[str, list[str]]:
