@@ -204,21 +204,21 @@ def test_gathered_weights_are_cast_in_each_pass_unless_they_come_in_8_bit() -> N
 
 
 def test_weights_have_no_transpose_where_products_take_either_orientation() -> None:
-    """Of 4 layers' 872,415,232 weights B200 holds a byte each, in 16 bit all else is."""
+    """B200 holds a byte of each of 4 layers' 872,415,232 weights, and 16 bit of all else."""
     job, hopper = make_job(system="dgx-b200"), make_job()
-    half = 4 * 218_103_808
-    share = half / job.model.parameters
+    weights = 4 * 218_103_808
+    share = weights / job.model.parameters
     assert held_size(job, precision("fp8")) == pytest.approx(2.0 - share)
     assert held_size(job, precision("mxfp8")) == held_size(job, precision("bf16")) == 2.0
     assert held_size(hopper, precision("fp8")) == 2.0
     wide = replace(job, software=software("torchtitan"))
     assert held_size(wide, precision("fp8")) == 2.0
     plan = Plan(dp_replicate=8)
-    held = [
+    sixteen, eight = (
         simulate(job, replace(plan, precision=name)).memory["parameters"]
         for name in ("bf16", "fp8")
-    ]
-    assert held[0] - held[1] == pytest.approx(half)
+    )
+    assert sixteen - eight == pytest.approx(weights)
 
 
 @settings(max_examples=30)
