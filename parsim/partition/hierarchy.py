@@ -32,6 +32,7 @@ from parsim.arrays import Array, Index
 from parsim.errors import NoFeasiblePlan
 from parsim.partition.levels import Level, Options, check_levels, check_work
 from parsim.partition.states import States
+from parsim.units import format_bytes, format_rate
 
 
 class PartitionStage(NamedTuple):
@@ -108,10 +109,10 @@ def _why_none(states: States, levels: Sequence[Level], options: Options) -> str:
             f"out"
         )
     return (
-        f"no partition fits {options.memory:g} bytes a device; the whole model has "
-        f"{float(states.parameters[-1]):g} bytes of weights and "
-        f"{float(states.activations[-1]):g} of activations: more devices, more memory or a "
-        f"smaller micro-batch may fit"
+        f"no partition fits {format_bytes(options.memory)} a device; the whole model has "
+        f"{format_bytes(float(states.parameters[-1]))} of weights and "
+        f"{format_bytes(float(states.activations[-1]))} of activations: more devices, more memory "
+        f"or a smaller micro-batch may fit"
     )
 
 

@@ -8,6 +8,7 @@ from math import inf
 from typing import NamedTuple
 
 from parsim.errors import InputError, shown
+from parsim.units import format_rate
 
 MODES = ("pipedream", "pipedream-paper")
 
@@ -70,7 +71,7 @@ def check_levels(levels: Sequence[Level], options: Options) -> None:
     for level in levels:
         if level.units < 1 or not 0.0 < level.bandwidth < inf:
             raise InputError(
-                f"a level of {level.units} units at {level.bandwidth:g} bytes/s; allowed: 1 and "
+                f"a level of {level.units} units at {format_rate(level.bandwidth)}; allowed: 1 and "
                 f"more, and a bandwidth above 0"
             )
 

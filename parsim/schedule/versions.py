@@ -55,7 +55,7 @@ class Versions:
             known = alternatives(self.rule, RULES)
             raise ScheduleError(f"unknown rule of weight versions '{shown(self.rule)}'{known}")
         if self.pp < 2:
-            raise ScheduleError(f"pp={self.pp}: a pipeline has at least 2 stages")
+            raise ScheduleError(f"pp={self.pp}: a pipeline has at least 2 ranks")
         least = self.pp - 1 if self.rule == "pipedream_2bw" else 1
         if self.batch < least or (least == 1 and self.rule != "pipedream_2bw" and self.batch > 1):
             allowed = f"{least} and more" if self.rule == "pipedream_2bw" else "1"

@@ -48,9 +48,9 @@ def test_the_document(cli: Cli) -> None:
         (
             (VGG, *LEVELS, "--memory", "1MB", "--straight"),
             3,
-            "no partition fits 1e+06 bytes a device",
+            "no partition fits 1.0 MiB a device; the whole model has 0.5 GiB of weights",
         ),
-        ((VGG, "--level", "4@1GB/s", "--memory", "1MB"), 3, "no partition fits 1e+06 bytes"),
+        ((VGG, "--level", "4@1GB/s", "--memory", "1MB"), 3, "no partition fits 1.0 MiB a device"),
         (("none.txt", *LEVELS), 2, "none.txt"),
     ],
 )

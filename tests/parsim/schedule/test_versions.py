@@ -57,7 +57,7 @@ def test_batches_of_one_less_than_the_stages_suffice() -> None:
     ("rule", "pp", "batch", "message"),
     [
         ("pipedrem", 2, 1, r"unknown rule of weight versions 'pipedrem' \(did you mean 'pipedream"),
-        ("pipedream", 1, 1, "pp=1: a pipeline has at least 2 stages"),
+        ("pipedream", 1, 1, "pp=1: a pipeline has at least 2 ranks"),
         ("pipedream", 4, 2, "updates every 2 micro-batches on 4 stages; allowed: 1"),
         ("pipedream_2bw", 4, 2, "updates every 2 micro-batches on 4 stages; allowed: 3 and more"),
         ("pipedream_2bw", 2, 0, "updates every 0 micro-batches on 2 stages; allowed: 1 and more"),
