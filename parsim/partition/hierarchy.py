@@ -32,7 +32,7 @@ from parsim.arrays import Array, Index
 from parsim.errors import NoFeasiblePlan
 from parsim.partition.levels import Level, Options, check_levels, check_work
 from parsim.partition.states import States
-from parsim.units import format_bytes, format_rate
+from parsim.units import format_bytes
 
 
 class PartitionStage(NamedTuple):

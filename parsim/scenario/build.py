@@ -15,6 +15,7 @@ from parsim.model.model import Model
 from parsim.model.reader import build_model
 from parsim.plan import Plan
 from parsim.plan.names import AUTO
+from parsim.plan.rules.executor.training import wrong_update
 from parsim.scenario.hardware import build_cluster, catalog_files
 from parsim.scenario.model import build_description
 from parsim.scenario.plan import build_plan, build_space
@@ -62,6 +63,9 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
     written = build_plan(tree, file, job, notes)
     space = build_space(tree, file, job, written)
     notes += without_effect(file, job, written)
+    if written is not None and stack.executor:
+        refused = wrong_update(written, model, job.clip)
+        notes += [f"`parsim run` refuses this plan: {refused}"] if refused else []
     margin = space.memory_margin if space else None
     plan = None if written is None else with_better_cut(job, written, margin)
     if plan is not None and plan.schedule == AUTO:

@@ -29,6 +29,7 @@ from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.plan import Plan
 from parsim.plan.names import WITHOUT_FLUSH
+from parsim.plan.rules.executor.training import wrong_update
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
 from parsim.sim.stages.plan_prices import alike
@@ -50,8 +51,8 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
         raise PlanError(f"{what}: run on the CPU alone so far; use --device cpu, or simulate it")
     _check_precision(plan, what)
     _check_tensor_ranks(plan, scenario.model, what)
-    if never:
-        _check_without_flush(scenario, what)
+    if (message := wrong_update(plan, scenario.job.model, scenario.job.clip)) is not None:
+        raise PlanError(message)
     if isinstance(scenario.model, Graph):
         check_cut(scenario.model, plan_cut(alike(plan), layer_count(scenario.model)))
 
@@ -79,21 +80,6 @@ def _check_tensor_ranks(plan: Plan, spec: Description, what: str) -> None:
     if not isinstance(spec, Graph):
         for degree in plan.stage_tp:
             check_splits(spec, degree, sequence_parallel=False, copies=False)
-
-
-def _check_without_flush(scenario: Scenario, what: str) -> None:
-    """Refuse what needs all ranks at the same step, which they never are."""
-    spec = scenario.model
-    if scenario.job.clip:
-        raise PlanError(
-            f"{what}: no rank knows the norm of a whole gradient while others are ahead, but "
-            f"training.clip={scenario.job.clip:g}; use clip: 0"
-        )
-    if not isinstance(spec, Graph) and spec.tied_embeddings:
-        raise PlanError(
-            f"{what}: the two copies of {spec.name}'s tied table would be updated at different "
-            f"times; use tied_embeddings: false in the model section"
-        )
 
 
 def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:

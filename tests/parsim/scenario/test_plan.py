@@ -84,3 +84,27 @@ def test_branches_are_read_and_written_back(tmp_path: Path) -> None:
 def test_what_is_wrong_is_named_with_the_fix(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=message):
         load_scenario(scenario(tmp_path, text))
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({}, "no rank knows the norm of a whole gradient while others are ahead"),
+        ({"training.clip": "0.0"}, "the two copies of gpt2's tied table would be updated at"),
+        ({"training.clip": "0.0", "model.tied_embeddings": "false"}, ""),
+        ({"software": "generic"}, ""),
+        ({"plan.schedule": "1f1b"}, ""),
+    ],
+)
+def test_what_the_executor_would_refuse_is_told_before_it_runs(
+    tmp_path: Path, change: dict[str, str], told: str
+) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(
+        "model: {name: gpt2}\ncluster: {system: cpu, nodes: 1, devices_per_node: 2}\n"
+        "software: executor-cpu\ntraining: {global_batch_size: 8, precision: fp32}\n"
+        "plan: {pp: 2, microbatch_size: 1, schedule: pipedream}\n",
+        encoding="utf-8",
+    )
+    notes = [note for note in load_scenario(path, change).notes if "`parsim run` refuses" in note]
+    assert [told in note for note in notes] == [True] * bool(told)

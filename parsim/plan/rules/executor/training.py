@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from parsim.plan.names import BALANCED, SPLIT
+from parsim.model.model import Model
+from parsim.plan.names import BALANCED, SPLIT, WITHOUT_FLUSH
 from parsim.plan.precision import precision
 from parsim.plan.record import Plan
 
@@ -22,6 +23,23 @@ def wrong_training(plan: Plan) -> str | None:
         _sums,
     )
     return next((message for rule in rules if (message := rule(plan)) is not None), None)
+
+
+def wrong_update(plan: Plan, model: Model, clip: float) -> str | None:
+    """What a pipeline without flush, whose stages update one by one, cannot train with; or None."""
+    if plan.schedule not in WITHOUT_FLUSH:
+        return None
+    if clip:
+        return (
+            f"schedule={plan.schedule!r}: no rank knows the norm of a whole gradient while others "
+            f"are ahead, but training.clip={clip:g}; use clip: 0"
+        )
+    if model.graph is None and model.tied_embeddings:
+        return (
+            f"schedule={plan.schedule!r}: the two copies of {model.name}'s tied table would be "
+            f"updated at different times; use tied_embeddings: false in the model section"
+        )
+    return None
 
 
 def _precision(plan: Plan) -> str | None:
