@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from parsim.cost.jitter import Jitter
@@ -13,6 +13,7 @@ from parsim.sim.rounds.linked_run import Carrier
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.strategy import StepProgram
 from parsim.strategy.program import COMPUTE, WAIT
+from parsim.timelines.kinds import SpanKind, Stream
 from parsim.timelines.timeline import Span, Timeline, ordered
 
 MOST_ROUNDS = 8
@@ -24,7 +25,10 @@ MOST_SPANS = 20_000
 def strategy_timeline(
     strategy: PricedStrategy, jitter: Jitter | None, carrier: Carrier | None = None
 ) -> Timeline:
-    """Run the first rounds as events, on a carrier's links if any, and draw every task."""
+    """Run the first rounds as events, on a carrier's links if any, and draw every task.
+
+    Without a carrier the picture ends when the predicted rounds do, stragglers among them.
+    """
     workers, program = strategy.workers, _first_rounds(strategy.priced.program)
     spreads = jitter or Jitter()
     if carrier is None and not program.depends_on_arrival:  # as the recurrence has it
@@ -32,8 +36,11 @@ def strategy_timeline(
     first = replace(strategy, priced=replace(strategy.priced, program=program))
     end = rounds_of(first, spreads, carrier=carrier, keep=True)
     names = program.roles or tuple(f"rank {rank}" for rank in range(program.ranks))
+    drawn = list(_spans(program, end))
+    if carrier is None:
+        drawn += _growth(drawn, end.end, strategy.growth)
     return Timeline(
-        spans=ordered(_spans(program, end)),
+        spans=ordered(drawn),
         memory=(),
         meta={
             "source": "predicted",
@@ -54,6 +61,12 @@ def _first_rounds(program: StepProgram) -> StepProgram:
     most = max(MOST_SPANS // boxes, 1)
     rounds = min(program.rounds, max(longest, MOST_ROUNDS), most)
     return replace(program, rounds=rounds, steps=rounds)
+
+
+def _growth(drawn: Iterable[Span], end: float, growth: float) -> Iterator[Span]:
+    """What stragglers add to all rounds, behind them, on every worker."""
+    for rank in {span.rank for span in drawn if span.kind == SpanKind.F} if growth > 1.0 else ():
+        yield Span(rank, Stream.COMPUTE, SpanKind.STRAGGLER, end, end * growth)
 
 
 def _spans(program: StepProgram, end: RoundsEnd) -> Iterator[Span]:
