@@ -1,7 +1,8 @@
 """torchtitan's configuration of a plan: one Python function (0.3.0), or TOML before (0.2.2).
 
 Rules: it shards (FSDP) or replicates (DDP), so ZeRO-2 or 3 without a pipeline and ZeRO-1 with one;
-expert parallelism borrows from dp_shard x cp x tp.
+ranks of a sequence always share parameters; 16-bit products with tensor or pipeline parallelism
+need FSDP; expert parallelism borrows from dp_shard x cp x tp.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from parsim.frameworks.export.rules import (
     transformer_of,
     whole_heads,
 )
-from parsim.frameworks.torch_schedules import TORCH_SCHEDULES
+from parsim.frameworks.torch_schedules import CHUNKED, TORCH_SCHEDULES, USUAL_CHUNKS
 from parsim.plan import RANK_ORDER, Plan, Recompute
 from parsim.scenario import Scenario
 
@@ -43,6 +44,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
     heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
     check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), heads, *rules(plan)])
     sequences, stack = local_batch(plan), scenario.job.software
+    layers = scenario.job.model.num_layers
     recompute = {
         Recompute.NONE: "None",
         Recompute.SELECTIVE: "SelectiveAC.Config()",
@@ -71,7 +73,7 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         f"        mixed_precision_reduce={titan_reduce(plan)!r},",
         "    )",
         "    config.parallelism = ParallelismConfig(",
-        *(f"        {name}={value!r}," for name, value in parallelism(plan)),
+        *(f"        {name}={value!r}," for name, value in parallelism(plan, layers)),
         "    )",
         f"    config.compile = CompileConfig({_arguments(compiling(stack, plan))})",
         f"    config.activation_checkpoint = {recompute}",
@@ -104,6 +106,16 @@ def rules(plan: Plan) -> Rules:
     )
     yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
     yield torchs_context(plan)
+    yield (
+        plan.zero_stage == 0 and plan.cp > 1,
+        f"zero_stage=0 with cp={plan.cp}; its FSDP shards over dp_shard x cp, use zero_stage "
+        f"{'1' if plan.pp > 1 else '2 or 3'}",
+    )
+    yield (
+        plan.zero_stage == 0 and plan.tp * plan.pp > 1 and titan_param(plan) != "float32",
+        f"precision={plan.precision} with zero_stage=0; with tensor or pipeline parallelism it "
+        "computes in 16 bits under FSDP alone (maybe_enable_amp), use another zero_stage or fp32",
+    )
     shards = (plan.dp_shard if plan.zero_stage else 1) * plan.cp * plan.tp
     yield (
         shards % plan.ep != 0,
@@ -115,8 +127,8 @@ def rules(plan: Plan) -> Rules:
     )
 
 
-def parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
-    """The keys of its block of degrees."""
+def parallelism(plan: Plan, layers: int) -> Iterator[tuple[str, object]]:
+    """The keys of its block of degrees; `layers` are the model's."""
     yield ("data_parallel_replicate_degree", plan.dp_replicate)
     yield ("data_parallel_shard_degree", plan.dp_shard)
     if plan.zero_stage:  # the default is never with a pipeline, else always
@@ -134,7 +146,25 @@ def parallelism(plan: Plan) -> Iterator[tuple[str, object]]:
             yield ("pipeline_parallel_schedule_csv", plan.schedule)
         else:
             yield ("pipeline_parallel_schedule", TORCH_SCHEDULES[plan.schedule])
+            yield from _stages(plan, layers)
         yield ("pipeline_parallel_microbatch_size", plan.microbatch_size)
+
+
+def _stages(plan: Plan, layers: int) -> Iterator[tuple[str, object]]:
+    """How many layers each stage has, where chunks are as equal and other than its own two.
+
+    It takes embedding and head for so many layers of the first and last stage.
+    """
+    if says_chunks(plan, layers):
+        yield ("pipeline_parallel_layers_per_stage", layers // plan.num_stages)
+        yield ("pipeline_parallel_first_stage_less_layers", 0)
+        yield ("pipeline_parallel_last_stage_less_layers", 0)
+
+
+def says_chunks(plan: Plan, layers: int) -> bool:
+    """Whether a file says the chunks of a rank: of schedules that have any number of them."""
+    others = plan.schedule in CHUNKED and plan.v != USUAL_CHUNKS
+    return others and equal_cut(plan, layers) and layers % plan.num_stages == 0
 
 
 def compiled(stack: Software) -> bool:
@@ -186,7 +216,7 @@ def unsaid(scenario: Scenario, plan: Plan) -> Iterator[str]:
     yield from (f"# {line}" for line in (*model, *optimizer_unsaid(job), *clip))
     if plan.precision == "tf32":
         yield "# precision tf32: torch.set_float32_matmul_precision('high')"
-    if plan.pp > 1:
+    if plan.pp > 1 and not says_chunks(plan, layers):
         cut = "equal stages" if equal_cut(plan, layers) else f"stages of {plan.stage_layers}"
         yield f"# {cut}, v={plan.v}: torchtitan derives its own from the schedule; to fix them set"
         yield "# parallelism.module_fqns_per_model_part or pipeline_parallel_layers_per_stage"

@@ -38,6 +38,9 @@ from parsim.scenario import Scenario
 OLDER = "0.2.2"
 """The release whose names are written."""
 
+CONVERTERS = {"fp8": "quantize.linear.float8", "mxfp8": "quantize.linear.mx"}
+"""What converts linear layers to a precision."""
+
 
 def torchtitan_toml(scenario: Scenario, plan: Plan) -> str:
     """A TOML file for `CONFIG_FILE=` of torchtitan's releases 0.2.
@@ -55,11 +58,12 @@ def torchtitan_toml(scenario: Scenario, plan: Plan) -> str:
         f"# for torchtitan {OLDER}: CONFIG_FILE=<this file> NGPU=<devices of a node> "
         f"./run_train.sh",
         *unsaid(scenario, plan),
-        *_section("model", _model(scenario)),
+        *_section("model", [*_model(scenario), *_converters(plan)]),
         *_section("training", _training(scenario, plan)),
         *_section("parallelism", _parallelism(scenario, plan)),
         *_section("compile", [("enable", compiled(scenario.job.software))]),
         *_section("activation_checkpoint", _recompute(plan)),
+        *_recipe(plan),
     ]
     return "\n".join([*lines, ""])
 
@@ -90,6 +94,19 @@ def _model(scenario: Scenario) -> list[tuple[str, object]]:
     return [("name", name), ("flavor", flavour)]
 
 
+def _converters(plan: Plan) -> list[tuple[str, object]]:
+    """What makes products of other precisions, where its release has one."""
+    name = CONVERTERS.get(plan.precision.removesuffix("_amp").removesuffix("_rowwise"))
+    return [("converters", [name])] if name else []
+
+
+def _recipe(plan: Plan) -> list[str]:
+    """The scales of 8-bit products, where they are other than a tensor's."""
+    if not plan.precision.startswith("fp8_rowwise"):
+        return []
+    return _section("quantize.linear.float8", [("recipe_name", "rowwise")])
+
+
 def _training(scenario: Scenario, plan: Plan) -> list[tuple[str, object]]:
     clip = scenario.job.clip
     return [
@@ -103,7 +120,8 @@ def _training(scenario: Scenario, plan: Plan) -> list[tuple[str, object]]:
 
 
 def _parallelism(scenario: Scenario, plan: Plan) -> list[tuple[str, object]]:
-    kept = [pair for pair in parallelism(plan) if pair[0] != "enable_sequence_parallel"]
+    layers = scenario.job.model.num_layers
+    kept = [pair for pair in parallelism(plan, layers) if pair[0] != "enable_sequence_parallel"]
     experts = [("expert_tensor_parallel_degree", plan.etp)] if plan.ep > 1 else []
     overlap = overlaps(scenario.job.software, plan)
     async_products = [("enable_async_tensor_parallel", True)] if overlap else []

@@ -10,7 +10,8 @@ from parsim.errors import InputError, alternatives, shown
 from parsim.frameworks.reading.described_job import DescribedJob
 from parsim.frameworks.reading.torchtitan_keys import Keys, harmless
 from parsim.frameworks.reading.unread import unread_notes
-from parsim.frameworks.torch_schedules import TORCH_SCHEDULES
+from parsim.frameworks.torch_schedules import CHUNKED, TORCH_SCHEDULES, USUAL_CHUNKS
+from parsim.model.reader import load_model_catalog
 
 FLAVOURS = {
     ("llama3", "8B"): "llama3-8b",
@@ -21,10 +22,10 @@ FLAVOURS = {
 
 SCHEDULES = {word.lower(): name for name, word in TORCH_SCHEDULES.items()}
 """parsim's name of each schedule by torch's in small letters, for files write it in any case."""
-TWO_CHUNKS = ("interleaved_1f1b", "looped_bfs")
 RECOMPUTED = ("none", "selective", "full")
 RESHARD = "parallelism.fsdp_reshard_after_forward"
 RESHARDED = ("default", "always", "never")
+LAYERS_PER_STAGE = "parallelism.pipeline_parallel_layers_per_stage"
 ROTATED = {"allgather": "all_gather", "alltoall": "p2p"}
 """parsim's name of what context-parallel ranks exchange: pieces go round by all-to-all."""
 WORDS: Mapping[str, str] = {
@@ -54,8 +55,9 @@ def torchtitan_job(document: Mapping[str, Any], devices: int | None = None) -> D
         InputError: a model that parsim does not know, or a key of the wrong kind.
     """
     keys = Keys(document)
-    model = {"name": _model(keys), "seq_len": keys.number("training.seq_len", 2048)}
-    plan = _plan(keys, devices)
+    name = _model(keys)
+    model = {"name": name, "seq_len": keys.number("training.seq_len", 2048)}
+    plan = _plan(keys, load_model_catalog()[name].num_layers, devices)
     batch, notes = _batch(keys, plan)
     quantized = _quantized(keys)
     precision = _precision(keys, plan, quantized)
@@ -89,7 +91,7 @@ def _batch(keys: Keys, plan: dict[str, Any]) -> tuple[int, list[str]]:
     return batch, [] if stated > 0 else [f"global_batch_size = local x replicas = {batch}"]
 
 
-def _plan(keys: Keys, devices: int | None) -> dict[str, Any]:
+def _plan(keys: Keys, layers: int, devices: int | None) -> dict[str, Any]:
     plan: dict[str, Any] = {
         axis: keys.number(WORDS[axis], 1) for axis in ("tp", "pp", "cp", "ep", "dp_replicate")
     }
@@ -105,7 +107,7 @@ def _plan(keys: Keys, devices: int | None) -> dict[str, Any]:
         plan["cp_comm_type"] = ROTATED[rotated]
     split = keys.number(WORDS["etp"], 1)
     plan |= {"etp": split} if plan["ep"] > 1 and split > 1 else {}
-    return plan | (_pipeline(keys) if plan["pp"] > 1 else {})
+    return plan | (_pipeline(keys, layers, plan["pp"]) if plan["pp"] > 1 else {})
 
 
 def _shards(keys: Keys, plan: Mapping[str, int], devices: int | None) -> int:
@@ -172,16 +174,37 @@ def _every_second_layer(keys: Keys) -> list[str]:
     return [f"activation_checkpoint.selective_ac_option = {shown(option)} is taken as op"]
 
 
-def _pipeline(keys: Keys) -> dict[str, Any]:
+def _pipeline(keys: Keys, layers: int, pp: int) -> dict[str, Any]:
     name = keys.word(WORDS["schedule"], "1F1B").lower()
     if name not in SCHEDULES:
         raise InputError(
             f"parallelism.pipeline_parallel_schedule '{shown(name)}' is unknown"
             f"{alternatives(name, SCHEDULES)}"
         )
-    # two chunks are torchtitan's choice where no layers per stage are given
-    chunks = {"v": 2} if SCHEDULES[name] in TWO_CHUNKS else {}
+    chunks = {"v": _chunks(keys, layers, pp)} if SCHEDULES[name] in CHUNKED else {}
     return {"schedule": SCHEDULES[name], **chunks}
+
+
+def _chunks(keys: Keys, layers: int, pp: int) -> int:
+    """Chunks of a rank: two, or what the layers of a stage make (`pipeline_llm`).
+
+    Embedding and head stand for layers of the first and last stage.
+
+    Raises:
+        InputError: the stages are no multiple of the ranks.
+    """
+    each = keys.number(LAYERS_PER_STAGE, 0)
+    if each < 1:
+        return USUAL_CHUNKS
+    ends = (f"parallelism.pipeline_parallel_{end}_stage_less_layers" for end in ("first", "last"))
+    weight = layers + sum(keys.number(end, 1) for end in ends)
+    stages = -(-weight // each)
+    if stages % pp or stages < 2 * pp:
+        raise InputError(
+            f"{LAYERS_PER_STAGE} = {each} makes {stages} stages of {weight} layers, embedding and "
+            f"head among them; allowed: a multiple of {WORDS['pp']} = {pp}, at least {2 * pp}"
+        )
+    return stages // pp
 
 
 def _quantized(keys: Keys) -> str:

@@ -86,6 +86,7 @@ ZB_V: dict[str, Any] = {
     "v": 2,
 }
 """A pipeline that torchtitan can run, with tensor and data parallelism."""
+SHARDED = {"zero_stage": 1, "dp_shard": 16, "dp_replicate": 1}
 
 
 @pytest.mark.parametrize("changes", PLANS)
@@ -398,7 +399,9 @@ def test_csv_is_the_schedule(gpt3: Scenario) -> None:
         ("torchtitan-0.2", {"pp": 1, "zero_stage": 1}, "zero_stage=1; it replicates"),
         ("torchtitan", {"zero_stage": 2}, "zero_stage=2 with pp=8; it replicates"),
         ("torchtitan-0.2", {"zero_stage": 3}, "zero_stage=3 with pp=8; it replicates"),
-        ("torchtitan-0.2", {"sequence_parallel": False}, "0.2.2 has no switch for it"),
+        ("torchtitan-0.2", {**SHARDED, "sequence_parallel": False}, "0.2.2 has no switch for it"),
+        ("torchtitan", {}, "precision=bf16 with zero_stage=0; with tensor or pipeline"),
+        ("torchtitan", {"precision": "fp32", "cp": 2}, "zero_stage=0 with cp=2; its FSDP shards"),
         ("torchtitan", {"schedule": "bpipe", "v": 1}, "schedule bpipe; it has gpipe"),
         ("torchtitan", {"precision": "fp16"}, "precision=fp16; it has bfloat16 and float32"),
         ("accelerate", {"precision": "nvfp4"}, "precision=nvfp4; its mixed_precision is"),

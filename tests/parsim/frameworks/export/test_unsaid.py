@@ -36,6 +36,8 @@ def test_each_precision_has_its_word_or_a_comment(
     sizes: dict[str, Any] = {"pp": 2, "v": 1, "schedule": "1f1b", "dp_replicate": 64}
     if target == "accelerate":
         sizes |= {"pp": 1, "dp_replicate": 1, "dp_shard": 128, "zero_stage": 3}
+    if target == "torchtitan":
+        sizes |= {"dp_replicate": 1, "dp_shard": 64, "zero_stage": 1}
     plan = replace(scenario.fixed_plan(), precision=precision, **sizes)
     text = export_plan(scenario, plan, target)
     assert value in text
