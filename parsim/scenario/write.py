@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import ADAMW, CLIP, Job
 from parsim.cost.software import Software
+from parsim.cost.step.stages import even_cut
 from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
 from parsim.plan import Plan
@@ -20,6 +22,7 @@ from parsim.plan.names import V_SHAPED
 from parsim.plan.strategies import DDP
 from parsim.scenario.record import Scenario
 from parsim.scenario.written import changed_fields, stated_fields, values_of, written_value
+from parsim.sim.cuts import with_better_cut
 from parsim.training_run import TrainingGoal
 from parsim.units import format_count, parse_count
 
@@ -32,7 +35,8 @@ _CLUSTER_KEYS = (
 def scenario_text(scenario: Scenario, plan: Plan) -> str:
     """The YAML of the scenario with `plan` as its plan block.
 
-    Reading it gives an equal model, cluster, software and plan. A space of plans is left out, but
+    Reading it gives an equal model, cluster, software and plan, whose even cut is spelt out where a
+    plan that says none would get another one. A space of plans is left out, but
     for a stated memory margin: the file is about one plan. A schedule of the user's own is named by
     its absolute path.
     """
@@ -49,7 +53,7 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
             **_update(scenario.job),
             **_goal(scenario.goal),
         },
-        "plan": _plan(plan),
+        "plan": _plan(_with_said_cut(scenario, plan)),
         **_margin(scenario),
         **_jitter(scenario.jitter),
         **_background(scenario.background),
@@ -60,6 +64,13 @@ def scenario_text(scenario: Scenario, plan: Plan) -> str:
     yaml.default_flow_style = False
     yaml.dump(document, text)
     return text.getvalue()
+
+
+def _with_said_cut(scenario: Scenario, plan: Plan) -> Plan:
+    """The plan with its even cut said, where the reader would choose the balanced one."""
+    if with_better_cut(scenario.job, plan, scenario.memory_margin) == plan:
+        return plan
+    return replace(plan, stage_layers=even_cut(scenario.job.model.num_layers, plan.num_stages))
 
 
 def _software(stack: Software) -> str | dict[str, Any]:

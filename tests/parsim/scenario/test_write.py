@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from parsim.plan import Recompute
 from parsim.scenario import Scenario, load_scenario, scenario_text
 from parsim.scenario.written import quantity_text
+from parsim.sim import simulate
 from parsim.units import parse_quantity
 
 CONFIGS = Path(__file__).parent.parent / "model" / "configs"
@@ -179,3 +181,17 @@ AMOUNTS = st.one_of(
 def test_a_quantity_reads_as_exactly_what_was_written(amount: tuple[float, str]) -> None:
     value, dimension = amount
     assert parse_quantity(quantity_text(value, dimension), dimension) == value
+
+
+def test_an_even_cut_that_is_slower_stays_the_plans(tmp_path: Path) -> None:
+    """A plan that says no cut gets the balanced one where that is faster."""
+    text = f"{HEAD}model: {{name: gpt2}}\nsoftware: generic\n".replace("tp: 2", "pp: 4")
+    chosen = load(tmp_path / "s.yaml", text)
+    assert chosen.plan is not None
+    assert chosen.plan.stage_layers is not None
+    even = replace(chosen.plan, stage_layers=None)
+    again = load(tmp_path / "again.yaml", scenario_text(chosen, even))
+    before, after = simulate(chosen.job, even), simulate(again.job, again.fixed_plan())
+    assert after.step_time == before.step_time
+    assert after.peak_allocated == before.peak_allocated
+    assert before.step_time > simulate(chosen.job, chosen.plan).step_time
