@@ -130,9 +130,15 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     The widest matrix that is split by inputs (the MLP's last): its weight's gradient, its input's
     (wider than the layer), its output's, and the residual's.
     """
-    graph = walked(job, table)
-    if graph is not None:
-        return np.asarray(graph_bytes(graph, job.software, table, first=False)[0])
+    rows = walked(job, table)
+    through = graph_bytes(job, table, rows, first=False)[0] if rows.any() else 0.0
+    if rows.all():
+        return np.asarray(through)
+    return np.where(rows, through, _block_bytes(job, table, layers))
+
+
+def _block_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
+    """What `layer_bytes` says of blocks that are alike, (B,)."""
     wide = [
         (op.inputs, op.outputs, op.tokens)
         for layer in job.model.kinds
