@@ -15,7 +15,7 @@ TORCH_SCHEDULES: Mapping[str, str] = {
 """Names of torch's classes, less `Schedule` before them, by parsim's names."""
 
 CHUNKED = ("interleaved_1f1b", "looped_bfs")
-"""Those of any number of chunks a rank."""
+"""Names of the schedules that take any number of chunks a rank."""
 
 USUAL_CHUNKS = 2
 """What torchtitan gives a rank of those where a file says no layers per stage."""
