@@ -35,6 +35,7 @@ def validated(tree: Tree) -> ScenarioFile:
     """
     _open_blocks(tree)
     mixed = GROUP in tree.positions
+    _check_absent(tree, mixed)
     try:
         return (MixedScenarioFile if mixed else ScenarioFile).model_validate(tree.data)
     except ValidationError as error:
@@ -43,6 +44,22 @@ def validated(tree: Tree) -> ScenarioFile:
             for item in error.errors(include_url=False)
         ]
     raise ScenarioError("\n".join(dict.fromkeys(lines)))
+
+
+def _check_absent(tree: Tree, mixed: bool) -> None:
+    """Refuse to take keys away that no block of their name could have.
+
+    Raises:
+        ScenarioError: there is no such key.
+    """
+    for path, position in tree.absent.items():
+        block = _block(path[:-1])
+        if block is None:
+            continue
+        names = {field.alias or name for name, field in block.model_fields.items()}
+        if path[-1] not in names and path != GROUP:
+            field = ".".join(map(str, path))
+            raise ScenarioError(f"{position} {shown(field)} {_unknown_key(path, mixed)}")
 
 
 def _written(data: object, path: KeyPath) -> KeyPath:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
@@ -28,13 +28,15 @@ NAMED_BLOCKS: Final[frozenset[KeyPath]] = frozenset({("software",), ("plan", "st
 class Tree:
     """A file's content as dicts, lists and scalars, and the position of each key and list item.
 
-    `overrides` are the positions of what the command line put in.
+    `overrides` are the positions of what the command line put in, `absent` those of keys that it
+    took away though there are none.
     """
 
     file: Path
     data: dict[str, Any]
     positions: dict[KeyPath, str]
     overrides: tuple[str, ...] = ()
+    absent: dict[KeyPath, str] = field(default_factory=dict)
 
     def folder(self, path: KeyPath) -> Path:
         """Where a file that a key names is looked for: beside the scenario, or where --set is."""
@@ -200,6 +202,8 @@ def _override(tree: Tree, name: str, text: str, position: str) -> None:
     block = _block(tree, keys[:-1], position)
     for path in [path for path in tree.positions if path[: len(keys)] == tuple(keys)]:
         del tree.positions[path]
+    if value is None and keys[-1] not in block:
+        tree.absent[tuple(keys)] = position
     block.pop(keys[-1], None)
     if value is not None:
         block[keys[-1]] = value

@@ -690,3 +690,10 @@ def test_overrides(tmp_path: Path, name: str, value: str, message: str) -> None:
 def test_names_of_other_frameworks(tmp_path: Path, name: str) -> None:
     message = str(wrong(tmp_path, SCENARIO, {f"search.{name}": "2"}))
     assert f"search.{name} is an unknown key (did you mean 'tp'?)" in message
+
+
+def test_a_key_that_is_taken_away_must_be_one(tmp_path: Path) -> None:
+    message = str(wrong(tmp_path, SCENARIO, {"plan.tpp": "null"}))
+    assert message.startswith("--set plan.tpp=null plan.tpp is an unknown key (did you mean 'tp'?)")
+    (tmp_path / "s.yaml").write_text(SCENARIO, encoding="utf-8")
+    assert load_scenario(tmp_path / "s.yaml", {"plan.pp": None, "search.v": "null"}).plan
