@@ -12,7 +12,15 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from parsim.arguments import PATH, check_kind, check_number, check_whole, known_name, several
+from parsim.arguments import (
+    PATH,
+    check_function,
+    check_kind,
+    check_number,
+    check_whole,
+    known_name,
+    several,
+)
 from parsim.errors import InputError
 
 if TYPE_CHECKING:
@@ -152,6 +160,8 @@ def search(
     from parsim.training_run import TrainingGoal
 
     check_whole("top", top)
+    for name, called in (("progress", progress), ("sighted", sighted)):
+        check_function(name, called)
     if space is not None:
         check_kind("space", space, PlanSpace, "a PlanSpace, or None for the scenario's")
     _check_limit(time_limit)

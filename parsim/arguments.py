@@ -29,6 +29,16 @@ def check_kind(name: str, value: object, kinds: Kinds, takes: str) -> None:
         raise _wrong(name, value, takes)
 
 
+def check_function(name: str, value: object) -> None:
+    """Refuse what is neither None nor can be called.
+
+    Raises:
+        InputError: as `check_kind`.
+    """
+    if value is not None and not callable(value):
+        raise _wrong(name, value, "a function, or None")
+
+
 def check_whole(name: str, value: object) -> None:
     """Refuse what is no whole number: texts, fractions, True.
 

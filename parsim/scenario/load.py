@@ -32,6 +32,8 @@ def load_scenario(path: str | Path, overrides: Mapping[str, object] = {}) -> Sce
     check_kind("path", path, PATH, "the path of a scenario file")
     takes = "a mapping of dotted keys to values, e.g. {'plan.tp': 2}"
     check_kind("overrides", overrides, Mapping, takes)
+    for name in overrides:
+        check_kind("a key of overrides", name, str, "a dotted key such as 'plan.tp'")
     tree = read_tree(Path(path), overrides)
     return build_scenario(tree, validated(tree))
 

@@ -79,6 +79,8 @@ ANY: Any = parsim
     [
         (lambda: ANY.load_scenario(SMALL, ["plan.tp=2"]), r"overrides=\['plan.tp=2'\] is of type"),
         (lambda: ANY.load_scenario(SMALL, "plan.tp=2"), "overrides takes a mapping of dotted keys"),
+        (lambda: ANY.load_scenario(SMALL, {5: 1}), "a key of overrides=5 is of type int; "),
+        (lambda: ANY.search(SMALL, progress=3), "progress=3 is of type int; progress takes a func"),
         (lambda: ANY.load_scenario(None), "path=None; path takes the path of a scenario file"),
         (lambda: ANY.search(SMALL, top="3"), "top='3' is of type str; top takes a whole number"),
         (lambda: ANY.search(SMALL, top=2.5), "top=2.5 is of type float"),
