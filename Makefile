@@ -74,9 +74,9 @@ bench: $(DEV) ## measure the speed of the engines, of the command line and, wher
 fuzz: $(DEV) ## spoil every kind of file and option a user can hand over, for MINUTES=10, from SEED=0
 	$(BIN)/python -m tests.fuzz --inputs 100000 --minutes $(or $(MINUTES),10) --seed $(or $(SEED),0)
 
-hardware: $(DEV) $(TORCH) ## calibrate, predict, run and compare on this machine, more on a GPU; results in OUT=dir
+hardware: $(DEV) $(TORCH) ## calibrate, predict, run and compare on this machine, more on a GPU; results in OUT=dir, BASE=a device of the catalog like an unknown GPU
 	@if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; \
-	  then $(BIN)/python -m executor.first_hour $(OUT); \
+	  then $(BIN)/python -m executor.first_hour $(OUT) $(if $(BASE),--base $(BASE)); \
 	  else $(BIN)/python -m executor.suite $(OUT); fi
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the tables of README and docs

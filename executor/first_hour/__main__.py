@@ -40,6 +40,11 @@ def main() -> int:
     parser.add_argument("out", type=Path, metavar="OUT", help="folder for everything")
     parser.add_argument("--device", choices=("cpu", "cuda"), help="default: GPUs if there are any")
     parser.add_argument(
+        "--base",
+        metavar="DEVICE",
+        help="the catalog's device that stands in for a GPU that the catalog lacks",
+    )
+    parser.add_argument(
         "--seconds", type=float, help="for all parts together; default: 3300, cpu 600"
     )
     parser.add_argument("--parts", type=_names, metavar="NAME,...", help=f"of {','.join(PARTS)}")
@@ -80,7 +85,7 @@ def _work(options: argparse.Namespace) -> int:
     out: Path = options.out
     with locked(out):
         machine = look(options.device)
-        parts = tuple(part for part in parts_of(out, machine) if part.name in wanted)
+        parts = tuple(part for part in parts_of(out, machine, options.base) if part.name in wanted)
         seconds = options.seconds or SECONDS[machine.kind]
         try:
             return Parts(out=out, parts=parts, seconds=seconds).run()

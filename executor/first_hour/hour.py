@@ -19,11 +19,15 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 """Environment of tests whose ranks belong on the CPU: two of them do not fit on one GPU."""
 
 
-def parts_of(out: Path, machine: Machine) -> tuple[Part, ...]:
-    """The parts on this machine."""
+def parts_of(out: Path, machine: Machine, base: str | None = None) -> tuple[Part, ...]:
+    """The parts on this machine.
+
+    `base` is the catalog's device that stands in for a GPU that the catalog lacks.
+    """
     kind = machine.kind
     small = kind == "cpu"
     suite = ["-m", "executor.suite", str(out / "suite"), f"--device={kind}", "--resume"]
+    suite += [f"--base={base}"] if base else []
     models = [json.dumps(TINY)] if small else [json.dumps(GPT2), json.dumps(LLAMA)]
     return (
         _tests("tests", "do the code paths of CUDA work at all?", "gpu", kind, 300.0),

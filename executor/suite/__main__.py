@@ -65,6 +65,7 @@ def _suite(options: argparse.Namespace, machine: Machine, out: Path) -> Suite:
         steps=options.steps or STEPS[size],
         warmup=1 if options.quick else WARMUP,
         resume=options.resume,
+        base=options.base,
     )
 
 
@@ -73,6 +74,11 @@ def _options() -> argparse.Namespace:
     add = parser.add_argument
     add("out", type=Path, metavar="OUT", help="folder for everything")
     add("--device", choices=("cpu", "cuda"), help="default: GPUs if there are any")
+    add(
+        "--base",
+        metavar="DEVICE",
+        help="the catalog's device that stands in for a GPU that the catalog lacks",
+    )
     add("--seconds", type=_positive, help=f"for all of it; default: {_listed(SECONDS)}")
     add("--steps", type=_count, help=f"timed steps of a case; default: {_listed(STEPS)}")
     add(

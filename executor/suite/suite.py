@@ -39,7 +39,8 @@ class Suite:
 
     `seconds` are for all of it, `calibration` for measuring kernels and links, `steps` are timed in
     each case after `warmup`. To `resume` is to keep what the folder has of an earlier run on such a
-    machine: its calibration, its predictions, and the cases that are done.
+    machine: its calibration, its predictions, and the cases that are done. `base` is the catalog's
+    device that stands in for a GPU that the catalog lacks.
     """
 
     out: Path
@@ -50,6 +51,7 @@ class Suite:
     steps: int
     warmup: int
     resume: bool = False
+    base: str | None = None
     budget: Budget = field(init=False)
     progress: dict[str, Any] = field(default_factory=dict)
 
@@ -112,7 +114,11 @@ class Suite:
         scenarios = self._largest_first(before_calibration(kind))
         say(f"calibrating with the shapes of {len(scenarios)} cases")
         document = measuring.calibrate(
-            self.out / "device.yaml", scenarios=scenarios, seconds=self.calibration, device=kind
+            self.out / "device.yaml",
+            scenarios=scenarios,
+            seconds=self.calibration,
+            device=kind,
+            base=self.base,
         )
         write_text(self.out / "calibration.json", json.dumps(document, indent=2) + "\n")
         return calibrated(kind, document, load_catalog([self.out / "device.yaml"]))

@@ -17,7 +17,10 @@ from executor.first_hour.hour import parts_of
 from executor.first_hour.needs import ALWAYS, FOR_TESTS, missing
 from executor.first_hour.parts import Part, Parts, archived
 from executor.first_hour.sharing import main as staged
+from executor.suite.__main__ import main as suite
 from executor.suite.machine import SHARING, Machine
+from parsim.errors import InputError
+from parsim.launch import measuring
 
 H200 = Machine(
     kind="cuda",
@@ -39,6 +42,24 @@ def named(folder: Path, machine: Machine) -> dict[str, Part]:
 
 def test_names_are_those_that_can_be_asked_for(tmp_path: Path) -> None:
     assert tuple(named(tmp_path, H200)) == tuple(named(tmp_path, CPU)) == PARTS
+
+
+def test_the_suite_measures_beside_the_stated_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, object] = {}
+
+    def refuse(out: Path, **options: object) -> None:
+        asked.update(options)
+        raise InputError("measured enough")
+
+    parts = {part.name: part for part in parts_of(tmp_path, H200, "a100-pcie-80gb")}
+    words = [word for word in parts["suite"].words if word.startswith("--base=")]
+    assert not any(word.startswith("--base") for word in named(tmp_path, H200)["suite"].words)
+    monkeypatch.setattr(sys, "argv", ["executor.suite", str(tmp_path / "s"), "--quick", *words])
+    monkeypatch.setattr(measuring, "calibrate", refuse)
+    suite()
+    assert asked["base"] == "a100-pcie-80gb"
 
 
 def test_only_tests_of_a_gpu_see_it(tmp_path: Path) -> None:
