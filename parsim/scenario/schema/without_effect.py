@@ -12,7 +12,6 @@ from typing import Any
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.recomputed_modules import modules_of
 from parsim.cost.software import software
-from parsim.model.graph.images import BatchNorm2d
 from parsim.model.model import Model
 from parsim.plan import Plan
 from parsim.scenario.schema.file import ScenarioFile
@@ -99,9 +98,16 @@ def _no_times(plan: Plan, job: Job) -> str:
     return "" if plan.schedule in TIMED else other
 
 
+def _has_batch_norm(model: Model) -> bool:
+    if model.graph is None:
+        return False
+    from parsim.model.graph.images import BatchNorm2d  # transformers need none of it
+
+    return any(isinstance(node.operation, BatchNorm2d) for node in model.graph.nodes)
+
+
 def _no_norm(plan: Plan, job: Job) -> str:
-    graph = job.model.graph
-    if graph is None or not any(isinstance(n.operation, BatchNorm2d) for n in graph.nodes):
+    if not _has_batch_norm(job.model):
         return f"{job.model.name} has no batch normalisation"
     return "a single replica has the whole batch" if plan.world_size == plan.tp * plan.pp else ""
 

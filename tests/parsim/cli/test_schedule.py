@@ -191,7 +191,7 @@ def test_files_that_are_wrong(cli: Cli, folder: Path, command: str, case: str) -
         ),
         (
             ["search.schedule=own.csv"],
-            "--set search.schedule=own.csv search.schedule.0 'own.csv' "
+            "--set search.schedule=own.csv search.schedule 'own.csv' "
             "is unknown; nearest of 20: naive, looped_bfs, zb_v, auto, interleaved_1f1b (all of "
             "them: parsim catalog schedules); a file belongs in plan.schedule, and a search "
             "without 'schedule' keeps it",
