@@ -28,7 +28,7 @@ WAITS = {
     "recompute": "recomputation",
 }
 """Parts of a step that are no forward and no backward, in words."""
-WORTH_NAMING = 0.03
+WORTH_NAMING = 0.1
 """A share of the step below which compute is what limits."""
 
 
