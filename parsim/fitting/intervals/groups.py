@@ -11,7 +11,15 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.sim.confidence.interval import COVERAGE
-from parsim.sim.confidence.known_errors import ANY, Group, Key, Sizes, Standing, scale
+from parsim.sim.confidence.known_errors import (
+    ANY,
+    Group,
+    Key,
+    Sizes,
+    Standing,
+    any_software,
+    scale,
+)
 from parsim.validation.step.case import Case
 
 Cell = tuple[float, Array]
@@ -112,9 +120,10 @@ def keyed(groups: Iterable[Group]) -> dict[Key, Group]:
 def groups(runs: Sequence[Residual], hard: Mapping[str, float]) -> list[Group]:
     """All runs, then per device, per software, per both, and these per stated release.
 
-    Small groups lean on the usual one, the median over devices and software (releases on all of
-    theirs), where they are narrower: few runs see few of the errors there are. Irregular runs count
-    in the group of their own release alone: they say nothing of others.
+    Mixtures count apart from dense models, on a device as under a software. Small groups lean on
+    the usual one, the median over devices and software (releases on all of theirs), where they are
+    narrower: few runs see few of the errors there are. Irregular runs count in the group of their
+    own release alone: they say nothing of others.
     """
     departs = departures(runs)
     usual_runs = [run for run, departs_by in zip(runs, departs, strict=True) if not departs_by]
@@ -122,7 +131,7 @@ def groups(runs: Sequence[Residual], hard: Mapping[str, float]) -> list[Group]:
     usual = float(np.median([half(members, hard) for _, members in both]))
     keyed = [
         *_by(usual_runs, lambda run: (ANY, ANY, ANY)),
-        *_by(usual_runs, lambda run: (run.device, ANY, ANY)),
+        *_by(usual_runs, lambda run: (run.device, any_software(run.software), ANY)),
         *_by(usual_runs, lambda run: (ANY, run.software, ANY)),
         *both,
     ]

@@ -44,6 +44,7 @@ from parsim.sim.confidence.known_errors import (
     Errors,
     NearestGroup,
     Standing,
+    any_software,
     distance,
     shipped_errors,
     told_outside,
@@ -218,7 +219,9 @@ def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterato
         yield f"{group.n} runs on calibrated machines{ours}"
     else:
         device = "any device" if group.device == ANY else group.device
-        software = "any software" if group.software == ANY else group.software
+        every = any_software(group.software)
+        words = every.replace(ANY, "any software", 1)
+        software = words if group.software == every else group.software
         release = "" if group.release == ANY else f" {group.release}"
         yield f"{counted(group.n, 'published run')} of {device} under {software}{release}"
     if group.irregular:

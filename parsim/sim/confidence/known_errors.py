@@ -43,6 +43,11 @@ Key = tuple[str, str, str]
 """Device, software and release of a group."""
 
 
+def any_software(name: str) -> str:
+    """All software of a kind: that of dense models, or of mixtures as the one of this name."""
+    return f"{ANY}{EXPERTS}" if name.endswith(EXPERTS) else ANY
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Group:
     """Scaled errors of the measured runs of one device and software, maybe of one release.
@@ -168,6 +173,7 @@ class Errors:
         for key, device, software in (
             ((standing.device, standing.software, standing.release), True, "measured"),
             ((standing.device, standing.software, ANY), True, "measured"),
+            ((standing.device, any_software(standing.software), ANY), True, away),
             ((standing.device, ANY, ANY), True, away),
             ((ANY, standing.software, ANY), False, "measured"),
         ):
@@ -193,8 +199,8 @@ class Errors:
         than its own runs on others.
         """
         if software == "measured" and self._by_one_other(group, standing):
-            everything = self.groups[ANY, ANY, ANY]
-            software, wider = "single", self.groups.get((standing.device, ANY, ANY), everything)
+            key = (standing.device, any_software(standing.software), ANY)
+            software, wider = "single", self.groups.get(key, self.groups[ANY, ANY, ANY])
             group = replace(group, half=max(group.half, wider.half))
         if software == "elsewhere":
             its_runs = self.groups[ANY, standing.software, ANY]

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from parsim.cost.job import Job
+from parsim.cost.job import EXPERTS, Job
 from parsim.fitting.constants.address import Address
 from parsim.fitting.constants.families import families
 from parsim.fitting.constants.source_cases import load_source
@@ -224,6 +224,19 @@ def test_a_release_is_irregular_where_its_time_is_like_that_of_no_other() -> Non
     marked = {group.release: group.irregular for group in groups(timed, PLAIN)}
     assert marked["3"] > 1.5
     assert marked["1"] == marked[ANY] == 0.0
+
+
+def test_mixtures_of_a_device_count_apart_from_its_dense_models() -> None:
+    dense = runs()[0]
+    mixture = replace(
+        dense, error=0.4, standing=replace(dense.standing, software=f"{dense.software}{EXPERTS}")
+    )
+    halves = {
+        each.software: each.half
+        for each in groups([replace(dense, error=0.05), mixture], PLAIN)
+        if each.device == dense.device and each.release == ANY
+    }
+    assert halves[f"{ANY}{EXPERTS}"] > halves[ANY]
 
 
 def test_an_irregular_run_widens_its_own_release_alone() -> None:

@@ -21,7 +21,15 @@ from parsim.plan import Plan
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import Z80, Interval, step_interval
-from parsim.sim.confidence.known_errors import ANY, CALIBRATED, Errors, Group, Standing, distance
+from parsim.sim.confidence.known_errors import (
+    ANY,
+    CALIBRATED,
+    Errors,
+    Group,
+    Standing,
+    any_software,
+    distance,
+)
 from parsim.sim.confidence.step_parts import Parts
 from tests.commands import ROOT
 
@@ -143,6 +151,15 @@ def test_software_whose_dense_models_alone_have_runs() -> None:
     mixture = replace(BASE, software="nemo, experts")
     assert half(mixture) == pytest.approx(0.15 * 1.8)
     assert "none of it under nemo, experts" in step_interval(mixture, 1.0, ERRORS).basis
+
+
+def test_a_mixture_under_other_software_is_judged_by_mixtures_of_its_device() -> None:
+    mixture = replace(BASE, software="nemo, experts")
+    alone = group("a100", any_software(mixture.software), 0.22)
+    errors = replace(ERRORS, groups={**ERRORS.groups, ("a100", alone.software, ANY): alone})
+    assert halves(mixture, errors)[0] == pytest.approx(0.22 * 1.8)
+    assert halves(replace(BASE, software="nemo"), errors)[0] == pytest.approx(0.15 * 1.8)
+    assert "of a100 under any software, experts" in step_interval(mixture, 1.0, errors).basis
 
 
 def test_a_described_stack_whose_runs_are_left_out_is_not_an_unknown_one() -> None:
