@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from math import inf
 from typing import Final
 
-from parsim.cluster.hardware import CONVOLUTION
+from parsim.cluster.hardware import CONVOLUTION, QUANTIZED_ATTENTION
 
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
 REMOVED = {"gemm_wave_loss": "gemm_wave_quantisation (0 to 1, see parsim/cost/kernel/gemm.py)"}
@@ -97,6 +97,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "attention_backward_floor": "time",
     "attention_sustained": "efficiency",
     "attention_half_length": "amount",
+    **{f"quantized_attention.{name}": "share" for name in QUANTIZED_ATTENTION},
     "grouped_gemm_efficiency": "efficiency",
     "grouped_weight_efficiency": "efficiency",
     "grouped_gemm_latency": "latency",

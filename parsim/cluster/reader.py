@@ -192,6 +192,7 @@ def _device(entry: Entry, fields: _Fields) -> Device:
         id=entry.id,
         peak_flops=peaks,
         convolution=_members(fields, "convolution"),
+        quantized_attention=_members(fields, "quantized_attention"),
         sources=_sources(fields),
         **values,
     )

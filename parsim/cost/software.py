@@ -22,7 +22,7 @@ GENERIC = "generic"
 SWITCHES = (
     *("compile", "tp_overlap", "cuda_graphs", "blocking_launches", "fused_experts"),
     *("expert_dispatcher", "expert_overlap", "expert_imbalance", "quantized_dispatch"),
-    "quantized_logits",
+    *("quantized_logits", "quantized_attention"),
 )
 """Fields that a job of a stack may set for itself, because its users do."""
 
@@ -199,6 +199,8 @@ class Software:
     quantized_dispatch: bool
     # Whether it computes the logits in 8 bit too.
     quantized_logits: bool
+    # Whether it runs attention in 8 bit too.
+    quantized_attention: bool
     # Parts of layers that CUDA graphs launch, as Megatron-Core names them.
     graphs: tuple[str, ...]
     # Whether one graph launches a whole iteration.

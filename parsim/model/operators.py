@@ -133,15 +133,19 @@ class Attention:
         return self.head_dim if self.value_dim is None else (self.head_dim + self.value_dim) / 2
 
     @property
+    def unwindowed(self) -> float:
+        """Share of the full square of scores without a window: a causal half, or all."""
+        return 0.5 if self.causal else 1.0
+
+    @property
     def seen(self) -> float:
         """Share of the full square of scores that is computed: causal 1/2, windowed less.
 
         A kernel computes whole tiles, so a tile of queries meets its window and a tile more.
         """
-        whole = 0.5 if self.causal else 1.0
         if self.window is None:
-            return whole
-        return min((self.window + WINDOW_TILE) / self.key_tokens, whole)
+            return self.unwindowed
+        return min((self.window + WINDOW_TILE) / self.key_tokens, self.unwindowed)
 
     def flops(self, batch: int) -> int:
         """Forward FLOPs of both products on the full square, 2 b s s_k a (d + d_v).

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from parsim.errors import PlanError, alternatives, shown
 
+Narrow = Literal["fp8", "mxfp8"]
+"""Formats of 8 bit that attention runs in: a scale for a whole tensor, or one for 32 values."""
 SUMS = ("fp32", "same")
 """What gradients are summed and reduced in: 32 bits, or the precision of the parameters."""
 
@@ -22,7 +25,8 @@ class Quantization:
     quantised once a step, or in each pass where it is gathered for the pass (ZeRO-3). `gathered`
     says that tensor-parallel ranks quantise their own tokens before they gather the others',
     `turned` what the other orientation of a value that came so reads and writes, on devices whose
-    products take one orientation only.
+    products take one orientation only. `attention` names the format that attention takes where a
+    stack quantises it too, `attended` is what it keeps of a query, key or value in bytes.
     """
 
     peak: str
@@ -33,6 +37,8 @@ class Quantization:
     rate: float = 1.0
     gathered: bool = True
     turned: float = 0.0
+    attention: Narrow = "fp8"
+    attended: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +49,8 @@ class Precision:
     activation value. `master` is 0 where the parameters themselves are the fp32 copy. `gathered`
     is the size of a parameter while it is communicated or used (autocast gathers 2 bytes of 4).
     `quantization` is how the products of layers differ from that, None where they do not:
-    attention core, embedding, head and loss always run in `compute`.
+    embedding and loss always run in `compute`, attention core and head unless a stack says more
+    (`quantized_attention`, `quantized_logits`).
     """
 
     name: str
@@ -74,8 +81,17 @@ autograd keeps the 16-bit input. Tensor-parallel ranks gather 16 bit (torchtitan
 models/llama3/infra/parallelize.py). The rate is fitted to the two torchtitan rows of June 2025,
 whose page calls the recipe slow (torchtitan issue 1207)."""
 
-MXFP8 = Quantization(peak="mxfp8", operand=33 / 32, kept=33 / 32, moved=4.1, moved_weight=4.1)
-"""Blackwell, a scale byte for each 32 values: one kernel reads 2 and writes both orientations."""
+MXFP8 = Quantization(
+    peak="mxfp8",
+    operand=33 / 32,
+    kept=33 / 32,
+    moved=4.1,
+    moved_weight=4.1,
+    attention="mxfp8",
+    attended=33 / 16,
+)
+"""Blackwell, a scale byte for each 32 values: one kernel reads 2 and writes both orientations.
+Backward of attention takes queries and keys in both, and Transformer Engine keeps both."""
 
 NVFP4 = Quantization(
     peak="nvfp4", operand=9 / 16, kept=9 / 16, moved=5.1, moved_weight=5.1, rate=0.78

@@ -6,7 +6,13 @@ quoted rate that a long-running kernel or transfer reaches; every number's origi
 """
 
 from parsim.cluster.hardware.cluster import Cluster, NodeGroup, check_placement
-from parsim.cluster.hardware.device import CONVOLUTION, Device, Measured, Tiles
+from parsim.cluster.hardware.device import (
+    CONVOLUTION,
+    QUANTIZED_ATTENTION,
+    Device,
+    Measured,
+    Tiles,
+)
 from parsim.cluster.hardware.system import (
     Cable,
     Curve,
@@ -23,6 +29,7 @@ from parsim.cluster.hardware.system import (
 
 __all__ = [
     "CONVOLUTION",
+    "QUANTIZED_ATTENTION",
     "Cable",
     "Cluster",
     "Curve",

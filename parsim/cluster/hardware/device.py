@@ -31,6 +31,13 @@ CONVOLUTION: Mapping[str, float] = {
 matrix units, where a device does not say its own. Source: V100 SXM2 in fp32, DeepBench
 (baidu-research, commit da81ba7), 94 layers, least mean |log| error (24 %) beside 30 us a kernel and
 bytes at 0.8 of the bandwidth."""
+QUANTIZED_ATTENTION: tuple[str, ...] = tuple(
+    f"{form}_{direction}{head}"
+    for form in ("fp8", "mxfp8")
+    for direction in ("forward", "backward")
+    for head in ("", "_wide")
+)
+"""Kernels of attention in 8 bit: format, direction, and `_wide` for heads beyond 128."""
 Measured = Mapping[str, tuple[tuple[float, ...], ...]]
 """Kind of kernel or collective -> measured points: coordinates, then measured over modelled."""
 
@@ -103,6 +110,8 @@ class Device:
     attention_forward_wide: float = 1.0
     # Factor on `attention_backward_efficiency` of heads beyond 128.
     attention_backward_wide: float = 1.0
+    # Rates of attention in 8 bit over 16 bit, by `QUANTIZED_ATTENTION` (1 where none stands).
+    quantized_attention: Mapping[str, float] = field(default_factory=dict)
     # Seconds of a call of attention alone in a benchmark, forward.
     attention_forward_latency: float = 0.0
     # Seconds of a call of it there, backward.
@@ -153,6 +162,11 @@ class Device:
     def convolution_share(self, name: str) -> float:
         """Share of the rate that convolutions of a class and direction reach, `3x3_forward`."""
         return self.convolution.get(name, CONVOLUTION[name])
+
+    def attention_gain(self, form: str, *, backward: bool, wide: bool) -> float:
+        """How much faster attention is in a format of 8 bit than in 16 bit; 1 if not measured."""
+        direction = "backward" if backward else "forward"
+        return self.quantized_attention.get(f"{form}_{direction}{'_wide' if wide else ''}", 1.0)
 
     @property
     def usable_memory(self) -> float:

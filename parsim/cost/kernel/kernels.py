@@ -165,7 +165,7 @@ def grouped_gemm_time(  # noqa: PLR0913
     return np.asarray(experts * (each + device.grouped_gemm_latency))
 
 
-def flash_attention_time(
+def flash_attention_time(  # noqa: PLR0913
     device: Device,
     precision: str,
     *,
@@ -174,6 +174,7 @@ def flash_attention_time(
     backward: bool,
     efficiency: float = 1.0,
     head_dim: float = 128.0,
+    narrow: str | None = None,
     isolated: bool = False,
 ) -> Array:
     """Time of a fused attention kernel for its really executed FLOPs.
@@ -190,6 +191,8 @@ def flash_attention_time(
         backward: which direction.
         efficiency: the software's factor on e.
         head_dim: of queries and keys.
+        narrow: the format of 8 bit that it takes its operands in, None for 16 bit; its rate is the
+            device's `quantized_attention` over that of 16 bit.
         isolated: alone in a benchmark, whose calls have latencies and floors of about 100 us.
 
     Source: SimuMax, A100 PCIe and B200, `reports/kernels.md`; in steps, where kernels queue, fits
@@ -200,6 +203,8 @@ def flash_attention_time(
     share = efficiency * flash.efficiency
     if head_dim > WIDE_HEAD:
         share *= flash.wide
+    if narrow is not None:
+        share *= device.attention_gain(narrow, backward=backward, wide=head_dim > WIDE_HEAD)
     work = np.asarray(flops, dtype=np.float64) / (device.peak(precision) * share)
     if isolated:
         seconds = smooth_max(flash.floor, flash.latency + work, 4)

@@ -4,7 +4,8 @@
     backward   dX = q(dY) q(W)^T       dY quantised here
                dW = q(X)^T q(dY)       both already are
 
-Attention core, embedding, head and loss stay in 16 bit, and every product writes 16 bit.
+Embedding and loss stay in 16 bit, attention core and head unless the stack says more, and every
+product writes 16 bit.
 
 Source: FP8 formats (arXiv:2209.05433), Transformer Engine and torchao for what their recipes
 quantise; OCP microscaling formats (arXiv:2310.10537) for block scales.

@@ -20,6 +20,7 @@ from parsim.cost.layer.context import copying, exposed_exchange, moving, on_ring
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
 from parsim.model.operators import Attention
 from parsim.plan import PlanTable
+from parsim.plan.precision import Quantization
 
 FORWARD, BACKWARD = "attention_forward", "attention_backward"
 """Kinds of the fused kernels."""
@@ -28,27 +29,34 @@ FLASH_BACKWARD = 2.5
 """Backward FLOPs of flash attention over forward: 5 products instead of 2 (Dao et al. 2022)."""
 
 
-def attention_core(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exchange]:
+def attention_core(
+    job: Job, table: PlanTable, op: Attention, how: Quantization | None = None
+) -> Iterator[Kernels | Exchange]:
     """Price the attention core as the model says: one flash kernel, or its separate steps.
 
     Kernels of forward, kernels of backward, and where ranks exchange keys and values what shows of
-    that in either direction.
+    that in either direction. `how` is the recipe that quantises what a flash kernel takes in, None
+    in 16 bit.
     """
     fused = op.fused and not (op.dropout and job.software.composes)
-    return _flash(job, table, op) if fused else _unfused(job, table, op)
+    return _flash(job, table, op, how) if fused else _unfused(job, table, op)
 
 
-def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exchange]:
+def _flash(
+    job: Job, table: PlanTable, op: Attention, how: Quantization | None
+) -> Iterator[Kernels | Exchange]:
     """4 b s_k (s/cp) (a/tp) d FLOPs forward, half of it causal; 2.5 times as many backward.
 
-    d is the mean of the heads' widths of keys and values; a window leaves less than half.
+    d is the mean of the heads' widths of keys and values; a window leaves less than half, but not
+    of a backward in 8 bit (`_backward_seen`).
 
     A ring runs cp kernels of s_k/cp keys each and adds up their results.
     """
     s = op.key_tokens
     rows = table.on_rank(op.tokens)
-    flops = 4.0 * rows * s * op.heads * op.mean_dim / table.tp * op.seen
-    flops = flops * slowest_share(job, table, op)
+    square = 4.0 * rows * s * op.heads * op.mean_dim / table.tp
+    share = slowest_share(job, table, op)
+    flops = square * op.seen * share
     blocks = np.where(on_ring(job, table), table.cp, 1).astype(np.float64)
 
     def block(part: PassPart, work: Array, launches: Array) -> Kernel:
@@ -57,13 +65,14 @@ def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exch
             kind=BACKWARD if part is PassPart.BACKWARD else FORWARD,
             part=part,
             shape=shape,
-            seconds=_flash_seconds(job, table, op, part, *shape),
+            seconds=_flash_seconds(job, table, op, part, how, *shape),
             runs=blocks,
             launches=launches,
         )
 
     first = block(PassPart.CORE, flops, 2 * blocks - 1)
-    second = block(PassPart.BACKWARD, FLASH_BACKWARD * flops, 3 * blocks - 1)
+    backward_flops = FLASH_BACKWARD * square * _backward_seen(op, how) * share
+    second = block(PassPart.BACKWARD, backward_flops, 3 * blocks - 1)
     calls = copying(job, table)
     for kernel, seconds in zip((first, second), moving(job, table, op), strict=True):
         # launches of adding up what the blocks of a ring came to are counted with the blocks
@@ -71,13 +80,56 @@ def _flash(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels | Exch
             kernel,
             Kernel(kind="merge", part=kernel.part, shape=(flops,), seconds=seconds, launches=calls),
         )
+    yield from _casts(job, table, op, how)
     ahead, behind = exposed_exchange(job, table, op, (first.total, second.total))
     yield Exchange(part=PassPart.CORE, exposed=ahead)
     yield Exchange(part=PassPart.BACKWARD, exposed=behind)
 
 
+def _backward_seen(op: Attention, how: Quantization | None) -> float:
+    """Share of the full square of scores that backward computes.
+
+    As forward, but in 8 bit a window spares it nothing.
+
+    Source: NVIDIA/cudnn-frontend (commit 3929da2), cuDNN 9.22 on GB200 and GB300, windows of 128
+    under 2,048 to 32,768 keys: backward in 8 bit takes the seconds of a whole causal triangle at
+    530 to 1,180 TFLOP/s, forward those of the window.
+    Leaves out: that heads of 64, which that table has, are a third slower than wider ones.
+    """
+    return op.seen if how is None else op.unwindowed
+
+
+def _casts(
+    job: Job, table: PlanTable, op: Attention, how: Quantization | None
+) -> Iterator[Kernels]:
+    """Quantising queries, keys and values forward and the output's gradient backward.
+
+    `moved` bytes a value and a launch a tensor; what comes out is of 16 bit.
+
+    Source: Transformer Engine 2.16, `combine_and_quantize` of its fused attention.
+    Leaves out: heads of keys and values that ranks hold copies of.
+    """
+    if how is None:
+        return
+    tokens, keys = table.on_rank(op.tokens), table.on_rank(op.key_tokens)
+    width = op.head_dim + op.output_dim
+    entering = tokens * op.heads * op.head_dim + keys * op.kv_heads * width
+    for part, values, launches in (
+        (PassPart.CORE, entering / table.tp, 3),
+        (PassPart.BACKWARD, tokens * op.heads * op.output_dim / table.tp, 1),
+    ):
+        seconds = memory_time(job.device, how.moved * values, launches)
+        yield (Kernel(kind="cast", part=part, shape=(values,), seconds=seconds, launches=launches),)
+
+
 def _flash_seconds(
-    job: Job, table: PlanTable, op: Attention, part: PassPart, flops: Array, keys: Array
+    job: Job,
+    table: PlanTable,
+    op: Attention,
+    part: PassPart,
+    how: Quantization | None,
+    flops: Array,
+    keys: Array,
 ) -> Array:
     """Seconds of one fused kernel of so many FLOPs over so many keys, on the stack's attention."""
     forward, backward = job.software.attention_speed(job.device.id)
@@ -89,6 +141,7 @@ def _flash_seconds(
         backward=part is PassPart.BACKWARD,
         efficiency=backward if part is PassPart.BACKWARD else forward,
         head_dim=op.head_dim,
+        narrow=how.attention if how else None,
     )
 
 

@@ -70,7 +70,7 @@ class OperatorKernels:
         if isinstance(op, Linear):
             yield from self._linear(op, self._of_logits if op.name == "logits" else how)
         elif isinstance(op, Attention):
-            yield from attention_core(self.job, self.table, op)
+            yield from attention_core(self.job, self.table, op, self._of_attention(how))
         elif isinstance(op, Elementwise):
             yield from self._elementwise(op)
             yield from statistics_exchanges(self.job, self.table, op)
@@ -91,6 +91,10 @@ class OperatorKernels:
     def _of_logits(self) -> Quantization | None:
         """How logits are quantised, wherever they stand: not at all, unless the stack does."""
         return self.table.precision.quantization if self.job.software.quantized_logits else None
+
+    def _of_attention(self, how: Quantization | None) -> Quantization | None:
+        """How the core's operands are quantised: as the layer's, where the stack does at all."""
+        return how if self.job.software.quantized_attention else None
 
     def expert_activation(self, op: Experts, how: Quantization | None) -> Kernels:
         """What is repeated where only the activation between the experts' products is."""

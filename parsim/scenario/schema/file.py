@@ -73,6 +73,7 @@ class SoftwareBlock(Block):
     blocking_launches: Flag = UNSET
     fused_experts: Flag = UNSET
     quantized_logits: Flag = UNSET
+    quantized_attention: Flag = UNSET
     expert_dispatcher: Annotated[
         Literal["alltoall", "deepep", "hybridep"], in_any_case(*DISPATCHERS)
     ] = UNSET

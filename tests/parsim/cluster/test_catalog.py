@@ -84,6 +84,7 @@ def test_every_number_of_a_device_has_a_source(id: str) -> None:
     if not {"fp8", "mxfp8", "nvfp4"} & device.peak_flops.keys():
         plain -= {"fp8_efficiency"}
     shares = {f"convolution.{name}" for name in device.convolution}
+    shares |= {f"quantized_attention.{name}" for name in device.quantized_attention}
     expected = {field for field in plain if "." not in field} | peaks | shares
     # a factor of 1 or a time of 0 says nothing and needs no source
     neutral = {

@@ -33,6 +33,7 @@ def kept_policy(software: Software) -> KeptPolicy:
         keeps_output=software.keeps_output,
         ring_output=software.context_keeps_output,
         region=software.recompute_region,
+        narrow_attention=software.quantized_attention,
         eager=software.eager_kept,
     )
 

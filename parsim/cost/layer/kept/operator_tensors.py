@@ -47,14 +47,16 @@ class KeptPolicy(NamedTuple):
 
     Selective recomputation is of `half_products`, whose last output only `keeps_output` keeps.
     `ring_output` keeps one more output of attention with context parallelism. What modules are
-    computed again are one `region`, inside which nothing is kept. `eager` are values that an
-    operator keeps beside what a fused one does, for each of its own, by its kind.
+    computed again are one `region`, inside which nothing is kept. `narrow_attention` keeps queries,
+    keys and values as recipes that quantise attention do. `eager` are values that an operator keeps
+    beside what a fused one does, for each of its own, by its kind.
     """
 
     half_products: bool = False
     keeps_output: bool = False
     ring_output: bool = True
     region: bool = False
+    narrow_attention: bool = False
     eager: Mapping[str, float] = MappingProxyType({})
 
 
@@ -91,8 +93,8 @@ def kept_tensors(
         else:
             if not (again and "mla_up_proj" in again and has_latent_attention(layer)):
                 kept = value if policy.region and gone else product
-                ring = policy.ring_output
-                yield op, name, _heads(op, table, tokens, kept, ring_output=ring)
+                ring, operand = policy.ring_output, _operand_bytes(layer, op, table, policy)
+                yield op, name, _heads(op, table, tokens, kept, operand, ring_output=ring)
             if not gone:
                 yield op, "attention_scores", _scores(op, table)
 
@@ -274,10 +276,24 @@ def matrices(layer: Layer, op: Linear) -> tuple[tuple[int, int], ...]:
     return ((op.outputs, 0),)
 
 
+def _operand_bytes(layer: Layer, op: Attention, table: PlanTable, policy: KeptPolicy) -> float:
+    """Bytes of a query's, key's or value's number between forward and backward."""
+    how = getattr(table.precision, "quantization", None)
+    if how is None or layer.outer or not (policy.narrow_attention and op.fused):
+        return float(table.precision.activation)
+    return float(how.attended)
+
+
 def _heads(
-    op: Attention, table: PlanTable, tokens: Array, product: float, *, ring_output: bool
+    op: Attention,
+    table: PlanTable,
+    tokens: Array,
+    product: float,
+    operand: float,
+    *,
+    ring_output: bool,
 ) -> Array:
-    """Q, K and V; the output is the projection's input and counted there.
+    """Q, K and V, `operand` bytes each; the output is the projection's input and counted there.
 
     Where that is kept in 8 bit, a fused kernel still needs its own. With context parallelism and
     `ring_output` one more tensor of the output's size is kept: 7 runs on B200 (SimuMax) keep 0.8 to
@@ -291,7 +307,8 @@ def _heads(
     again = output if op.fused and product != value else 0
     ring = np.where((table.cp > 1) & ring_output & ~_by_heads(table), output, 0)
     copied = beyond_share(op.kv_heads * (op.head_dim + op.output_dim), op.kv_heads, table) * times
-    return np.asarray(tokens * (width + again + ring) * value / table.tp + tokens * copied * value)
+    beside = (again + ring) * value
+    return np.asarray(tokens * (width * operand + beside) / table.tp + tokens * copied * operand)
 
 
 def _by_heads(table: PlanTable) -> Flags:

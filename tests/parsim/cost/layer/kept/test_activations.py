@@ -216,3 +216,17 @@ def test_plain_pytorch_keeps_what_each_of_its_kernels_reads() -> None:
     sums = 4.0 * 32 / 4096  # log-sum-exps of attention
     assert kept["deepspeed-huggingface"] == pytest.approx(12 + 6 + 6 + 8 * wide + sums)
     assert kept["deepspeed-zero3"] == pytest.approx(4 + 6 + 6 + 6 * wide + sums)
+
+
+@pytest.mark.parametrize(("name", "each"), [("fp8", 1.0), ("mxfp8", 33 / 16), ("bf16", 2.0)])
+def test_attention_in_8_bit_keeps_its_operands_in_8_bit(name: str, each: float) -> None:
+    """One scale: a byte a value; blocks of 32: both orientations with their scales."""
+    spec = model_spec("llama3-8b")
+    layer = build_transformer(spec).blocks[0]
+    table = PlanTable.of([Plan(precision=name)])
+    plain, narrow = (
+        kept_parts(layer, table, KeptPolicy(narrow_attention=switch))["attention"][0]
+        for switch in (False, True)
+    )
+    operands = spec.seq_len * (4096 + 1024 + 1024)
+    assert narrow - plain == pytest.approx((each - 2.0) * operands)
