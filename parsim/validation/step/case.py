@@ -198,10 +198,13 @@ def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Softw
             graphs=recipe.graphs,
             fused_experts=recipe.fused_mlp,
             quantized_logits=recipe.quantized_logits,
+            quantized_attention=recipe.quantized_attention,
         )
     if run.cuda_graphs is not None:
         graphs = stack.graphs if run.cuda_graphs else ()
         stack = replace(stack, cuda_graphs=run.cuda_graphs, graphs=graphs)
+    if run.quantized_attention is not None:
+        stack = replace(stack, quantized_attention=run.quantized_attention)
     if run.blocking_launches:
         stack = stack.switched({"blocking_launches": True})
     if run.bucket_parameters is not None:

@@ -33,8 +33,8 @@ OPTIONAL = (
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
     "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
-    "out_of_memory", "bubble_fraction", "t_forward_ms", "t_backward_input_ms",
-    "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
+    "quantized_attention", "out_of_memory", "bubble_fraction", "t_forward_ms",
+    "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
 )  # fmt: skip
 """Columns that it may have; others are not read."""
 
@@ -55,7 +55,10 @@ NEEDED = {
 COUNTS = ("zero_stage", "moe_ffn_hidden_size", "offload_layers")
 """Counts that may be blank."""
 
-FLAGS = ("sequence_parallel", "flash_attention", "torch_compile", "cuda_graphs", "dropout")
+FLAGS = (
+    *("sequence_parallel", "flash_attention", "torch_compile", "cuda_graphs", "dropout"),
+    "quantized_attention",
+)
 """Switches that may be blank."""
 
 TEXTS = ("precision", "recompute", "schedule")
@@ -124,6 +127,7 @@ class MeasuredRun:
     stage_layers: tuple[int, ...] | None = None
     bucket_parameters: int | None = None
     cuda_graphs: bool | None = None
+    quantized_attention: bool | None = None
     gradient_precision: str | None = None
     dropout: bool | None = None
     blocking_launches: bool = False

@@ -37,6 +37,7 @@ class Recipe:
     graphs: tuple[str, ...]
     fused_mlp: bool
     quantized_logits: bool
+    quantized_attention: bool
     predicted_tokens: int
     filled: bool
 
@@ -93,7 +94,7 @@ def _lines(stack: str, *folders: str) -> tuple[dict[str, str], ...]:
 
 def _read(row: dict[str, str]) -> Recipe:
     counts = ("n_gpus", "global_batch_size", "predicted_tokens")
-    switches = ("overlap", "fused_mlp", "quantized_logits", "filled")
+    switches = (*("overlap", "fused_mlp", "quantized_logits", "quantized_attention", "filled"),)
     values: dict[str, Any] = {
         **row,
         **{name: int(row[name]) for name in counts},

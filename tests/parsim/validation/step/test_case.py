@@ -199,6 +199,7 @@ def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
     assert case(row, dropout="no").job.model != case(row).job.model
     assert case(row, dropout="yes").job.model == case(row).job.model
     assert case(row, blocking_launches="yes").job.software.blocking_launches
+    assert case(row, quantized_attention="yes").job.software.quantized_attention
 
 
 # --------------------------------------------------------------------------- models

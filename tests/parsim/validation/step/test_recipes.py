@@ -190,6 +190,17 @@ def test_logits_are_in_8_bit_from_26_06_on() -> None:
     assert told == [False, True]
 
 
+def test_attention_is_in_8_bit_where_a_recipe_asks_for_it() -> None:
+    """fp8_dot_product_attention of DeepSeek-V3 in Megatron-Bridge 0.5.0: of GB300, not of GB200."""
+    blackwell_ultra = {"gpu_type": "gb300", "system": "gb300-nvl72"}
+    built = (
+        case(**DEEPSEEK, stack_release="26.06"),
+        case(**{**DEEPSEEK, **blackwell_ultra}, stack_release="26.04.01"),
+        case(**{**DEEPSEEK, **blackwell_ultra}, stack_release="26.06"),
+    )
+    assert [run.job.software.quantized_attention for run in built] == [False, False, True]
+
+
 def test_a_trimmed_model_has_no_further_token() -> None:
     trimmed = case(**DEEPSEEK, n_layers="16")
     assert trimmed.job.model.num_layers == 16
