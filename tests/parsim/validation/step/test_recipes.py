@@ -201,6 +201,16 @@ def test_attention_is_in_8_bit_where_a_recipe_asks_for_it() -> None:
     assert [run.job.software.quantized_attention for run in built] == [False, False, True]
 
 
+def test_mlperf_runs_deepseek_s_logits_in_8_bit_on_gb300() -> None:
+    """Its files of round 6.0: FP8_DPA on both systems, FP8_OUTPUT_PROJ on GB300 alone."""
+    lines = [line for line in recipes("megatron-bridge") if line.global_batch_size >= 15360]
+    of_mlperf = [line for line in lines if line.precision == "mxfp8" and line.since == (26, 4)]
+    assert len(of_mlperf) == 9
+    for line in of_mlperf:
+        assert line.quantized_attention
+        assert line.quantized_logits == (line.device == "gb300")
+
+
 def test_a_trimmed_model_has_no_further_token() -> None:
     trimmed = case(**DEEPSEEK, n_layers="16")
     assert trimmed.job.model.num_layers == 16
