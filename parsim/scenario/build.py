@@ -39,7 +39,7 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         ScheduleError: the plan's schedule is a file that is wrong or does not fit.
     """
     notes: list[str] = []
-    if "precision" not in file.training.given():
+    if not file.states_precision:
         notes.append(f"precision is not stated: '{file.training.precision}' is assumed")
     stack = _software(tree, file, notes)
     description = build_description(tree, file.model, stack, notes)

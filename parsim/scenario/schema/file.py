@@ -138,6 +138,12 @@ class ScenarioFile(Block):
     background: BackgroundBlock = BackgroundBlock()
     failures: FailuresBlock = FailuresBlock()
 
+    @property
+    def states_precision(self) -> bool:
+        """Whether the file says what all its plans compute in."""
+        in_plan = {} if self.plan is None or self.search is not None else self.plan.given()
+        return "precision" in in_plan or "precision" in self.training.given()
+
 
 class MixedScenarioFile(ScenarioFile):
     """A whole scenario file whose cluster has groups of nodes."""

@@ -142,6 +142,10 @@ _PLAN: Mapping[str, Why] = {
 
 def _of_training(file: ScenarioFile, job: Job) -> Iterator[str]:
     given = file.training.given()
+    if "precision" in given and file.search is None and file.plan is not None:
+        in_plan = file.plan.given().get("precision", given["precision"])
+        if in_plan != given["precision"]:
+            yield _note("training.precision", f"plan.precision={in_plan} is the plan's")
     if not job.clip and not job.software.clip_bytes:
         yield _note(
             "training.clip",

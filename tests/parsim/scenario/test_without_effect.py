@@ -37,6 +37,17 @@ def test_plain_scenarios_state_nothing_in_vain(tmp_path: Path, name: str) -> Non
     assert not vain(tmp_path, name, "training.precision", "fp32")
 
 
+def test_a_plan_s_own_precision_is_the_stated_one(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_text(TEXTS["one"].replace(", precision: bf16", ""), encoding="utf-8")
+    assert "precision is not stated: 'bf16' is assumed" in load_scenario(path).notes
+    stated = load_scenario(path, {"plan.precision": "fp8"})
+    assert not [note for note in stated.notes if note.startswith("precision is not stated")]
+    (note,) = vain(tmp_path, "one", "plan.precision", "fp8")
+    assert note.startswith("training.precision has no effect")
+    assert note.endswith("plan.precision=fp8 is the plan's")
+
+
 @pytest.mark.parametrize(
     ("name", "key", "value", "why"),
     [
