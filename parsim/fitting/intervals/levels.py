@@ -42,6 +42,8 @@ ORDER = ("release", "model", "mixture", "kind", "size", "software", "device")
 """Levels by how little is known where they are new, as their factors come out."""
 NOT_BELOW = {"size": "model", "mixture": "model"}
 """Levels that are new in more than another, whose factor theirs is not below; KNOWN's else."""
+REACH = "reach"
+"""The figure of what distance adds."""
 FAR = 0.5
 """Runs on more than this share of a group's most devices are those beyond its scale."""
 
@@ -187,7 +189,7 @@ LEVELS = (
     Level(name="device", about="a device without any run", groups=by(lambda run: [run.device]),
           figure="device"),
     Level(name="scale", about="more than twice the devices of any run", groups=beyond,
-          figure="reach"),
+          figure=REACH),
     Level(name=SOURCE, about="everything of a table", groups=by(lambda run: [run.table])),
 )  # fmt: skip
 """A level's factor comes after those that it is not below; a release's alone may be below 1."""
@@ -234,9 +236,14 @@ class Novelty:
         return -Rows(cases).errors(values) if values else np.array([run.error for run in left])
 
     def _figures(self, unseen: str = "") -> Errors:
-        """The figures with each level's factor and reach, as all tables but `unseen` ask for."""
+        """The figures with each level's factor and reach, as all tables but `unseen` ask for.
+
+        What is new in a way of its own widens a half that the reach is part of, so that those
+        factors are computed again when the reach is known.
+        """
         errors = self.whole
-        for level in LEVELS:
+        again = [level for level in LEVELS if level.figure not in (KNOWN, REACH)]
+        for level in (*LEVELS, *again):
             seen = [row for row in self.judged[level.name] if row.run.table != unseen]
             if level.figure:
                 errors = with_level(errors, level.figure, seen)
@@ -285,7 +292,7 @@ def with_level(errors: Errors, figure: str, judged: Sequence[Judged]) -> Errors:
     Of runs beyond a group's scale, those of one cell say the same: they count as one.
     """
     each = np.ones(len(judged))
-    if figure == "reach":
+    if figure == REACH:
         count, sizes = len({row.run.cell for row in judged}), [row.reach(errors) for row in judged]
         asked = [quantile(np.array(sizes), each, count)] if judged else []
         return replace(errors, reach=max([errors.reach, *asked]))

@@ -128,6 +128,21 @@ def judged_release(runs: Sequence[Residual]) -> list[Judged]:
     return figured(runs)[0].judged["release"]
 
 
+def test_factors_are_those_that_the_reach_leaves_to_them() -> None:
+    """Runs far beyond the others' scale raise the reach, which what is new must not ask for too."""
+    runs = published()
+    most = max(run.sizes["devices"] for run in runs)
+    sizes = {**runs[0].sizes, "devices": 20.0 * most}
+    far = replace(runs[0].standing, sizes=sizes)
+    raised = [replace(runs[0], error=0.6, cell=f"far {at}", standing=far) for at in range(3)]
+    novelty, errors = figured([*runs, *raised])
+    assert errors.reach > novelty.whole.reach
+    for level in LEVELS:
+        if level.figure in FACTORS and level.figure != "known":
+            again = with_level(errors, level.figure, novelty.judged[level.name])
+            assert again.factors == pytest.approx(errors.factors), level.name
+
+
 def test_a_factor_has_not_seen_the_table_of_the_run_it_is_judged_by() -> None:
     """A table of huge errors is judged by the small ones of the others, and the other way round."""
     quiet = made({str(model): [0.01, -0.02, 0.015, -0.012] for model in range(6)})
