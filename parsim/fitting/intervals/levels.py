@@ -42,8 +42,8 @@ ORDER = ("release", "model", "mixture", "kind", "size", "software", "device")
 """Levels by how little is known where they are new, as their factors come out."""
 NOT_BELOW = {"size": "model", "mixture": "model"}
 """Levels that are new in more than another, whose factor theirs is not below; KNOWN's else."""
-REACH = "reach"
-"""The figure of what distance adds."""
+REACH, SIZE = "reach", "size"
+"""Figures of what distance adds, and of models wider than others, which are far from them too."""
 FAR = 0.5
 """Runs on more than this share of a group's most devices are those beyond its scale."""
 
@@ -181,7 +181,7 @@ LEVELS = (
     Level(name="kind of plan", about="context parallel, 8 or 4 bit, ZeRO-3: new to the software",
           groups=by(_kinds), figure="kind"),
     Level(name="size", about="a dense model wider than any of the software on the device",
-          groups=widest, figure="size"),
+          groups=widest, figure=SIZE),
     Level(name="release", about="another release of the software", groups=by(_releases),
           figure="release"),
     Level(name="software", about="a described stack without any run, or any on the device",
@@ -238,11 +238,11 @@ class Novelty:
     def _figures(self, unseen: str = "") -> Errors:
         """The figures with each level's factor and reach, as all tables but `unseen` ask for.
 
-        What is new in a way of its own widens a half that the reach is part of, so that those
-        factors are computed again when the reach is known.
+        A model wider than all others is far from them too, so that its factor is computed again
+        when the reach is known: it is for what the distance does not add.
         """
         errors = self.whole
-        again = [level for level in LEVELS if level.figure not in (KNOWN, REACH)]
+        again = [level for level in LEVELS if level.figure == SIZE]
         for level in (*LEVELS, *again):
             seen = [row for row in self.judged[level.name] if row.run.table != unseen]
             if level.figure:

@@ -128,19 +128,18 @@ def judged_release(runs: Sequence[Residual]) -> list[Judged]:
     return figured(runs)[0].judged["release"]
 
 
-def test_factors_are_those_that_the_reach_leaves_to_them() -> None:
-    """Runs far beyond the others' scale raise the reach, which what is new must not ask for too."""
+def test_the_factor_of_wide_models_is_what_the_reach_leaves_to_it() -> None:
+    """Runs far beyond the others' scale raise the reach, which width must not ask for too."""
     runs = published()
     most = max(run.sizes["devices"] for run in runs)
-    sizes = {**runs[0].sizes, "devices": 20.0 * most}
-    far = replace(runs[0].standing, sizes=sizes)
+    far = replace(runs[0].standing, sizes={**runs[0].sizes, "devices": 20.0 * most})
     raised = [replace(runs[0], error=0.6, cell=f"far {at}", standing=far) for at in range(3)]
     novelty, errors = figured([*runs, *raised])
+    judged = novelty.judged["size"]
     assert errors.reach > novelty.whole.reach
-    for level in LEVELS:
-        if level.figure in FACTORS and level.figure != "known":
-            again = with_level(errors, level.figure, novelty.judged[level.name])
-            assert again.factors == pytest.approx(errors.factors), level.name
+    assert with_level(errors, "size", judged).factors == pytest.approx(errors.factors)
+    unaware = with_level(replace(errors, reach=novelty.whole.reach), "size", judged)
+    assert unaware.factors["size"] > errors.factors["size"]
 
 
 def test_a_factor_has_not_seen_the_table_of_the_run_it_is_judged_by() -> None:
