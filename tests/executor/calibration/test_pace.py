@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 
 from executor.calibration.timing.pace import DOUBT, Pace, at_pace, doubt, lost
-from executor.calibration.timing.passes import PassTimer
+from executor.calibration.timing.passes import PassTimer, Queue
 from executor.measure.core_product import TRIES, CoreProduct
 from executor.measure.device_state import DeviceMonitor
 
@@ -57,6 +57,7 @@ def test_only_rounds_on_a_slow_core_are_corrected() -> None:
 def test_a_slow_patch_does_not_make_a_layer_slow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two timings of a part, the second on a core at half of its speed."""
     monkeypatch.setattr(dist, "broadcast", lambda *_: None)
+    monkeypatch.setattr(Queue, "share", 0.0)  # whatever else uses this machine
     slowness = [1.0]
     pace = pace_of(monkeypatch, iter(lambda: slowness[0], None))
     timer = PassTimer(CPU, pace, idle=False)
