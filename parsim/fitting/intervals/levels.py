@@ -42,8 +42,8 @@ ORDER = ("release", "model", "mixture", "kind", "size", "software", "device")
 """Levels by how little is known where they are new, as their factors come out."""
 NOT_BELOW = {"size": "model", "mixture": "model"}
 """Levels that are new in more than another, whose factor theirs is not below; KNOWN's else."""
-REACH, SIZE = "reach", "size"
-"""Figures of what distance adds, and of models wider than others, which are far from them too."""
+AGREED = 0.02
+"""Growth of the reach, as a share of it, below which no other figure is computed again."""
 FAR = 0.5
 """Runs on more than this share of a group's most devices are those beyond its scale."""
 
@@ -181,7 +181,7 @@ LEVELS = (
     Level(name="kind of plan", about="context parallel, 8 or 4 bit, ZeRO-3: new to the software",
           groups=by(_kinds), figure="kind"),
     Level(name="size", about="a dense model wider than any of the software on the device",
-          groups=widest, figure=SIZE),
+          groups=widest, figure="size"),
     Level(name="release", about="another release of the software", groups=by(_releases),
           figure="release"),
     Level(name="software", about="a described stack without any run, or any on the device",
@@ -189,7 +189,7 @@ LEVELS = (
     Level(name="device", about="a device without any run", groups=by(lambda run: [run.device]),
           figure="device"),
     Level(name="scale", about="more than twice the devices of any run", groups=beyond,
-          figure=REACH),
+          figure="reach"),
     Level(name=SOURCE, about="everything of a table", groups=by(lambda run: [run.table])),
 )  # fmt: skip
 """A level's factor comes after those that it is not below; a release's alone may be below 1."""
@@ -238,12 +238,18 @@ class Novelty:
     def _figures(self, unseen: str = "") -> Errors:
         """The figures with each level's factor and reach, as all tables but `unseen` ask for.
 
-        A model wider than all others is far from them too, so that its factor is computed again
-        when the reach is known: it is for what the distance does not add.
+        Factors widen a half that the reach is part of, and the reach adds to halves that they
+        widened: they are computed in turn until they agree.
         """
-        errors = self.whole
-        again = [level for level in LEVELS if level.figure == SIZE]
-        for level in (*LEVELS, *again):
+        reach, errors = self.whole.reach, self._figures_beside(self.whole, unseen)
+        while errors.reach > (1.0 + AGREED) * reach:
+            reach = errors.reach
+            errors = self._figures_beside(errors, unseen)
+        return errors
+
+    def _figures_beside(self, errors: Errors, unseen: str) -> Errors:
+        """Each level's figure in its turn, beside those of the others as they are by then."""
+        for level in LEVELS:
             seen = [row for row in self.judged[level.name] if row.run.table != unseen]
             if level.figure:
                 errors = with_level(errors, level.figure, seen)
@@ -292,7 +298,7 @@ def with_level(errors: Errors, figure: str, judged: Sequence[Judged]) -> Errors:
     Of runs beyond a group's scale, those of one cell say the same: they count as one.
     """
     each = np.ones(len(judged))
-    if figure == REACH:
+    if figure == "reach":
         count, sizes = len({row.run.cell for row in judged}), [row.reach(errors) for row in judged]
         asked = [quantile(np.array(sizes), each, count)] if judged else []
         return replace(errors, reach=max([errors.reach, *asked]))

@@ -33,7 +33,7 @@ def test_intervals_hold_where_a_question_is_new_and_are_no_wider_than_that_asks(
             # 720 of 1,276 runs are one table, of one machine: as a source it nearly decides alone
             most = 0.88 if level.level == "source" else 0.86
             assert 0.76 <= (judged.covered or 0.0) <= most, level.level
-            assert 0.76 <= (level.seen or 0.0) <= 0.86, level.level
+            assert 0.76 <= (level.seen or 0.0) <= most, level.level
             assert (judged.ratio or 0.0) <= 2.6, level.level
 
 

@@ -128,18 +128,18 @@ def judged_release(runs: Sequence[Residual]) -> list[Judged]:
     return figured(runs)[0].judged["release"]
 
 
-def test_the_factor_of_wide_models_is_what_the_reach_leaves_to_it() -> None:
-    """Runs far beyond the others' scale raise the reach, which width must not ask for too."""
+def test_factors_and_the_reach_agree_with_one_another() -> None:
+    """Runs far beyond the others' scale raise the reach, which what is new must not ask for too."""
     runs = published()
     most = max(run.sizes["devices"] for run in runs)
     far = replace(runs[0].standing, sizes={**runs[0].sizes, "devices": 20.0 * most})
     raised = [replace(runs[0], error=0.6, cell=f"far {at}", standing=far) for at in range(3)]
     novelty, errors = figured([*runs, *raised])
-    judged = novelty.judged["size"]
     assert errors.reach > novelty.whole.reach
-    assert with_level(errors, "size", judged).factors == pytest.approx(errors.factors)
-    unaware = with_level(replace(errors, reach=novelty.whole.reach), "size", judged)
-    assert unaware.factors["size"] > errors.factors["size"]
+    for level in LEVELS:
+        if level.figure in FACTORS:
+            again = with_level(errors, level.figure, novelty.judged[level.name])
+            assert again.factors == pytest.approx(errors.factors, rel=0.02), level.name
 
 
 def test_a_factor_has_not_seen_the_table_of_the_run_it_is_judged_by() -> None:
