@@ -111,12 +111,12 @@ class Validation(Result):
         return step_errors([row for row in self.of(table) if not row.states_speedup])
 
     def by_kind(self, table: str) -> dict[str, Summary]:
-        """Step-time errors of dense models and of mixtures of experts; empty without mixtures."""
+        """Step-time errors of dense models and of mixtures of experts; empty without both."""
         rows = [row for row in self.of(table) if row.error is not None]
         mixtures = [row for row in rows if row.practice.endswith(EXPERTS)]
-        if not mixtures:
-            return {}
         dense = [row for row in rows if not row.practice.endswith(EXPERTS)]
+        if not (mixtures and dense):
+            return {}
         kinds = {"dense": dense, "mixtures of experts": mixtures}
         return {f"{table}, {kind}": step_errors(alike) for kind, alike in kinds.items()}
 
