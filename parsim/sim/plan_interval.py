@@ -24,7 +24,13 @@ from parsim.cost.software import GENERIC, software
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.sim.confidence.interval import COVERAGE, Z80, Interval, standing_of, step_interval
-from parsim.sim.confidence.known_errors import ANY, Errors, Standing, shipped_errors
+from parsim.sim.confidence.known_errors import (
+    ANY,
+    Errors,
+    Standing,
+    any_software,
+    shipped_errors,
+)
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.step_breakdown import breakdown
 
@@ -63,7 +69,7 @@ def stacks_on(job: Job, errors: Errors) -> list[str]:
     return [
         name.removesuffix(EXPERTS)
         for name in measured
-        if name != ANY and name.endswith(EXPERTS) == bool(ending)
+        if name != any_software(name) and name.endswith(EXPERTS) == bool(ending)
     ]
 
 

@@ -95,6 +95,16 @@ def test_a_device_under_software_that_is_not_said() -> None:
     assert "tokens/s" in prediction.interval.basis
 
 
+def test_a_mixture_of_experts_under_software_that_is_not_said() -> None:
+    experts = replace(
+        job(GENERIC, "gb200-nvl72"), model=build_transformer(model_spec("qwen3-30b-a3b"))
+    )
+    assert {"megatron-bridge", "nemo"} <= set(stacks_on(experts, shipped_errors()))
+    plan = Plan(dp_shard=72, ep=8, num_microbatches=4, zero_stage=1)
+    prediction = simulate(experts, plan)
+    assert "megatron-bridge " in prediction.interval.basis
+
+
 def test_no_mixture_without_stacks_to_mix() -> None:
     assert not software_unsaid(job("nemo"))
     unmeasured, plan = job(GENERIC, "dgx-1v"), replace(PLAN, precision="fp16")
