@@ -62,14 +62,14 @@ def software_unsaid(job: Job) -> bool:
 
 def stacks_on(job: Job, errors: Errors) -> list[str]:
     """Ids of the stacks that were measured on the job's device, mixtures of experts apart."""
-    ending = EXPERTS if job.model.experts is not None else ""
+    mixture = job.model.experts is not None
     measured = sorted(
         name for device, name, release in errors.groups if (device, release) == (job.device.id, ANY)
     )
     return [
         name.removesuffix(EXPERTS)
         for name in measured
-        if name != any_software(name) and name.endswith(EXPERTS) == bool(ending)
+        if name != any_software(name) and name.endswith(EXPERTS) == mixture
     ]
 
 

@@ -10,8 +10,8 @@ from parsim.errors import InputError
 from parsim.frameworks.export import export_plan
 from parsim.frameworks.reading import read_config
 from parsim.scenario import load_scenario
-from parsim.sim import simulate
 from tests.commands import LLAMA
+from tests.parsim.frameworks.reading.round_trips import notes_of_the_same_job_read
 
 PIPELINE = {"pp": 2, "zero_stage": 1, "schedule": "interleaved_1f1b", "microbatch_size": 1}
 PLANS: tuple[dict[str, object], ...] = (
@@ -32,14 +32,7 @@ def test_a_job_that_was_exported_is_the_same_when_read(
     changes = {"plan": plan, "training.precision": precision, "cluster.nodes": 1}
     changes |= {"training.global_batch_size": 32, "software": "torchtitan"}
     scenario = load_scenario(LLAMA, changes)
-    file, made = tmp_path / "train.toml", tmp_path / "made.yaml"
-    file.write_text(export_plan(scenario, scenario.fixed_plan(), "torchtitan-0.2"), "utf-8")
-    document, _ = read_config(file, scenario.job.system.id, 1)
-    made.write_text(document, encoding="utf-8")
-    again = load_scenario(made)
-    before, after = (simulate(each.job, each.fixed_plan()) for each in (scenario, again))
-    assert after.step_time == pytest.approx(before.step_time, rel=1e-12)
-    assert after.peak_allocated == pytest.approx(before.peak_allocated, rel=1e-12)
+    notes_of_the_same_job_read(scenario, "torchtitan-0.2", tmp_path / "train.toml")
 
 
 def test_layers_of_a_stage_that_make_no_stages_for_all_ranks(tmp_path: Path) -> None:
