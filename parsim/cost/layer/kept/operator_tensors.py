@@ -142,7 +142,7 @@ def product_input_bytes(table: PlanTable) -> float:
 
     Recipes that quantise say how they keep it (`Quantization.kept`); else it is an activation.
     """
-    quantization = getattr(table.precision, "quantization", None)
+    quantization = table.precision.quantization
     return float(quantization.kept if quantization else table.precision.activation)
 
 
@@ -278,7 +278,7 @@ def matrices(layer: Layer, op: Linear) -> tuple[tuple[int, int], ...]:
 
 def _operand_bytes(layer: Layer, op: Attention, table: PlanTable, policy: KeptPolicy) -> float:
     """Bytes of a query's, key's or value's number between forward and backward."""
-    how = getattr(table.precision, "quantization", None)
+    how = table.precision.quantization
     if how is None or layer.outer or not (policy.narrow_attention and op.fused):
         return float(table.precision.activation)
     return float(how.attended)
