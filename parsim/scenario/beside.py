@@ -35,33 +35,38 @@ def shared_jobs(placed: Sequence[tuple[Scenario, Nodes]]) -> tuple[tuple[JobAt, 
     kinds, jobs = _Kinds(first), list[JobAt]()
     named = _names([scenario.name for scenario, _ in placed])
     for (scenario, nodes), name in zip(placed, named, strict=True):
-        failed = scenario.job.cluster.failed
-        if failed and scenario is not first:
-            raise InputError(
-                f"--beside: {scenario.path} has cluster.failed={list(failed)}, "
-                f"which belongs to the shared cluster; write it in {first.path}"
-            )
-        groups = in_groups(scenario.job.cluster).groups
-        whole = [kinds.of(scenario, group) for group in groups]
-        job = replace(scenario.job, cluster=replace(scenario.job.cluster, failed=()))
-        jobs.append(
-            JobAt(
-                name=name,
-                job=job if scenario is first else _on_links(job, whole),
-                plan=scenario.fixed_plan(),
-                nodes=free_nodes([job.nodes for job in jobs], job.cluster.num_nodes)
-                if nodes is None
-                else nodes,
-                streams=scenario.background.streams,
-                kinds=tuple(
-                    kind
-                    for kind, group in zip(whole, groups, strict=True)
-                    for _ in range(group.num_nodes)
-                ),
-                slow=dict(scenario.jitter.slow_ranks),
-            )
-        )
+        _check_failed(scenario, first)
+        if nodes is None:
+            taken = [job.nodes for job in jobs]
+            nodes = free_nodes(taken, scenario.job.cluster.num_nodes)
+        jobs.append(_job_at(scenario, nodes, kinds, name))
     return tuple(jobs), kinds.switches
+
+
+def _check_failed(scenario: Scenario, first: Scenario) -> None:
+    failed = scenario.job.cluster.failed
+    if failed and scenario is not first:
+        raise InputError(
+            f"--beside: {scenario.path} has cluster.failed={list(failed)}, "
+            f"which belongs to the shared cluster; write it in {first.path}"
+        )
+
+
+def _job_at(scenario: Scenario, nodes: tuple[int, ...], kinds: _Kinds, name: str) -> JobAt:
+    """A scenario's job on nodes of the shared cluster, each of a kind that some scenario has."""
+    groups = in_groups(scenario.job.cluster).groups
+    whole = [kinds.of(scenario, group) for group in groups]
+    job = replace(scenario.job, cluster=replace(scenario.job.cluster, failed=()))
+    counts = [group.num_nodes for group in groups]
+    return JobAt(
+        name=name,
+        job=job if scenario is kinds.first else _on_links(job, whole),
+        plan=scenario.fixed_plan(),
+        nodes=nodes,
+        streams=scenario.background.streams,
+        kinds=tuple(kind for kind, n in zip(whole, counts, strict=True) for _ in range(n)),
+        slow=dict(scenario.jitter.slow_ranks),
+    )
 
 
 class _Kinds:

@@ -12,8 +12,8 @@ from parsim.cost.job import OPTIMIZERS, Job
 from parsim.cost.software import GENERIC, Software, software
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
-from parsim.model.reader import build_model
-from parsim.plan import Plan
+from parsim.model.reader import Description, build_model
+from parsim.plan import Plan, PlanSpace
 from parsim.plan.names import AUTO
 from parsim.plan.rules.executor.training import wrong_update
 from parsim.scenario.hardware import build_cluster, catalog_files
@@ -39,6 +39,33 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         ScheduleError: the plan's schedule is a file that is wrong or does not fit.
     """
     notes: list[str] = []
+    job, description = _job(tree, file, notes)
+    if file.plan is None and file.search is None:
+        neither = "has no plan block and no search block"
+        raise tree.error((), f"{neither}; add 'search: {{}}' to search every legal plan")
+    written = build_plan(tree, file, job, notes)
+    space = build_space(tree, file, job, written)
+    notes += without_effect(file, job, written)
+    notes += _refused_run(job, written)
+    plan = _decided(job, written, space, notes)
+    return Scenario(
+        name=tree.file.stem,
+        description=file.description.strip(),
+        path=tree.file,
+        job=job,
+        model=description,
+        plan=plan,
+        space=space,
+        notes=tuple(notes),
+        catalog=catalog_files(tree, file.cluster),
+        jitter=_jitter(tree, file, plan),
+        background=_background(tree, file, job.cluster),
+        goal=_goal(tree, file, job),
+    )
+
+
+def _job(tree: Tree, file: ScenarioFile, notes: list[str]) -> tuple[Job, Description]:
+    """What is trained on what, and the description that its model is built from."""
     if not file.states_precision:
         notes.append(f"precision is not stated: '{file.training.precision}' is assumed")
     stack = _software(tree, file, notes)
@@ -57,35 +84,30 @@ def build_scenario(tree: Tree, file: ScenarioFile) -> Scenario:
         optimizer=OPTIMIZERS[file.training.optimizer],
         clip=file.training.clip,
     )
-    if file.plan is None and file.search is None:
-        neither = "has no plan block and no search block"
-        raise tree.error((), f"{neither}; add 'search: {{}}' to search every legal plan")
-    written = build_plan(tree, file, job, notes)
-    space = build_space(tree, file, job, written)
-    notes += without_effect(file, job, written)
-    if written is not None and stack.executor:
-        refused = wrong_update(written, model, job.clip)
-        notes += [f"`parsim run` refuses this plan: {refused}"] if refused else []
+    return job, description
+
+
+def _refused_run(job: Job, written: Plan | None) -> Iterator[str]:
+    """That parsim's own executor will not run the plan as it is written."""
+    if written is not None and job.software.executor:
+        refused = wrong_update(written, job.model, job.clip)
+        if refused:
+            yield f"`parsim run` refuses this plan: {refused}"
+
+
+def _decided(
+    job: Job, written: Plan | None, space: PlanSpace | None, notes: list[str]
+) -> Plan | None:
+    """The written plan with what it leaves to parsim: its cut, and an order of its actions."""
+    if written is None:
+        return None
     margin = space.memory_margin if space else None
-    plan = None if written is None else with_better_cut(job, written, margin)
-    if plan is not None and plan.schedule == AUTO:
-        auto = auto_schedule(job, plan, margin)
-        notes.append(auto.words())
-        plan = auto.plan
-    return Scenario(
-        name=tree.file.stem,
-        description=file.description.strip(),
-        path=tree.file,
-        job=job,
-        model=description,
-        plan=plan,
-        space=space,
-        notes=tuple(notes),
-        catalog=catalog_files(tree, file.cluster),
-        jitter=_jitter(tree, file, plan),
-        background=_background(tree, file, cluster),
-        goal=_goal(tree, file, job),
-    )
+    plan = with_better_cut(job, written, margin)
+    if plan.schedule != AUTO:
+        return plan
+    auto = auto_schedule(job, plan, margin)
+    notes.append(auto.words())
+    return auto.plan
 
 
 def _timed_elsewhere(graph: Graph, cluster: Cluster) -> str:

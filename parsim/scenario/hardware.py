@@ -112,18 +112,7 @@ def _system(
     if "device" in block.given():
         with tree.located(*where, "device"):
             system = replace(system, device=catalog.device(block.device))
-    used = block.given().get("devices_per_node", system.devices_per_node)
-    if used > system.devices_per_node and system.on_cpu:
-        notes.append(
-            f"devices_per_node={used} is more than the {system.devices_per_node} of {system.id}: "
-            f"each rank is predicted with a core of its own"
-        )
-    elif used > system.devices_per_node:
-        raise tree.error(
-            (*where, "devices_per_node"),
-            f"is {used}, more than the {system.devices_per_node} of a "
-            f"{system.id} node; allowed: 1 to {system.devices_per_node}",
-        )
+    used = _used_devices(tree, where, block, system, notes)
     if system.network is None and block.network.given():
         raise tree.error((*where, "network"), f"system {system.id} has no network to change")
     intra = replace(system.intra, **block.intra.given())
@@ -141,6 +130,25 @@ def _system(
         network=system.network and _network(block, system.network, system, used, notes),
         topology=mesh or system.topology,  # devices that are left keep their own cables
     )
+
+
+def _used_devices(
+    tree: Tree, where: tuple[str, ...], block: NodeBlock, system: System, notes: list[str]
+) -> int:
+    """How many devices of a node are used: only a CPU has ranks beyond the system's own."""
+    used = int(block.given().get("devices_per_node", system.devices_per_node))
+    if used > system.devices_per_node and not system.on_cpu:
+        raise tree.error(
+            (*where, "devices_per_node"),
+            f"is {used}, more than the {system.devices_per_node} of a "
+            f"{system.id} node; allowed: 1 to {system.devices_per_node}",
+        )
+    if used > system.devices_per_node:
+        notes.append(
+            f"devices_per_node={used} is more than the {system.devices_per_node} of {system.id}: "
+            f"each rank is predicted with a core of its own"
+        )
+    return used
 
 
 def _network(

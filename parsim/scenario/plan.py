@@ -87,19 +87,7 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
     """
     if file.plan is None:
         return None
-    values = _shared(file.plan, file.training.precision, job.software)
-    values |= {key: value for key, value in file.plan.given().items() if key in _own_fields()}
-    if "recompute" in values:
-        values["recompute"] = Recompute[values["recompute"].upper()]
-    if "cp_comm_type" in values:
-        values["cp_comm_type"] = CpCommType[values["cp_comm_type"].upper()]
-    if file.plan.strategy is not None:
-        values["strategy"] = build_strategy(tree, file.plan.strategy)
-    if "stages" in values:
-        values["stages"] = tuple(Stage(**stage.given()) for stage in file.plan.stages)
-        values.setdefault("pp", len(values["stages"]))
-    if values.get("schedule") in V_SHAPED:
-        values.setdefault("v", 2)  # which is all that it can be
+    values = _plan_values(tree, file, file.plan, job)
     schedule = read_schedule(tree, file.plan, notes)
     if schedule is not None:
         values |= {"schedule": schedule.name, "actions": schedule.to_csv().replace("\r\n", "\n")}
@@ -115,6 +103,24 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
         if schedule is not None:
             _check_own_microbatches(plan, schedule.num_microbatches)
         return plan
+
+
+def _plan_values(tree: Tree, file: ScenarioFile, block: PlanBlock, job: Job) -> dict[str, Any]:
+    """The block's keys as fields of a plan, without its replicas and a schedule of its own."""
+    values = _shared(block, file.training.precision, job.software)
+    values |= {key: value for key, value in block.given().items() if key in _own_fields()}
+    if "recompute" in values:
+        values["recompute"] = Recompute[values["recompute"].upper()]
+    if "cp_comm_type" in values:
+        values["cp_comm_type"] = CpCommType[values["cp_comm_type"].upper()]
+    if block.strategy is not None:
+        values["strategy"] = build_strategy(tree, block.strategy)
+    if "stages" in values:
+        values["stages"] = tuple(Stage(**stage.given()) for stage in block.stages)
+        values.setdefault("pp", len(values["stages"]))
+    if values.get("schedule") in V_SHAPED:
+        values.setdefault("v", 2)  # which is all that it can be
+    return values
 
 
 def _check_own_microbatches(plan: Plan, count: int) -> None:
