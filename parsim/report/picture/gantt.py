@@ -8,43 +8,27 @@ Each rank's row, rank 0 on top:
       ▬▬   ▬▬        ▬▬            one thin lane per communication stream
 
 A step whose boxes would be narrower than their numbers is drawn whole in flat rows, and below in
-three magnified windows (`scales.py`). One collection of polygons draws all boxes that look alike:
-8,192 boxes as single artists would take ten times as long. Text costs about a millisecond each, so
-only boxes that have room for their number get one, and none in a dense picture. Tens of thousands
-of boxes are pixels in an SVG too, between axes and texts that stay lines. Same timeline, same
-bytes.
+three magnified windows (`scales.py`). Text costs about a millisecond each, so only boxes that have
+room for their number get one, and none in a dense picture. Same timeline, same bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import matplotlib
-import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import ConnectionPatch
-from matplotlib.patheffects import Normal, Stroke
 
 from parsim.errors import InputError
-from parsim.report.picture import colours
-from parsim.report.picture.colours import Look
-from parsim.report.picture.grid import (
-    DPI,
-    ONE_ROW,
-    POINTS,
-    Box,
-    Edges,
-    Grid,
-    lay_out,
-    picture_end,
-    row_names,
-)
-from parsim.report.picture.legend import draw_labels, head_of, legend_of, text_inches
+from parsim.report.picture.grid import DPI, POINTS, Box, Grid
+from parsim.report.picture.legend import Head, head_of, legend_of, text_inches
 from parsim.report.picture.memory_panel import draw_memory
+from parsim.report.picture.panel import fill_panel, panel_at
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
 from parsim.report.picture.scales import (
     GAP_INCHES,
@@ -52,18 +36,14 @@ from parsim.report.picture.scales import (
     Window,
     mark_end,
     mark_inside,
-    name_lanes,
-    name_rows,
     window_inches,
     windows_of,
 )
+from parsim.report.picture.timeline_grid import ONE_ROW, lay_out, picture_end, row_names
 from parsim.timelines.timeline import Span, Timeline
 
-_VECTOR_BOXES: Final = 20_000  # more would make the SVG larger than 4 MB
-_SNAP_PX: Final = 4.0  # thinner boxes are not moved to whole pixels
 _FRAME: Final = "#202020"
 _WHITE: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
-_EDGED_PX: Final = 5.0  # in narrower ones the white edge would hide the colour
 
 # Inches.
 _NARROWEST: Final = 3.0
@@ -73,6 +53,14 @@ _MEMORY: Final = 1.7
 _FLAT_ROW: Final = 0.22  # of the whole step, above its windows
 _WINDOW_ROW: Final = 0.5
 _ZOOM: Final = 0.62  # between the whole step and its windows: axis, lines to the windows, names
+
+
+class _Asked(NamedTuple):
+    """What a picture has beside its rows: memory's curves, the critical path, windows."""
+
+    memory: bool
+    critical: bool
+    zoomed: bool
 
 
 def draw_timeline(
@@ -101,60 +89,69 @@ def draw_timeline(
         raise InputError(
             "cannot draw the critical path: the timeline has none; leave the critical path out"
         )
+    asked = _Asked(memory=memory, critical=critical, zoomed=until is None)
     end = picture_end(timeline, until)
     with matplotlib.rc_context(STYLE):
-        zoomed = until is None
-        figure = _compose(timeline, end, width, title or "", memory, critical, zoomed=zoomed)
+        sheet = _lay_sheet(timeline, end, width, title or "", asked)
+        figure = Figure(figsize=(width, sheet.height), dpi=DPI)
+        sheet.head.draw(figure, sheet.left)
+        whole = _draw_whole(figure, sheet)
+        _draw_windows(figure, sheet, whole)
     save_picture(figure, path)
     return figure
 
 
-def _compose(
-    timeline: Timeline,
-    end: float,
-    width: float,
-    title: str,
-    memory: bool,
-    critical: bool,
-    *,
-    zoomed: bool,
-) -> Figure:
-    """Lay out head, rows, memory panel and windows from top to bottom, and fill them."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sheet:
+    """What stands where in a picture; lengths are inches from the figure's upper left corner."""
+
+    timeline: Timeline
+    names: Sequence[str]
+    left: float
+    grid: Grid
+    boxes: Sequence[Box]
+    critical: Sequence[Span]
+    windows: Sequence[tuple[Window, Grid]]
+    head: Head
+    memory: bool
+
+    @property
+    def bottom(self) -> float:
+        """End of the whole step's rows and the axis below them."""
+        return self.head.height + self.grid.height_inches + _AXIS
+
+    @property
+    def below(self) -> float:
+        """End of the memory's curves too, where they are drawn."""
+        return self.bottom + _MEMORY + _AXIS if self.memory else self.bottom
+
+    @property
+    def height(self) -> float:
+        """Height of the figure."""
+        zoom = _ZOOM + self.windows[0][1].height_inches if self.windows else 0.0
+        return self.below + zoom
+
+
+def _lay_sheet(timeline: Timeline, end: float, width: float, title: str, asked: _Asked) -> _Sheet:
+    """Lay out head, rows, memory panel and windows from top to bottom."""
     names = row_names(timeline)
     left = _left_edge(names, width)
     inches = width - left - _RIGHT
-    windows = windows_of(timeline, inches) if zoomed else ()
+    windows = windows_of(timeline, inches) if asked.zoomed else ()
     one_row = _FLAT_ROW if windows else ONE_ROW
     grid = lay_out(timeline, column_inches=inches, end=end, one_row=one_row)
-    grids = [_magnified(timeline, window, grid) for window in windows]
     boxes = grid.boxes(timeline.spans)
-    on_path = [timeline.spans[number] for number in timeline.critical] if critical else []
-    head = head_of(title, timeline.meta, legend_of(boxes, grid, critical), grid.column_inches)
-    bottom = head.height + grid.height_inches + _AXIS
-    below = bottom + _MEMORY + _AXIS if memory else bottom
-    zoom = _ZOOM + grids[0].height_inches if grids else 0.0
-    figure = Figure(figsize=(width, below + zoom), dpi=DPI)
-    head.draw(figure, left)
-    whole = axes = panel_at(figure, grid, left, head.height, grid.height_inches)
-    fill_panel(axes, grid, boxes, names, on_path)
-    if memory:
-        axes.tick_params(labelbottom=False)
-        axes = panel_at(figure, grid, left, bottom, _MEMORY, above=axes)
-        draw_memory(axes, timeline.memory, grid, timeline.meta.get("capacity_bytes"))
-    mark_end(axes, grid)
-    axes.set_xlabel(f"time [{grid.unit}]", labelpad=2)
-    for number, (window, part) in enumerate(zip(windows, grids, strict=True)):
-        start = left + number * (part.column_inches + GAP_INCHES)
-        panel = panel_at(figure, part, start, below + _ZOOM - _AXIS, part.height_inches)
-        magnified = part.boxes(timeline.spans)
-        beside = names if number == 0 else []
-        fill_panel(panel, part, magnified, beside, on_path)
-        mark_inside(panel, part)
-        panel.set_title(
-            window.name, loc="left", fontsize=POINTS + 1, weight="bold", pad=5, bbox=_WHITE
-        )
-        _draw_zoom(figure, whole, panel, part, joined=not memory)
-    return figure
+    return _Sheet(
+        timeline=timeline,
+        names=names,
+        left=left,
+        grid=grid,
+        boxes=boxes,
+        critical=[timeline.spans[i] for i in timeline.critical] if asked.critical else [],
+        windows=[(window, _magnified(timeline, window, grid)) for window in windows],
+        head=head_of(title, timeline.meta, legend_of(boxes, grid, asked.critical), inches),
+        memory=asked.memory,
+    )
 
 
 def _magnified(timeline: Timeline, window: Window, whole: Grid) -> Grid:
@@ -169,24 +166,45 @@ def _magnified(timeline: Timeline, window: Window, whole: Grid) -> Grid:
     )
 
 
-def fill_panel(
-    axes: Axes,
-    grid: Grid,
-    boxes: Sequence[Box],
-    names: Sequence[str],
-    critical: Sequence[Span] = (),
-) -> None:
-    """Draw the rows of the whole step or of a window, with what is written in them."""
-    _draw_rows(axes, grid, boxes)
-    draw_labels(axes, grid, boxes)
-    if names:
-        name_rows(axes, grid, names)
-        name_lanes(axes, grid)
-    else:
-        axes.set_yticks([])
-    axes.spines[["top", "left", "right"]].set_visible(False)
-    if critical:
-        _draw_critical(axes, grid, critical)
+def _left_edge(names: Sequence[str], width: float) -> float:
+    """Where the rows start, inches: the names of the ranks need room beside them."""
+    left = 0.45 + max(text_inches(max(names, key=len), POINTS) * 1.1, LANE_NAMES_INCHES)
+    if width < left + _NARROWEST:
+        raise InputError(
+            f"width={width} inches has no room beside the names of the ranks; "
+            f"allowed: at least {left + _NARROWEST:.1f}"
+        )
+    return left
+
+
+def _draw_whole(figure: Figure, sheet: _Sheet) -> Axes:
+    """Draw the whole step, above its memory where that is asked for; returns its rows."""
+    grid, top = sheet.grid, sheet.head.height
+    whole = axes = panel_at(figure, grid, sheet.left, top, grid.height_inches)
+    fill_panel(axes, grid, sheet.boxes, sheet.names, sheet.critical)
+    if sheet.memory:
+        axes.tick_params(labelbottom=False)
+        axes = panel_at(figure, grid, sheet.left, sheet.bottom, _MEMORY, above=axes)
+        capacity = sheet.timeline.meta.get("capacity_bytes")
+        draw_memory(axes, sheet.timeline.memory, grid, capacity)
+    mark_end(axes, grid)
+    axes.set_xlabel(f"time [{grid.unit}]", labelpad=2)
+    return whole
+
+
+def _draw_windows(figure: Figure, sheet: _Sheet, whole: Axes) -> None:
+    """Draw the windows side by side, each joined with its frame in the whole step."""
+    top = sheet.below + _ZOOM - _AXIS
+    for number, (window, part) in enumerate(sheet.windows):
+        left = sheet.left + number * (part.column_inches + GAP_INCHES)
+        panel = panel_at(figure, part, left, top, part.height_inches)
+        beside = sheet.names if number == 0 else []
+        fill_panel(panel, part, part.boxes(sheet.timeline.spans), beside, sheet.critical)
+        mark_inside(panel, part)
+        panel.set_title(
+            window.name, loc="left", fontsize=POINTS + 1, weight="bold", pad=5, bbox=_WHITE
+        )
+        _draw_zoom(figure, whole, panel, part, joined=not sheet.memory)
 
 
 def _draw_zoom(figure: Figure, whole: Axes, panel: Axes, part: Grid, *, joined: bool) -> None:
@@ -201,95 +219,3 @@ def _draw_zoom(figure: Figure, whole: Axes, panel: Axes, part: Grid, *, joined: 
             **ends, **frames, color=_FRAME, linewidth=0.5, linestyle=":", zorder=-1
         )
         figure.add_artist(line)
-
-
-def _left_edge(names: Sequence[str], width: float) -> float:
-    """Where the rows start, inches: the names of the ranks need room beside them."""
-    left = 0.45 + max(text_inches(max(names, key=len), POINTS) * 1.1, LANE_NAMES_INCHES)
-    if width < left + _NARROWEST:
-        raise InputError(
-            f"width={width} inches has no room beside the names of the ranks; "
-            f"allowed: at least {left + _NARROWEST:.1f}"
-        )
-    return left
-
-
-def panel_at(
-    figure: Figure, grid: Grid, left: float, top: float, tall: float, above: Axes | None = None
-) -> Axes:
-    """Axes as wide as the rows; all lengths are inches, from the figure's upper left corner."""
-    width, height = figure.get_size_inches()
-    corner = (left / width, 1 - top / height - tall / height, grid.column_inches / width)
-    return figure.add_axes((*corner, tall / height), sharex=above)
-
-
-def _draw_rows(axes: Axes, grid: Grid, boxes: Sequence[Box]) -> None:
-    """Idle background and what waits there, then the boxes of each look, their exposed tails."""
-    axes.set_xlim(grid.start, grid.end)
-    axes.set_ylim(len(grid.rows), 0.0)
-    _draw_background(axes, grid)
-    _draw_exposed(axes, grid, grid.waits(boxes))
-    by_look: dict[tuple[Look, str], list[Box]] = {}
-    for box in boxes:
-        by_look.setdefault((box.look, box.span.stream), []).append(box)
-    for (look, stream), alike in by_look.items():
-        _draw_alike(axes, grid, alike, look, stream)
-    _draw_exposed(axes, grid, [(b.tail, b.right, b.top, b.bottom) for b in boxes if b.waits])
-    if len(boxes) > _VECTOR_BOXES:
-        for collection in axes.collections:
-            collection.set_rasterized(True)
-
-
-def _draw_background(axes: Axes, grid: Grid) -> None:
-    for top, bottom in sorted(set(grid.lanes.values())):
-        colour = colours.IDLE if top < 0.5 else colours.QUIET_LANE
-        lanes = [(grid.start, grid.end, row + top, row + bottom) for row in grid.rows.values()]
-        axes.add_collection(_rectangles(lanes, {"facecolors": colour, "linewidths": 0.0}))
-
-
-def _draw_alike(axes: Axes, grid: Grid, boxes: Sequence[Box], look: Look, stream: str) -> None:
-    """Boxes of one look on one stream."""
-    room = float(np.median([grid.pixels(box) for box in boxes]))
-    edged = stream == "compute" and room > _EDGED_PX
-    style = {
-        "facecolors": [box.fill for box in boxes],
-        "edgecolors": "white",
-        "linewidths": 0.5 if edged else 0.0,
-        "hatch": look.hatch or None,
-        # boxes thinner than a pixel tint it by their share instead of taking it or vanishing
-        "snap": None if room > _SNAP_PX else False,
-    }
-    axes.add_collection(_rectangles([box[1:5] for box in boxes], style))
-
-
-def _draw_exposed(axes: Axes, grid: Grid, parts: Sequence[Edges]) -> None:
-    """Hatch the parts of the compute lane that wait for communication."""
-    if parts:
-        style = {
-            "facecolors": colours.EXPOSED_FILL,
-            "edgecolors": colours.EXPOSED,
-            "linewidths": 0.0,
-            "hatch": None if grid.dense else "/////",
-            "snap": False if grid.dense else None,
-        }
-        axes.add_collection(_rectangles(parts, style))
-
-
-def _rectangles(edges: Sequence[tuple[float, ...]], style: dict[str, Any]) -> PolyCollection:
-    """One collection of rectangles given as left, right, top, bottom."""
-    left, right, top, bottom = np.asarray(edges, dtype=float).T
-    x = np.stack([left, right, right, left], axis=1)
-    y = np.stack([top, top, bottom, bottom], axis=1)
-    corners: Any = np.stack([x, y], axis=2)  # an array is read at once, a list one by one
-    return PolyCollection(corners, **style)
-
-
-def _draw_critical(axes: Axes, grid: Grid, critical: Sequence[Span]) -> None:
-    """A line through each span on the critical path, from start to end, below the labels."""
-    axes.plot(
-        *grid.path(critical),
-        color=colours.PATH,
-        linewidth=1.4,
-        solid_joinstyle="round",
-        path_effects=[Stroke(linewidth=3.2, foreground="white", alpha=0.8), Normal()],
-    )

@@ -22,10 +22,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from parsim.report.picture import colours
-from parsim.report.picture.gantt import fill_panel, panel_at
-from parsim.report.picture.grid import DPI, POINTS, Grid, lay_out, picture_end, readable_unit
+from parsim.report.picture.grid import DPI, POINTS, Grid, readable_unit
 from parsim.report.picture.legend import head_of, legend_of
+from parsim.report.picture.panel import fill_panel, panel_at
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
+from parsim.report.picture.timeline_grid import lay_out, picture_end
 from parsim.report.text.schedules import UNIT, ends
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.schedules.rows import ScheduleRow, ScheduleTable

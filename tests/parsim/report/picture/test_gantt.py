@@ -16,8 +16,9 @@ from matplotlib.figure import Figure
 from parsim.errors import InputError
 from parsim.report.picture import colours
 from parsim.report.picture.gantt import draw_timeline
-from parsim.report.picture.grid import lay_out, readable_unit
+from parsim.report.picture.grid import readable_unit
 from parsim.report.picture.saving import rendered
+from parsim.report.picture.timeline_grid import lay_out
 from parsim.timelines.timeline import Span, Timeline, ordered
 
 Pipeline = Callable[..., Timeline]

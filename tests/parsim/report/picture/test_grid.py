@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import InputError
-from parsim.report.picture.grid import Grid, lay_out, picture_end, readable_unit, row_names
+from parsim.report.picture.grid import Grid, readable_unit
+from parsim.report.picture.timeline_grid import lay_out, picture_end, row_names
 from parsim.timelines.timeline import Span, Timeline, ordered
 
 Pipeline = Callable[..., Timeline]
