@@ -125,7 +125,6 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
         run = parse_row(row)
         case = build_case(run)
         prediction = simulate(case.job, case.plan)
-        standing = replace(prediction.standing, release=run.release, publisher=run.publisher)
         bubble, profiled = bubble_of(run, case.job, case.plan)
         step, step_notes = _step(case, prediction)
     except (RowSkipped, PlanError) as reason:
@@ -137,32 +136,41 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
             device=row.get("gpu_type", ""),
             precision=row.get("precision", ""),
         )
+    standing = replace(prediction.standing, release=run.release, publisher=run.publisher)
     interval = step_interval(standing, step)  # the step may be another than the simulated one
+    return replace(
+        _described(table, row_id, case),
+        notes=(*case.notes, *prediction.memory_notes, *_unstated(run), *step_notes),
+        predicted_step=step,
+        predicted_peak=prediction.fullest.peak_allocated,
+        predicted_reserved=_printed_peak(case, prediction),
+        step_interval=(interval.low, interval.high),
+        peak_interval=_peak_interval(case, prediction),
+        predicted_bubble=bubble,
+        bubble_from_profile=profiled,
+        standing=standing,
+    )
+
+
+def _described(table: str, row_id: str, case: Case) -> ValidatedRow:
+    """The row with what was run and measured, and nothing yet of what is predicted."""
+    run, job, plan = case.run, case.job, case.plan
     return ValidatedRow(
         table=table,
         row_id=row_id,
         model=run.model,
-        system=f"{case.job.cluster.num_nodes} x {run.system}",
+        system=f"{job.cluster.num_nodes} x {run.system}",
         stack=run.stack,
-        device=case.job.device.id,
-        software=case.job.software.id,
-        practice=case.job.practice,
-        precision=case.plan.precision,
-        plan=case.plan.label(),
+        device=job.device.id,
+        software=job.software.id,
+        practice=job.practice,
+        precision=plan.precision,
+        plan=plan.label(),
         decision=_decision(case),
-        notes=(*case.notes, *prediction.memory_notes, *_unstated(run), *step_notes),
-        predicted_step=step,
         measured_step=run.step_time,
-        predicted_peak=prediction.fullest.peak_allocated,
         measured_peak=run.peak_memory if run.recompute else None,
-        predicted_reserved=_printed_peak(case, prediction),
-        step_interval=(interval.low, interval.high),
-        peak_interval=_peak_interval(case, prediction),
         measured_bubble=run.bubble_fraction,
-        predicted_bubble=bubble,
-        bubble_from_profile=profiled,
         case=case,
-        standing=standing,
     )
 
 
