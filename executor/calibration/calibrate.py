@@ -23,7 +23,7 @@ from executor.calibration.choice.spread import shapes_known
 from executor.calibration.conclude import Measurements, conclude
 from executor.calibration.fitting.earlier_file import compatible, read_calibration
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
-from executor.calibration.time_layers import time_layers
+from executor.calibration.time_layers import WholeLayers, time_layers
 from executor.calibration.timing.bench import Bench, TimedKernels, measure, updates_again
 from executor.calibration.timing.links import link_choice, link_samples
 from executor.calibration.timing.losses import Losses, losses, mean_losses
@@ -113,76 +113,95 @@ def calibrate(setting: Setting, out: Path, seconds: float, known: frozenset[Shap
     device, laps = rank_device(setting.report), Laps(seconds)
     with process_group(setting.report.backend, max(300.0, 10.0 * seconds), device):
         bench = Bench(device, setting.kernels.precision)
-        pace = Pace(device)
-        pace.now()  # here and below: its quickest time is that of any moment
+        rank = _Rank(setting=setting, bench=bench, pace=Pace(device), laps=laps)
+        rank.pace.now()  # here and below: its quickest time is that of any moment
         laps.end()
         wired = links_for(setting, seconds, known)
-        links = _links(bench, wired, laps)
-        lost = _losses(setting, bench)
-        laps.end()
+        links = rank.time_links(wired)
         picked = choice_for(setting, seconds, known)
-        pace.now()
-        kernels = _kernels(setting, bench, picked, laps)
-        pace.now()
-        kernels = _updates_alone(bench, kernels)
-        lost += _losses(setting, bench)
-        laps.end()
-        measured = _measured(setting, kernels, links, mean_losses(lost))
-        limit, until = laps.limit("layers"), laps.until("layers")
-        session, rank_spread = time_layers(setting, pace, limit, until, measured)
-        kernels = _updates_alone(bench, kernels)
-        lost += _losses(setting, bench)
-        laps.end()
+        kernels = rank.time_kernels(picked)
+        measured = _measured(setting, kernels, links, mean_losses(rank.lost))
+        layers, kernels = rank.time_layers(measured, kernels)
         if kernels is None or measured is None or dist.get_rank() != 0:
             return
         left_out = [
-            *session.gaps,
+            *layers.session.gaps,
             *kernel_gaps(picked, kernels.left),
             *link_gaps(wired, links, setting.groups, setting.report),
         ]
-        measured = replace(
+        measured = replace(rank.with_layers(measured, layers), kernels=kernels.samples)
+        _write(out, setting, replace(measured, gaps=left_out), (picked, wired), laps)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rank:
+    """One rank's parts of a calibration, to be timed by all ranks in this order.
+
+    `lost` are what ranks lose to one another after each part.
+    """
+
+    setting: Setting
+    bench: Bench
+    pace: Pace
+    laps: Laps
+    lost: list[Losses] = field(default_factory=list)
+
+    def time_links(self, wired: Choice) -> list[Sample]:
+        """Time collectives and messages; nothing of one rank."""
+        links: list[Sample] = []
+        if dist.get_world_size() > 1:
+            links += link_samples(self.bench, wired, self.laps.limit("links"))
+        self._end_part()
+        return links
+
+    def time_kernels(self, picked: Choice) -> TimedKernels | None:
+        """Time the chosen kernels; None on a rank without a device of its own."""
+        self.pace.now()
+        kernels = None
+        if dist.get_rank() < self.setting.groups.devices:
+            limit, until = self.laps.limit("kernels"), self.laps.until("kernels")
+            kernels = measure(self.bench, picked.cases, limit, picked.cost, until)
+        self.pace.now()
+        kernels = self._updates_alone(kernels)
+        self._end_part()
+        return kernels
+
+    def time_layers(
+        self, measured: Measurements | None, kernels: TimedKernels | None
+    ) -> tuple[WholeLayers, TimedKernels | None]:
+        """Time whole layers, and the updates among the kernels again."""
+        limit, until = self.laps.limit("layers"), self.laps.until("layers")
+        layers = time_layers(self.setting, self.pace, limit, until, measured)
+        kernels = self._updates_alone(kernels)
+        self._end_part()
+        return layers, kernels
+
+    def with_layers(self, measured: Measurements, layers: WholeLayers) -> Measurements:
+        """What was measured before the layers, with these and what only the end tells."""
+        session = layers.session
+        return replace(
             measured,
-            kernels=kernels.samples,
             layers=session.samples,
-            gaps=left_out,
             repeated=session.repeated,
             queued=session.queued(),
-            rank_spread=rank_spread,
-            losses=mean_losses(lost),
-            core_product=pace.quickest,
+            rank_spread=layers.rank_spread,
+            losses=mean_losses(self.lost),
+            core_product=self.pace.quickest,
         )
-        _write(out, setting, measured, (picked, wired), laps)
 
+    def _updates_alone(self, kernels: TimedKernels | None) -> TimedKernels | None:
+        """Time updates again on rank 0, whose kernels count, while all others wait."""
+        dist.barrier()
+        if kernels is not None and dist.get_rank() == 0:
+            kernels = updates_again(self.bench, kernels)
+        dist.barrier()
+        return kernels
 
-def _links(bench: Bench, wired: Choice, laps: Laps) -> list[Sample]:
-    """Time collectives and messages; nothing of one rank."""
-    if dist.get_world_size() < 2:
-        return []
-    return list(link_samples(bench, wired, laps.limit("links")))
-
-
-def _losses(setting: Setting, bench: Bench) -> list[Losses]:
-    """What ranks lose to one another now; nothing where they are more than devices, or one."""
-    if dist.get_world_size() < 2 or setting.groups.oversubscribed:
-        return []
-    return [losses(bench)]
-
-
-def _kernels(setting: Setting, bench: Bench, picked: Choice, laps: Laps) -> TimedKernels | None:
-    """Times of the chosen kernels; None on a rank without a device of its own."""
-    if dist.get_rank() >= setting.groups.devices:
-        return None
-    limit, until = laps.limit("kernels"), laps.until("kernels")
-    return measure(bench, picked.cases, limit, picked.cost, until)
-
-
-def _updates_alone(bench: Bench, kernels: TimedKernels | None) -> TimedKernels | None:
-    """Time updates again on rank 0, whose kernels count, while all others wait."""
-    dist.barrier()
-    if kernels is not None and dist.get_rank() == 0:
-        kernels = updates_again(bench, kernels)
-    dist.barrier()
-    return kernels
+    def _end_part(self) -> None:
+        """See what ranks lose to one another now, unless they are more than devices, or one."""
+        if dist.get_world_size() > 1 and not self.setting.groups.oversubscribed:
+            self.lost.append(losses(self.bench))
+        self.laps.end()
 
 
 def _write(
