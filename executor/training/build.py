@@ -7,6 +7,7 @@ pipeline's runner around all stages of the rank. Without a pipeline the step is 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -46,7 +47,7 @@ from parsim.model.graph.record import INPUT, Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
-from parsim.schedule import schedule_of
+from parsim.schedule import Schedule, schedule_of
 
 
 def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
@@ -78,6 +79,14 @@ def _of_text(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
     yield TensorSpec((size, tokens, spec.vocab_rows // plan.tp), logits_dtype(plan))
 
 
+class _Groups(NamedTuple):
+    """Whom this rank shares its stages' parameters and sequences with."""
+
+    mesh: DeviceMesh
+    context: dist.ProcessGroup | None
+    experts: ExpertPlace | None
+
+
 def build_trainer(
     spec: Description,
     plan: Plan,
@@ -96,20 +105,17 @@ def build_trainer(
     Raises:
         PlanError: a combination that cannot run, or would train wrongly.
     """
-    check_trainable(spec)
     text = None if isinstance(spec, Graph) else spec
+    schedule = schedule_of(plan)
+    _check(spec, plan, schedule, device)
     mesh, context = build_mesh(plan, device.type), context_group(plan)
     position = coordinates(plan, dist.get_rank())
     seed_dropout(seed, *_dropout_place(plan, position))
-    schedule = schedule_of(plan)
-    check_split_backward(plan, schedule, experts=has_experts(spec))
-    check_context(plan, spec, device.type)
     experts = None if text is None else expert_place(plan, text, device.type)
+    groups = _Groups(mesh, context, experts)
+    stages = schedule.stages_on(position["pp"])
     first = values or seeded(seed)
-    replicas = tuple(
-        _replica(spec, plan, mesh, context, stage, experts, device=device, values=first)
-        for stage in schedule.stages_on(position["pp"])
-    )
+    replicas = tuple(_replica(spec, plan, groups, stage, device, first) for stage in stages)
     if backend is not None:
         for replica in replicas:
             compile_layers(replica.stage, backend)
@@ -134,6 +140,13 @@ def build_trainer(
     return trainer
 
 
+def _check(spec: Description, plan: Plan, schedule: Schedule, device: torch.device) -> None:
+    """Refuse what cannot be trained, or whose gradients would be wrong."""
+    check_trainable(spec)
+    check_split_backward(plan, schedule, experts=has_experts(spec))
+    check_context(plan, spec, device.type)
+
+
 def _scale_loss(trainer: Trainer) -> None:
     """Let the loss be scaled before backward where gradients are in fp16."""
     scaling = trainer.optimizer.scaling
@@ -152,18 +165,37 @@ def _dropout_place(plan: Plan, position: dict[str, int]) -> tuple[int, ...]:
 def _replica(
     spec: Description,
     plan: Plan,
-    mesh: DeviceMesh,
-    context: dist.ProcessGroup | None,
+    groups: _Groups,
     stage: int,
-    experts: ExpertPlace | None,
-    *,
     device: torch.device,
     values: Values,
 ) -> Replica:
+    """Build one stage and apply to it what the plan says, in the order above."""
+    built = _stage(spec, plan, groups.experts, stage, device, values)
+    if isinstance(built, TransformerStage):
+        apply_context_parallel(built, plan, groups.context)
+        apply_tensor_parallel(built, groups.mesh["tp"], sequence_parallel=plan.sequence_parallel)
+        apply_expert_parallel(built, groups.experts)
+        apply_balance(built, plan)
+    _spare_memory(built, plan, device)
+    if plan.sync_batch_norm and plan.dp > 1:
+        synchronise(built, replica_group(groups.mesh, plan))
+    return apply_data_parallel(built, plan, groups.mesh, groups.experts)
+
+
+def _stage(
+    spec: Description,
+    plan: Plan,
+    experts: ExpertPlace | None,
+    stage: int,
+    device: torch.device,
+    values: Values,
+) -> Stage:
+    """The layers of a stage with their first weights; of both copies of a model, the same."""
     cut, part = plan_cut(plan, layer_count(spec)), stage % plan.num_stages
     if isinstance(spec, Graph):
         check_cut(spec, cut)
-    built = build_stage(
+    return build_stage(
         spec,
         first_layer=sum(cut[:part]),
         num_layers=cut[part],
@@ -175,15 +207,6 @@ def _replica(
         share=WHOLE if experts is None else experts.share,
         values=values,
     )
-    if isinstance(built, TransformerStage):
-        apply_context_parallel(built, plan, context)
-        apply_tensor_parallel(built, mesh["tp"], sequence_parallel=plan.sequence_parallel)
-        apply_expert_parallel(built, experts)
-        apply_balance(built, plan)
-    _spare_memory(built, plan, device)
-    if plan.sync_batch_norm and plan.dp > 1:
-        synchronise(built, replica_group(mesh, plan))
-    return apply_data_parallel(built, plan, mesh, experts)
 
 
 def _spare_memory(built: Stage, plan: Plan, device: torch.device) -> None:

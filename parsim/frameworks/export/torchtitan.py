@@ -31,6 +31,12 @@ from parsim.scenario import Scenario
 
 RELEASE = "0.3.0"
 """The release whose names are written."""
+RECOMPUTATION = {
+    Recompute.NONE: "None",
+    Recompute.SELECTIVE: "SelectiveAC.Config()",
+    Recompute.FULL: "FullAC.Config()",
+}
+"""Its configuration of what is repeated in backward."""
 
 
 def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
@@ -40,51 +46,72 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
         PlanError: torchtitan cannot run the plan.
     """
     transformer_of(scenario, "torchtitan")
-    clip = scenario.job.clip
     heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
     check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), heads, *rules(plan)])
-    sequences, stack = local_batch(plan), scenario.job.software
-    layers = scenario.job.model.num_layers
-    recompute = {
-        Recompute.NONE: "None",
-        Recompute.SELECTIVE: "SelectiveAC.Config()",
-        Recompute.FULL: "FullAC.Config()",
-    }[plan.recompute]
-    lines = [
-        *heading(scenario, plan),
-        f"# for torchtitan {RELEASE}; for the TOML of 0.2: --to torchtitan-0.2",
-        "# MODULE=<this module> CONFIG=config NGPU=<devices of a node> ./run_train.sh",
-        *unsaid(scenario, plan),
-        "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig",
-        "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC",
-        "",
-        "# put your model's function here: torchtitan.models.llama3.config_registry has Llama 3's",
-        "from torchtitan.models.llama3.config_registry import llama3_8b as model_config",
-        "",
-        "",
-        "def config():",
-        "    config = model_config()",
-        "    config.training = TrainingConfig(",
-        f"        local_batch_size={sequences},  # sequences of a data-parallel rank at a time",
-        f"        global_batch_size={plan.global_batch_size},",
-        f"        seq_len={scenario.job.model.tokens},",
-        *([f"        max_norm={clip!r},"] if says_clip(clip) else []),
-        f"        mixed_precision_param={titan_param(plan)!r},",
-        f"        mixed_precision_reduce={titan_reduce(plan)!r},",
-        "    )",
-        "    config.parallelism = ParallelismConfig(",
-        *(f"        {name}={value!r}," for name, value in parallelism(plan, layers)),
-        "    )",
-        f"    config.compile = CompileConfig({_arguments(compiling(stack, plan))})",
-        f"    config.activation_checkpoint = {recompute}",
-        "    return config",
-        "",
-    ]
-    return "\n".join(lines)
+    return "\n".join([*_header(scenario, plan), *_function(scenario, plan), ""])
+
+
+def _header(scenario: Scenario, plan: Plan) -> Iterator[str]:
+    """Comments and imports above the function."""
+    yield from heading(scenario, plan)
+    yield f"# for torchtitan {RELEASE}; for the TOML of 0.2: --to torchtitan-0.2"
+    yield "# MODULE=<this module> CONFIG=config NGPU=<devices of a node> ./run_train.sh"
+    yield from unsaid(scenario, plan)
+    yield "from torchtitan.config import CompileConfig, ParallelismConfig, TrainingConfig"
+    yield "from torchtitan.distributed.activation_checkpoint import FullAC, SelectiveAC"
+    yield ""
+    yield "# put your model's function here: torchtitan.models.llama3.config_registry has Llama 3's"
+    yield "from torchtitan.models.llama3.config_registry import llama3_8b as model_config"
+    yield from ("", "")
+
+
+def _function(scenario: Scenario, plan: Plan) -> Iterator[str]:
+    """The function that sets of a model's configuration what the plan says."""
+    job, clip = scenario.job, scenario.job.clip
+    yield "def config():"
+    yield "    config = model_config()"
+    yield "    config.training = TrainingConfig("
+    sequences = local_batch(plan)
+    yield f"        local_batch_size={sequences},  # sequences of a data-parallel rank at a time"
+    yield f"        global_batch_size={plan.global_batch_size},"
+    yield f"        seq_len={job.model.tokens},"
+    if says_clip(clip):
+        yield f"        max_norm={clip!r},"
+    yield f"        mixed_precision_param={titan_param(plan)!r},"
+    yield f"        mixed_precision_reduce={titan_reduce(plan)!r},"
+    yield "    )"
+    yield "    config.parallelism = ParallelismConfig("
+    for name, value in parallelism(plan, job.model.num_layers):
+        yield f"        {name}={value!r},"
+    yield "    )"
+    yield f"    config.compile = CompileConfig({_arguments(compiling(job.software, plan))})"
+    yield f"    config.activation_checkpoint = {RECOMPUTATION[plan.recompute]}"
+    yield "    return config"
 
 
 def rules(plan: Plan) -> Rules:
     """What any of its releases refuses."""
+    yield from _pipeline_rules(plan)
+    yield (
+        plan.precision.startswith("fp16"),
+        f"precision={plan.precision}; it has bfloat16 and float32",
+    )
+    yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
+    yield torchs_context(plan)
+    yield from _unsharded_rules(plan)
+    shards = (plan.dp_shard if plan.zero_stage else 1) * plan.cp * plan.tp
+    yield (
+        shards % plan.ep != 0,
+        f"ep={plan.ep} does not divide dp_shard x cp x tp = {shards}, from which it borrows ranks",
+    )
+    yield (
+        plan.rank_order != RANK_ORDER,
+        f"rank_order={'-'.join(plan.rank_order)}; its mesh is {'-'.join(RANK_ORDER)}",
+    )
+
+
+def _pipeline_rules(plan: Plan) -> Rules:
+    """Which schedules it has, and what it shards with a pipeline and without one."""
     named = plan.schedule if plan.actions is None else "a schedule of your own"
     yield (
         plan.pp > 1 and plan.actions is None and plan.schedule not in TORCH_SCHEDULES,
@@ -100,12 +127,10 @@ def rules(plan: Plan) -> Rules:
         f"zero_stage={plan.zero_stage} with pp={plan.pp}; it replicates (0), or its FSDP keeps "
         "gradients whole until a pipeline's last micro-batch (1)",
     )
-    yield (
-        plan.precision.startswith("fp16"),
-        f"precision={plan.precision}; it has bfloat16 and float32",
-    )
-    yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
-    yield torchs_context(plan)
+
+
+def _unsharded_rules(plan: Plan) -> Rules:
+    """What it does under FSDP alone."""
     yield (
         plan.zero_stage == 0 and plan.cp > 1,
         f"zero_stage=0 with cp={plan.cp}; its FSDP shards over dp_shard x cp, use zero_stage "
@@ -115,15 +140,6 @@ def rules(plan: Plan) -> Rules:
         plan.zero_stage == 0 and plan.tp * plan.pp > 1 and titan_param(plan) != "float32",
         f"precision={plan.precision} with zero_stage=0; with tensor or pipeline parallelism it "
         "computes in 16 bits under FSDP alone (maybe_enable_amp), use another zero_stage or fp32",
-    )
-    shards = (plan.dp_shard if plan.zero_stage else 1) * plan.cp * plan.tp
-    yield (
-        shards % plan.ep != 0,
-        f"ep={plan.ep} does not divide dp_shard x cp x tp = {shards}, from which it borrows ranks",
-    )
-    yield (
-        plan.rank_order != RANK_ORDER,
-        f"rank_order={'-'.join(plan.rank_order)}; its mesh is {'-'.join(RANK_ORDER)}",
     )
 
 
