@@ -16,6 +16,8 @@ from parsim.errors import InputError, alternatives, matching, shown
 
 PATH = (str, PathLike)
 """Kinds of value that name a file."""
+File = str | PathLike[str]
+"""What an argument that names a file is."""
 Kinds = type | tuple[type, ...]
 
 
