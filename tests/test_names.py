@@ -14,7 +14,7 @@ PACKAGES = ("parsim", "executor", "tests")
 EMPTY = {"found", "held", "one", "own", "place", "said", "LEAST", "MOST"}
 """Words that do not say what a variable holds, and limits that do not say of what."""
 DOCUMENTED = (
-    ("parsim/cost/software.py", "Software"),
+    ("parsim/cost/software/record.py", "Software"),
     ("parsim/cluster/hardware/device.py", "Device"),
 )
 """Files, and their records of so many fields that a class docstring cannot hold them."""

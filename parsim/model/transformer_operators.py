@@ -1,7 +1,7 @@
 """Operators with a transformer's sizes: single ones, and what stands behind its attention.
 
 Traffic of a memory-bound operator is what an unfused-but-sensible kernel must read and write, in
-values per token and width element; a software profile scales it (parsim/cost/software.py).
+values per token and width element; a software profile scales it (parsim/cost/software/).
 """
 
 from __future__ import annotations

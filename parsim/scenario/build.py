@@ -9,7 +9,7 @@ from parsim.cluster.groups import in_groups
 from parsim.cluster.hardware import Cluster
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import OPTIMIZERS, Job
-from parsim.cost.software import GENERIC, Software, software
+from parsim.cost.software import GENERIC, Software, changed_switches, software, with_switches
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.reader import Description, build_model
@@ -156,9 +156,9 @@ def _software(tree: Tree, file: ScenarioFile, notes: list[str]) -> Software:
         return software(GENERIC)
     switches = file.software.given()
     with tree.located("software"):
-        stack = software(switches.pop("name")).switched(switches)
-    if stack.switches:
-        listed = ", ".join(f"{name}={value}" for name, value in stack.switches.items())
+        stack = with_switches(software(switches.pop("name")), switches)
+    if changed_switches(stack):
+        listed = ", ".join(f"{name}={value}" for name, value in changed_switches(stack).items())
         notes.append(f"software {stack.id} with {listed}: its measured runs may have had others")
     return stack
 

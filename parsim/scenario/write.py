@@ -13,7 +13,7 @@ from parsim.cluster.hardware import System
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import ADAMW, CLIP, Job
-from parsim.cost.software import Software
+from parsim.cost.software import Software, changed_switches
 from parsim.cost.step.stages import even_cut
 from parsim.model.graph.record import Graph
 from parsim.model.reader import load_model_catalog
@@ -75,7 +75,7 @@ def _with_said_cut(scenario: Scenario, plan: Plan) -> Plan:
 
 def _software(stack: Software) -> str | dict[str, Any]:
     """A stack's name, with what the scenario switched where it did."""
-    return {"name": stack.id, **stack.switches} if stack.switches else stack.id
+    return {"name": stack.id, **changed_switches(stack)} if changed_switches(stack) else stack.id
 
 
 def _update(job: Job) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from parsim.cost.job import ADAMW, CLIP, Job
-from parsim.cost.software import Software
+from parsim.cost.software import Software, changed_switches
 from parsim.cost.step.stages import plan_cut
 from parsim.frameworks.export.megatron_model import Flag, model_flags, vocabulary_unsaid
 from parsim.frameworks.export.megatron_rules import megatron_rules
@@ -86,7 +86,7 @@ def _switches(stack: Software, plan: Plan) -> Iterator[Flag]:
     """What the stack hides beside compute, and what moves tokens to experts."""
     if stack.tp_overlap and plan.tp > 1 and plan.sequence_parallel:
         yield ("--tp-comm-overlap", True)
-    if plan.ep > 1 and stack.switches.get("expert_overlap"):
+    if plan.ep > 1 and changed_switches(stack).get("expert_overlap"):
         yield ("--overlap-moe-expert-parallel-comm", True)
 
 

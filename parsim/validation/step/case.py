@@ -9,7 +9,7 @@ from typing import Any
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import NARROW
-from parsim.cost.software import Software, software
+from parsim.cost.software import Software, software, with_switches
 from parsim.errors import InputError, shown
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 from parsim.plan import Plan
@@ -185,7 +185,7 @@ def _predicting(spec: TransformerSpec, recipe: Recipe | None) -> TransformerSpec
 def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Software:
     """The stack as the row and a published recipe set it up."""
     if run.torch_compile is False and stack.compile:
-        stack = stack.switched({"compile": False})
+        stack = with_switches(stack, {"compile": False})
     if run.overlap is not None:
         stack = replace(stack, tp_overlap="tp" in run.overlap)
     if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts
@@ -206,7 +206,7 @@ def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Softw
     if run.quantized_attention is not None:
         stack = replace(stack, quantized_attention=run.quantized_attention)
     if run.blocking_launches:
-        stack = stack.switched({"blocking_launches": True})
+        stack = with_switches(stack, {"blocking_launches": True})
     if run.bucket_parameters is not None:
         stack = replace(stack, ddp_bucket_parameters=float(run.bucket_parameters))
     return stack

@@ -6,7 +6,14 @@ from dataclasses import fields, replace
 
 import pytest
 
-from parsim.cost.software import GENERIC, Software, software, software_catalog
+from parsim.cost.software import (
+    GENERIC,
+    Software,
+    changed_switches,
+    software,
+    software_catalog,
+    with_switches,
+)
 from parsim.errors import CatalogError, alternatives
 
 STATED = {f.name for f in fields(Software)} - {"id", "description", "reasons"}
@@ -129,25 +136,25 @@ def test_an_unknown_stack() -> None:
 
 def test_compiling_moves_less_and_back() -> None:
     eager, titan = software("executor-cuda"), software("torchtitan")
-    compiled = eager.switched({"compile": True})
+    compiled = with_switches(eager, {"compile": True})
     assert compiled.traffic == pytest.approx(eager.traffic / 1.8)
-    assert compiled.switches == {"compile": True}
-    assert compiled.switched({"compile": False}).traffic == pytest.approx(eager.traffic)
-    assert eager.switched({"compile": False}) == eager
-    slower = titan.switched({"compile": False})
+    assert changed_switches(compiled) == {"compile": True}
+    assert with_switches(compiled, {"compile": False}).traffic == pytest.approx(eager.traffic)
+    assert with_switches(eager, {"compile": False}) == eager
+    slower = with_switches(titan, {"compile": False})
     assert slower.keeps_output
     assert slower.traffic == pytest.approx(1.4 * 1.8)
     with pytest.raises(
         CatalogError, match=r"software.compile=true: stack nemo has no such switch.*"
     ):
-        software("nemo").switched({"compile": True})
+        with_switches(software("nemo"), {"compile": True})
 
 
 def test_nothing_runs_beside_a_launch_that_blocks() -> None:
     usual = software("megatron-bridge")
-    blocking = usual.switched({"blocking_launches": True, "expert_overlap": 1.0})
+    blocking = with_switches(usual, {"blocking_launches": True, "expert_overlap": 1.0})
     assert usual.tp_overlap
     assert (blocking.overlap, blocking.tp_overlap, blocking.overlap_p2p) == (0.0, False, False)
     assert blocking.expert_hidden("b200-sxm") == 0.0
-    assert usual.switched(blocking.switches) == blocking
-    assert usual.switched({"blocking_launches": False}) == usual
+    assert with_switches(usual, changed_switches(blocking)) == blocking
+    assert with_switches(usual, {"blocking_launches": False}) == usual

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from parsim.cluster.hardware import IntraNode, Network
-from parsim.cost.software import software
+from parsim.cost.software import changed_switches, software
 from parsim.errors import PlanError, ScenarioError
 from parsim.model.config.file import read_config
 from parsim.model.huggingface import spec_from_config
@@ -310,10 +310,10 @@ def test_switches_beside_the_name_of_a_stack_replace_its_own(tmp_path: Path) -> 
     stack = scenario.job.software
     assert (stack.id, stack.expert_dispatcher) == ("megatron-lm", "deepep")
     assert stack.expert_hidden("h100-sxm-80gb") == 1.0
-    assert stack.switches == {"expert_dispatcher": "deepep", "expert_overlap": 1.0}
+    assert changed_switches(stack) == {"expert_dispatcher": "deepep", "expert_overlap": 1.0}
     assert any("expert_dispatcher=deepep" in note for note in scenario.notes)
     usual = load(tmp_path, software={"name": "megatron-lm"}).job.software
-    assert usual.switches == {}
+    assert changed_switches(usual) == {}
     assert usual == software("megatron-lm")
 
 
@@ -512,7 +512,7 @@ def test_overrides_are_yaml(tmp_path: Path) -> None:
 def test_a_name_alone_becomes_a_block_for_overrides_below_it(tmp_path: Path) -> None:
     """docs/scenarios.md: `--set software.expert_overlap=1.0` beside `software: megatron-bridge`."""
     scenario = load(tmp_path, {"software.expert_overlap": "1.0"}, software="megatron-bridge")
-    assert scenario.job.software.switches == {"expert_overlap": 1.0}
+    assert changed_switches(scenario.job.software) == {"expert_overlap": 1.0}
     overrides = {"plan": "{strategy: local_sgd}", "plan.strategy.every": "4"}
     plan = load(tmp_path, overrides).plan
     assert plan is not None

@@ -14,7 +14,7 @@ import pytest
 from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
-from parsim.cost.software import software
+from parsim.cost.software import software, with_switches
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import CpCommType, Plan
@@ -40,7 +40,7 @@ def job(model: str, stack: str = "megatron-te-2025", dispatcher: str | None = No
     return Job(
         model=build_transformer(model_spec(model)),
         cluster=Cluster(system=load_catalog().system("dgx-h100"), num_nodes=4),
-        software=used.switched({"expert_dispatcher": dispatcher}) if dispatcher else used,
+        software=with_switches(used, {"expert_dispatcher": dispatcher}) if dispatcher else used,
     )
 
 

@@ -16,7 +16,7 @@ from parsim.cost.kernel.kernels import gemm_time, memory_time
 from parsim.cost.kernel.quantized import gathered_size, held_size
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import Exchange, Kernel, PassPart
-from parsim.cost.software import software
+from parsim.cost.software import software, with_switches
 from parsim.model.operators import Attention
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
@@ -108,7 +108,7 @@ def test_head_and_embedding_stay_in_16_bit(name: str) -> None:
 
 def test_a_stack_may_compute_the_logits_in_8_bit_too() -> None:
     job = make_job()
-    switched = replace(job, software=job.software.switched({"quantized_logits": True}))
+    switched = replace(job, software=with_switches(job.software, {"quantized_logits": True}))
     embedding, head = job.model.ends[0], job.model.ends[-1]
     plain, both = coster(job, "fp8"), coster(switched, "fp8")
     assert both.cost(head).products.kernels < 0.7 * plain.cost(head).products.kernels
@@ -139,7 +139,7 @@ def attention_seconds(job: Job, name: str) -> list[float]:
 def test_a_stack_may_run_attention_in_8_bit_too() -> None:
     """By its device's rates, with casts of queries, keys, values and of the output's gradient."""
     job = make_job(system="gb200-nvl72")
-    switched = replace(job, software=job.software.switched({"quantized_attention": True}))
+    switched = replace(job, software=with_switches(job.software, {"quantized_attention": True}))
     plain, narrow = (attention_seconds(each, "mxfp8") for each in (job, switched))
     assert plain[1] == plain[3] == 0.0
     assert narrow[0] / plain[0] == pytest.approx(1 / 1.21, rel=0.02)
@@ -155,7 +155,7 @@ def test_a_window_spares_a_backward_in_8_bit_nothing() -> None:
     job = make_job(system="gb200-nvl72")
     spec = replace(model_spec("gpt-oss-20b"), num_layers=2)
     job = replace(job, model=build_transformer(spec))
-    switched = replace(job, software=job.software.switched({"quantized_attention": True}))
+    switched = replace(job, software=with_switches(job.software, {"quantized_attention": True}))
     ops = [op for layer in job.model.blocks for op in layer.operators if isinstance(op, Attention)]
     windowed = next(op for op in ops if op.window is not None)
     kernels = attention_kernels(switched, "mxfp8", windowed)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from parsim.cost.job import Job
+from parsim.cost.software import with_switches
 from parsim.cost.step.layer_table import LayerTable, forward_times, slowest_host
 from parsim.cost.step.stages import layer_counts
 from parsim.plan import Plan, PlanTable
@@ -57,7 +58,7 @@ def test_a_host_that_waits_for_each_kernel_takes_turns_with_the_device(job: Job)
 
     def seconds(launch_cost: float, *, blocking: bool) -> float:
         stack = replace(job.software, launch_cost=launch_cost, microbatch_overhead=0.0)
-        slow = replace(job, software=stack.switched({"blocking_launches": blocking}))
+        slow = replace(job, software=with_switches(stack, {"blocking_launches": blocking}))
         return float(forward_times(slow, LayerTable.of(slow, table), counts).time[0, 0])
 
     device = seconds(0.0, blocking=True)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from ruamel.yaml import YAML
 
-from parsim.cost.software import software
+from parsim.cost.software import software, with_switches
 from parsim.errors import InputError, PlanError
 from parsim.frameworks.export import TARGETS, export_plan
 from parsim.frameworks.export.megatron import layout
@@ -278,7 +278,7 @@ def test_torchtitan_compiles_what_was_predicted_as_compiled(
     llama: Scenario, stack: str, switches: dict[str, Any], enabled: bool, overlapped: bool
 ) -> None:
     """torch.compile is off in torchtitan where nothing is said."""
-    job = replace(llama.job, software=software(stack).switched(switches))
+    job = replace(llama.job, software=with_switches(software(stack), switches))
     switched, plan = replace(llama, job=job), planned(llama, tp=2, dp_shard=4)
     plan = replace(plan, sequence_parallel=True)
     text = export_plan(switched, plan, "torchtitan")

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from parsim.cost.software import changed_switches, with_switches
 from parsim.errors import InputError
 from parsim.frameworks.export import export_plan
 from parsim.frameworks.reading import read_config
@@ -146,15 +147,15 @@ def test_rows_that_megatron_would_store_otherwise() -> None:
 
 def test_what_hides_beside_compute_is_read_back(tmp_path: Path) -> None:
     scenario = load_scenario(MIXTURE)
-    switched = scenario.job.software.switched(
-        {"expert_overlap": 1.0, "expert_dispatcher": "hybridep"}
+    switched = with_switches(
+        scenario.job.software, {"expert_overlap": 1.0, "expert_dispatcher": "hybridep"}
     )
     scenario = replace(scenario, job=replace(scenario.job, software=switched))
     text = export_plan(scenario, replace(scenario.fixed_plan(), precision="bf16"), "megatron")
     assert "--overlap-moe-expert-parallel-comm" in text
     again = read(tmp_path, text, nodes=2).job.software
     assert (again.id, again.expert_dispatcher) == ("megatron-lm", "hybridep")
-    assert again.switches["expert_overlap"] == 1.0
+    assert changed_switches(again)["expert_overlap"] == 1.0
 
 
 def test_gemms_wait_for_their_collectives_where_no_flag_overlaps_them(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.cost.software import software
+from parsim.cost.software import software, with_switches
 from parsim.cost.step.layer_table import LayerTable
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
@@ -103,5 +103,5 @@ def test_what_bpipe_does_not_go_with() -> None:
     sharded = replace(PLAN, pp=4, dp_shard=2, zero_stage=2)
     assert "zero_stage=2 saves gathered parameters" in (illegal(on_cpu, sharded) or "")
     assert illegal(on_cpu, replace(sharded, zero_stage=1)) is None
-    compiled = replace(on_cpu, software=on_cpu.software.switched({"compile": True}))
+    compiled = replace(on_cpu, software=with_switches(on_cpu.software, {"compile": True}))
     assert "what layers save is sent to another rank" in (illegal(compiled, PLAN) or "")

@@ -1,38 +1,11 @@
-"""What the training software does: fusion, launch cost, overlap, precision of gradients.
-
-These are assumptions, apart from hardware constants, the same for every run of a software stack.
-They live with their reasons in `software.yaml` and are printed by `parsim validate -v`.
-"""
+"""A software stack as a record: each field is a habit that costs or a choice that is left to it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from dataclasses import dataclass, field
 
-from parsim.errors import CatalogError, alternatives, matching, shown
-from parsim.files import OnDemand, entries_of
-from parsim.plan.names import USUAL, CpCommType
-
-GENERIC = "generic"
-"""Name of the software assumed where none is named."""
-
-SWITCHES = (
-    *("compile", "tp_overlap", "cuda_graphs", "blocking_launches", "fused_experts"),
-    *("expert_dispatcher", "expert_overlap", "expert_imbalance", "quantized_dispatch"),
-    *("quantized_logits", "quantized_attention"),
-)
-"""Fields that a job of a stack may set for itself, because its users do."""
-
-_NOTHING_BESIDE: Mapping[str, Any] = {
-    **dict.fromkeys(("overlap", "tp_overlap_backward"), 0.0),
-    **dict.fromkeys(("tp_overlap", "overlap_p2p"), False),
-    **dict.fromkeys(("overlap_grad_reduce", "overlap_param_gather"), False),
-    "expert_overlap": {"default": 0.0},
-}
-"""What a host that waits for each kernel leaves of overlap."""
+from parsim.plan.names import CpCommType
 
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """What moves tokens to experts (`cost/layer/dispatch.py`)."""
@@ -261,44 +234,6 @@ class Software:
         """The ZeRO stages that the stack has with so many pipeline ranks."""
         return self.zero_stages if pp == 1 else self.pipeline_zero_stages
 
-    @property
-    def switches(self) -> dict[str, Any]:
-        """What a scenario changed of the catalog's stack, by field."""
-        usual = software_catalog().get(self.id, self)
-        values = {name: getattr(self, name) for name in SWITCHES}
-        changed = {name: now for name, now in values.items() if now != getattr(usual, name)}
-        if "expert_overlap" in changed:
-            changed["expert_overlap"] = self.expert_overlap["default"]
-        return changed
-
-    def switched(self, values: Mapping[str, Any]) -> Software:
-        """The stack with some of `SWITCHES` set; `expert_overlap` is one share for all devices.
-
-        Compiled, layers move less and let go what backward does not read.
-
-        Raises:
-            CatalogError: `compile` of a stack without that switch.
-        """
-        given = dict(values)
-        if given.get("compile", self.compile) != self.compile:
-            given |= self._compiled(given["compile"])
-        if "expert_overlap" in given:
-            given["expert_overlap"] = {"default": given["expert_overlap"]}
-        if given.get("blocking_launches"):
-            given |= _NOTHING_BESIDE
-        return replace(self, **given)
-
-    def _compiled(self, asked: bool) -> dict[str, Any]:
-        """What changes where torch.compile is switched on or off."""
-        if not self.eager_traffic:
-            have = (name for name, stack in software_catalog().items() if stack.eager_traffic)
-            raise CatalogError(
-                f"software.compile={str(asked).lower()}: stack {self.id} has no such switch, its "
-                f"kernels are what they are; stacks with it: {', '.join(sorted(have))}"
-            )
-        factor = 1.0 / self.eager_traffic if asked else self.eager_traffic
-        return {"traffic": self.traffic * factor, "keeps_output": not asked}
-
     def expert_hidden(self, device_id: str) -> float:
         """Share of moving tokens to experts and back that hides beside compute."""
         return float(self.expert_overlap[_longest(self.expert_overlap, device_id)])
@@ -307,43 +242,3 @@ class Software:
 def _longest(keys: Iterable[str], device_id: str) -> str:
     """The longest of some starts of device ids that begins this one, or the default."""
     return max((key for key in keys if device_id.startswith(key)), key=len, default="default")
-
-
-@cache
-def software_catalog() -> Mapping[str, Software]:
-    """All known software stacks by id; entries start from the one they name in `from`."""
-    text = (files("parsim.cost") / "software.yaml").read_text(encoding="utf-8")
-    entries = entries_of(text)
-
-    def stated(name: str) -> dict[str, Any]:
-        keys = dict(entries[name])
-        base = keys.pop("from", None)
-        return {**(stated(base) if base else {}), **keys}
-
-    return OnDemand(entries, lambda name: _build(name, **stated(name)))
-
-
-def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
-    """A stack of (value, reason) by field."""
-    values = {key: value for key, (value, _) in entry.items()}
-    for key in ("graphs", "channels_last", "zero_stages", "pipeline_zero_stages"):
-        values[key] = tuple(values[key])
-    values["cp_comm_type"] = CpCommType[values["cp_comm_type"].upper()]
-    schedules = values["schedules"]
-    values["schedules"] = USUAL if schedules == "all" else tuple(schedules)
-    reasons = {key: reason for key, (_, reason) in entry.items()}
-    return Software(id=name, description=description, reasons=reasons, **values)
-
-
-def software(name: str) -> Software:
-    """Look up a stack.
-
-    Raises:
-        CatalogError: unknown name.
-    """
-    catalog = software_catalog()
-    known = matching(name, catalog)
-    if known is None:
-        rest = alternatives(name, sorted(catalog), listing="parsim catalog software")
-        raise CatalogError(f"software '{shown(name)}' is unknown{rest}")
-    return catalog[known]

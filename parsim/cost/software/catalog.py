@@ -1,0 +1,56 @@
+"""The known software stacks, each from its entry in `software.yaml`, on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+from parsim.cost.software.record import Software
+from parsim.errors import CatalogError, alternatives, matching, shown
+from parsim.files import OnDemand, entries_of
+from parsim.plan.names import USUAL, CpCommType
+
+GENERIC = "generic"
+"""Name of the software assumed where none is named."""
+
+
+@cache
+def software_catalog() -> Mapping[str, Software]:
+    """All known software stacks by id; entries start from the one they name in `from`."""
+    text = (files("parsim.cost") / "software.yaml").read_text(encoding="utf-8")
+    entries = entries_of(text)
+
+    def stated(name: str) -> dict[str, Any]:
+        keys = dict(entries[name])
+        base = keys.pop("from", None)
+        return {**(stated(base) if base else {}), **keys}
+
+    return OnDemand(entries, lambda name: _build(name, **stated(name)))
+
+
+def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
+    """A stack of (value, reason) by field."""
+    values = {key: value for key, (value, _) in entry.items()}
+    for key in ("graphs", "channels_last", "zero_stages", "pipeline_zero_stages"):
+        values[key] = tuple(values[key])
+    values["cp_comm_type"] = CpCommType[values["cp_comm_type"].upper()]
+    schedules = values["schedules"]
+    values["schedules"] = USUAL if schedules == "all" else tuple(schedules)
+    reasons = {key: reason for key, (_, reason) in entry.items()}
+    return Software(id=name, description=description, reasons=reasons, **values)
+
+
+def software(name: str) -> Software:
+    """Look up a stack.
+
+    Raises:
+        CatalogError: unknown name.
+    """
+    catalog = software_catalog()
+    known = matching(name, catalog)
+    if known is None:
+        rest = alternatives(name, sorted(catalog), listing="parsim catalog software")
+        raise CatalogError(f"software '{shown(name)}' is unknown{rest}")
+    return catalog[known]
