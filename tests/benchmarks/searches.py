@@ -69,9 +69,10 @@ def least_bounds() -> Array:
     """The least bounds of plans of the full space that may fit."""
     job, space, families = full_space()
     cuts: KnownCuts = {}
-    unseen, best = Unseen(job, families, cuts, Stop()), np.full(TOP, np.inf)
+    usable = job.device.usable_memory
+    unseen, best = Unseen(job, families, usable, cuts, Stop()), np.full(TOP, np.inf)
     while unseen.least <= best[-1]:
-        known = Seen.of(job, space, unseen.take(best[-1]), cuts).known
+        known = Seen.of(job, space, unseen.take(best[-1]), usable, cuts).known
         best = np.sort(np.append(best, known.bound[~known.too_large]))[:TOP]
     return best
 

@@ -134,14 +134,21 @@ def plan_bounds(
     return bounds
 
 
-def least_steps(job: Job, table: PlanTable, known: KnownCuts | None = None) -> Array:
-    """Least seconds of the steps of plans, (B,), whatever bytes they need."""
+def least_steps(
+    job: Job, table: PlanTable, known: KnownCuts | None = None, usable: float = np.inf
+) -> Array:
+    """Least seconds of the steps of plans, (B,); infinite where no plan of their family fits.
+
+    Because the bytes that stay for the whole run, which no saving changes, are more than `usable`.
+    """
     cases = layer_cases(job, table)
     layers = price_layers(job, table.take(cases.first))
     table = replace(table, recompute_layers=np.maximum(table.recompute_layers, 0))
-    steps = np.empty(len(table))
+    steps = np.full(len(table), np.inf)
     for rows, priced in _pieces(job, table, layers, cases.of, known):
-        steps[rows] = priced.steps().step
+        fitting = np.flatnonzero(priced.standing_bytes() <= usable)
+        if len(fitting):
+            steps[rows[fitting]] = priced.take(fitting).steps().step
     return steps
 
 

@@ -115,6 +115,11 @@ class Priced:
             flight_of=flights.of,
         )
 
+    def standing_bytes(self) -> Array:
+        """Bytes that stay for the whole run on the fullest rank at the least, (B,)."""
+        stays = (self.standing.fixed + self.standing.gradients).max(axis=0)
+        return np.asarray(stays[self.tail_of] * (1.0 - ROUNDING))
+
     def peaks(self) -> Array:
         """Bytes of the fullest rank at the least, (B,).
 

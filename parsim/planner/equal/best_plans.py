@@ -113,8 +113,8 @@ def _nothing_fits(question: Question, work: BestShapes) -> str:
         least = min(job.device.memory, space.memory_cap + job.device.context_memory)
         system = replace(job.system, device=replace(job.device, memory=least))
         job = replace(job, cluster=replace(job.cluster, system=system))
-    nearest = work.table.plan(work.nearest())
-    return nearest_miss_message(job, nearest, space.memory_margin)
+    nearest = work.nearest()
+    return nearest_miss_message(job, work.table.plan(nearest), space.memory_margin)
 
 
 def _result(question: Question, work: BestShapes, plans: Shown, optimality: str) -> SearchResult:
@@ -138,7 +138,7 @@ def _counts(space: PlanSpace, listed: Enumeration, work: BestShapes) -> dict[str
     return {
         "enumerated": listed.enumerated,
         "illegal": listed.illegal,
-        "out_of_memory": int(known.too_large.sum()),
+        "out_of_memory": work.too_large,
         "tight": int(known.tight.sum()),
         "slower": work.slower,
         **({"idle": int(known.idle.sum())} if space.max_bubble is not None else {}),

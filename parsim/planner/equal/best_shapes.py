@@ -81,6 +81,7 @@ class BestShapes:
         """
         self.job, self.space, self.top = job, space, top
         self.stop = Stop() if stop is None else stop
+        self.usable = min(job.device.usable_memory, space.memory_cap or np.inf)
         self.cuts: KnownCuts = {}
         try:
             self._begin(families)
@@ -93,8 +94,8 @@ class BestShapes:
 
     def _begin(self, families: Families) -> None:
         """Bound the plans that are looked at first."""
-        self.unseen = Unseen(self.job, families, self.cuts, self.stop)
-        self.seen = Seen.of(self.job, self.space, self.unseen.take(), self.cuts)
+        self.unseen = Unseen(self.job, families, self.usable, self.cuts, self.stop)
+        self.seen = self._looked_at(self.unseen.take())
         self.waiting = Waiting()
         self._wait(self.known.too_large)
 
@@ -197,7 +198,12 @@ class BestShapes:
     @property
     def decided(self) -> int:
         """How many plans are simulated, too large or slower."""
-        return int((self.known.counted | self.known.too_large).sum()) + self.slower
+        return int(self.known.counted.sum()) + self.too_large + self.slower
+
+    @property
+    def too_large(self) -> int:
+        """How many plans do not fit by their bytes alone, as far as these were looked at."""
+        return int(self.known.too_large.sum()) + self.unseen.too_large
 
     def _beaten(self, rows: Index) -> Flags:
         """Which of some plans are too slow by their bounds, those that cannot fit among them."""
@@ -209,11 +215,14 @@ class BestShapes:
     def _see_more(self) -> None:
         """Bound the next plans."""
         before, self.in_hand = len(self.table), self.unseen.least
-        ahead = self.unseen.take(min(AHEAD * self.waiting.least, self.worst))
-        seen = Seen.of(self.job, self.space, ahead, self.cuts)
+        seen = self._looked_at(self.unseen.take(min(AHEAD * self.waiting.least, self.worst)))
         self.seen = self.seen.appended(seen)
         self._wait(np.append(np.ones(before, dtype=bool), seen.known.too_large))
         self.in_hand = np.inf
+
+    def _looked_at(self, table: PlanTable) -> Seen:
+        """Some plans with their bounds."""
+        return Seen.of(self.job, self.space, table, self.usable, self.cuts)
 
     def _wait(self, others: Flags) -> None:
         """Let all plans but the `others` wait for their exact steps."""
@@ -275,6 +284,8 @@ class BestShapes:
 
     def nearest(self) -> int:
         """The plan that needs the least bytes, of those whose bytes were looked at."""
+        if self.unseen.too_large:
+            self.seen = self.seen.appended(self._looked_at(self.unseen.take_too_large()))
         looked = self.known.peak > 0.0
         for _ in range(NEAREST):
             row = int(np.argmin(np.where(looked, self.known.peak, np.inf)))

@@ -25,12 +25,13 @@ class Seen:
     seconds: Seconds
 
     @classmethod
-    def of(cls, job: Job, space: PlanSpace, table: PlanTable, cuts: KnownCuts) -> Seen:
+    def of(
+        cls, job: Job, space: PlanSpace, table: PlanTable, usable: float, cuts: KnownCuts
+    ) -> Seen:
         """Bound some plans: their bytes, and the steps of those that may have room."""
         cases = layer_cases(job, table)
         plans = table.take(cases.first)
         layers = price_layers(job, plans)
-        usable = min(job.device.usable_memory, space.memory_cap or np.inf)
         fewest = Fewest.of(job, table, (plans, cases.of), usable, space.memory_margin)
         bounds = plan_bounds(job, table, layers, cases.of, fewest.room, cuts)
         fewest.repeated = bounds.repeated

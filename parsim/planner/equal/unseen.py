@@ -5,6 +5,9 @@
 
 The fastest plans take 18.66 s here, so that no plan of the last families can be among them.
 
+No plan fits of a family whose parameters, gradients and optimizer states alone are too large, which
+no saving changes: it has an infinite bound.
+
 Where an answer is wanted before all is looked at, families of one setting are bounded together and
 taken in small waves, and those of the settings that are left have no bound: nothing is known of
 them. To bound plans of many settings takes as long as to bound tens of thousands of one.
@@ -13,6 +16,7 @@ them. To bound plans of many settings takes as long as to bound tens of thousand
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
@@ -51,8 +55,9 @@ class _Queue:
         return float(self.bound[self.taken]) if self.taken < len(self.bound) else np.inf
 
     def within(self, most: float) -> int:
-        """How many families have bounds up to `most` seconds."""
-        return int(np.searchsorted(self.bound, most, side="right"))
+        """How many families have finite bounds up to `most` seconds."""
+        side: Literal["left", "right"] = "right" if most < np.inf else "left"
+        return int(np.searchsorted(self.bound, most, side=side))
 
     def wave(self, plans: int) -> int:
         """How many families there are before and within a wave of so many plans."""
@@ -65,19 +70,31 @@ class _Queue:
 
     def slower(self, worst: float) -> int:
         """How many plans of those that wait take longer."""
-        useful = self.within(worst)
-        return int(self.plans_to[-1] - self.plans_to[max(useful, self.taken)])
+        return self._waiting(self.within(worst), self.within(np.inf))
+
+    @property
+    def too_large(self) -> int:
+        """How many plans of those that wait fit by no means."""
+        return self._waiting(self.within(np.inf), len(self.bound))
+
+    def _waiting(self, first: int, end: int) -> int:
+        """How many plans wait of the families between two."""
+        return int(self.plans_to[max(end, self.taken)] - self.plans_to[max(first, self.taken)])
 
 
 class Unseen:
     """Families that wait, in one queue or one for each setting.
 
-    `plans` is how many plans there were, `unbounded` how many of them have no bound yet.
+    `plans` is how many plans there were, `unbounded` how many of them have no bound yet; a device
+    has so many `usable` bytes.
     """
 
-    def __init__(self, job: Job, families: Families, cuts: KnownCuts, stop: Stop) -> None:
+    def __init__(
+        self, job: Job, families: Families, usable: float, cuts: KnownCuts, stop: Stop
+    ) -> None:
         """Bound the plain plans of all families, or of the first setting where time is short."""
         self.job, self.families, self.cuts, self.stop = job, families, cuts, stop
+        self.usable = usable
         self.sizes = families.sizes
         self.plans, self.unbounded = int(self.sizes.sum()), int(self.sizes.sum())
         self.wave = FIRST_WAVE if stop.limited else AT_ONCE
@@ -96,7 +113,7 @@ class Unseen:
         sizes = self.sizes[rows]
         number, bound = int(sizes.sum()), np.zeros(len(rows))
         if not number == self.plans <= self.wave:  # else all are looked at together
-            bound = least_steps(self.job, self._plain(rows), self.cuts)
+            bound = least_steps(self.job, self._plain(rows), self.cuts, self.usable)
         self._queues.append(_Queue.of(rows, bound, sizes))
         self.unbounded -= number
         return True
@@ -122,6 +139,16 @@ class Unseen:
         enough = min(queue.within(most), queue.wave(self.wave))
         self.wave = min(2 * self.wave, LARGEST_WAVE) if self.stop.limited else 2 * self.wave
         return self.families.table(queue.take(enough))
+
+    def take_too_large(self) -> PlanTable:
+        """The plans of all families that are left, which fit by no means."""
+        rows = [queue.take(len(queue.bound)) for queue in self._queues]
+        return self.families.table(np.sort(np.concatenate(rows)))
+
+    @property
+    def too_large(self) -> int:
+        """How many plans of those that wait fit by no means."""
+        return sum(queue.too_large for queue in self._queues)
 
     def slower(self, worst: float) -> int:
         """How many plans of those that wait take longer."""

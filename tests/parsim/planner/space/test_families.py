@@ -11,7 +11,8 @@ import pytest
 
 from parsim.cost.job import Job
 from parsim.cost.software import software, software_catalog
-from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.errors import NoFeasiblePlan
+from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.space import FEWEST, Between
 from parsim.planner.bounds import least_steps
 from parsim.planner.search import search, search_front
@@ -112,6 +113,39 @@ def test_no_plan_of_a_family_is_faster_than_its_plain_plan(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(6, 106))
 def test_no_plan_of_many_families_is_faster_than_its_plain_plan(seed: int) -> None:
     check_plain_plans(seed, 6)
+
+
+@pytest.mark.parametrize("seed", [0, 3, 4, 5])
+def test_no_plan_fits_of_a_family_whose_states_alone_are_too_large(seed: int) -> None:
+    made = scenario(seed, 1)
+    assert made is not None
+    job, space, _ = made
+    families = families_of(job, replace(space, recompute_layers=None))
+    some = random.Random(seed).sample(range(len(families.sizes)), min(8, len(families.sizes)))
+    least = [least_peak(job, families.table(np.array([number]))) for number in some]
+    for usable in (0.5 * min(least), float(np.median(least)), 2.0 * max(least)):
+        too_large = np.isinf(least_steps(job, families.plain, usable=usable))[some]
+        assert (np.array(least)[too_large] > usable).all()
+    assert np.isinf(least_steps(job, families.plain, usable=0.0)).all()
+
+
+def least_peak(job: Job, table: PlanTable) -> float:
+    """Bytes of the fullest rank of the plan that needs the least."""
+    return min(float(evaluate(job, table.plan(row)).peak.max()) for row in range(len(table)))
+
+
+def test_a_search_in_waves_knows_families_that_are_too_large(
+    job: Job, saving: PlanSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing fits it names the same nearest plan as a search that looks at all at once."""
+    tiny = with_memory(job, 0.01 * search(job, saving, top=1).plans[0].peak_allocated)
+    messages = []
+    for plans in (1 << 19, 16):
+        monkeypatch.setattr(sys.modules["parsim.planner.equal.unseen"], "AT_ONCE", plans)
+        with pytest.raises(NoFeasiblePlan, match="the nearest plan") as nothing:
+            search(tiny, saving)
+        messages.append(str(nothing.value))
+    assert messages[0] == messages[1]
 
 
 @pytest.mark.parametrize("share", [0.7, 0.85, 1.0])
