@@ -45,7 +45,10 @@ FIRST = 16
 """Plans of a shape that are simulated together at first; each time after twice as many."""
 
 MANY = 8
-"""Plans of a schedule above which the longest ways through it are looked for."""
+"""Plans of one shape above which the longest ways through its schedule are looked for.
+
+Of several shapes always: each would be priced and simulated by itself.
+"""
 
 AHEAD = 1.05
 """Plans up to so many times the least bound are looked at together.
@@ -241,12 +244,13 @@ class BestShapes:
 
     def _raise(self, rows: Index) -> None:
         """Raise the bounds of plans of one schedule by the longest ways through its actions."""
-        plan = self.table.plan(int(rows[0]))
-        if len(rows) <= MANY or plan.pp == 1 or plan.schedule == AUTO:
+        plan, setting = self.table.plan(int(rows[0])), self.table.setting[rows]
+        settings = sorted_values(setting).tolist()
+        few = len(rows) <= MANY and len(settings) == 1
+        if few or plan.pp == 1 or plan.schedule == AUTO:
             return
-        compiled = compiled_of(plan)
-        setting, ways = self.table.setting[rows], dict[tuple[object, ...], Array]()
-        for number in sorted_values(setting).tolist():
+        compiled, ways = compiled_of(plan), dict[tuple[object, ...], Array]()
+        for number in settings:
             some = rows[setting == number]
             alike = self.table.plan(int(some[0]))
             cut, blocking = plan_cut(alike, self.job.model.num_layers), not alike.overlap_p2p
