@@ -40,6 +40,8 @@ class Software:
     host_spread: float
     # Host seconds of a micro-batch.
     microbatch_overhead: float
+    # Whether the host takes up the next micro-batch while the device still computes.
+    runs_ahead: bool
     # Relative standard deviation of a step between replicas, which wait for the slowest one, by
     # what a sample is ("images", else tokens) and compute precision: "images fp16", "images",
     # "fp16", or "default".

@@ -34,6 +34,8 @@ class LayerTable(Columns):
     the bytes that such a layer keeps less, both 0 where no plan recomputes a number of layers.
     `moved` are the bytes that a layer of each kind moves to the host where a plan says so.
     `slowest_host` (B,) is the time of a tensor-parallel group's slowest host over the mean one's.
+    `pause` (B,) are seconds of a forward, or of a backward, in which the device waits for the host
+    to take up the next micro-batch, `calls` those that the host needs for it beside the device.
     """
 
     kinds: tuple[LayerCost, ...]
@@ -48,6 +50,8 @@ class LayerTable(Columns):
     before_kept: Array
     behind_kept: Array
     slowest_host: Array
+    pause: Array
+    calls: Array
 
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> LayerTable:
@@ -56,6 +60,7 @@ class LayerTable(Columns):
         costs = tuple(coster.cost(layer) for layer in model.kinds)
         policy = kept_policy(job.software)
         share = repeated_share(job, table)
+        pause, calls = between_microbatches(job, table)
         recomputed = tuple(
             cost.recomputed(table, policy.half_products).scaled(share) for cost in costs
         )
@@ -79,6 +84,8 @@ class LayerTable(Columns):
             before_kept=_kept_together(table, model.before),
             behind_kept=_kept_together(table, model.behind),
             slowest_host=slowest_host(job, table),
+            pause=pause,
+            calls=calls,
         )
 
 
@@ -125,6 +132,21 @@ def slowest_host(job: Job, table: PlanTable) -> Array:
     or once a step; hosts that are slow together.
     """
     return 1.0 + job.software.host_spread * expected_maximum(table.tp)
+
+
+def between_microbatches(job: Job, table: PlanTable) -> tuple[Array, Array]:
+    """Seconds between two passes, half of `microbatch_overhead`: of the device, of the host, (B,).
+
+    A host that runs ahead takes up the next micro-batch while the device computes, as it launches
+    kernels; sends and receives that block make it wait for the device each time.
+
+    Source: Megatron-Core, pipeline_parallel/p2p_communication.py (commit f7dfb99795): batched
+    sends and receives end in `torch.cuda.synchronize()`, overlapped ones in a stream's wait.
+    """
+    ahead = (table.pp == 1) | table.common.overlap_p2p
+    ahead = np.where(job.software.runs_ahead, ahead, False)
+    half = 0.5 * job.software.between_microbatches
+    return np.where(ahead, 0.0, half), np.where(ahead, half, 0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -203,7 +225,7 @@ def stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pas
 
 
 def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
-    time = raced(job, layers, total) + 0.5 * job.software.between_microbatches
+    time = raced(job, layers, total, layers.calls) + layers.pause
     pace = ratio(time, total.seconds)
     return ChunkTimes(
         time=time, exposed=total.exposed * pace, recomputed=np.zeros_like(time), pace=pace

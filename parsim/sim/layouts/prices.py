@@ -132,8 +132,8 @@ class NodePrices:
 
     @property
     def between(self) -> float:
-        """Seconds of a forward, and of a backward, in which the host takes the next micro-batch."""
-        return 0.5 * self.evaluation.step.job.software.between_microbatches
+        """Seconds of a forward, and of a backward, in which the device waits for the host."""
+        return float(self.evaluation.step.pricing.layers(0).pause[0])
 
     def totals(self, passes: Iterable[NodePasses]) -> tuple[float, float]:
         """Seconds of passes one behind the other, forward and backward."""

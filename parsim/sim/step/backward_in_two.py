@@ -54,12 +54,11 @@ def in_two(job: Job, table: PlanTable, layers: LayerTable, backward: Array) -> I
     counts, deeper = layer_counts(job.model, stage_cut(job, table)), deeper_pass(job, table, layers)
     weights, once, again = parts_of_backward(layers, counts, deeper)
     halves = _Halves.of(job, table, layers, counts, weights)
-    between = 0.5 * job.software.between_microbatches
-    plain, whole = (raced(job, layers, each) for each in (once, once.plus(again)))
+    plain, whole = (raced(job, layers, each, layers.calls) for each in (once, once.plus(again)))
     plain_inner, inner = (halves.inner(each) for each in (once, once.plus(again)))
-    longer = ratio(backward, whole + between)
+    longer = ratio(backward, whole + layers.pause)
     more = longer * ((inner - plain_inner) - (whole - plain))
-    inner, weight = longer * (inner + between), longer * halves.weight()
+    inner, weight = longer * (inner + layers.pause), longer * halves.weight()
     if splits_like_torch(job, table):
         inner[0], weight[0], more[0] = 0.0, backward[0], 0.0
     collectives = more * again.exposed_share
@@ -75,10 +74,10 @@ def least_in_two(
     """
     weights, once, again = parts_of_backward(layers, counts, deeper)
     halves = _Halves.of(job, table, layers, counts, weights)
-    between = 0.5 * job.software.between_microbatches
-    inner, weight = halves.inner(once.plus(again)) + between, halves.weight()
+    inner, weight = halves.inner(once.plus(again)) + layers.pause, halves.weight()
     if splits_like_torch(job, table):
-        inner[0], weight[0] = 0.0, raced(job, layers, once.plus(again))[0] + between
+        whole = raced(job, layers, once.plus(again), layers.calls) + layers.pause
+        inner[0], weight[0] = 0.0, whole[0]
     return inner, weight
 
 
@@ -112,7 +111,8 @@ class _Halves:
 
     def inner(self, backward: Pass) -> Array:
         """Seconds of I of a backward."""
-        return raced(self.job, self.layers, backward.less(self.weights), self.beside[0])
+        calls = self.layers.calls + self.beside[0]
+        return raced(self.job, self.layers, backward.less(self.weights), calls)
 
     def weight(self) -> Array:
         """Seconds of W."""
