@@ -19,7 +19,7 @@ shared    the bound of nodes of several kinds, whatever the placement
 
 from parsim.planner.bounds.closed_forms import ROUNDING, growth, shared_bound
 from parsim.planner.bounds.parts import KnownCuts
-from parsim.planner.bounds.plans import PlanBounds, Room, least_steps, plan_bounds
+from parsim.planner.bounds.plans import PlanBounds, Room, least_peaks, least_steps, plan_bounds
 
 __all__ = [
     "ROUNDING",
@@ -27,6 +27,7 @@ __all__ = [
     "PlanBounds",
     "Room",
     "growth",
+    "least_peaks",
     "least_steps",
     "plan_bounds",
     "shared_bound",

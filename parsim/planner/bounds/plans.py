@@ -152,6 +152,24 @@ def least_steps(
     return steps
 
 
+def least_peaks(
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    layer_row: Index,
+    known: KnownCuts | None = None,
+) -> Array:
+    """Least bytes of the fullest rank of plans, (B,); arguments as of `plan_bounds`.
+
+    Those that ask for the fewest recomputed layers have none.
+    """
+    table = replace(table, recompute_layers=np.maximum(table.recompute_layers, 0))
+    peaks = np.empty(len(table))
+    for rows, priced in _pieces(job, table, layers, layer_row, known):
+        peaks[rows] = priced.peaks()
+    return peaks
+
+
 def _pieces(
     job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, known: KnownCuts | None
 ) -> Iterator[tuple[Index, Priced]]:

@@ -14,7 +14,6 @@ so that 1 to 3 give the best of all placements without pricing most of them.
 
 from __future__ import annotations
 
-import heapq
 import time
 from itertools import islice
 
@@ -23,17 +22,17 @@ import numpy as np
 from parsim.errors import NoFeasiblePlan
 from parsim.planner.bounds import ROUNDING
 from parsim.planner.limits import keeps_busy
+from parsim.planner.mixed.by_bounds import CHUNK, best_by_bounds, rank
 from parsim.planner.mixed.candidates import Candidate, Candidates
 from parsim.planner.mixed.moves import single_moves
 from parsim.planner.mixed.orders import untried
-from parsim.planner.mixed.placements import Speeds
 from parsim.planner.mixed.progress import Run
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
-from parsim.planner.result import Progress, SearchResult, gap_words, shown, unknown_words
+from parsim.planner.result import SearchResult, gap_words, shown, unknown_words
 from parsim.planner.space import Enumeration
 from parsim.planner.space.left_out import ALL_BUT, left_out
-from parsim.planner.stop import PATIENCE, TIME_IS_UP
+from parsim.planner.stop import TIME_IS_UP
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
@@ -47,11 +46,11 @@ def search_mixed(question: Question) -> SearchResult:
     job, space, request = question.job, question.space, question.request
     work, top = Candidates(job, space, question.table), request.top
     until = request.stop.until
-    ran = _best_first(work, top, until, request.progress)
+    ran = best_by_bounds(work, top, until, request.progress)
     if ran.best and not ran.stopped:
         _refine(work, ran, top, until)
     ranked = ran.best
-    tight = [] if ran.stopped else _tight(work, ran, ranked, top, until)
+    tight = [] if ran.stopped and ranked else _tight(work, ran, ranked, top, until)
     if not ranked and not tight:
         raise NoFeasiblePlan(_nothing_fits(work, ran))
     plans = [candidate.evaluated for candidate in ranked or tight]
@@ -98,67 +97,6 @@ def proven(some_orders: str) -> str:
     )
 
 
-CHUNK = 32
-"""Plans that are placed at once, so that their bytes are counted together."""
-
-SMALL_CHUNK = 4
-"""So many of them where time is limited: a plan has tens of placements."""
-
-
-def _rank(candidate: Candidate) -> tuple[float, float]:
-    return (candidate.step, candidate.peak)
-
-
-def _best_first(work: Candidates, top: int, limit: float, progress: Progress | None) -> Run:
-    """The `top` fastest placements; plans are placed when their bound is the least of all."""
-    ran, space, bounds = Run(), work.space, work.bounds()
-    queue: list[tuple[float, int, Candidate]] = []
-    waiting = np.argsort(bounds, kind="stable").tolist()[::-1]
-    number, chunk = 0, CHUNK if limit == np.inf else SMALL_CHUNK
-    patient = max(limit, time.perf_counter()) + PATIENCE
-    try:
-        while waiting or queue:
-            least = float(bounds[waiting[-1]]) if waiting else np.inf
-            worst = ran.best[-1].step if len(ran.best) == top else np.inf
-            if min(least, queue[0][0] if queue else np.inf) >= worst:
-                break
-            if not queue or least <= queue[0][0]:
-                rows = [waiting.pop() for _ in range(min(chunk, len(waiting)))]
-                for candidate in _noted(ran, work.placed(rows)):
-                    number += 1
-                    heapq.heappush(queue, (candidate.bound, number, candidate))
-            else:
-                candidate = heapq.heappop(queue)[2]
-                work.run(candidate)
-                ran.evaluated += 1
-                if ran.busy(candidate, space):
-                    ran.best = sorted([*ran.best, candidate], key=_rank)[:top]
-            if progress:
-                progress(len(bounds) - len(waiting), len(bounds))
-            if (ran.best or not queue) and ran.late(limit if ran.best else patient):
-                break
-        ran.placements_done = not ran.stopped
-    except KeyboardInterrupt:
-        ran.stopped = "interrupted"
-    worst = ran.best[-1].step if len(ran.best) == top else np.inf
-    ran.slower = sum(bound >= worst for bound, *_ in queue)
-    unplaced = float(bounds[waiting[-1]]) if waiting else np.inf
-    ran.least = min(unplaced, queue[0][0] if queue else np.inf)
-    return ran
-
-
-def _noted(ran: Run, placed: list[Candidate]) -> list[Candidate]:
-    """The candidates that fit; tight ones are kept for later, the others counted."""
-    fitting = [candidate for candidate in placed if candidate.fit is Fit.FITS]
-    tight = [candidate for candidate in placed if candidate.fit is Fit.TIGHT]
-    ran.tight += tight
-    ran.placed += len(placed)
-    ran.too_large += len(placed) - len(fitting) - len(tight)
-    known = [ran.nearest] if ran.nearest else []
-    ran.nearest = min([*known, *placed], key=lambda candidate: candidate.share, default=None)
-    return fitting
-
-
 def _tight(
     work: Candidates, ran: Run, ranked: list[Candidate], top: int, until: float
 ) -> list[Candidate]:
@@ -175,7 +113,7 @@ def _tight(
             break
         work.run(candidate)
         if candidate.step < below and keeps_busy(candidate.bubble, work.space):
-            best = sorted([*best, candidate], key=_rank)[:count]
+            best = sorted([*best, candidate], key=rank)[:count]
     return best
 
 
@@ -214,7 +152,7 @@ def _refine(work: Candidates, ran: Run, top: int, until: float) -> None:
 def _fastest_move(work: Candidates, ran: Run, until: float) -> Candidate:
     """The fastest plan that fits of the best and of those a single move away from it."""
     fastest = best = ran.best[0]
-    speeds, cluster = Speeds.of(work.layers, best.row), work.job.cluster
+    speeds, cluster = work.speeds(best.row), work.job.cluster
     moves = single_moves(work.job, best.plan)
     while some := list(islice(moves, CHUNK)):
         near = [

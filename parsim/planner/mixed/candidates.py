@@ -7,19 +7,25 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Index, ratio
 from parsim.cluster.groups import rank_groups
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.step.step import step_costs
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.planner.bounds import growth, shared_bound
+from parsim.planner.bounds import KnownCuts, growth, least_peaks, shared_bound
 from parsim.planner.bounds.cases import layer_cases, price_layers
 from parsim.planner.mixed.orders import orders
 from parsim.planner.mixed.placements import Speeds, lower_bound, placements
 from parsim.planner.result import EvaluatedPlan
 from parsim.schedule import build_schedule
-from parsim.sim.confidence.memory_fit import Fit, fit_of, margin_shares, worst
+from parsim.sim.confidence.memory_fit import (
+    Fit,
+    fit_of,
+    highest_with_room,
+    margin_shares,
+    worst,
+)
 from parsim.sim.memory.activation_parts import peak_with_host
 from parsim.sim.memory.eager_peaks import peak_memory
 from parsim.sim.recurrence.evaluate import evaluate
@@ -68,26 +74,43 @@ class Candidates:
         self.job, self.space, self.table = job, space, table
         systems = job.cluster.systems
         cases = layer_cases(job, table)
-        plans = table.take(cases.first)
-        self.layers = [price_layers(job.on(system), plans).take(cases.of) for system in systems]
+        self.alike, self.case_of = table.take(cases.first), cases.of
+        self.layers = [price_layers(job.on(system), self.alike) for system in systems]
         self.laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
         self.growth = growth(job.cluster)
         cap = np.inf if space.memory_cap is None else space.memory_cap
         self.usable = np.array([min(system.device.usable_memory, cap) for system in systems])
-        self.margin = margin_shares(job, table, space.memory_margin)
+        self.margin = margin_shares(job, self.alike, space.memory_margin)[cases.of]
+        self.cuts: KnownCuts = {}
 
     def bounds(self) -> Array:
         """Lower bound of every plan's step, whatever its placement, seconds."""
         groups = self.job.cluster.groups
         devices = [group.num_nodes * group.system.devices_per_node for group in groups]
-        shared = shared_bound(self.layers, self.table, self.job.model, devices)
-        return shared * self.growth
+        shared = shared_bound(self.layers, self.alike, self.job.model, devices)
+        return (shared * self.growth)[self.case_of]
+
+    def crowding(self, rows: Index) -> Array:
+        """Least bytes of some plans in equal parts, over those with which they have room, (B,).
+
+        On the nodes with the least memory.
+        """
+        group = int(np.argmin(self.usable))
+        table, layers = self.table.take(rows), self.layers[group]
+        job = self.job.on(self.job.cluster.systems[group])
+        peaks = least_peaks(job, table, layers, self.case_of[rows], self.cuts)
+        room = highest_with_room(job.software, float(self.usable[group]), self.margin[rows])
+        return ratio(peaks, room)
+
+    def speeds(self, row: int) -> Speeds:
+        """What the parts of one plan take on each kind of node."""
+        return Speeds.of(self.layers, int(self.case_of[row]))
 
     def placed(self, rows: Sequence[int]) -> list[Candidate]:
         """Every placement of some plans, with what it needs and its bound."""
         candidates = []
         for row in rows:
-            speeds, plan = Speeds.of(self.layers, row), self.table.plan(row)
+            speeds, plan = self.speeds(row), self.table.plan(row)
             for placed_plan, devices in placements(
                 plan, self.laid, self.job.model, speeds, self.usable
             ):
@@ -122,7 +145,7 @@ class Candidates:
         numbers = np.array(sorted(rows))
         plan = rows[int(numbers[0])][0].plan
         plans = self.table.take(numbers).sharing({"stage_layers": plan.stage_layers})
-        layers = self.layers[0].take(numbers)
+        layers = self.layers[0].take(self.case_of[numbers])
         job = self.job.on(self.job.cluster.systems[0])
         schedule = build_schedule(
             plan.schedule if plan.pp > 1 else "1f1b",
@@ -153,6 +176,7 @@ class Candidates:
 
     def run(self, candidate: Candidate) -> None:
         """The exact step of a candidate."""
-        layers = [table.take(np.array([candidate.row])) for table in self.layers]
+        case = self.case_of[candidate.row : candidate.row + 1]
+        layers = [table.take(case) for table in self.layers]
         evaluation = evaluate(self.job, candidate.plan, layers=layers, memory=False)
         candidate.step, candidate.bubble = evaluation.step_time, evaluation.bubble_fraction

@@ -22,10 +22,12 @@ from parsim.plan.rules.violation import violation
 from parsim.planner import search
 from parsim.planner.bounds import shared_bound
 from parsim.planner.choice import ChoiceRequest, Limits, choose
-from parsim.planner.mixed.best_first import _best_first, _refine
+from parsim.planner.mixed.best_first import _refine
+from parsim.planner.mixed.by_bounds import best_by_bounds
 from parsim.planner.mixed.candidates import Candidates
 from parsim.planner.mixed.orders import orders
 from parsim.planner.mixed.placements import Speeds, lower_bound, placements
+from parsim.planner.mixed.roomy_first import roomy_first
 from parsim.planner.space import enumerate_plans
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
@@ -252,12 +254,48 @@ def test_a_time_limit_gives_the_best_so_far(job: Job) -> None:
     assert result.plans[0].step_time <= best.step_time * (1.001 + float(words[1]) / 100)
 
 
+@pytest.fixture(scope="module")
+def little_memory(job: Job) -> PlanSpace:
+    """A space in which only plans may fit that need few bytes, and none of the fastest."""
+    table = enumerate_plans(job, SPACE).table
+    assert table is not None
+    work = Candidates(job, replace(SPACE, memory_margin=0.0), table)
+    share = np.quantile(work.crowding(np.arange(len(table))), 0.2)
+    return replace(SPACE, memory_cap=float(share * usable(job).min()), memory_margin=0.0)
+
+
+def test_a_search_without_time_prices_a_plan_that_fits(
+    job: Job, little_memory: PlanSpace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plans with the least bounds do not fit, and there is time to place a few."""
+    monkeypatch.setattr("parsim.planner.mixed.by_bounds.PATIENCE", 0.0)
+    result = search(job, little_memory, time_limit=0.0)
+    assert {entry.fit for entry in result.plans} == {Fit.FITS}
+    assert "stopped by time limit" in result.optimality
+
+
+def test_plans_that_may_have_room_come_first(job: Job, little_memory: PlanSpace) -> None:
+    """Those the fastest first, then the others from the roomiest on, and every one once."""
+    table = enumerate_plans(job, little_memory).table
+    assert table is not None
+    work = Candidates(job, little_memory, table)
+    bounds, every = work.bounds(), np.arange(len(table))
+    rows = list(roomy_first(work, np.argsort(bounds, kind="stable")))
+    assert sorted(rows) == every.tolist()
+    crowding = work.crowding(every)
+    roomy, rest = rows[: (crowding <= 1.0).sum()], rows[(crowding <= 1.0).sum() :]
+    assert 0 < len(roomy) < len(rows)
+    assert (np.diff(bounds[roomy]) >= 0.0).all()
+    assert crowding[roomy].max() <= 1.0 < crowding[rest].min()
+    assert (np.diff(crowding[rest]) >= 0.0).all()
+
+
 def test_moves_from_the_best_keep_to_the_time_limit(job: Job) -> None:
     space = replace(SPACE, tp=(1,), zero_stage=(0,), microbatch_size=(1,), schedule=("1f1b",))
     table = enumerate_plans(job, space).table
     assert table is not None
     work = Candidates(job, space, table)
-    ran = _best_first(work, 3, inf, None)
+    ran = best_by_bounds(work, 3, inf, None)
     before, priced = list(ran.best), len(ran.best)
     _refine(work, ran, 3, 0.0)
     assert ran.stopped == "stopped by time limit"
