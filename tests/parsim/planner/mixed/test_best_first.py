@@ -275,7 +275,7 @@ def test_a_search_without_time_prices_a_plan_that_fits(
 
 
 def test_plans_that_may_have_room_come_first(job: Job, little_memory: PlanSpace) -> None:
-    """Those the fastest first, then the others from the roomiest on, and every one once."""
+    """Roomy plans come in the order of their bounds, then the others from the roomiest on."""
     table = enumerate_plans(job, little_memory).table
     assert table is not None
     work = Candidates(job, little_memory, table)
