@@ -16,7 +16,7 @@ by. Added is also what sizes outside of the measured ones, links that no run has
 without any run leave open. On a calibrated machine q is that of its own recorded steps, leaning on
 shipped runs, without scale and factor; added is what its calibration
 left open in the kernels, whole layers (timed or not) and collectives of this very plan, and its
-clock's drift. All figures: `known_errors.py`.
+clock's drift. All figures: `known_errors/`.
 
 Source: split conformal prediction with scores normalised by how hard a plan is (Lei et al. 2018,
 arXiv:1604.04173), of groups left out as a whole (`fitting/intervals/levels.py`).

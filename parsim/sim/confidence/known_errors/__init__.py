@@ -1,0 +1,72 @@
+"""What measured runs say about the errors of predictions: the figures of `interval.json`.
+
+Errors are log(measured / predicted), in units of a scale that says how hard a plan is to predict:
+
+    scale^2 = sum over parts of (weight x share)^2      parts as in `sim/confidence/step_parts.py`
+
+The scale's weights are one set for all runs; a group's quantiles say how well its device and
+software are known; a level's factor says how many times that a question needs which is new in this
+way. Computed from every shipped run (`fitting/intervals/figures.py`).
+
+The standing of a plan enters; the measured group nearest to it and that group's errors leave.
+"""
+
+from parsim.sim.confidence.known_errors.distances import (
+    SLOWER,
+    Range,
+    Sizes,
+    distance,
+    outside,
+    scale,
+    told_outside,
+)
+from parsim.sim.confidence.known_errors.errors import (
+    COVERED,
+    KNOWN,
+    LEVELS,
+    WIDTH,
+    Errors,
+    stacks_of,
+)
+from parsim.sim.confidence.known_errors.groups import (
+    ANY,
+    CALIBRATED,
+    Group,
+    Key,
+    MemoryGroup,
+    NearestGroup,
+    Standing,
+    any_software,
+)
+from parsim.sim.confidence.known_errors.reading import (
+    ADDED,
+    read_errors,
+    shipped_errors,
+)
+
+__all__ = [
+    "ADDED",
+    "ANY",
+    "CALIBRATED",
+    "COVERED",
+    "KNOWN",
+    "LEVELS",
+    "SLOWER",
+    "WIDTH",
+    "Errors",
+    "Group",
+    "Key",
+    "MemoryGroup",
+    "NearestGroup",
+    "Range",
+    "Sizes",
+    "Standing",
+    "any_software",
+    "distance",
+    "outside",
+    "read_errors",
+    "scale",
+    "shipped_errors",
+    "stacks_of",
+    "told_outside",
+]
