@@ -48,15 +48,6 @@ def asynchronous_server(
         compresses: whether workers pack gradients into fewer bytes.
     """
     ranks = tuple(range(workers))
-    apply = Task(
-        name="update",
-        kind=SpanKind.OPTIMIZER,
-        ranks=ranks,
-        stream=Stream.SEND,
-        waits=Waits.RANK,
-        queues=tuple(applied),
-        writes=True,
-    )
     gate = None if staleness is None else Gate(lag=staleness)
     return StepProgram(
         tasks=(
@@ -64,10 +55,23 @@ def asynchronous_server(
             *passes(ranks, microbatches),
             *([compress(ranks)] if compresses else []),
             push(ranks, there),
-            apply,
+            _apply(ranks, applied),
         ),
         ranks=workers,
         roles=tuple(f"worker {number}" for number in ranks),
         rounds=rounds,
         steps=rounds,
+    )
+
+
+def _apply(workers: tuple[int, ...], memory: Sequence[Queue]) -> Task:
+    """Each worker's gradient applied by the servers, which is drawn as the worker's update."""
+    return Task(
+        name="update",
+        kind=SpanKind.OPTIMIZER,
+        ranks=workers,
+        stream=Stream.SEND,
+        waits=Waits.RANK,
+        queues=tuple(memory),
+        writes=True,
     )

@@ -52,28 +52,35 @@ def local_steps(
     """
     workers = tuple(worker for node in nodes for worker in node)
     rounds = rounds or after + every
-    early, late = Rounds(until=after), Rounds(every=every, since=after)
+    late = Rounds(every=every, since=after)
     tasks = [*passes(workers, microbatches)]
     if after:
-        tasks.append(_average("reduce", SpanKind.REDUCE_GRAD, workers, early))
+        tasks.append(_average("reduce", SpanKind.REDUCE_GRAD, workers, Rounds(until=after)))
     tasks.append(update(workers))
     if node_every:
-        often = Rounds(every=node_every, since=after)
-        tasks += _in_nodes(nodes, often)
+        tasks += _in_nodes(nodes, Rounds(every=node_every, since=after))
     tasks.append(_average("average", SpanKind.AVERAGE, workers, late))
     if outer:
-        tasks.append(
-            Task(
-                name="outer update", kind=SpanKind.OPTIMIZER, ranks=workers, price="outer",
-                waits=Waits.RANK, on_device=True, when=late,
-            )
-        )  # fmt: skip
+        tasks.append(_outer_update(workers, late))
     return StepProgram(
         tasks=tuple(tasks),
         ranks=len(workers),
         roles=tuple(f"worker {rank}" for rank in workers),
         rounds=rounds,
         steps=rounds,
+    )
+
+
+def _outer_update(workers: tuple[int, ...], when: Rounds) -> Task:
+    """The step of the outer optimizer, for which the averaged change is the gradient."""
+    return Task(
+        name="outer update",
+        kind=SpanKind.OPTIMIZER,
+        ranks=workers,
+        price="outer",
+        waits=Waits.RANK,
+        on_device=True,
+        when=when,
     )
 
 

@@ -50,35 +50,43 @@ def parameter_server(
         compresses: whether workers pack gradients into fewer bytes.
     """
     ranks, behind = tuple(range(workers)), tuple(range(workers, workers + servers))
-    collect = Task(
-        name="collect",
-        kind=WAIT,
-        ranks=ranks,
-        stream="send",
-        meets=Meeting.STAGES,
-        quorum=workers - backup_workers if backup_workers else 0,
-    )
-    apply = Task(
-        name="update",
-        kind=SpanKind.OPTIMIZER,
-        ranks=behind,
-        price=f"server_{OPTIMIZER}",
-        after=("collect",),
-        writes=True,
-    )
     return StepProgram(
         tasks=(
             *passes(ranks, microbatches),
             *([compress(ranks)] if compresses else []),
             push(ranks, there),
-            collect,
-            apply,
+            _collect(ranks, quorum=workers - backup_workers if backup_workers else 0),
+            _apply(behind),
             pull(ranks, back, after=("update",)),
         ),
         ranks=workers + servers,
         roles=role_names(workers, servers),
         rounds=rounds,
         steps=rounds,
+    )
+
+
+def _collect(workers: tuple[int, ...], quorum: int) -> Task:
+    """Wait for the gradients of all workers, or of so many."""
+    return Task(
+        name="collect",
+        kind=WAIT,
+        ranks=workers,
+        stream="send",
+        meets=Meeting.STAGES,
+        quorum=quorum,
+    )
+
+
+def _apply(servers: tuple[int, ...]) -> Task:
+    """Update the weights with the sum of what was collected."""
+    return Task(
+        name="update",
+        kind=SpanKind.OPTIMIZER,
+        ranks=servers,
+        price=f"server_{OPTIMIZER}",
+        after=("collect",),
+        writes=True,
     )
 
 

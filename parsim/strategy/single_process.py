@@ -18,6 +18,7 @@ NCCL where it is there).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from parsim.strategy.program import DATA, Meeting, StepProgram, Task, Waits
@@ -34,38 +35,55 @@ def single_process(devices: int, microbatches: int = 1, *, one_memory: bool = Fa
         one_memory: whether the devices share a memory, in which copies take no links.
     """
     ranks = tuple(range(devices))
+    tasks = [
+        task
+        for number in range(microbatches)
+        for task in _pass(ranks, number, microbatches, one_memory=one_memory)
+    ]
+    return StepProgram(
+        tasks=(*tasks, _update(ranks[0])),
+        ranks=devices,
+        roles=("device 0", *(f"device {number}" for number in ranks[1:])),
+    )
+
+
+def _pass(
+    ranks: tuple[int, ...], number: int, microbatches: int, *, one_memory: bool
+) -> Iterator[Task]:
+    """One of the passes of a step, between handing out samples and adding up gradients."""
     broadcast, all_gather, reduce = (
         () if one_memory else (route,) for route in ("broadcast", "all_gather", "reduce")
     )
-    tasks: list[Task] = []
-    for number in range(microbatches):
-        forward, backward = (
-            replace(task, waits=Waits.RANK)
-            for task in passes(ranks, microbatches)
-            if task.microbatch == number
-        )
-        tasks += [
-            _together(SpanKind.SCATTER, "scatter", number, ranks),
-            _together(SpanKind.REPLICATE, "replicate", number, ranks, *broadcast),
-            forward,
-            _together(SpanKind.GATHER_OUTPUT, "gather", number, ranks, *all_gather),
-            Task(
-                name=f"loss {number}", kind=SpanKind.LOSS, ranks=ranks, price="loss",
-                waits=Waits.RANK, meets=Meeting.STAGES,
-            ),
-            backward,
-            _together(SpanKind.REDUCE_GRAD, "reduce", number, ranks, *reduce),
-        ]  # fmt: skip
-    tasks.append(
-        Task(
-            name="update", kind=SpanKind.OPTIMIZER, ranks=ranks[:1], price=OPTIMIZER,
-            waits=Waits.RANK, on_device=True,
-        )
-    )  # fmt: skip
-    return StepProgram(
-        tasks=tuple(tasks),
-        ranks=devices,
-        roles=("device 0", *(f"device {number}" for number in ranks[1:])),
+    forward, backward = (
+        replace(task, waits=Waits.RANK)
+        for task in passes(ranks, microbatches)
+        if task.microbatch == number
+    )
+    yield _together(SpanKind.SCATTER, "scatter", number, ranks)
+    yield _together(SpanKind.REPLICATE, "replicate", number, ranks, *broadcast)
+    yield forward
+    yield _together(SpanKind.GATHER_OUTPUT, "gather", number, ranks, *all_gather)
+    yield Task(
+        name=f"loss {number}",
+        kind=SpanKind.LOSS,
+        ranks=ranks,
+        price="loss",
+        waits=Waits.RANK,
+        meets=Meeting.STAGES,
+    )
+    yield backward
+    yield _together(SpanKind.REDUCE_GRAD, "reduce", number, ranks, *reduce)
+
+
+def _update(rank: int) -> Task:
+    """The optimizer's step, on the device that collects."""
+    return Task(
+        name="update",
+        kind=SpanKind.OPTIMIZER,
+        ranks=(rank,),
+        price=OPTIMIZER,
+        waits=Waits.RANK,
+        on_device=True,
     )
 
 

@@ -36,37 +36,46 @@ class StageTasks:
 
     def of(self, action: Action, frees: Sequence[str] = ()) -> Iterator[Task]:
         """A forward or a backward and its message; `frees` are tasks whose bytes it lets go."""
+        stage, kind, _ = action
+        step = 1 if kind == Kind.F else -1
+        yield self._computed(action, stage - step, frees)
+        if stage + step in range(self.replicas.stages):
+            yield self._sent(action, stage + step)
+
+    def _computed(self, action: Action, source: int, frees: Sequence[str]) -> Task:
+        """The pass itself, behind the message of the stage before it, if there is one."""
         stage, kind, mb = action
         ahead = kind == Kind.F
-        target, source = (stage + 1, stage - 1) if ahead else (stage - 1, stage + 1)
-        stages = range(self.replicas.stages)
-        rank = self.replicas.rank(stage, mb)
+        inner = source in range(self.replicas.stages)
         kept = () if ahead else (task_name(stage, Kind.F, mb),)
-        yield Task(
+        return Task(
             name=task_name(*action),
             kind=kind.name,
-            ranks=(rank,),
+            ranks=(self.replicas.rank(stage, mb),),
             price=FORWARD if ahead else BACKWARD,
             at=(stage,),
-            after=(f"SEND {task_name(source, kind, mb)}",) if source in stages else (),
+            after=(f"SEND {task_name(source, kind, mb)}",) if inner else (),
             keeps=ACTIVATIONS if ahead else "",
             frees=(*kept, *frees),
             stages=(stage,),
             microbatch=mb,
             on_device=True,
         )
-        if target in stages:
-            yield Task(
-                name=f"SEND {task_name(*action)}",
-                kind=f"SEND_{kind.name}",
-                ranks=(rank,),
-                stream=COMPUTE if self.blocking else SEND,
-                price=MESSAGE if ahead else MESSAGE_BACK,
-                at=(min(stage, target),),
-                after=(task_name(*action),),
-                stages=(stage,),
-                microbatch=mb,
-            )
+
+    def _sent(self, action: Action, target: int) -> Task:
+        """The message of what a pass has made to the stage behind it."""
+        stage, kind, mb = action
+        return Task(
+            name=f"SEND {task_name(*action)}",
+            kind=f"SEND_{kind.name}",
+            ranks=(self.replicas.rank(stage, mb),),
+            stream=COMPUTE if self.blocking else SEND,
+            price=MESSAGE if kind == Kind.F else MESSAGE_BACK,
+            at=(min(stage, target),),
+            after=(task_name(*action),),
+            stages=(stage,),
+            microbatch=mb,
+        )
 
 
 def task_name(stage: int, kind: Kind, microbatch: int) -> str:
