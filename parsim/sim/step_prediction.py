@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import inf
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -43,46 +43,62 @@ def step_prediction(evaluation: Evaluation, memory_margin: float | None) -> Pred
         memory_margin: share of the usable memory that must stay free for the plan to fit; None:
             what the predicted peak may be wrong by.
     """
-    step, seconds, bubble = evaluation.step, evaluation.step_time, evaluation.bubble_fraction
-    job, plan, uses = step.job, step.plan, rank_uses(evaluation)
-    kind, fullest = _fullest(evaluation, uses)
-    parts = breakdown(evaluation)
+    step, parts = evaluation.step, breakdown(evaluation)
     standings = plan_standings(evaluation, parts)
-    by_rank = tuple(evaluation.memory_of(kind).at(rank, 0) for rank in range(plan.pp))
-    spread = _memory_spread(job.software, plan, standings[0].sizes, by_rank[fullest.rank])
-    highest, hosts, work = evaluation.peak.max(axis=1), _hosts(evaluation), _flops(evaluation)
-    fit, margin = _fit(evaluation, uses, hosts, memory_margin)
     return Prediction(
-        plan=plan,
-        step_time=seconds,
+        plan=step.plan,
         interval=plan_interval(evaluation, standings),
         standing=standings[0],
-        pipeline_time=evaluation.pipeline_time,
-        tokens_per_second=plan.global_batch_size * job.model.tokens / seconds,
-        speed_unit=job.model.speed_unit,
-        mfu=work.model / work.possible,
-        hfu=(work.model + work.again) / work.possible,
-        peak_flops=work.peak,
-        bubble_fraction=bubble,
-        bubble_overhead=bubble / (1.0 - bubble),
-        device_span=device_span(evaluation),
         breakdown=parts,
-        peak_allocated=tuple(float(size) for size in highest),
-        peak_reserved=tuple(float(size) for size in reserved_bytes(job.software, highest)),
-        memory=by_rank[fullest.rank],
-        memory_by_rank=by_rank,
-        activations=_activations(evaluation, kind, fullest.rank),
-        peak_interval=spread.interval(fullest.peak_allocated),
-        memory_evidence=spread.evidence,
-        memory_basis=spread.basis,
-        fullest=fullest,
-        fit=fit,
-        margin=margin,
         notes=_notes(evaluation),
-        host_bytes=hosts[0][1],
-        host_memory=hosts[0][0].host_memory,
-        rank_uses=uses if has_classes(step) else (),
+        **_speed(evaluation),
+        **_memory(evaluation, standings[0].sizes, memory_margin),
     )
+
+
+def _speed(evaluation: Evaluation) -> dict[str, Any]:
+    """How long the step takes and how well devices are used, by field of the prediction."""
+    step, seconds, bubble = evaluation.step, evaluation.step_time, evaluation.bubble_fraction
+    work, model = _flops(evaluation), step.job.model
+    return {
+        "step_time": seconds,
+        "pipeline_time": evaluation.pipeline_time,
+        "tokens_per_second": step.plan.global_batch_size * model.tokens / seconds,
+        "speed_unit": model.speed_unit,
+        "mfu": work.model / work.possible,
+        "hfu": (work.model + work.again) / work.possible,
+        "peak_flops": work.peak,
+        "bubble_fraction": bubble,
+        "bubble_overhead": bubble / (1.0 - bubble),
+        "device_span": device_span(evaluation),
+    }
+
+
+def _memory(evaluation: Evaluation, sizes: Sizes, memory_margin: float | None) -> dict[str, Any]:
+    """What ranks and hosts hold and whether it fits, by field of the prediction."""
+    step, uses = evaluation.step, rank_uses(evaluation)
+    software, plan = step.job.software, step.plan
+    kind, fullest = _fullest(evaluation, uses)
+    by_rank = tuple(evaluation.memory_of(kind).at(rank, 0) for rank in range(plan.pp))
+    spread = _memory_spread(software, plan, sizes, by_rank[fullest.rank])
+    highest, hosts = evaluation.peak.max(axis=1), _hosts(evaluation)
+    fit, margin = _fit(evaluation, uses, hosts, memory_margin)
+    return {
+        "peak_allocated": tuple(float(size) for size in highest),
+        "peak_reserved": tuple(float(size) for size in reserved_bytes(software, highest)),
+        "memory": by_rank[fullest.rank],
+        "memory_by_rank": by_rank,
+        "activations": _activations(evaluation, kind, fullest.rank),
+        "peak_interval": spread.interval(fullest.peak_allocated),
+        "memory_evidence": spread.evidence,
+        "memory_basis": spread.basis,
+        "fullest": fullest,
+        "fit": fit,
+        "margin": margin,
+        "host_bytes": hosts[0][1],
+        "host_memory": hosts[0][0].host_memory,
+        "rank_uses": uses if has_classes(step) else (),
+    }
 
 
 class _Flops(NamedTuple):

@@ -111,24 +111,9 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
     """Price B plans with equal pp, v and common fields; `layers` where they are already priced."""
     layers = layers or LayerTable.of(job, table)
     sharded = _sharded(job, table, layers)
-    data, counts, speed = sharded.data, sharded.counts, sharded.speed
-    forward = forward_times(job, layers, counts)
-    backward = backward_times(job, layers, counts, sharded.deeper)
-    ahead, behind = sharded.passes(forward, backward)
-    ahead, behind, copied = _with_copies(job, table, layers, ahead, behind)
-    parameters, experts = sharded.parameters, sharded.experts
-    buckets, bucket_time = bucketed_reduction(data, parameters, experts)
-    bucket_time = bucket_time + head_sums(job, table, counts) / buckets
-    pp = int(table.pp[0])
+    ahead, behind, copied = _passes(job, table, sharded)
+    buckets, bucket_time = _reduction(job, table, sharded)
     beside = reduces_beside(job, table)
-    updates = update_prices(
-        data,
-        per_rank(parameters, pp),
-        None if experts is None else per_rank(experts, pp),
-        first=per_rank(ahead.time, pp),
-        speed=speed,
-        idle=filling(ahead.time, pp),
-    )
     return StepCosts(
         forward=ahead.time,
         backward=behind.time,
@@ -140,12 +125,12 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         bucket_time=bucket_time,
         tied=tied_time(job, table),
         straggler=straggler(job, table),
-        parameters=parameters,
+        parameters=sharded.parameters,
         blocking_p2p=not table.common.overlap_p2p,
         overlap_reduce=beside,
-        late=_late(behind.time, buckets, bucket_time, speed).max(axis=0) * beside,
-        experts=experts,
-        **updates,
+        late=_late(behind.time, buckets, bucket_time, sharded.speed).max(axis=0) * beside,
+        experts=sharded.experts,
+        **_updates(sharded, ahead.time, pp=int(table.pp[0])),
         **copied,
     )
 
@@ -165,10 +150,14 @@ def _sharded(job: Job, table: PlanTable, layers: LayerTable) -> Sharded:
     )
 
 
-def _with_copies(
-    job: Job, table: PlanTable, layers: LayerTable, forward: ChunkTimes, backward: ChunkTimes
+def _passes(
+    job: Job, table: PlanTable, sharded: Sharded
 ) -> tuple[ChunkTimes, ChunkTimes, dict[str, Array]]:
-    """Passes beside copies to the host and back, where there are any, and what shows of these."""
+    """Forwards and backwards of the stages, and what shows in them of copies to the host."""
+    layers, counts = sharded.layers, sharded.counts
+    forward = forward_times(job, layers, counts)
+    backward = backward_times(job, layers, counts, sharded.deeper)
+    forward, backward = sharded.passes(forward, backward)
     if not offloads(table):
         return forward, backward, {}
     moved = moved_bytes(job, table, layers, stage_cut(job, table))
@@ -178,6 +167,25 @@ def _with_copies(
         "copied_backward": behind.time - backward.time,
     }
     return ahead, behind, shown
+
+
+def _reduction(job: Job, table: PlanTable, sharded: Sharded) -> tuple[Array, Array]:
+    """How many buckets of gradients each stage has, and how long one takes, (S, B)."""
+    buckets, seconds = bucketed_reduction(sharded.data, sharded.parameters, sharded.experts)
+    return buckets, seconds + head_sums(job, table, sharded.counts) / buckets
+
+
+def _updates(sharded: Sharded, forward: Array, *, pp: int) -> dict[str, Array]:
+    """Seconds of the optimizer and of what stands around it, by field."""
+    experts = sharded.experts
+    return update_prices(
+        sharded.data,
+        per_rank(sharded.parameters, pp),
+        None if experts is None else per_rank(experts, pp),
+        first=per_rank(forward, pp),
+        speed=sharded.speed,
+        idle=filling(forward, pp),
+    )
 
 
 def reduces_beside(job: Job, table: PlanTable) -> bool:
