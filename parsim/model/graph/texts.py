@@ -51,7 +51,7 @@ class LayerNorm(Operation):
     keeps: ClassVar[tuple[Kept, ...]] = ("input",)
 
     def operators(self, at: Setting) -> tuple[Operator, ...]:
-        """A matrix product with the sides of a transformer's."""
+        """Reads 1 and writes 1 value forward, reads 3 and writes 1 backward."""
         parameters = at.output[-1] * (1 + self.bias)
         return (
             moving(

@@ -1,5 +1,7 @@
 """What measured runs say about the errors of predictions: the figures of `interval.json`.
 
+The standing of a plan enters; the measured group nearest to it and that group's errors leave.
+
 Errors are log(measured / predicted), in units of a scale that says how hard a plan is to predict:
 
     scale^2 = sum over parts of (weight x share)^2      parts as in `sim/confidence/step_parts.py`
@@ -7,8 +9,6 @@ Errors are log(measured / predicted), in units of a scale that says how hard a p
 The scale's weights are one set for all runs; a group's quantiles say how well its device and
 software are known; a level's factor says how many times that a question needs which is new in this
 way. Computed from every shipped run (`fitting/intervals/figures.py`).
-
-The standing of a plan enters; the measured group nearest to it and that group's errors leave.
 """
 
 from parsim.sim.confidence.known_errors.distances import (
