@@ -1,6 +1,6 @@
 """Expert parallelism: which ranks share a layer's experts, and how tokens reach them and return.
 
-The ranks of a pipeline stage in order of their number, as `parsim.cost.layer.experts` has them:
+The ranks of a pipeline stage in order of their number, as `parsim.cost.layer.mixture` has them:
 
     copies x shards x ep x etp        etp innermost: slices of an expert's width
                       |------|        hold a layer's experts together: one exchange

@@ -18,9 +18,10 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import quantization_of
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.composed import composed_kept
-from parsim.cost.layer.dispatch import held_share
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.kept.recomputed_modules import launched, repeated
+from parsim.cost.layer.mixture.dispatch import held_share
+from parsim.cost.layer.mixture.kernels import expert_activation
 from parsim.cost.layer.operator_kernels import OperatorKernels
 from parsim.cost.layer.passes import Exchange, Kernels, LayerCost, Pass
 from parsim.cost.recorded import step_factor
@@ -84,7 +85,7 @@ class LayerCoster:
         yield from self.kernels(layer, repeated(layer, names, region=region))
         if "moe_act" in names and layer.experts is not None:
             how = quantization_of(layer, self.table.precision)
-            yield self.operators.expert_activation(layer.experts, how)
+            yield expert_activation(self.job, self.table, layer.experts, how)
 
     def _sum(self, parts: Iterable[Kernels | Exchange]) -> LayerCost:
         total = LayerCost.zero(len(self.table))

@@ -23,9 +23,9 @@ from parsim.cost.kernel.quantized import (
 )
 from parsim.cost.layer.attention import attention_core
 from parsim.cost.layer.eager import moved_values
-from parsim.cost.layer.experts import ExpertCoster
 from parsim.cost.layer.head_copies import rank_outputs, rank_values
 from parsim.cost.layer.interference import crowded_device
+from parsim.cost.layer.mixture.kernels import expert_kernels
 from parsim.cost.layer.networks import convolution_kernels, recurrent_kernels
 from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart, seconds_of
 from parsim.cost.layer.tensor_exchanges import TensorGroups, statistics_exchanges
@@ -83,7 +83,7 @@ class OperatorKernels:
         elif isinstance(op, Lookup):
             yield from self._lookup(op)
         elif isinstance(op, Experts):
-            yield from self._experts(op, how)
+            yield from expert_kernels(self.job, self.table, op, how, self.crowded)
         else:
             yield from self._loss(op)
 
@@ -95,11 +95,6 @@ class OperatorKernels:
     def _of_attention(self, how: Quantization | None) -> Quantization | None:
         """How the core's operands are quantised: as the layer's, where the stack does at all."""
         return how if self.job.software.quantized_attention else None
-
-    def expert_activation(self, op: Experts, how: Quantization | None) -> Kernels:
-        """What is repeated where only the activation between the experts' products is."""
-        experts = self._experts_of(op, how)
-        return (experts.kernel(PassPart.FORWARD, experts.activation(3.0), 1),)
 
     def _linear(self, op: Linear, how: Quantization | None) -> Iterator[Kernels | Exchange]:
         """Three GEMMs: output, input gradient, weight gradient; and the casts of quantised ones."""
@@ -220,31 +215,6 @@ class OperatorKernels:
             gathered, scattered = self.borders.heads(op, op.shared)
             yield Exchange(part=PassPart.FORWARD, exposed=gathered)
             yield Exchange(part=PassPart.BACKWARD, exposed=scattered)
-
-    def _experts(self, op: Experts, how: Quantization | None) -> Iterator[Kernels | Exchange]:
-        """Routing and products of experts; tokens go there and back in either direction."""
-        experts = self._experts_of(op, how)
-        yield experts.forward(self.crowded)
-        yield experts.backward()
-        if not self.job.software.fused_gradient_accumulation:
-            each = added_bytes(self.job, self.table)
-            moved = each * (op.expert_parameters / self.table.expert_ranks)
-            added = memory_time(self.job.device, moved, kind=ACCUMULATE)
-            yield (replace(experts.kernel(PassPart.BACKWARD, added, 2), weights=True),)
-        for moving in experts.exchanges():
-            yield Exchange(part=PassPart.FORWARD, exposed=moving, routed=True)
-            yield Exchange(part=PassPart.BACKWARD, exposed=moving)
-
-    def _experts_of(self, op: Experts, how: Quantization | None) -> ExpertCoster:
-        tokens = self.table.on_rank(op.tokens)
-        return ExpertCoster(
-            job=self.job,
-            table=self.table,
-            op=op,
-            tokens=tokens / self.table.sequence_split,
-            copies=tokens * op.top_k,
-            how=how,
-        )
 
     def _elementwise(self, op: Elementwise) -> Iterator[Kernels]:
         count = rank_values(op, self.table.on_rank(op.tokens), self.table)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from parsim.plan.names import CpCommType
 
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
-"""What moves tokens to experts (`cost/layer/dispatch.py`)."""
+"""What moves tokens to experts (`cost/layer/mixture/dispatch.py`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,7 +168,7 @@ class Software:
     # Host seconds of a kernel's launch around experts.
     expert_launch: float
     # What moves tokens to experts: "alltoall" sends a copy for each expert, "deepep" and "hybridep"
-    # one for each rank that holds any of a token's experts (`cost/layer/dispatch.py`).
+    # one for each rank that holds any of a token's experts (`cost/layer/mixture/dispatch.py`).
     expert_dispatcher: str
     # Whether 8-bit training sends them in 8 bit.
     quantized_dispatch: bool

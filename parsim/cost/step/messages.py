@@ -25,8 +25,8 @@ from parsim.cost.collective.message import Message
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.layer.context import context_message
-from parsim.cost.layer.experts import routed_copies
 from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.layer.mixture.exchanges import routed_copies
 from parsim.cost.layer.tensor_exchanges import TensorGroups
 from parsim.plan import PlanTable
 

@@ -15,9 +15,9 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction, final_reduction
 from parsim.cost.job import Job
-from parsim.cost.layer.dispatch import CHANNELS
-from parsim.cost.layer.experts import expert_groups
 from parsim.cost.layer.layers import LayerCoster
+from parsim.cost.layer.mixture.dispatch import CHANNELS
+from parsim.cost.layer.mixture.exchanges import expert_groups
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.software import Software, software
 from parsim.cost.step.stages import layer_counts, stage_experts, stage_parameters

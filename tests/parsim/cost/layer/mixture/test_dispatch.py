@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.collective.message import Message
-from parsim.cost.layer.dispatch import ONCE, Routing, dispatch_time, held_share
+from parsim.cost.layer.mixture.dispatch import ONCE, Routing, dispatch_time, held_share
 
 EIGHT = Routing(top_k=8)
 LIMITED = Routing(top_k=8, groups=8, top_groups=4)

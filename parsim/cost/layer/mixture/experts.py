@@ -1,14 +1,4 @@
-"""Seconds of a layer's experts: routing, moving tokens to their experts and back, grouped products.
-
-    rank's tokens  -> router -> copies, k a token -> all-to-all -> sorted by expert -> fc1, act, fc2
-    rank's tokens <- weighted sum <- copies <- all-to-all <- in the order of their ranks <-'
-
-T tokens of a rank (s b / (cp tp)), k experts a token, E experts on ep ranks, each split over etp.
-A rank works on R = T k etp rows, R ep / E of them for each of its E / ep experts, if tokens spread
-evenly; the stack's `expert_imbalance` says how many more the busiest rank has, for which all wait.
-
-Source: GShard (arXiv:2006.16668), Megatron-Core's token dispatchers, MegaBlocks (arXiv:2211.15841).
-"""
+"""Seconds of experts' kernels on a rank: routing, copies, grouped products, activation, casts."""
 
 from __future__ import annotations
 
@@ -18,13 +8,11 @@ import numpy as np
 
 from parsim.arrays import Array, Num
 from parsim.cluster.hardware import Device
-from parsim.cost.collective.collectives import collective_time
-from parsim.cost.collective.group_bandwidth import Groups, groups
-from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time, memory_excess, memory_time
 from parsim.cost.kernel.quantized import cast_time, operands
-from parsim.cost.layer.dispatch import Routing, copied_tokens, dispatch_time
+from parsim.cost.layer.mixture.dispatch import Routing, copied_tokens
+from parsim.cost.layer.mixture.launches import expert_launches
 from parsim.cost.layer.passes import Kernel, Kernels, PassPart
 from parsim.model.operators import Experts
 from parsim.plan import PlanTable
@@ -33,19 +21,6 @@ from parsim.plan.precision import Quantization
 ROUTING = 24.0
 """Bytes moved per token and expert in either direction: fp32 logits, probabilities and the map of
 chosen experts are each written and read (4 + 4, three times)."""
-
-ROUTER, PREPROCESS, MOVING = (20, 20), (10, 0), (10, 10)
-"""Launches of either direction, in the names of CUDA graphs' scopes: the router's product, casts,
-scores, choice and losses (moe_router), counts of tokens for each rank and expert (moe_preprocess),
-and maps and copies around dispatch and combine, which no partial graph takes.
-
-Source: estimated from Megatron-Core's router and dispatchers; no profile was counted."""
-
-QUANTISED_VALUE = 1.0 + 4.0 / 128.0
-"""Bytes of a dispatched value in 8 bit: an fp32 scale for each 128 of them."""
-
-EACH, QUANTISED, BIASED = (2, 4), (2, 2), (3, 6)
-"""Launches for each local expert: products, casts of 8-bit ones, the last bias."""
 
 BIAS_FORWARD, BIAS_BACKWARD = 28.0, 40.0
 """Bytes moved per row and width of a token by an expert's last bias, which is weighted with the
@@ -70,6 +45,14 @@ class ExpertCoster:
     copies: Array
     how: Quantization | None
 
+    @classmethod
+    def of(cls, job: Job, table: PlanTable, op: Experts, how: Quantization | None) -> ExpertCoster:
+        """Take the tokens of a micro-batch on each rank."""
+        tokens = table.on_rank(op.tokens)
+        shared = tokens / table.sequence_split
+        copies = tokens * op.top_k
+        return cls(job=job, table=table, op=op, tokens=shared, copies=copies, how=how)
+
     @property
     def rows(self) -> Array:
         """Rows that the busiest rank multiplies."""
@@ -77,7 +60,7 @@ class ExpertCoster:
         return np.asarray(self.tokens * self.op.top_k * self.table.etp * spread)
 
     @property
-    def _choice(self) -> Routing:
+    def routing(self) -> Routing:
         """How a token's experts are chosen."""
         op = self.op
         return Routing(top_k=op.top_k, groups=op.groups, top_groups=op.top_groups)
@@ -128,15 +111,8 @@ class ExpertCoster:
 
     def _launches(self, direction: int) -> Array:
         """Launches of a direction, in launches of the stack's other kernels."""
-        graphs, used = self.job.software.captured, self.job.software
-        around = MOVING[direction]
-        around += 0 if "moe_router" in graphs else ROUTER[direction]
-        around += 0 if "moe_preprocess" in graphs else PREPROCESS[direction]
-        each = EACH[direction]
-        each += QUANTISED[direction] if self.how is not None else 0
-        each += BIASED[direction] if self.op.bias else 0
-        longer = used.expert_launch / used.launch_cost if used.launch_cost > 0.0 else 0.0
-        return np.asarray((around + each * self.local) * longer)
+        quantised = self.how is not None
+        return expert_launches(self.job.software, self.op, self.local, direction, quantised)
 
     def _grouped(self, device: Device, n: Array, k: Array, *, weights: bool = False) -> Array:
         """One product of all local experts."""
@@ -226,7 +202,7 @@ class ExpertCoster:
         """Copying tokens into the order of ranks, and of experts, and both back, seconds."""
         values = self.op.width * copied_tokens(
             self.job.software.expert_dispatcher,
-            self._choice,
+            self.routing,
             tokens=self.tokens,
             rows=self.rows,
             ranks=np.asarray(self.table.ep, dtype=np.float64),
@@ -248,59 +224,3 @@ class ExpertCoster:
         wide = self.op.halves * self.width if twice > 1.0 else self.width
         values = self.rows * (self.op.width + wide) * self._excess
         return cast_time(self.job, self.how, values)[0]
-
-    def exchanges(self) -> tuple[Array, Array]:
-        """Seconds of one dispatch and of one combine, whatever hides them (`LayerCost.hidden`).
-
-        One dispatcher's transfer over ep ranks (`cost/layer/dispatch.py`). With etp > 1
-        what arrives is gathered over etp (scattered, on the way back). A stack may quantise what
-        it dispatches, a byte a value and 4 for the scale of 128; outputs come back in 16 bit.
-
-        Source: `cost/layer/dispatch.py`; closed forms in `cost/collective/collectives.py`;
-        8-bit dispatch: DeepSeek-V3 (arXiv:2412.19437), section 3.3.3.
-        Leaves out: that busy ranks receive more. On B200 a recipe of Megatron-Bridge
-        (qwen3_30b_a3b, MXFP8, micro-batch 4) says that HybridEP is 29 % of kernel time: transfers
-        and permutations are 31 % here.
-        """
-        back = self._exchange(self.table.precision.activation)
-        small = self.job.software.quantized_dispatch and self.how is not None
-        return (self._exchange(QUANTISED_VALUE) if small else back), back
-
-    def _exchange(self, value: float) -> Array:
-        """Seconds of moving all of a micro-batch's tokens, of values of so many bytes, once."""
-        system, op = self.job.system, self.op
-        seconds = dispatch_time(
-            system,
-            self.job.software.expert_dispatcher,
-            tokens=self.tokens,
-            row=op.width * value,
-            routing=self._choice,
-            copies=routed_copies(self.job, self.table, op, self.tokens, value),
-        )
-        # with etp > 1 what has arrived is gathered over the ranks that share an expert
-        _, inner = expert_groups(self.job, self.table)
-        return seconds + collective_time(system, "all_gather", self.rows * op.width * value, inner)
-
-
-def routed_copies(
-    job: Job, table: PlanTable, op: Experts, tokens: Array, value: float | None = None
-) -> Message:
-    """A copy of each of a rank's tokens for each of its experts, over expert-parallel ranks.
-
-    `value` is the bytes of one of a token's values, None those of the plan's precision.
-    """
-    row = op.width * (table.precision.activation if value is None else value)
-    where, _ = expert_groups(job, table)
-    return Message(kind="all_to_all", axis="ep", size=tokens * op.top_k * row, where=where)
-
-
-def expert_groups(job: Job, table: PlanTable) -> tuple[Groups, Groups]:
-    """(expert-parallel, expert-tensor) groups: neighbours inside a pipeline stage, etp innermost.
-
-    Source: Megatron-Core's order of ranks, tp-ep-dp-pp with the expert degrees in place of tp, cp.
-    """
-    neighbours, world = np.ones_like(table.ep), table.world_size
-    return (
-        groups(job.system, size=table.ep, stride=table.etp, world=world),
-        groups(job.system, size=table.etp, stride=neighbours, world=world),
-    )

@@ -1,0 +1,37 @@
+"""How many kernels experts launch beside their products' own."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cost.software import Software
+from parsim.model.operators import Experts
+
+ROUTER, PREPROCESS, MOVING = (20, 20), (10, 0), (10, 10)
+"""Launches of either direction, in the names of CUDA graphs' scopes: the router's product, casts,
+scores, choice and losses (moe_router), counts of tokens for each rank and expert (moe_preprocess),
+and maps and copies around dispatch and combine, which no partial graph takes.
+
+Source: estimated from Megatron-Core's router and dispatchers; no profile was counted."""
+
+EACH, QUANTISED, BIASED = (2, 4), (2, 2), (3, 6)
+"""Launches for each local expert: products, casts of 8-bit ones, the last bias."""
+
+
+def expert_launches(
+    software: Software, op: Experts, local: Array, direction: int, quantised: bool
+) -> Array:
+    """Launches of a direction (0: forward, 1: backward), in launches of the stack's other kernels.
+
+    `local` (B,) are the experts on a rank.
+    """
+    graphs = software.captured
+    around = MOVING[direction]
+    around += 0 if "moe_router" in graphs else ROUTER[direction]
+    around += 0 if "moe_preprocess" in graphs else PREPROCESS[direction]
+    each = EACH[direction]
+    each += QUANTISED[direction] if quantised else 0
+    each += BIASED[direction] if op.bias else 0
+    longer = software.expert_launch / software.launch_cost if software.launch_cost > 0.0 else 0.0
+    return np.asarray((around + each * local) * longer)
