@@ -64,8 +64,8 @@ def check_strategy(plan: Plan) -> None:
                 f"set NCCL_ALGO where NCCL reduces"
             )
         return
-    if isinstance(strategy, ParameterServer) and strategy.backup_workers:
-        _check_backup(plan, strategy)
+    if isinstance(strategy, ParameterServer):
+        _check_server(plan, strategy)
     if plan.precision != "fp32":
         raise PlanError(
             f"precision={plan.precision!r} with strategy {strategy.name}: workers run in fp32 "
@@ -104,8 +104,14 @@ def check_off_cpu(plan: Plan) -> None:
 TAGGED = "tells messages of its threads apart by tags, which NCCL ignores"
 
 
-def _check_backup(plan: Plan, strategy: ParameterServer) -> None:
-    """Servers that each wait for the first few must agree on whose gradients count."""
+def _check_server(plan: Plan, strategy: ParameterServer) -> None:
+    """Workers send their own gradients here, and servers must agree on whose gradients count."""
+    if strategy.node_sums:
+        raise PlanError(
+            "strategy.node_sums=true: each worker sends its own gradient here; leave it out"
+        )
+    if not strategy.backup_workers:
+        return
     if (strategy.servers or 1) > 1 or (strategy.on == "devices" and strategy.servers != 1):
         raise PlanError(
             f"strategy.backup_workers={strategy.backup_workers} with several servers: each would "

@@ -44,11 +44,15 @@ class Convolution:
 
     @property
     def kind(self) -> str:
-        """What its measured times depend on beside the sizes of its products."""
-        if self.window == (1, 1):
-            return "1x1"
-        if max(self.stride) > 1:
+        """What its measured times depend on beside the sizes of its products.
+
+        A window of 1x7 or 7x1 is an implicit product like one of 1x1: Winograd's transforms, which
+        carry others above the peak, are for two dimensions.
+        """
+        if max(self.stride) > 1 and self.window != (1, 1):
             return "strided"
+        if 1 in self.window:
+            return "1x1"
         return "3x3" if self.window == (3, 3) and self.groups == 1 else "other"
 
     @property

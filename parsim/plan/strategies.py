@@ -89,11 +89,17 @@ class Servers(Strategy):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterServer(Servers):
-    """Servers sum all gradients of a step; those of the last `backup_workers` are dropped."""
+    """Servers sum all gradients of a step; those of the last `backup_workers` are dropped.
+
+    With `node_sums` the workers of a node sum their gradients first, each a part of them, and send
+    the sum, and each fetches a part of the weights for the others (MXNet's `dist_device_sync`,
+    TensorFlow's `distributed_replicated`, BytePS).
+    """
 
     name: ClassVar[str] = "parameter_server"
     weighs_batches: ClassVar[bool] = True
     backup_workers: int = 0
+    node_sums: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,7 +63,8 @@ STRATEGIES: dict[str, Described] = {
         "2 n P / k bytes a step",
         when="hosts with idle interfaces and memory (k near n), or weights too large for devices",
         paper="Li et al., OSDI 2014; backup workers: arXiv 1604.00981; BytePS, OSDI 2020",
-        options="servers, on: hosts or devices, compression, compressor, backup_workers",
+        options="servers, on: hosts or devices, compression, compressor, backup_workers, "
+        "node_sums (the workers of a node send their sum)",
     ),
     "asynchronous_server": Described(
         program=asynchronous_server,

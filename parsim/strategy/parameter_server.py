@@ -13,20 +13,23 @@ memory, which adds the gradient to the sum. With e backup workers the first n - 
 worker that is late computes and pushes to the end, its gradient is dropped, and it goes on with the
 newest weights in the step that is open then.
 
+Where the g workers of a node sum first (reduce-scatter) and share what they fetch (all-gather),
+each sends P / g: a node with all its workers sends and receives P, not g P.
+
 Source: Li et al., Scaling Distributed Machine Learning with the Parameter Server (OSDI 2014); Chen
 et al., Revisiting Distributed Synchronous SGD (arXiv 1604.00981): backup workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
-from parsim.strategy.program import WAIT, Meeting, Queue, StepProgram, Task
+from parsim.strategy.program import DATA, WAIT, Meeting, Queue, StepProgram, Task, Waits
 from parsim.strategy.workers import OPTIMIZER, compress, passes, pull, push
 from parsim.timelines.kinds import SpanKind
 
 
-def parameter_server(
+def parameter_server(  # noqa: PLR0913 - one for each way in which servers differ
     workers: int,
     servers: int,
     microbatches: int,
@@ -36,6 +39,7 @@ def parameter_server(
     rounds: int = 1,
     backup_workers: int = 0,
     compresses: bool = False,
+    nodes: Sequence[Sequence[int]] = (),
 ) -> StepProgram:
     """Write the program of synchronous steps with servers.
 
@@ -48,16 +52,19 @@ def parameter_server(
         rounds: steps; more than one where they differ.
         backup_workers: how many of the workers' gradients a step does not wait for.
         compresses: whether workers pack gradients into fewer bytes.
+        nodes: the workers that sum their gradients before they send; none: each sends its own.
     """
     ranks, behind = tuple(range(workers)), tuple(range(workers, workers + servers))
     return StepProgram(
         tasks=(
             *passes(ranks, microbatches),
             *([compress(ranks)] if compresses else []),
+            *_inside(nodes, "node sum", SpanKind.REDUCE_GRAD, "reduce_scatter"),
             push(ranks, there),
             _collect(ranks, quorum=workers - backup_workers if backup_workers else 0),
             _apply(behind),
             pull(ranks, back, after=("update",)),
+            *_inside(nodes, "node gather", SpanKind.GATHER_PARAM, "all_gather"),
         ),
         ranks=workers + servers,
         roles=role_names(workers, servers),
@@ -88,6 +95,24 @@ def _apply(servers: tuple[int, ...]) -> Task:
         after=("collect",),
         writes=True,
     )
+
+
+def _inside(
+    nodes: Sequence[Sequence[int]], name: str, kind: str, collective: str
+) -> Iterator[Task]:
+    """A collective of the workers of each node, priced by its name with an underscore."""
+    for number, node in enumerate(nodes):
+        if len(node) > 1:
+            yield Task(
+                name=f"{name} {number}",
+                kind=kind,
+                ranks=tuple(node),
+                stream=DATA,
+                price=name.replace(" ", "_"),
+                waits=Waits.RANK,
+                meets=Meeting.STAGES,
+                routes=(collective,),
+            )
 
 
 def role_names(workers: int, servers: int) -> tuple[str, ...]:

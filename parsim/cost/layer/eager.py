@@ -11,7 +11,10 @@ values of the activations' size for each value of the operator, forward and back
     .to(16 bit)       r 4  w 2            3
     weight * x        r 2  w 2            2       RMS norm forward: 18
 
-Where an operator is not counted so, its own passes count `Software.traffic` times.
+Where an operator is not counted so, its own passes count `Software.traffic` times. A stack that
+fuses more is counted in the same way: batch normalisation, addition and ReLU in one kernel leave of
+the addition a read of its other operand, and of ReLU nothing. A count for one precision ("relu
+fp16") goes before that of all.
 
 What backward needs of them lives until then (`Software.eager_kept`, in values beside those of a
 fused kernel): of that norm the fp32 input and the normalised value instead of the input (2 more),
@@ -32,9 +35,15 @@ DROPPED = 2.0
 """Values that a dropout of its own reads and writes beside its mask, in either direction."""
 
 
-def moved_values(stack: Software, op: Elementwise, value: float) -> tuple[float, float]:
-    """Bytes moved for each value of an operator, forward and backward, `value` bytes each."""
-    counted = stack.eager_values.get(eager_kind(op))
+def moved_values(
+    stack: Software, op: Elementwise, value: float, compute: str = ""
+) -> tuple[float, float]:
+    """Bytes moved for each value of an operator, forward and backward, `value` bytes each.
+
+    `compute` is the precision of products, by which a stack may fuse what it else does not.
+    """
+    kind, values = eager_kind(op), stack.eager_values
+    counted = values.get(f"{kind} {compute}", values.get(kind))
     if counted is None:
         ahead, behind = (count * value + op.mask for count in (op.forward, op.backward))
         return ahead * stack.traffic, behind * stack.traffic

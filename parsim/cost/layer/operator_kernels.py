@@ -220,7 +220,8 @@ class OperatorKernels:
         count = rank_values(op, self.table.on_rank(op.tokens), self.table)
         if op.kind == "scan":
             count = count * memory_excess(self.job.device, self.job.software.row_rate)
-        each = moved_values(self.job.software, op, self.table.precision.activation)
+        precision = self.table.precision
+        each = moved_values(self.job.software, op, precision.activation, precision.compute)
         ahead, behind = count * each[0], count * each[1]
         yield (self._moved(PassPart.FORWARD, f"{op.kind}_forward", ahead, op.launches[0]),)
         yield (self._moved(PassPart.BACKWARD, f"{op.kind}_backward", behind, op.launches[1]),)

@@ -26,7 +26,7 @@ class Software:
     # How many times as much they move without it (0: the stack has no such switch).
     eager_traffic: float
     # Values that kinds of operators move forward and backward for each of theirs, where kernels are
-    # counted one by one (`cost/layer/eager.py`).
+    # counted one by one, or fused ("relu fp16": in that precision; `cost/layer/eager.py`).
     eager_values: Mapping[str, tuple[float, float]]
     # Values that these keep for each of theirs beside fused ones.
     eager_kept: Mapping[str, float]

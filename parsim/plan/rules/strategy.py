@@ -140,6 +140,23 @@ def _synchronous_server(plan: Plan, cluster: Cluster) -> Iterator[str]:
             f"backup_workers={strategy.backup_workers} of dp={plan.dp} workers; allowed: 0 to "
             f"{plan.dp - 1}"
         )
+    if strategy.node_sums:
+        yield from _node_sums(strategy)
+
+
+def _node_sums(strategy: ParameterServer) -> Iterator[str]:
+    if strategy.on == "devices":
+        yield "node_sums=true is for servers on hosts, not on=devices; use on=hosts"
+    if strategy.compression < 1.0:
+        yield (
+            f"node_sums=true sends the sum of a node's gradients, and compression="
+            f"{strategy.compression} packs each worker's; leave one of them out"
+        )
+    if strategy.backup_workers:
+        yield (
+            f"node_sums=true waits for all workers of a node, so that backup_workers="
+            f"{strategy.backup_workers} of them cannot be dropped; leave one of them out"
+        )
 
 
 def _asynchronous_server(plan: Plan, cluster: Cluster) -> Iterator[str]:

@@ -62,6 +62,7 @@ class StrategyBlock(Block):
     compression: Annotated[float, Field(strict=True, gt=0, le=1, allow_inf_nan=False)] = UNSET
     compressor: Annotated[Compressing, in_any_case(*get_args(Compressing))] = UNSET
     backup_workers: Amount = UNSET
+    node_sums: Flag = UNSET
     staleness: Amount = UNSET
     updates: Annotated[int, Field(strict=True, ge=10, le=100_000)] = UNSET
     topology: Annotated[Topology, in_any_case(*get_args(Topology))] = UNSET

@@ -62,9 +62,9 @@ def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> S
     """Lay out servers and price what their messages pass; `sums` gradients before an update."""
     layout = _Layout(workers, strategy, at_once=sums)
     whole, width = workers.gradient_bytes / layout.servers, workers.gradient_width
-    push = workers.gradient_bytes * strategy.compression / layout.servers
-    pull = workers.weight_bytes / layout.servers
-    added = sum_bytes(strategy, whole, width) if sums else 0.0
+    push = workers.gradient_bytes * strategy.compression / layout.servers * layout.part
+    pull = workers.weight_bytes / layout.servers * layout.part
+    added = sum_bytes(strategy, whole * layout.part, width) if sums else 0.0
     changed = DIVIDED / width * whole if sums else unpack_bytes(strategy, whole, width)
     read = pull if layout.on_hosts else 2.0 * pull  # to be sent, or copied for the worker there
     answered = 0.0 if sums else 2.0 * pull  # one by one, a reply is copied behind its update
@@ -104,6 +104,15 @@ class _Layout:
         """How many servers there are."""
         places = len(self.workers.systems) if self.on_hosts else self.workers.count
         return self.strategy.servers or places
+
+    @property
+    def part(self) -> float:
+        """Share of a gradient and of the weights that a worker sends and fetches.
+
+        Less than all where the workers of a node sum first: of as many as the mean node has.
+        """
+        summed = isinstance(self.strategy, ParameterServer) and self.strategy.node_sums
+        return len(self.workers.nodes) / self.workers.count if summed else 1.0
 
     @property
     def on_hosts(self) -> bool:

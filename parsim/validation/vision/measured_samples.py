@@ -1,8 +1,12 @@
 """One measured run of a network per CSV row, checked; a blank cell means the source does not say.
 
 model, gpu_type, system           names of the catalog
-strategy                          single, data_parallel, gpipe or pipedream; others are told and
-                                  skipped
+strategy                          single, gpipe, pipedream, or one of `DATA_PARALLEL`; others are
+                                  told and skipped
+servers, servers_on               of a parameter server: how many (blank: one on each host), on
+                                  "hosts" or "devices"
+node_sums                         yes where the workers of a node send the sum of their gradients
+sync_every                        steps between averages of weights (local_sgd)
 batch_per_gpu, global_batch_size  samples
 samples_per_s, step_time_s        over all devices; one of them
 n_micro_batches, partition        of a pipeline; where blank, read from the note of the row
@@ -19,6 +23,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parsim.errors import shown
+from parsim.plan.strategies import (
+    DDP,
+    AllReduce,
+    AsynchronousServer,
+    LocalSGD,
+    ParameterServer,
+    Servers,
+    SingleProcess,
+    Strategy,
+    Where,
+)
 from parsim.units import GIB
 from parsim.validation.cells import LARGEST, Cells
 from parsim.validation.tables import RowSkipped
@@ -32,10 +47,20 @@ REQUIRED = (
 OPTIONAL = (
     *("source", "n_micro_batches", "partition", "replicas", "recompute", "step_time_s", "note"),
     *("peak_memory_gib_sum", "speedup", "speedup_over", "internode_gbit_per_s_per_node"),
+    *("servers", "servers_on", "node_sums", "sync_every"),
 )
 """Columns that it may have; others are not read."""
 
-STRATEGIES = ("single", "data_parallel", "gpipe", "pipedream")
+DATA_PARALLEL: Mapping[str, type[Strategy]] = {
+    "data_parallel": AllReduce,
+    "single_process_data_parallel": SingleProcess,
+    "parameter_server": ParameterServer,
+    "async_parameter_server": AsynchronousServer,
+    "local_sgd": LocalSGD,
+}
+"""What a table calls the strategies of whole replicas, and what a plan has for them."""
+
+STRATEGIES = ("single", *DATA_PARALLEL, "gpipe", "pipedream")
 """What is predicted from a row."""
 
 MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}
@@ -66,6 +91,7 @@ class MeasuredSamples:
     speedup: float | None = None
     internode_gbit: float | None = None
     assumed_batch: bool = False
+    replicated_by: Strategy = DDP
 
 
 def is_samples(columns: object) -> bool:
@@ -119,6 +145,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         speedup=speedup,
         internode_gbit=cells.number("internode_gbit_per_s_per_node"),
         assumed_batch=bool(assumed),
+        replicated_by=_replicated_by(row, cells),
     )
 
 
@@ -155,6 +182,23 @@ def _replicas(row: Mapping[str, str], devices: int) -> tuple[int, ...]:
     if sum(counts) != devices or 0 in counts:
         raise RowSkipped(f"replicas='{shown(cell)}' must be numbers that sum to n_gpus={devices}")
     return counts
+
+
+def _replicated_by(row: Mapping[str, str], cells: Cells) -> Strategy:
+    """The plan's strategy of whole replicas, with the options that the row states."""
+    kind = DATA_PARALLEL.get(row["strategy"], AllReduce)
+    if issubclass(kind, Servers):
+        on = row.get("servers_on", "") or "hosts"
+        if on not in ("hosts", "devices"):
+            raise RowSkipped(f"servers_on='{shown(on)}' must be hosts or devices")
+        where: Where = "hosts" if on == "hosts" else "devices"
+        count, sums = cells.positive("servers"), row.get("node_sums", "") == "yes"
+        if issubclass(kind, ParameterServer):
+            return kind(servers=count, on=where, node_sums=sums)
+        return kind(servers=count, on=where)
+    if issubclass(kind, LocalSGD):
+        return kind(every=cells.need("sync_every"))
+    return kind()
 
 
 def _assumed_batch(row: Mapping[str, str]) -> str:

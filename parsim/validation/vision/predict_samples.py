@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import lru_cache
@@ -22,18 +23,27 @@ from parsim.partition.states import states_of
 from parsim.plan import Plan, Recompute
 from parsim.plan.precision import PRECISIONS
 from parsim.plan.stages import Stage
+from parsim.plan.strategies import DDP
 from parsim.sim import simulate
 from parsim.validation.step.case_cluster import case_cluster
 from parsim.validation.tables import RowSkipped
 from parsim.validation.validated_row import ValidatedRow
 from parsim.validation.vision.measured_samples import (
+    DATA_PARALLEL,
     MeasuredSamples,
     baseline_of,
     parse_samples,
     stated_speedup,
 )
 
-FRAMEWORKS: Mapping[str, str] = {"pytorch": "pytorch-ddp", "torchgpipe": "torchgpipe"}
+FRAMEWORKS: Mapping[str, str] = {
+    "pytorch": "pytorch-ddp",
+    "torchgpipe": "torchgpipe",
+    "tensorflow-xla": "tensorflow-xla",
+    "tensorflow": "tensorflow",
+    "mxnet": "mxnet",
+    "paddlepaddle": "tensorflow",
+}
 """First word of a framework, and the software that it is predicted as."""
 Case = tuple[Job, Plan, tuple[str, ...]]
 """A job, its plan, and what had to be assumed."""
@@ -104,7 +114,7 @@ def _case(run: MeasuredSamples) -> Case:
     """The case of a run, of whose measurements nothing is told; rows of one plan share it."""
     if run.precision not in PRECISIONS:
         raise RowSkipped(f"precision '{shown(run.precision)}' is unknown")
-    word = run.framework.split(" ")[0].lower()
+    word = _framework(run.framework)
     name = FRAMEWORKS.get(word, ASSUMED.get(run.strategy, "pytorch-ddp"))
     notes: tuple[str, ...] = ()
     if word not in FRAMEWORKS:
@@ -128,6 +138,12 @@ def _case(run: MeasuredSamples) -> Case:
     if plan.pp > 1 and plan.stage_layers is None:  # the stack's partitioner balances costs
         plan = replace(plan, stage_layers=_layers(job, plan, (1,) * plan.pp))
     return job, plan, (*notes, *told)
+
+
+def _framework(text: str) -> str:
+    """A framework's first word; TensorFlow with XLA, wherever that is said, is another one."""
+    words = re.findall(r"[a-z0-9-]+", text.lower()) or [""]
+    return "tensorflow-xla" if words[0] == "tensorflow" and "xla" in words else words[0]
 
 
 def _description(run: MeasuredSamples) -> Description:
@@ -169,7 +185,7 @@ def _layers(job: Job, plan: Plan, replicas: tuple[int, ...]) -> tuple[int, ...]:
 
 def _plan(run: MeasuredSamples, description: Description) -> Plan:
     pipelined = run.strategy == "gpipe"
-    dp = run.n_gpus if run.strategy == "data_parallel" else 1
+    dp = run.n_gpus if run.strategy in DATA_PARALLEL else 1
     count = min(run.n_micro_batches, run.global_batch_size) if pipelined else 1
     size, rest = divmod(run.global_batch_size, dp * count)
     if not pipelined and run.batch_per_gpu and run.batch_per_gpu < size:
@@ -191,6 +207,7 @@ def _plan(run: MeasuredSamples, description: Description) -> Plan:
         reduce_precision="fp32",
         overlap_p2p=stages > 1,
         stage_layers=_cut(run.partition, description, stages) if stages > 1 else None,
+        strategy=run.replicated_by if dp > 1 else DDP,
     )
 
 

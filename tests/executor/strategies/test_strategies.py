@@ -212,6 +212,7 @@ def test_the_outer_optimizer_by_hand() -> None:
     [
         (ParameterServer(backup_workers=1, servers=2), "backup_workers=1 with several servers"),
         (ParameterServer(backup_workers=1, on="devices"), "use servers=1"),
+        (ParameterServer(node_sums=True), "each worker sends its own gradient"),
         (AllReduce(algorithm="ring"), "cannot be forced here"),
     ],
 )

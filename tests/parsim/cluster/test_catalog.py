@@ -24,7 +24,7 @@ DEVICES = [
     *("gb300", "b300-sxm"),
     *("h800-sxm", "h20-sxm", "a800-sxm", "a40", "a10", "l40s", "rtx-3090", "rtx-4090"),
     *("l4", "t4", "p40", "p100-pcie-16gb", "p100-sxm-16gb", "titan-x-pascal", "cpu"),
-    *("v100-pcie-16gb", "tpu-v2-core", "tpu-v3-core"),
+    *("k80", "v100-pcie-16gb", "tpu-v2-core", "tpu-v3-core"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
@@ -34,6 +34,7 @@ SYSTEMS = [
     *("a100-nvlink-pairs", "h100-nvlink-pairs", "gb300-nvl72", "dgx-b300"),
     *("azure-nc24s-v3", "aws-p3-16xlarge", "aws-p3-2xlarge", "p100-pcie-node", "big-basin"),
     *("titan-x-25gb-node", "titan-x-40gb-node", "tpu-v2-board", "tpu-v3-board"),
+    *("dgx-1p", "gce-k80-node", "aws-p2-8xlarge", "aws-p2-16xlarge"),
     *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "p40-node", "cpu"),
 ]
 UNSOURCED_KINDS = (

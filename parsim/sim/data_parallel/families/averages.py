@@ -7,6 +7,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import one_group
+from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.mesh_messages import joint_share, mean_share
 from parsim.cost.server_rates import (
     device_interface,
@@ -29,14 +30,13 @@ written), the step (weights, change and momentum read, weights and momentum writ
 that workers go on from."""
 
 
-def node_average(workers: Workers) -> float:
-    """Seconds of an all-reduce among a node's workers, of the slowest node."""
+def node_collective(workers: Workers, kind: CollectiveKind, size: float) -> float:
+    """Seconds of a collective of so many bytes among a node's workers, of the slowest node."""
     seconds = []
     for node in workers.nodes:
         system = workers.systems[int(workers.node[node[0]])]
         where = one_group(system, len(node))
-        size = workers.gradient_bytes
-        seconds.append(float(collective_time(system, "all_reduce", size, where, queued=True)[0]))
+        seconds.append(float(collective_time(system, kind, size, where, queued=True)[0]))
     return max(seconds)
 
 
@@ -180,11 +180,12 @@ def local_steps(workers: Workers) -> Priced:
     )
     divided = workers.passes_over(workers.parameters, DIVIDED).max()
     exposed = workers.evaluation.barrier - workers.evaluation.pipeline_time
+    node = node_collective(workers, "all_reduce", workers.gradient_bytes)
     prices = {
         **compute_prices(workers),
         "reduce": np.array([exposed]),
         "average": np.array([workers.all_reduce + divided]),
-        "node_average": np.array([node_average(workers) + divided if node_every else 0.0]),
+        "node_average": np.array([node + divided if node_every else 0.0]),
         "outer": workers.passes_over(workers.parameters, OUTER_TRAFFIC),
     }
     size = workers.gradient_bytes

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
 from parsim.arrays import Array
 from parsim.plan.strategies import AsynchronousServer, ParameterServer, Servers, of_kind
+from parsim.sim.data_parallel.families.averages import node_collective
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
 from parsim.sim.data_parallel.families.server_work import slowed_by_servers
 from parsim.sim.data_parallel.server_wires import ServerWires, server_wires
@@ -26,10 +29,33 @@ def parameter_server(workers: Workers) -> Priced:
         rounds=200 if strategy.backup_workers else 1,
         backup_workers=strategy.backup_workers,
         compresses=strategy.compression < 1.0,
+        nodes=workers.nodes if strategy.node_sums else (),
     )
     changes = bool(strategy.backup_workers) or strategy.compression < 1.0
+    served = _served(workers, strategy, wires, program, clips=False)
+    if strategy.node_sums:
+        served = _summed_in_nodes(workers, served)
+    return replace(served, changes_training=changes)
+
+
+def _summed_in_nodes(workers: Workers, served: Priced) -> Priced:
+    """Add the collectives inside each node, whose workers send and fetch a part each."""
+    inside = {
+        "node_sum": node_collective(workers, "reduce_scatter", workers.gradient_bytes),
+        "node_gather": node_collective(workers, "all_gather", workers.weight_bytes),
+    }
+    part = len(workers.nodes) / workers.count
+    carried = {name: size * part for name, size in served.carried.items()}
     return replace(
-        _served(workers, strategy, wires, program, clips=False), changes_training=changes
+        served,
+        seconds={**served.seconds, **{name: np.array([each]) for name, each in inside.items()}},
+        sent=served.sent * part,
+        received=served.received * part,
+        carried={
+            **carried,
+            "node_sum": workers.gradient_bytes,
+            "node_gather": workers.weight_bytes,
+        },
     )
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.kernel.convolutions import convolution_time, product_sides
+from parsim.cost.kernel.convolutions import Direction, convolution_time, product_sides
 from parsim.model.networks import Convolution
 
 STRIDED = Convolution(
@@ -78,6 +78,34 @@ def test_winograd_beats_the_peak_in_direct_flops() -> None:
     device = load_catalog().device("v100-sxm-16gb")
     seconds = float(convolution_time(device, "fp32", SAME, "forward", 256, 4.0))
     assert SAME.flops(256) / seconds > device.peak("fp32")
+
+
+@pytest.mark.parametrize("direction", ["forward", "data", "weight"])
+def test_a_window_of_one_row_is_a_plain_product(direction: Direction) -> None:
+    """Winograd's transforms are for two dimensions: 1x7 takes 7 times 1x1, below the peak."""
+    device = load_catalog().device("v100-sxm-16gb")
+    small = replace(SAME, channels=192, outputs=192, image_in=(17, 17), image_out=(17, 17))
+    point, row = (replace(small, window=(1, columns)) for columns in (1, 7))
+    seconds = float(convolution_time(device, "fp32", row, direction, 256, 4.0))
+    plain = float(convolution_time(device, "fp32", point, direction, 256, 4.0))
+    assert row.flops(256) / seconds < device.peak("fp32")
+    assert seconds == pytest.approx(7 * plain, rel=0.1)
+
+
+def test_few_channels_slow_the_gradients_of_winograd() -> None:
+    """Half of the full rate at 48 channels in the weight's gradient, as DeepBench measured on P100.
+
+    16 images of 56x56, 64 to 64 channels: 0.54 of the peak against 1.45 with 128 channels of 28x28.
+    """
+    device = load_catalog().device("p100-pcie-16gb")
+    few = replace(SAME, channels=64, outputs=64)
+    many = replace(SAME, image_in=(28, 28), image_out=(28, 28))
+    few_rate, many_rate = (
+        op.flops(16) / float(convolution_time(device, "fp32", op, "weight", 16, 4.0)) / 9.3e12
+        for op in (few, many)
+    )
+    assert few_rate < 2.0 * 0.54
+    assert many_rate == pytest.approx(1.45, rel=0.2)
 
 
 MEASURED = [

@@ -8,6 +8,7 @@ import pytest
 
 from parsim.cost.layer.eager import moved_values
 from parsim.cost.software import software
+from parsim.model.graph.operation import moving
 from parsim.model.operators import Elementwise
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
@@ -65,6 +66,20 @@ def test_what_is_not_counted_moves_its_passes_times_the_traffic(stack: str) -> N
     forward, backward = moved_values(known, op, HALF)
     assert forward == (op.forward * HALF + op.mask) * known.traffic
     assert backward == (op.backward * HALF + op.mask) * known.traffic
+
+
+def test_mxnet_adds_and_rectifies_inside_the_normalisation_in_16_bit() -> None:
+    """ReLU costs nothing, an addition one read and one gradient written; in fp32 ReLU is whole."""
+    stack = software("mxnet")
+    relu, add, norm = (
+        moving(name, 1, *values)
+        for name, *values in (("relu", 2, 3), ("add", 3, 0), ("norm", 3, 5))
+    )
+    assert moved_values(stack, relu, 2.0, "fp16") == (0.0, 0.0)
+    assert moved_values(stack, add, 2.0, "fp16") == (2.0, 2.0)
+    assert moved_values(stack, relu, 4.0, "fp32") == (8.0, 12.0)
+    assert moved_values(stack, add, 4.0, "fp32") == (4.0, 0.0)
+    assert moved_values(stack, norm, 2.0, "fp16") == (6.0, 10.0)
 
 
 def test_fp32_norms_make_a_llama_move_more_than_its_passes_do() -> None:

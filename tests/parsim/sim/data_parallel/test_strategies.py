@@ -32,6 +32,7 @@ STATIC: list[tuple[Strategy, int]] = [
     (SingleProcess(), 1),
     (ParameterServer(), 2),
     (ParameterServer(servers=1), 2),
+    (ParameterServer(node_sums=True), 2),
     (ParameterServer(on="devices", servers=3), 2),
     (Gossip(), 2),
     (Gossip(topology="exponential"), 2),
@@ -84,6 +85,23 @@ def test_a_server_takes_what_its_narrowest_link_takes() -> None:
     wire = 8 * size / (network.node_bandwidth * network.efficiency)
     pushed = float(end.times["push"].end.max()) - compute
     assert pushed == pytest.approx(max(memory, wire), rel=1e-6)
+
+
+def test_nodes_that_sum_first_send_one_gradient_each() -> None:
+    """Eight workers a node: an eighth of the traffic, behind a reduce-scatter in the node."""
+    alone, summed = (
+        predicted(ParameterServer(node_sums=sums), reduce_precision="same").strategy
+        for sums in (False, True)
+    )
+    assert alone is not None
+    assert summed is not None
+    assert summed.server_received == pytest.approx(alone.server_received / 8)
+    assert (summed.sent, summed.received) == pytest.approx((alone.sent / 8, alone.received / 8))
+    made = priced(ParameterServer(node_sums=True))
+    end = by_recurrence(made.task_program)
+    inside = float(made.seconds["node_sum"][0])
+    began = float(end.times["push"].start.min()) - float(end.times["B 0"].end.max())
+    assert began == pytest.approx(inside)
 
 
 def test_workers_keep_what_they_do_not_send() -> None:
@@ -327,6 +345,9 @@ def test_the_same_input_gives_the_same_answer() -> None:
         (ParameterServer(servers=3), {}, "servers=3 on hosts, but there are 2"),
         (ParameterServer(servers=0), {}, "servers=0 must be at least 1"),
         (ParameterServer(backup_workers=16), {}, "allowed: 0 to 15"),
+        (ParameterServer(node_sums=True, on="devices"), {}, "servers on hosts"),
+        (ParameterServer(node_sums=True, compression=0.1), {}, "packs each worker's"),
+        (ParameterServer(node_sums=True, backup_workers=1), {}, "cannot be dropped"),
         (ParameterServer(compression=0.0), {}, "compression=0.0"),
         (ParameterServer(compression=0.2, compressor="half"), {}, "compressor=half sends half"),
         (ParameterServer(compressor="top_k"), {}, "compressor=top_k needs a share"),
