@@ -106,9 +106,11 @@ TAGGED = "tells messages of its threads apart by tags, which NCCL ignores"
 
 def _check_server(plan: Plan, strategy: ParameterServer) -> None:
     """Workers send their own gradients here, and servers must agree on whose gradients count."""
-    if strategy.node_sums:
+    simulated = [name for name in ("node_sums", "overlap") if getattr(strategy, name)]
+    if simulated:
         raise PlanError(
-            "strategy.node_sums=true: each worker sends its own gradient here; leave it out"
+            f"strategy.{simulated[0]}=true is simulated only: each worker sends its own gradient "
+            f"behind its backward here; leave it out"
         )
     if not strategy.backup_workers:
         return

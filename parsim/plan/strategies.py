@@ -93,13 +93,15 @@ class ParameterServer(Servers):
 
     With `node_sums` the workers of a node sum their gradients first, each a part of them, and send
     the sum, and each fetches a part of the weights for the others (MXNet's `dist_device_sync`,
-    TensorFlow's `distributed_replicated`, BytePS).
+    TensorFlow's `distributed_replicated`, BytePS). With `overlap` a worker pushes each part of its
+    gradient as soon as the last backward has made it.
     """
 
     name: ClassVar[str] = "parameter_server"
     weighs_batches: ClassVar[bool] = True
     backup_workers: int = 0
     node_sums: bool = False
+    overlap: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

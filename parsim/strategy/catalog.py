@@ -64,7 +64,7 @@ STRATEGIES: dict[str, Described] = {
         when="hosts with idle interfaces and memory (k near n), or weights too large for devices",
         paper="Li et al., OSDI 2014; backup workers: arXiv 1604.00981; BytePS, OSDI 2020",
         options="servers, on: hosts or devices, compression, compressor, backup_workers, "
-        "node_sums (the workers of a node send their sum)",
+        "node_sums (the workers of a node send their sum), overlap (pushes run beside backward)",
     ),
     "asynchronous_server": Described(
         program=asynchronous_server,

@@ -16,6 +16,11 @@ newest weights in the step that is open then.
 Where the g workers of a node sum first (reduce-scatter) and share what they fetch (all-gather),
 each sends P / g: a node with all its workers sends and receives P, not g P.
 
+In K `pieces` a push runs beside the backward of B seconds that makes them, each on from the end of
+the one before; of Q seconds of all pushes
+
+    exposed = max(Q - B + B / K, Q / K)
+
 Source: Li et al., Scaling Distributed Machine Learning with the Parameter Server (OSDI 2014); Chen
 et al., Revisiting Distributed Synchronous SGD (arXiv 1604.00981): backup workers.
 """
@@ -23,6 +28,7 @@ et al., Revisiting Distributed Synchronous SGD (arXiv 1604.00981): backup worker
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 from parsim.strategy.program import DATA, WAIT, Meeting, Queue, StepProgram, Task, Waits
 from parsim.strategy.workers import OPTIMIZER, compress, passes, pull, push
@@ -40,6 +46,7 @@ def parameter_server(  # noqa: PLR0913 - one for each way in which servers diffe
     backup_workers: int = 0,
     compresses: bool = False,
     nodes: Sequence[Sequence[int]] = (),
+    pieces: int = 1,
 ) -> StepProgram:
     """Write the program of synchronous steps with servers.
 
@@ -53,14 +60,14 @@ def parameter_server(  # noqa: PLR0913 - one for each way in which servers diffe
         backup_workers: how many of the workers' gradients a step does not wait for.
         compresses: whether workers pack gradients into fewer bytes.
         nodes: the workers that sum their gradients before they send; none: each sends its own.
+        pieces: of a gradient, pushed while the last backward makes the others.
     """
     ranks, behind = tuple(range(workers)), tuple(range(workers, workers + servers))
     return StepProgram(
         tasks=(
-            *passes(ranks, microbatches),
+            *_computed(ranks, microbatches, pieces),
             *([compress(ranks)] if compresses else []),
-            *_inside(nodes, "node sum", SpanKind.REDUCE_GRAD, "reduce_scatter"),
-            push(ranks, there),
+            *_pushed(ranks, there, nodes, pieces),
             _collect(ranks, quorum=workers - backup_workers if backup_workers else 0),
             _apply(behind),
             pull(ranks, back, after=("update",)),
@@ -97,6 +104,40 @@ def _apply(servers: tuple[int, ...]) -> Task:
     )
 
 
+def _computed(workers: tuple[int, ...], microbatches: int, pieces: int) -> Iterator[Task]:
+    """All passes; of the last backward what comes before its pieces are pushed: nothing."""
+    tasks = passes(workers, microbatches)
+    yield from tasks if pieces == 1 else tasks[:-1]
+
+
+def _pushed(
+    workers: tuple[int, ...],
+    there: Sequence[Queue],
+    nodes: Sequence[Sequence[int]],
+    pieces: int,
+) -> Iterator[Task]:
+    """The push, or each piece of the last backward with its push beside the next piece.
+
+    A piece is pushed when all workers have pushed the one before it, so that queues are empty.
+    """
+    if pieces == 1:
+        yield from _inside(nodes, "node sum", SpanKind.REDUCE_GRAD, "reduce_scatter")
+        yield push(workers, there)
+        return
+    for piece in range(pieces):
+        yield Task(
+            name=f"backward {piece}",
+            kind=SpanKind.B,
+            ranks=workers,
+            price="backward_piece",
+            on_device=True,
+        )
+        tag = f"{piece} of node"
+        yield from _inside(nodes, f"node sum {tag}", SpanKind.REDUCE_GRAD, "reduce_scatter")
+        before = (f"push {piece - 1}",) if piece else ()
+        yield replace(push(workers, there), name=f"push {piece}", after=before)
+
+
 def _inside(
     nodes: Sequence[Sequence[int]], name: str, kind: str, collective: str
 ) -> Iterator[Task]:
@@ -108,7 +149,7 @@ def _inside(
                 kind=kind,
                 ranks=tuple(node),
                 stream=DATA,
-                price=name.replace(" ", "_"),
+                price="_".join(name.split()[:2]),
                 waits=Waits.RANK,
                 meets=Meeting.STAGES,
                 routes=(collective,),

@@ -142,6 +142,11 @@ def _synchronous_server(plan: Plan, cluster: Cluster) -> Iterator[str]:
         )
     if strategy.node_sums:
         yield from _node_sums(strategy)
+    if strategy.overlap and (strategy.compression < 1.0 or strategy.backup_workers):
+        yield (
+            "overlap=true pushes parts of a gradient while backward makes the others; "
+            "compression and backup_workers need the whole one; leave one of them out"
+        )
 
 
 def _node_sums(strategy: ParameterServer) -> Iterator[str]:

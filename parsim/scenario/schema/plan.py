@@ -63,6 +63,7 @@ class StrategyBlock(Block):
     compressor: Annotated[Compressing, in_any_case(*get_args(Compressing))] = UNSET
     backup_workers: Amount = UNSET
     node_sums: Flag = UNSET
+    overlap: Flag = UNSET
     staleness: Amount = UNSET
     updates: Annotated[int, Field(strict=True, ge=10, le=100_000)] = UNSET
     topology: Annotated[Topology, in_any_case(*get_args(Topology))] = UNSET

@@ -58,13 +58,18 @@ class ServerWires:
     on_hosts: bool
 
 
-def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> ServerWires:
-    """Lay out servers and price what their messages pass; `sums` gradients before an update."""
+def server_wires(
+    workers: Workers, strategy: ServerStrategy, *, sums: bool, pieces: int = 1
+) -> ServerWires:
+    """Lay out servers and price what their messages pass; `sums` gradients before an update.
+
+    A push is that of one of the gradient's `pieces`.
+    """
     layout = _Layout(workers, strategy, at_once=sums)
     whole, width = workers.gradient_bytes / layout.servers, workers.gradient_width
-    push = workers.gradient_bytes * strategy.compression / layout.servers * layout.part
+    push = workers.gradient_bytes * strategy.compression / layout.servers * layout.part / pieces
     pull = workers.weight_bytes / layout.servers * layout.part
-    added = sum_bytes(strategy, whole * layout.part, width) if sums else 0.0
+    added = sum_bytes(strategy, whole * layout.part / pieces, width) if sums else 0.0
     changed = DIVIDED / width * whole if sums else unpack_bytes(strategy, whole, width)
     read = pull if layout.on_hosts else 2.0 * pull  # to be sent, or copied for the worker there
     answered = 0.0 if sums else 2.0 * pull  # one by one, a reply is copied behind its update
@@ -84,7 +89,7 @@ def server_wires(workers: Workers, strategy: ServerStrategy, *, sums: bool) -> S
         seconds=layout.seconds,
         node=layout.node,
         rank=layout.rank,
-        received=workers.count * push,
+        received=workers.count * push * pieces,
         sent=workers.count * pull,
         on_hosts=layout.on_hosts,
     )

@@ -5,7 +5,9 @@ strategy                          single, gpipe, pipedream, or one of `DATA_PARA
                                   told and skipped
 servers, servers_on               of a parameter server: how many (blank: one on each host), on
                                   "hosts" or "devices"
-node_sums                         yes where the workers of a node send the sum of their gradients
+node_sums, overlap                yes where the workers of a node send the sum of their gradients,
+                                  and where they do so beside backward, or no; blank: as
+                                  `OVERLAPPING` frameworks do
 sync_every                        steps between averages of weights (local_sgd)
 batch_per_gpu, global_batch_size  samples
 samples_per_s, step_time_s        over all devices; one of them
@@ -47,7 +49,7 @@ REQUIRED = (
 OPTIONAL = (
     *("source", "n_micro_batches", "partition", "replicas", "recompute", "step_time_s", "note"),
     *("peak_memory_gib_sum", "speedup", "speedup_over", "internode_gbit_per_s_per_node"),
-    *("servers", "servers_on", "node_sums", "sync_every"),
+    *("servers", "servers_on", "node_sums", "overlap", "sync_every"),
 )
 """Columns that it may have; others are not read."""
 
@@ -59,6 +61,13 @@ DATA_PARALLEL: Mapping[str, type[Strategy]] = {
     "local_sgd": LocalSGD,
 }
 """What a table calls the strategies of whole replicas, and what a plan has for them."""
+
+OVERLAPPING = ("tensorflow", "mxnet", "byteps")
+"""Frameworks that push each gradient as it is made, and whose devices of a node sum first.
+
+MXNet's `dist_device_sync`, `distributed_replicated` of tf_cnn_benchmarks; BytePS, OSDI 2020. On one
+node nothing is summed before it goes to the host (`parameter_server` with variables on the CPU).
+"""
 
 STRATEGIES = ("single", *DATA_PARALLEL, "gpipe", "pipedream")
 """What is predicted from a row."""
@@ -192,13 +201,28 @@ def _replicated_by(row: Mapping[str, str], cells: Cells) -> Strategy:
         if on not in ("hosts", "devices"):
             raise RowSkipped(f"servers_on='{shown(on)}' must be hosts or devices")
         where: Where = "hosts" if on == "hosts" else "devices"
-        count, sums = cells.positive("servers"), row.get("node_sums", "") == "yes"
-        if issubclass(kind, ParameterServer):
-            return kind(servers=count, on=where, node_sums=sums)
-        return kind(servers=count, on=where)
+        count = cells.positive("servers")
+        if not issubclass(kind, ParameterServer):
+            return kind(servers=count, on=where)
+        usual = row["framework"].lower().startswith(OVERLAPPING)
+        several = where == "hosts" and cells.need("n_gpus") > cells.need("gpus_per_node") > 1
+        return kind(
+            servers=count,
+            on=where,
+            node_sums=_said(row, "node_sums", otherwise=usual and several),
+            overlap=_said(row, "overlap", otherwise=usual),
+        )
     if issubclass(kind, LocalSGD):
         return kind(every=cells.need("sync_every"))
     return kind()
+
+
+def _said(row: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
+    """Whether a cell says yes; what else is so where it is blank."""
+    cell = row.get(name, "")
+    if cell not in ("", "yes", "no"):
+        raise RowSkipped(f"{name}='{shown(cell)}' must be yes or no")
+    return cell == "yes" if cell else otherwise
 
 
 def _assumed_batch(row: Mapping[str, str]) -> str:

@@ -212,7 +212,8 @@ def test_the_outer_optimizer_by_hand() -> None:
     [
         (ParameterServer(backup_workers=1, servers=2), "backup_workers=1 with several servers"),
         (ParameterServer(backup_workers=1, on="devices"), "use servers=1"),
-        (ParameterServer(node_sums=True), "each worker sends its own gradient"),
+        (ParameterServer(node_sums=True), "node_sums=true is simulated only"),
+        (ParameterServer(overlap=True), "overlap=true is simulated only"),
         (AllReduce(algorithm="ring"), "cannot be forced here"),
     ],
 )

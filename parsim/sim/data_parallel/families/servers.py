@@ -15,11 +15,15 @@ from parsim.sim.data_parallel.server_wires import ServerWires, server_wires
 from parsim.sim.data_parallel.workers import Workers
 from parsim.strategy import STRATEGIES, StepProgram
 
+PIECES = 8
+"""Parts of a gradient that are pushed one by one; more hide a little more of the last one."""
+
 
 def parameter_server(workers: Workers) -> Priced:
     """Servers that sum the gradients of a step."""
     strategy = of_kind(workers.plan.strategy, ParameterServer)
-    wires = server_wires(workers, strategy, sums=True)
+    pieces = PIECES if strategy.overlap else 1
+    wires = server_wires(workers, strategy, sums=True, pieces=pieces)
     program = STRATEGIES[strategy.name].program(
         workers.count,
         len(wires.node),
@@ -30,12 +34,29 @@ def parameter_server(workers: Workers) -> Priced:
         backup_workers=strategy.backup_workers,
         compresses=strategy.compression < 1.0,
         nodes=workers.nodes if strategy.node_sums else (),
+        pieces=pieces,
     )
     changes = bool(strategy.backup_workers) or strategy.compression < 1.0
     served = _served(workers, strategy, wires, program, clips=False)
     if strategy.node_sums:
         served = _summed_in_nodes(workers, served)
+    if strategy.overlap:
+        served = _in_pieces(workers, served)
     return replace(served, changes_training=changes)
+
+
+def _in_pieces(workers: Workers, served: Priced) -> Priced:
+    """Share out what `PIECES` of a gradient have in common, and slow compute beside their push."""
+    seconds = dict(served.seconds)
+    slowed = workers.slowed_beside(PIECES * seconds["push_latency"])
+    seconds |= compute_prices(workers, slowed)
+    seconds["backward_piece"] = seconds["backward"] / PIECES
+    carried = {**served.carried, "push_latency": served.carried["push_latency"] / PIECES}
+    if "node_sum" in seconds:
+        size = workers.gradient_bytes / PIECES
+        each = node_collective(workers, "reduce_scatter", size)
+        seconds["node_sum"], carried["node_sum"] = np.array([each]), size
+    return replace(served, seconds=seconds, carried=carried)
 
 
 def _summed_in_nodes(workers: Workers, served: Priced) -> Priced:

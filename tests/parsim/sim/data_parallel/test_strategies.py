@@ -33,6 +33,8 @@ STATIC: list[tuple[Strategy, int]] = [
     (ParameterServer(), 2),
     (ParameterServer(servers=1), 2),
     (ParameterServer(node_sums=True), 2),
+    (ParameterServer(node_sums=True, overlap=True), 2),
+    (ParameterServer(on="devices", servers=3, overlap=True), 2),
     (ParameterServer(on="devices", servers=3), 2),
     (Gossip(), 2),
     (Gossip(topology="exponential"), 2),
@@ -102,6 +104,29 @@ def test_nodes_that_sum_first_send_one_gradient_each() -> None:
     inside = float(made.seconds["node_sum"][0])
     began = float(end.times["push"].start.min()) - float(end.times["B 0"].end.max())
     assert began == pytest.approx(inside)
+
+
+def test_pushes_beside_backward_show_as_the_closed_form_says() -> None:
+    """Pushes of Q seconds in K pieces beside a backward of B: max(Q - B + B / K, Q / K)."""
+    made = priced(ParameterServer(servers=2, overlap=True), num_microbatches=2)
+    end = by_recurrence(made.task_program)
+    pieces = sum(task.name.startswith("push ") for task in made.program.tasks)
+    last = end.times[f"backward {pieces - 1}"].end.max()
+    backward = pieces * float(made.seconds["backward_piece"].max())
+    pushed = end.times["push 0"]
+    each = float((pushed.end - pushed.ready).max())
+    exposed = float(end.times[f"push {pieces - 1}"].end.max() - last)
+    whole = pieces * each
+    assert exposed == pytest.approx(max(whole - backward + backward / pieces, each))
+
+
+def test_pushes_beside_backward_carry_as_much() -> None:
+    behind, beside = (predicted(ParameterServer(overlap=on)) for on in (False, True))
+    assert behind.strategy is not None
+    assert beside.strategy is not None
+    assert beside.step_time < behind.step_time
+    assert beside.strategy.sent == pytest.approx(behind.strategy.sent)
+    assert beside.strategy.server_received == pytest.approx(behind.strategy.server_received)
 
 
 def test_workers_keep_what_they_do_not_send() -> None:
@@ -348,6 +373,7 @@ def test_the_same_input_gives_the_same_answer() -> None:
         (ParameterServer(node_sums=True, on="devices"), {}, "servers on hosts"),
         (ParameterServer(node_sums=True, compression=0.1), {}, "packs each worker's"),
         (ParameterServer(node_sums=True, backup_workers=1), {}, "cannot be dropped"),
+        (ParameterServer(overlap=True, compression=0.1), {}, "need the whole one"),
         (ParameterServer(compression=0.0), {}, "compression=0.0"),
         (ParameterServer(compression=0.2, compressor="half"), {}, "compressor=half sends half"),
         (ParameterServer(compressor="top_k"), {}, "compressor=top_k needs a share"),

@@ -71,6 +71,23 @@ def test_replicas_are_kept_one_model_as_the_row_says(
     assert plan.dp == 8
 
 
+@pytest.mark.parametrize(
+    ("cells", "sums", "overlap"),
+    [
+        ({"framework": "MXNet 1.0", "n_gpus": "16", "global_batch_size": "1792"}, True, True),
+        ({"framework": "TensorFlow", "n_gpus": "8"}, False, True),
+        ({"framework": "TensorFlow", "overlap": "no"}, False, False),
+        ({"framework": "PyTorch", "overlap": ""}, False, False),
+    ],
+)
+def test_frameworks_push_as_they_are_known_to(
+    cells: dict[str, str], sums: bool, overlap: bool
+) -> None:
+    """Devices of a machine sum first where there are several machines; unless a cell says other."""
+    strategy = parse_samples(ROW | {"strategy": "parameter_server"} | cells).replicated_by
+    assert strategy == ParameterServer(node_sums=sums, overlap=overlap)
+
+
 def test_a_server_is_predicted_slower_than_an_all_reduce_on_nvlink() -> None:
     served = predict_samples("t", ROW | {"strategy": "parameter_server", "model": "vgg16"})
     reduced = predict_samples("t", ROW | {"model": "vgg16"})
@@ -133,6 +150,11 @@ def test_no_micro_batches_are_one() -> None:
 WRONG = {
     "strategy 'pipedream_2bw' is not predicted": {"strategy": "pipedream_2bw"},
     "sync_every is not stated": {"strategy": "local_sgd"},
+    "overlap='maybe' must be yes or no": {
+        "strategy": "parameter_server",
+        "framework": "MXNet",
+        "overlap": "maybe",
+    },
     "servers_on='moon' must be hosts or devices": {
         "strategy": "parameter_server",
         "servers_on": "moon",
