@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, distinct
+from parsim.arrays import Array, Flags, distinct, sorted_values
 from parsim.cluster.placement import hop_crosses
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import crossing_share, groups, spine_divisor
@@ -123,7 +123,7 @@ def _crossing_share(
     first = (np.arange(0, world, pp * stride)[:, None] + np.arange(stride)).reshape(-1, 1, 1)
     nodes = (first + np.array(pairs) * stride) // devices_per_node
     leaves = nodes // nodes_per_leaf
-    sends = np.unique(nodes[leaves[..., 0] != leaves[..., 1]])
+    sends = sorted_values(nodes[leaves[..., 0] != leaves[..., 1]])
     return float(np.bincount(sends // nodes_per_leaf).max()) / nodes_per_leaf if len(sends) else 0.0
 
 

@@ -24,37 +24,39 @@ from parsim.planner.space.shapes import Degrees, all_degrees
 from parsim.planner.stop import Stop
 
 
-class _Shape(NamedTuple):
-    """Plans of equal degrees and pipeline: N options, (N, 3), and the savings of each, (N,).
+class _Alike(NamedTuple):
+    """N plain plans of equal degrees: the pipeline of each, its options (N, 3) and savings (N,).
 
-    `degrees` is the number of its degrees among all.
+    `pipelines` (N, 2) are numbers of names of schedules, and chunks; `degrees` is the number of
+    their degrees among all.
     """
 
     plan: Plan
-    schedule: str
-    v: int
+    pipelines: Ints
     options: Ints
     saving: Index
     degrees: int
 
     @property
     def row(self) -> tuple[int, ...]:
-        """What `Listing.families` needs of it as numbers."""
+        """What `Listing.families` needs of their degrees as numbers."""
         plan = self.plan
-        sizes = (plan.microbatch_size, plan.num_microbatches, self.v)
+        sizes = (plan.microbatch_size, plan.num_microbatches)
         return (plan.tp, plan.pp, plan.cp, plan.dp, plan.ep, *sizes)
 
 
 @dataclass(slots=True)
 class Listing:
-    """Legal shapes so far, each with its options, and what was refused."""
+    """Legal plans so far, those of equal degrees together, and what was refused."""
 
     job: Job
     space: PlanSpace
     choices: Options
     pipelines: Pipelines
-    shapes: list[_Shape] = field(default_factory=list)
-    savings: dict[tuple[object, ...], Savings] = field(default_factory=dict)
+    alike: list[_Alike] = field(default_factory=list)
+    names: dict[str, int] = field(default_factory=dict)
+    savings: dict[tuple[object, ...], int] = field(default_factory=dict)
+    every: list[Savings] = field(default_factory=list)
     reasons: Counter[str] = field(default_factory=Counter)
     unlisted: str = ""
 
@@ -69,7 +71,7 @@ class Listing:
         rows = cls(job=job, space=space, choices=Options(job, space), pipelines=pipelines)
         every = list(dict.fromkeys(all_degrees(job, space)))  # a value may be listed twice
         for done, number in enumerate(scattered(len(every), stop)):
-            if done >= SCATTERED and rows.shapes and stop.due:
+            if done >= SCATTERED and rows.alike and stop.due:
                 rows.unlisted = f"{len(every) - done:,} of {len(every):,} degrees were not listed"
                 break
             rows.add(every[number], number)
@@ -94,38 +96,55 @@ class Listing:
             self.reasons[message] += number * beside
         for message, number in judged.refused.items():
             self.reasons[message] += number * len(options.legal) * len({*self.space.recompute})
-        for pipeline in judged.legal:
-            self._add(single, pipeline, options.legal, number)
+        if judged.legal and len(options.legal):
+            self._add(single, judged.legal, options.legal, number)
 
-    def _add(self, single: Plan, pipeline: Pipeline, options: Ints, degrees: int) -> None:
-        """Add all plans of one shape."""
-        schedule, v, layers = pipeline
-        plans = np.full(len(options), self._number(layers))
+    def _add(
+        self, single: Plan, pipelines: Sequence[Pipeline], options: Ints, degrees: int
+    ) -> None:
+        """Add all plans of some degrees: every pipeline with every option."""
+        names = self.names
+        columns = [
+            (names.setdefault(schedule, len(names)), v, self._number(layers))
+            for schedule, v, layers in pipelines
+        ]
+        each = np.repeat(np.array(columns, dtype=np.int64), len(options), axis=0)
+        alike = _Alike(
+            plan=single,
+            pipelines=each[:, :2],
+            options=np.tile(options, (len(pipelines), 1)),
+            saving=each[:, 2],
+            degrees=degrees,
+        )
         if self.job.software.executor:
-            plan = replace(single, schedule=schedule, v=v)
-            plans = self._runnable(plan, options, layers)
-            options, plans = options[plans >= 0], plans[plans >= 0]
-        if len(options):
-            self.shapes.append(_Shape(single, schedule, v, options, plans, degrees))
+            alike = self._runnable(alike, pipelines, options)
+        if len(alike.saving):
+            self.alike.append(alike)
 
     def _number(self, layers: tuple[StageLayers, ...], kept: tuple[int, ...] | None = None) -> int:
         """The number of the savings with some numbers of layers; of some of them where `kept`."""
         decisive = (layers, kept)
         if decisive not in self.savings:
             every = savings_of(self.space, layers)
-            self.savings[decisive] = every if kept is None else every.take(np.array(kept))
-        return list(self.savings).index(decisive)
+            self.savings[decisive] = len(self.every)
+            self.every.append(every if kept is None else every.take(np.array(kept)))
+        return self.savings[decisive]
 
-    def _runnable(self, plan: Plan, options: Ints, layers: tuple[StageLayers, ...]) -> Index:
-        """The savings of each option of a shape that parsim's executor runs, (N,); -1 where none.
-
-        The others are refused.
-        """
-        every, numbers = savings_of(self.space, layers), []
-        for option in options.tolist():
-            kept = tuple(self._run(with_option(plan, option), every))
-            numbers.append(self._number(layers, kept) if kept else -1)
-        return np.array(numbers, dtype=np.int64)
+    def _runnable(self, alike: _Alike, pipelines: Sequence[Pipeline], options: Ints) -> _Alike:
+        """Keep what parsim's executor runs, with the savings that it runs; refuse the others."""
+        numbers = []
+        for schedule, v, layers in pipelines:
+            plan = replace(alike.plan, schedule=schedule, v=v)
+            every = savings_of(self.space, layers)
+            for option in options.tolist():
+                kept = tuple(self._run(with_option(plan, option), every))
+                numbers.append(self._number(layers, kept) if kept else -1)
+        runs = np.array(numbers) >= 0
+        return alike._replace(
+            pipelines=alike.pipelines[runs],
+            options=alike.options[runs],
+            saving=np.array(numbers, dtype=np.int64)[runs],
+        )
 
     def _run(self, plan: Plan, every: Savings) -> Iterator[int]:
         """Which of a plan's savings parsim's executor runs."""
@@ -144,16 +163,16 @@ class Listing:
                 self.reasons[message] += 1
 
     def families(self) -> Families | None:
-        """All shapes with all their options and savings; None where there are none."""
-        if not self.shapes:
+        """All plans with all their options and savings; None where there are none."""
+        if not self.alike:
             return None
         # without a pipeline first: each of the two kinds lies in one piece
-        shapes = sorted(self.shapes, key=lambda shape: (shape.plan.pp > 1, shape.degrees))
+        every = sorted(self.alike, key=lambda alike: (alike.plan.pp > 1, alike.degrees))
         common = replace(self.space.common, stage_layers=None)
         return Families(
-            plain=_plain(shapes, common),
-            saving=np.concatenate([shape.saving for shape in shapes]),
-            savings=tuple(self.savings.values()),
+            plain=_plain(every, tuple(self.names), common),
+            saving=np.concatenate([alike.saving for alike in every]),
+            savings=tuple(self.every),
             settings=(common,),
             begin=np.zeros(1, dtype=np.int64),
         )
@@ -169,14 +188,15 @@ def scattered(number: int, stop: Stop) -> list[int]:
     return Random(0).sample(order, number) if stop.limited else list(order)
 
 
-def _plain(shapes: Sequence[_Shape], common: Plan) -> PlanTable:
-    """The plans of some shapes as columns, which save no memory."""
-    each = [len(shape.options) for shape in shapes]
-    names = tuple(dict.fromkeys(shape.schedule for shape in shapes))
-    columns = [(*shape.row, names.index(shape.schedule)) for shape in shapes]
-    rows = np.repeat(np.ascontiguousarray(np.array(columns, dtype=np.int64).T), each, axis=1)
-    tp, pp, cp, dp, ep, size, count, v, schedule = rows
-    options = np.concatenate([shape.options for shape in shapes])
+def _plain(every: Sequence[_Alike], names: tuple[str, ...], common: Plan) -> PlanTable:
+    """All plans as columns, which save no memory; `names` are those of their schedules."""
+    each = [len(alike.options) for alike in every]
+    degrees = np.array([alike.row for alike in every], dtype=np.int64)
+    tp, pp, cp, dp, ep, size, count = np.repeat(np.ascontiguousarray(degrees.T), each, axis=1)
+    pipelines = np.concatenate([alike.pipelines for alike in every])
+    schedule, v = np.ascontiguousarray(pipelines.T)
+    schedule, names = _in_order(schedule, names)
+    options = np.concatenate([alike.options for alike in every])
     stage, shard, sequence = np.ascontiguousarray(options.T)
     nothing = np.zeros_like(tp)
     return PlanTable(
@@ -200,6 +220,15 @@ def _plain(shapes: Sequence[_Shape], common: Plan) -> PlanTable:
         setting=nothing,
         settings=(replace(common, **PLAIN),),
     )
+
+
+def _in_order(numbers: Index, names: tuple[str, ...]) -> tuple[Index, tuple[str, ...]]:
+    """Numbers of names anew, and the names, in the order in which they first occur."""
+    occurring, first = np.unique(numbers, return_index=True)
+    order = occurring[np.argsort(first)]
+    anew = np.empty(len(names), dtype=np.int64)
+    anew[order] = np.arange(len(order))
+    return anew[numbers], tuple(names[number] for number in order.tolist())
 
 
 def _single(space: PlanSpace, degrees: Degrees, model: Model) -> Plan:

@@ -7,7 +7,6 @@ divided, so that thousands of degrees share some hundred answers.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -37,6 +36,13 @@ class Judged(NamedTuple):
     asked: int
 
 
+class JudgedLayers(NamedTuple):
+    """Legal numbers of layers, and why how many others are refused."""
+
+    legal: tuple[StageLayers, ...]
+    refused: Counter[str]
+
+
 @dataclass(slots=True)
 class Pipelines:
     """Pipelines of a space whose plans share all settings; `hosts` says that hosts take bytes."""
@@ -46,7 +52,7 @@ class Pipelines:
     hosts: bool
     judged: dict[tuple[int, ...], Judged] = field(default_factory=dict)
     asked: dict[int, tuple[Pipeline, ...]] = field(default_factory=dict)
-    wrong: dict[tuple[object, ...], str | None] = field(default_factory=dict)
+    layers: dict[tuple[object, ...], JudgedLayers] = field(default_factory=dict)
 
     def of(self, plan: Plan) -> Judged:
         """All pipelines on a plan's ranks; its own is of one chunk a rank, if it has one."""
@@ -65,7 +71,9 @@ class Pipelines:
             plan = replace(single, schedule=schedule, v=v)
             message = self._message(plan)
             if message is None:
-                legal.append(Pipeline(schedule, v, tuple(self._legal(plan, layers, refused))))
+                judged = self._layers(plan, layers)
+                legal.append(Pipeline(schedule, v, judged.legal))
+                refused.update(judged.refused)
             else:
                 refused[message] += len(layers)
         asked = sum(len(each.layers) for each in self._asked(single.pp))
@@ -88,23 +96,23 @@ class Pipelines:
         message = violation(plan, job.model, job.cluster, rules) or _unplaced(job, plan)
         return message or unheld_heads(job, plan)
 
-    def _legal(
-        self, plan: Plan, layers: tuple[StageLayers, ...], refused: Counter[str]
-    ) -> Iterator[StageLayers]:
-        """Yield the numbers of layers that an otherwise legal plan may have.
+    def _layers(self, plan: Plan, layers: tuple[StageLayers, ...]) -> JudgedLayers:
+        """Which numbers of layers an otherwise legal plan may have.
 
         What the rules read, beside what all plans share, is looked at once.
         """
-        for numbers in layers:
-            shape = (plan.schedule, plan.pp, plan.v, numbers)
-            if shape not in self.wrong:
+        shape = (plan.schedule, plan.pp, plan.v)
+        if shape not in self.layers:
+            legal, refused = [], Counter[str]()
+            for numbers in layers:
                 tried = _with_layers(plan, numbers)
-                self.wrong[shape] = violation(tried, self.job.model, self.job.cluster, LAYER_RULES)
-            message = self.wrong[shape]
-            if message is None:
-                yield numbers
-            else:
-                refused[message] += 1
+                message = violation(tried, self.job.model, self.job.cluster, LAYER_RULES)
+                if message is None:
+                    legal.append(numbers)
+                else:
+                    refused[message] += 1
+            self.layers[shape] = JudgedLayers(tuple(legal), refused)
+        return self.layers[shape]
 
 
 DEGREE_RULES = tuple(rule for rule in RULES if rule not in (*LAYER_RULES, expert_rules))
