@@ -16,7 +16,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.smooth_max import smooth_max
 from parsim.cost.layer.composed import composed_kept
 from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, offloaded_bytes, whole_bytes
-from parsim.cost.layer.kept.operator_tensors import KeptPolicy
+from parsim.cost.layer.kept.policy import KeptPolicy
 from parsim.cost.layer.layers import LayerCoster, dropped_bytes, repeated_more
 from parsim.cost.layer.passes import LayerCost, Pass
 from parsim.cost.order_statistics import expected_maximum

@@ -29,7 +29,7 @@ from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import WIDE, casts_weights, is_composed_norm
 from parsim.cost.layer.head_copies import beyond_share, rank_values
-from parsim.cost.layer.kept.operator_tensors import matrices
+from parsim.cost.layer.kept.half_products import matrices
 from parsim.cost.software import Software
 from parsim.cost.step.stages import over_kinds
 from parsim.model.layer import Layer

@@ -10,7 +10,8 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import copied_outputs
-from parsim.cost.layer.kept.operator_tensors import border_bytes, product_input_bytes
+from parsim.cost.layer.kept.operator_tensors import border_bytes
+from parsim.cost.layer.kept.policy import product_input_bytes
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.messages import partner_seconds
 from parsim.cost.step.offload import freed_bytes

@@ -15,7 +15,7 @@ from executor.model.blocks import make_mixture  # noqa: E402
 from executor.model.mixture import grouped  # noqa: E402
 from executor.model.mixture.experts import Mixture, Share  # noqa: E402
 from executor.model.module import build_model, build_stage  # noqa: E402
-from parsim.cost.layer.kept.operator_tensors import expert_bytes  # noqa: E402
+from parsim.cost.layer.kept.expert_tensors import expert_bytes  # noqa: E402
 from parsim.model.operators import Experts  # noqa: E402
 from parsim.model.transformer import TransformerSpec, build_transformer  # noqa: E402
 from parsim.plan import Plan, PlanTable  # noqa: E402

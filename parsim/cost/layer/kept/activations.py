@@ -9,16 +9,9 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.layer.kept.operator_tensors import (
-    FUSED,
-    KINDS,
-    KeptPolicy,
-    Parts,
-    border_bytes,
-    every_second_product,
-    kept_tensors,
-    product_input_bytes,
-)
+from parsim.cost.layer.kept.half_products import Parts, every_second_product
+from parsim.cost.layer.kept.operator_tensors import KINDS, border_bytes, kept_tensors
+from parsim.cost.layer.kept.policy import FUSED, KeptPolicy, product_input_bytes
 from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD
 from parsim.cost.software import Software
 from parsim.model.layer import Layer

@@ -11,7 +11,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.activations import kept_parts
-from parsim.cost.layer.kept.operator_tensors import KeptPolicy
+from parsim.cost.layer.kept.policy import KeptPolicy
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import layer_counts, stage_parameters

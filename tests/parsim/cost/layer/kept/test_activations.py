@@ -17,7 +17,7 @@ from parsim.cost.layer.kept.activations import (
     whole_bytes,
     whole_parts,
 )
-from parsim.cost.layer.kept.operator_tensors import KeptPolicy
+from parsim.cost.layer.kept.policy import KeptPolicy
 from parsim.cost.software import software
 from parsim.model.model import Model
 from parsim.model.reader import model_spec
