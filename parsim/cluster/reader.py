@@ -7,30 +7,20 @@ much, points at the very character, and spares every command its import (30 ms).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import MISSING, dataclass, fields, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
-from parsim.cluster.cables import missing_devices
 from parsim.cluster.document import Document, parse_document, read_document
-from parsim.cluster.entries import Entry, Reading, read_entry
-from parsim.cluster.fields import DEVICE_FIELDS, FIELDS, PRECISIONS, SYSTEM_FIELDS
-from parsim.cluster.hardware import Curve, Device, IntraNode, Network, System
+from parsim.cluster.entries import Entry, read_entry
+from parsim.cluster.fields import FIELDS
+from parsim.cluster.hardware import Device, System
+from parsim.cluster.records import NOUNS, Fields, build_device, build_system, unknown
 from parsim.errors import CatalogError, alternatives, matching, shown
 from parsim.files import OnDemand, entry_texts
 
-_NOUNS = {"devices": "device", "systems": "system"}
-_RECORDS = ((Device, ""), (System, ""), (IntraNode, "intra."), (Network, "network."))
-_OPTIONAL = {"name"} | {
-    head + known.name
-    for record, head in _RECORDS
-    for known in fields(record)
-    if known.default is not MISSING or known.default_factory is not MISSING
-}
-_Fields = dict[str, Reading]
-_Found = tuple[Entry, _Fields]
+_Found = tuple[Entry, Fields]
 _Layers = Mapping[str, Mapping[str, _Found]]
 
 
@@ -47,7 +37,7 @@ class Catalog:
         Raises:
             CatalogError: there is no such device; the message lists those there are.
         """
-        return self.devices[_known("device", id, self.devices)]
+        return self.devices[_id_of("device", id, self.devices)]
 
     def system(self, id: str, device: str | None = None) -> System:
         """Look a system up, with another kind of device in it if `device` is given.
@@ -55,7 +45,7 @@ class Catalog:
         Raises:
             CatalogError: there is no such system or device; the message lists those there are.
         """
-        system = self.systems[_known("system", id, self.systems)]
+        system = self.systems[_id_of("system", id, self.systems)]
         return system if device is None else replace(system, device=self.device(device))
 
 
@@ -137,7 +127,7 @@ def _overlay(upper: Mapping[str, _Found], lower: Mapping[str, _Found]) -> Mappin
     return OnDemand(names, lambda name: upper[name] if name in upper else lower[name])
 
 
-def _inherit(entry: Entry, entries: Mapping[str, Entry], below: Mapping[str, _Found]) -> _Fields:
+def _inherit(entry: Entry, entries: Mapping[str, Entry], below: Mapping[str, _Found]) -> Fields:
     """Follow `from:` to its root and lay the fields over each other, the child's on top."""
     chain, fields = _ancestry(entry, entries, below)
     for link in reversed(chain):
@@ -152,7 +142,7 @@ def _inherit(entry: Entry, entries: Mapping[str, Entry], below: Mapping[str, _Fo
 
 def _ancestry(
     entry: Entry, entries: Mapping[str, Entry], below: Mapping[str, _Found]
-) -> tuple[list[Entry], _Fields]:
+) -> tuple[list[Entry], Fields]:
     """The entries of this file from child to root, and the fields the root starts from.
 
     `from: x` inside the entry x means the x of the files before.
@@ -170,131 +160,21 @@ def _ancestry(
             return chain, dict(below[parent][1])
         else:
             others = [name for name in entries if name != last.id]
-            message = _unknown(_NOUNS[entry.section], parent, [*below, *others])
+            message = unknown(NOUNS[entry.section], parent, [*below, *others])
             raise last.error_at("from", message)
     return chain, {}
 
 
 def _build(layers: _Layers) -> Catalog:
     device_entries, system_entries = layers["devices"], layers["systems"]
-    devices = OnDemand(device_entries, lambda name: _device(*device_entries[name]))
-    systems = OnDemand(system_entries, lambda name: _system(*system_entries[name], devices))
+    devices = OnDemand(device_entries, lambda name: build_device(*device_entries[name]))
+    systems = OnDemand(system_entries, lambda name: build_system(*system_entries[name], devices))
     return Catalog(devices=devices, systems=systems)
 
 
-def _device(entry: Entry, fields: _Fields) -> Device:
-    _require(entry, fields, [name for name in DEVICE_FIELDS if "." not in name])
-    peaks = _members(fields, "peak_flops")
-    if not peaks:
-        raise entry.error_at("", f"lacks peak_flops; give at least one of {', '.join(PRECISIONS)}")
-    values = _own_values(entry, fields)
-    return Device(
-        id=entry.id,
-        peak_flops=peaks,
-        convolution=_members(fields, "convolution"),
-        quantized_attention=_members(fields, "quantized_attention"),
-        sources=_sources(fields),
-        **values,
-    )
-
-
-def _system(entry: Entry, fields: _Fields, devices: Mapping[str, Device]) -> System:
-    network = _members(fields, "network")
-    required = [name for name in SYSTEM_FIELDS if network or not name.startswith("network.")]
-    _require(entry, fields, required)
-    values = _own_values(entry, fields)
-    device = matching(written := values.pop("device"), devices)
-    if device is None:
-        raise entry.error_at("device", _unknown("device", written, devices))
-    _check_devices(entry, fields)
-    _check_hosts(entry, fields)
-    if fields["intra.fabric"].value == "shared-memory":  # processors: NCCL is for GPUs
-        values.setdefault("library", "gloo")
-    system = System(
-        id=entry.id,
-        device=devices[device],
-        intra=IntraNode(**_members(fields, "intra")),
-        network=Network(**network) if network else None,
-        sources=_sources(fields),
-        **values,
-    )
-    return replace(system, curves=tuple(_with_latencies(system)))
-
-
-def _with_latencies(system: System) -> Iterator[Curve]:
-    """A system's curves with the latencies of the file that they stand in."""
-    crossing = system.network.latency if system.network else None
-    for curve in system.curves:
-        yield replace(curve, hop=system.intra.latency, crossing=crossing)
-
-
-def _check_devices(entry: Entry, fields: _Fields) -> None:
-    """A topology that is written out has exactly the devices of the node."""
-    if "topology" not in fields:
-        return
-    cables: Any = fields["topology"].value
-    devices: Any = fields["devices_per_node"].value
-    missing, strange = missing_devices(cables, devices)
-    if missing:
-        more = f" and {len(missing) - 1} more" if missing[1:] else ""
-        message = f"has no cable of {missing[0]}{more}; devices_per_node is {devices}"
-        raise entry.error_at("topology", message)
-    if strange:
-        message = f"names {strange[0]}, but devices_per_node is {devices}"
-        raise entry.error_at("topology", f"{message}; allowed: gpu:0 to gpu:{devices - 1}")
-
-
-def _check_hosts(entry: Entry, fields: _Fields) -> None:
-    """Hosts hold equally many of a node's devices."""
-    if entry.fields.get("devices_per_host") is None:  # taken over with another devices_per_node
-        return
-    host: Any = fields["devices_per_host"].value
-    node: Any = fields["devices_per_node"].value
-    if node % host:
-        allowed = ", ".join(str(n) for n in range(1, node + 1) if node % n == 0)
-        message = f"is {host}, which does not divide devices_per_node={node}; allowed: {allowed}"
-        raise entry.error_at("devices_per_host", message)
-
-
-def _require(entry: Entry, fields: _Fields, required: Sequence[str]) -> None:
-    missing = [name for name in required if name not in fields and name not in _OPTIONAL]
-    if missing:
-        noun = _NOUNS[entry.section]
-        raise entry.error_at(
-            "",
-            f"lacks {', '.join(missing)}; write them, or take them over from a known {noun} "
-            f"with 'from: ID'",
-        )
-
-
-def _own_values(entry: Entry, fields: _Fields) -> dict[str, Any]:
-    """The values of the fields outside peak_flops, intra and network."""
-    direct = {name: reading.value for name, reading in fields.items() if "." not in name}
-    return {"name": entry.id, **direct}
-
-
-def _members(fields: _Fields, group: str) -> dict[str, Any]:
-    """The values of the fields inside peak_flops, intra or network, by their inner name."""
-    head = f"{group}."
-    return {
-        name.removeprefix(head): reading.value
-        for name, reading in fields.items()
-        if name.startswith(head)
-    }
-
-
-def _sources(fields: _Fields) -> dict[str, str]:
-    return {name: reading.source for name, reading in fields.items() if reading.source}
-
-
-def _known(noun: str, word: str, names: Iterable[str]) -> str:
+def _id_of(noun: str, word: str, names: Iterable[str]) -> str:
     """The name that a user means, whatever its case."""
     name = matching(word, names)
     if name is None:
-        raise CatalogError(_unknown(noun, word, names))
+        raise CatalogError(unknown(noun, word, names))
     return name
-
-
-def _unknown(noun: str, word: str, names: Iterable[str]) -> str:
-    rest = alternatives(word, names, label="known", listing=f"parsim catalog {noun}s")
-    return f"unknown {noun} '{shown(word)}'{rest}"
