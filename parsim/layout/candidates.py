@@ -13,7 +13,8 @@ from parsim.layout.signatures import Shapes, Signature, listed, local_operation,
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.operations import NAMES
 from parsim.model.graph.record import Graph, Node
-from parsim.model.graph.texts import Dense, SelfAttention
+from parsim.model.graph.sequences import SelfAttention
+from parsim.model.graph.texts import Dense
 
 OnMesh = tuple[Signature, ...]
 """An operation's signature on each axis of a mesh."""

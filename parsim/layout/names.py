@@ -23,7 +23,7 @@ from parsim.errors import PlanError, alternatives, shown
 from parsim.layout.candidates import OnMesh, Options, Stated, divided, stated_options
 from parsim.layout.mesh import REPLICAS, Mesh, S
 from parsim.layout.signatures import Signature
-from parsim.model.graph import images, pointwise, texts
+from parsim.model.graph import images, pointwise, sequences, texts
 from parsim.model.graph.operation import IMAGE, TEXT, Operation
 from parsim.model.graph.record import INPUT, Graph, Node
 
@@ -56,7 +56,7 @@ def _named(
         return (*before[:-1], _width(node, before[-1], readers))
     if isinstance(op, texts.Embedding):
         return ("batch", "sequence", "model")
-    if isinstance(op, texts.SelfAttention):
+    if isinstance(op, sequences.SelfAttention):
         return (*before[:-1], "heads")
     if isinstance(op, images.Conv2d):
         return ("batch", "channels", "", "")
@@ -71,7 +71,9 @@ def _kept(op: Operation, before: Names, dims: int) -> Names:
     """The names of an operation that changes no dimension, or those that it cannot cut."""
     if isinstance(op, texts.CrossEntropy | texts.MeanLoss):
         return ("",) * (1 + dims)
-    if isinstance(op, texts.Lstm | texts.AdditiveAttention | texts.Measured | pointwise.View):
+    if isinstance(
+        op, sequences.Lstm | sequences.AdditiveAttention | texts.Measured | pointwise.View
+    ):
         return ("batch", *("",) * dims)
     if isinstance(op, pointwise.Concat):
         joined = 1 if dims >= IMAGE else dims
@@ -82,7 +84,7 @@ def _kept(op: Operation, before: Names, dims: int) -> Names:
 def _width(node: Node, before: str, readers: Mapping[str, list[Node]]) -> str:
     """What a product's outputs are called, by who reads them."""
     ends = [reader.operation for reader in _behind(node, readers)]
-    if any(isinstance(op, texts.SelfAttention) for op in ends):
+    if any(isinstance(op, sequences.SelfAttention) for op in ends):
         return "heads"
     if any(isinstance(op, texts.CrossEntropy) for op in ends):
         return "vocab"

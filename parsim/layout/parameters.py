@@ -19,7 +19,7 @@ from math import prod
 
 from parsim.layout.mesh import B, NdSbp, S, Sbp
 from parsim.layout.signatures import Shapes, Signature
-from parsim.model.graph import images, texts
+from parsim.model.graph import images, sequences, texts
 from parsim.model.graph.operation import Operation, Setting, Shape
 
 
@@ -98,7 +98,7 @@ def _others(operation: Operation, inputs: Shapes, output: Shape) -> Iterator[Par
         if operation.class_token:
             yield Parameter(name="token", shape=(1, 1, output[1]), follows=(None, None, 1))
         yield Parameter(name="places", shape=(1, *output), follows=(None, None, 1))
-    elif isinstance(operation, texts.SelfAttention):
+    elif isinstance(operation, sequences.SelfAttention):
         if operation.buckets:
             shape = (operation.buckets, operation.heads)
             yield Parameter(name="places.weight", shape=shape, follows=(None, 1))

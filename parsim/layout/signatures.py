@@ -28,7 +28,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from parsim.layout.mesh import B, P, S, Sbp
-from parsim.model.graph import images, pointwise, texts
+from parsim.model.graph import images, pointwise, sequences, texts
 from parsim.model.graph.operation import IMAGE, TEXT, Operation, Shape
 
 Inside = Literal["", "statistics", "softmax"]
@@ -258,9 +258,9 @@ MAKERS: Mapping[type[Operation], Maker] = {
     texts.Embedding: _table,
     texts.Patches: _patches,
     texts.FirstRow: _first_row,
-    texts.SelfAttention: _attention,
-    texts.AdditiveAttention: _by_batch,
-    texts.Lstm: _by_batch,
+    sequences.SelfAttention: _attention,
+    sequences.AdditiveAttention: _by_batch,
+    sequences.Lstm: _by_batch,
     texts.Measured: _by_batch,
     texts.CrossEntropy: _loss,
     texts.MeanLoss: _mean,

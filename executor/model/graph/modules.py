@@ -17,7 +17,7 @@ from executor.model.boxing import Change
 from executor.model.graph.tokens import Additive, Heads, Table, crosses
 from parsim.errors import ModelError, PlanError
 from parsim.layout.laid import Boxing
-from parsim.model.graph import images, pointwise, texts
+from parsim.model.graph import images, pointwise, sequences, texts
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.operations import NAMES
 from parsim.model.graph.pointwise import Multiply, Pointwise
@@ -94,7 +94,7 @@ def _joined(op: pointwise.Concat, inputs: tuple[Shape, ...]) -> nn.Module:
     return Function(lambda *parts: torch.cat(parts, dim=dim))
 
 
-def _recurrent(op: texts.Lstm, inputs: tuple[Shape, ...]) -> nn.Module:
+def _recurrent(op: sequences.Lstm, inputs: tuple[Shape, ...]) -> nn.Module:
     kind = nn.LSTM if op.gates == 4 else nn.GRU
     return Lstm(kind, inputs[0][-1], op.hidden_size, op.bidirectional)
 
@@ -138,10 +138,10 @@ MODULES: Mapping[type[Operation], Made] = {
     texts.Gelu: lambda op, ins: nn.GELU(),
     texts.Patches: lambda op, ins: Patches(*op.shape(ins), token=op.class_token),
     texts.FirstRow: lambda op, ins: Function(lambda x: x[:, 0]),
-    texts.SelfAttention: lambda op, ins: Heads(op),
-    texts.AdditiveAttention: lambda op, ins: Additive(ins[0][-1]),
+    sequences.SelfAttention: lambda op, ins: Heads(op),
+    sequences.AdditiveAttention: lambda op, ins: Additive(ins[0][-1]),
     texts.Embedding: lambda op, ins: Table(op),
-    texts.Lstm: _recurrent,
+    sequences.Lstm: _recurrent,
     texts.CrossEntropy: _logits,
     texts.MeanLoss: _answers,
     Boxing: lambda op, ins: Change(op),

@@ -16,7 +16,8 @@ from torch.nn import functional as F
 
 from parsim.model.graph.build import owners
 from parsim.model.graph.record import Graph
-from parsim.model.graph.texts import Embedding, SelfAttention
+from parsim.model.graph.sequences import SelfAttention
+from parsim.model.graph.texts import Embedding
 
 FARTHEST = 128
 """Distance from which on all relative places are one bucket (T5)."""

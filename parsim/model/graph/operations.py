@@ -28,19 +28,17 @@ from parsim.model.graph.pointwise import (
     Sigmoid,
     View,
 )
+from parsim.model.graph.sequences import AdditiveAttention, Lstm, SelfAttention
 from parsim.model.graph.texts import (
-    AdditiveAttention,
     CrossEntropy,
     Dense,
     Embedding,
     FirstRow,
     Gelu,
     LayerNorm,
-    Lstm,
     MeanLoss,
     Measured,
     Patches,
-    SelfAttention,
 )
 
 OPERATIONS: Mapping[str, type[Operation]] = {

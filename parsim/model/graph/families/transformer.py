@@ -10,8 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parsim.model.graph.record import INPUT, Graph
+from parsim.model.graph.sequences import SelfAttention
 from parsim.model.graph.sketch import Sketch
-from parsim.model.graph.texts import CrossEntropy, FirstRow, Gelu, LayerNorm, Patches, SelfAttention
+from parsim.model.graph.texts import CrossEntropy, FirstRow, Gelu, LayerNorm, Patches
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

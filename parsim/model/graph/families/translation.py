@@ -15,16 +15,9 @@ from dataclasses import dataclass
 
 from parsim.model.graph.pointwise import Dropout, Relu
 from parsim.model.graph.record import INPUT, Graph
+from parsim.model.graph.sequences import AdditiveAttention, Lstm, SelfAttention
 from parsim.model.graph.sketch import Sketch
-from parsim.model.graph.texts import (
-    AdditiveAttention,
-    CrossEntropy,
-    Dense,
-    Embedding,
-    LayerNorm,
-    Lstm,
-    SelfAttention,
-)
+from parsim.model.graph.texts import CrossEntropy, Dense, Embedding, LayerNorm
 
 GNMT_WORDS, GNMT_WIDTH = 32_320, 1024
 GNMT_LAYERS: Mapping[str, int] = {"gnmt-8": 4, "gnmt-16": 8}

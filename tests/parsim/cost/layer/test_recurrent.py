@@ -11,8 +11,8 @@ from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.software import software
 from parsim.model.graph.build import build_graph
 from parsim.model.graph.record import INPUT
+from parsim.model.graph.sequences import Lstm
 from parsim.model.graph.sketch import Sketch
-from parsim.model.graph.texts import Lstm
 from parsim.model.networks import Recurrent
 from parsim.plan import Plan, PlanTable
 

@@ -19,8 +19,9 @@ from parsim.model.graph.images import Conv2d, MaxPool2d
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.pointwise import Add, Relu
 from parsim.model.graph.record import INPUT, Graph
+from parsim.model.graph.sequences import SelfAttention
 from parsim.model.graph.sketch import Sketch
-from parsim.model.graph.texts import Dense, SelfAttention
+from parsim.model.graph.texts import Dense
 from parsim.model.operators import Attention, Elementwise
 from parsim.plan import Plan
 from parsim.sim import simulate

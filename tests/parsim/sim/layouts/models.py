@@ -9,16 +9,9 @@ from parsim.model.graph.catalog import network
 from parsim.model.graph.images import AdaptiveAvgPool2d
 from parsim.model.graph.pointwise import Dropout, Flatten
 from parsim.model.graph.record import INPUT, Graph
+from parsim.model.graph.sequences import SelfAttention
 from parsim.model.graph.sketch import Sketch
-from parsim.model.graph.texts import (
-    CrossEntropy,
-    Dense,
-    Embedding,
-    FirstRow,
-    Gelu,
-    LayerNorm,
-    SelfAttention,
-)
+from parsim.model.graph.texts import CrossEntropy, Dense, Embedding, FirstRow, Gelu, LayerNorm
 
 
 def convolutions(size: int = 8, classes: int = 12) -> Graph:
