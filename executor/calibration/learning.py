@@ -22,11 +22,11 @@ import torch
 
 from executor.calibration.cases.samples import Kernels, Sample
 from executor.calibration.cases.targets import Target
-from executor.calibration.cases.workloads import Case, Workload
+from executor.calibration.cases.workloads import TimedCase, Workload
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.candidates import rounded, shape_of
 from executor.calibration.choice.choose import choose
-from executor.calibration.choice.spread import Candidate
+from executor.calibration.choice.spread import ShapeCandidate
 from executor.calibration.fitting.constants import fit_device
 from executor.calibration.fitting.deviations import points
 from executor.calibration.timing.bench import Bench
@@ -73,7 +73,7 @@ class Record:
         return cls(times=times, targets=targets, kernels=kernels, device=scenario.job.device)
 
     @property
-    def cases(self) -> dict[Shape, Case]:
+    def cases(self) -> dict[Shape, TimedCase]:
         """What was recorded and can be run by itself."""
         cases = (case for target in self.targets for case in target.cases())
         return {shape_of(case): case for case in cases if shape_of(case) in self.times}
@@ -112,7 +112,7 @@ def replay(record: Record, count: int, seed: int | None) -> Point:
     modelled = np.array([_time(record, record.device, cases[x]) for x in shapes])
     weights = counts * modelled / (counts @ modelled)[:, None]
     if seed is None:
-        candidates = [Candidate(shape=x, case=cases[x], cost=1.0) for x in shapes]
+        candidates = [ShapeCandidate(shape=x, case=cases[x], cost=1.0) for x in shapes]
         choice = choose(candidates, weights, count + 0.5, cpu=True)
         rows = np.array(choice.measured)
     else:
@@ -125,7 +125,7 @@ def replay(record: Record, count: int, seed: int | None) -> Point:
     return replace(point, inside=inside, expected=choice.expected)
 
 
-def _errors(record: Record, counts: Array, cases: Sequence[Case]) -> Array:
+def _errors(record: Record, counts: Array, cases: Sequence[TimedCase]) -> Array:
     """Error of each plan's kernel time where these cases are measured."""
     device, every = _calibrated(record, cases), record.cases
     predicted = counts @ np.array([_time(record, device, case) for case in every.values()])
@@ -133,7 +133,7 @@ def _errors(record: Record, counts: Array, cases: Sequence[Case]) -> Array:
     return np.asarray(np.abs(predicted / true - 1.0))
 
 
-def _calibrated(record: Record, cases: Sequence[Case]) -> Device:
+def _calibrated(record: Record, cases: Sequence[TimedCase]) -> Device:
     samples = [
         Sample(kind=case.kind, shape=case.shape, seconds=record.times[shape_of(case)])
         for case in cases
@@ -143,7 +143,7 @@ def _calibrated(record: Record, cases: Sequence[Case]) -> Device:
     return replace(device, residuals=points(samples, modelled.tolist()))
 
 
-def _time(record: Record, device: Device, case: Case) -> float:
+def _time(record: Record, device: Device, case: TimedCase) -> float:
     return record.kernels.time(device, case.kind, case.shape)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from executor.calibration.cases.rank_groups import RankGroups
 from executor.calibration.cases.samples import Sample
 from executor.calibration.cases.setting import Setting
-from executor.calibration.cases.workloads import Case
+from executor.calibration.cases.workloads import TimedCase
 from executor.calibration.choice.candidates import shape_of
 from executor.calibration.choice.choose import Choice
 from executor.calibration.conclude import Measurements
@@ -44,12 +44,12 @@ def achieved(
         fitted: the device with its fitted constants, without residuals.
         measured: what was measured of it.
     """
-    done = [shape_of(Case(x.kind, x.shape)) for x in measured.kernels]
+    done = [shape_of(TimedCase(x.kind, x.shape)) for x in measured.kernels]
     after = choice.achieved(scatter(fitted, setting, measured.kernels), done, measured.clock)
     return {
         "chosen": {
             **choice.counts(done),
-            **links.counts([shape_of(Case(x.kind, x.shape)) for x in measured.links]),
+            **links.counts([shape_of(TimedCase(x.kind, x.shape)) for x in measured.links]),
         },
         "interval": {"before": choice.before, "expected": choice.expected, "after": after},
     }
@@ -66,7 +66,7 @@ def scatter(
     return {kind: (float(np.std(of_kind)), len(of_kind)) for kind, of_kind in logs.items()}
 
 
-def kernel_gaps(choice: Choice, left: Sequence[tuple[Case, str]]) -> list[Gap]:
+def kernel_gaps(choice: Choice, left: Sequence[tuple[TimedCase, str]]) -> list[Gap]:
     """Kernels of the plans that were not measured, together by kind and reason.
 
     Args:

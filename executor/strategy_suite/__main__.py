@@ -34,8 +34,8 @@ from executor.strategy_suite.platform import platform_of
 from executor.strategy_suite.report import write_report
 from executor.suite.cases import (
     CATALOG,
-    Case,
     Platform,
+    SuiteCase,
     scenario_text,
 )
 from executor.suite.machine import look
@@ -130,8 +130,8 @@ class Links(NamedTuple):
     """Links of turns: a name, the cases on them, their scenarios, and a limit in bytes a second."""
 
     name: str
-    cases: Callable[[], list[Case]]
-    text: Callable[[Case, Platform], str]
+    cases: Callable[[], list[SuiteCase]]
+    text: Callable[[SuiteCase, Platform], str]
     rate: float | None
 
 

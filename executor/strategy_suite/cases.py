@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from executor.suite.cases import MEDIUM, SMALL, Case, Platform, scenario_text
+from executor.suite.cases import MEDIUM, SMALL, Platform, SuiteCase, scenario_text
 from parsim.arrays import Array
 
 WORKERS = 2
@@ -84,17 +84,17 @@ MEASURED_ASYNCHRONOUS = 12
 done, and the slower one needs enough rounds by then."""
 
 
-def cases() -> list[Case]:
+def cases() -> list[SuiteCase]:
     """Every strategy with every model, and layouts, on the links that the machine has."""
     return [*_cases(MODELS, STRATEGIES), *_cases(CLASSIFIERS, LAYOUTS)]
 
 
-def limited_cases() -> list[Case]:
+def limited_cases() -> list[SuiteCase]:
     """Strategies with the models whose links are limited; reductions wait for the backward."""
     return _cases(LIMITED_MODELS, LIMITED, overlap_grad_reduce=False)
 
 
-def limited_text(case: Case, platform: Platform) -> str:
+def limited_text(case: SuiteCase, platform: Platform) -> str:
     """The scenario of a case with links of RATE between the ranks, in place of measured curves."""
     from ruamel.yaml import YAML
 
@@ -109,9 +109,9 @@ def _cases(
     models: Mapping[str, tuple[Mapping[str, Any], int]],
     strategies: Mapping[str, Any],
     **common: Any,  # noqa: ANN401 - keys of a plan
-) -> list[Case]:
+) -> list[SuiteCase]:
     return [
-        Case(
+        SuiteCase(
             name=f"{model}, {name}",
             family=model,
             model=block,

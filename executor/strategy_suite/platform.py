@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from executor.faults.messages import say
-from executor.suite.cases import Case, Platform, before_calibration, calibrated, scenario_text
+from executor.suite.cases import Platform, SuiteCase, before_calibration, calibrated, scenario_text
 from executor.suite.predict import scenario_of
 from parsim.cluster.reader import load_catalog
 from parsim.files import read_json
@@ -15,7 +15,7 @@ from parsim.launch import measuring
 from parsim.report.writing import write_text
 
 
-def platform_of(out: Path, folder: Path, cases: Iterable[Case], seconds: float) -> Platform:
+def platform_of(out: Path, folder: Path, cases: Iterable[SuiteCase], seconds: float) -> Platform:
     """The calibrated machine; a calibration that `out` has already is kept.
 
     Args:

@@ -23,7 +23,7 @@ from executor.strategy_suite.platform import platform_of
 from executor.strategy_suite.report import schedule_lines
 from executor.suite.cases import (
     SMALL,
-    Case,
+    SuiteCase,
     choose,
     scenario_text,
 )
@@ -64,15 +64,15 @@ def main() -> int:
     return command(lambda: _work(options))
 
 
-def schedule_cases() -> list[Case]:
+def schedule_cases() -> list[SuiteCase]:
     """A case for each schedule that a plan may name, and for the one that is searched for."""
     return [_case(name) for name in (*SCHEDULE_NAMES, AUTO)]
 
 
-def _case(name: str) -> Case:
+def _case(name: str) -> SuiteCase:
     chunks = {"v": 2} if name in CHUNKED | V_SHAPED else {}
     plan = {"pp": RANKS, "microbatch_size": 1, "schedule": name, **chunks}
-    return Case(name=name, family="schedules", model=MODEL, batch=BATCH, plan=plan)
+    return SuiteCase(name=name, family="schedules", model=MODEL, batch=BATCH, plan=plan)
 
 
 def _work(options: argparse.Namespace) -> int:
@@ -104,7 +104,7 @@ def _work(options: argparse.Namespace) -> int:
 
 
 def _turns(
-    out: Path, cases: Sequence[Case], most: int, seconds: float
+    out: Path, cases: Sequence[SuiteCase], most: int, seconds: float
 ) -> Mapping[str, Sequence[float]]:
     """Seconds of a step of each case, turn by turn; always at least one turn, and whole ones."""
     order = {

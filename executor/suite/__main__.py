@@ -13,7 +13,7 @@ from pathlib import Path
 from executor.faults.messages import say
 from executor.faults.parent import command
 from executor.suite.budget import WARMUP
-from executor.suite.cases import CPU, CUDA, QUICK, Case, choose
+from executor.suite.cases import CPU, CUDA, QUICK, SuiteCase, choose
 from executor.suite.machine import Machine, look
 from executor.suite.repeats import folders, write_coverage
 from executor.suite.suite import LONGEST_CALIBRATION, Suite, redraw
@@ -54,7 +54,7 @@ def _work(options: argparse.Namespace) -> int:
 
 def _suite(options: argparse.Namespace, machine: Machine, out: Path) -> Suite:
     size = "quick" if options.quick else machine.kind
-    cases: tuple[Case, ...] = {"quick": QUICK, "cpu": CPU, "cuda": CUDA}[size]
+    cases: tuple[SuiteCase, ...] = {"quick": QUICK, "cpu": CPU, "cuda": CUDA}[size]
     seconds = options.seconds or SECONDS[size]
     return Suite(
         out=out,

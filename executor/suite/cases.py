@@ -21,7 +21,7 @@ CATALOG = "../device.yaml"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class SuiteCase:
     """One plan of one model.
 
     `model` and `plan` are blocks of a scenario file. Of each `family` one overlay is drawn.
@@ -80,7 +80,7 @@ def _software(kind: str) -> str:
     return stack if stack in software_catalog() else "generic"
 
 
-def scenario_text(case: Case, platform: Platform) -> str:
+def scenario_text(case: SuiteCase, platform: Platform) -> str:
     """The case as a scenario file."""
     from ruamel.yaml import YAML
 
@@ -105,7 +105,7 @@ def scenario_text(case: Case, platform: Platform) -> str:
     return text.getvalue()
 
 
-def choose(cases: Sequence[Case], names: Iterable[str]) -> tuple[Case, ...]:
+def choose(cases: Sequence[SuiteCase], names: Iterable[str]) -> tuple[SuiteCase, ...]:
     """The named cases in the suite's order; all where none is named.
 
     Raises:
@@ -154,10 +154,12 @@ EXPERT_FAMILIES: Families = {
 """Ways to split a mixture of experts."""
 
 
-def _split(model: Mapping[str, Any], batch: int, size: int, families: Families) -> Iterator[Case]:
+def _split(
+    model: Mapping[str, Any], batch: int, size: int, families: Families
+) -> Iterator[SuiteCase]:
     """One case for each family, with micro-batches of `size` sequences."""
     for key, (title, plan) in families.items():
-        yield Case(
+        yield SuiteCase(
             name=f"{model['name']}-{key}",
             family=title,
             model=model,
@@ -196,13 +198,13 @@ def _one_gpu(
     count: int = 1,
     recompute: str = "none",
     precision: str = "bf16",
-) -> Case:
+) -> SuiteCase:
     """One rank: `count` micro-batches of `size` sequences."""
     words = [model["name"], f"mb{size}", *([f"x{count}"] if count > 1 else [])]
     words += [] if recompute == "none" else [recompute]
     words += [] if precision == "bf16" else [precision.removeprefix("bf16_")]
     plan = {"microbatch_size": size, "recompute": recompute}
-    return Case(
+    return SuiteCase(
         name="-".join(words),
         family=_TITLES[model["name"]],
         model=model,

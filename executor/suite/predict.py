@@ -11,7 +11,7 @@ from statistics import fmean
 from typing import Any
 
 from executor.suite.budget import Cost
-from executor.suite.cases import Case, Platform, scenario_text
+from executor.suite.cases import Platform, SuiteCase, scenario_text
 from parsim.comparison.quantities import Quantities, quantities_of
 from parsim.errors import ParsimError
 from parsim.report.writing import write_text
@@ -43,13 +43,13 @@ class Predicted:
     refused: str = ""
 
 
-def scenario_of(out: Path, case: Case) -> Path:
+def scenario_of(out: Path, case: SuiteCase) -> Path:
     """The case's scenario file."""
     return out / case.name / "scenario.yaml"
 
 
 def predict(
-    out: Path, cases: Sequence[Case], platform: Platform, *, written: bool = False
+    out: Path, cases: Sequence[SuiteCase], platform: Platform, *, written: bool = False
 ) -> dict[str, Predicted]:
     """Write a scenario for each case, and `predictions.json` where they are not `written` yet."""
     predictions = {}

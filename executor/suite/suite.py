@@ -13,7 +13,7 @@ from typing import Any
 from executor.devices.machine import SHARING_NCCL, SHARING_VARIABLE
 from executor.faults.messages import say
 from executor.suite.budget import Budget, Cost
-from executor.suite.cases import Case, Platform, before_calibration, calibrated, scenario_text
+from executor.suite.cases import Platform, SuiteCase, before_calibration, calibrated, scenario_text
 from executor.suite.machine import SHARING, Machine
 from executor.suite.predict import Predicted, now, predict, scenario_of
 from executor.suite.report import write_report
@@ -45,7 +45,7 @@ class Suite:
 
     out: Path
     machine: Machine
-    cases: tuple[Case, ...]
+    cases: tuple[SuiteCase, ...]
     seconds: float
     calibration: float
     steps: int
@@ -132,7 +132,9 @@ class Suite:
             sizes[path] = (load_scenario(path).job.model.parameters, -case.world_size)
         return sorted(sizes, key=lambda path: sizes[path], reverse=True)
 
-    def _case(self, case: Case, known: Predicted, later: Sequence[Cost], session: Session) -> None:
+    def _case(
+        self, case: SuiteCase, known: Predicted, later: Sequence[Cost], session: Session
+    ) -> None:
         """Run one case, or say why not."""
         label, backend, refused = _sharing(case, self.machine)
         steps = self.budget.steps(known.cost, later, self.steps)
@@ -153,7 +155,7 @@ class Suite:
         write_report(self.out, read(self.out))
 
     def _measure(
-        self, case: Case, steps: int, cost: Cost, session: Session, backend: str | None
+        self, case: SuiteCase, steps: int, cost: Cost, session: Session, backend: str | None
     ) -> dict[str, Any]:
         folder, began = self.out / case.name, time.monotonic()
         words = [
@@ -198,7 +200,7 @@ def redraw(out: Path) -> int:
     return 0
 
 
-def _sharing(case: Case, machine: Machine) -> tuple[str, str | None, str]:
+def _sharing(case: SuiteCase, machine: Machine) -> tuple[str, str | None, str]:
     """How a case shares devices: its label, another backend if needed, or why it cannot be run."""
     if case.world_size <= machine.count:
         return "", None, ""

@@ -34,7 +34,7 @@ class Theirs:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class FamilyNames:
     """Names of modules in a family's files; those of a layer stand behind `layer`.
 
     `base` is the prefix that files of the model without its head leave out. Matrices of `turned`
@@ -60,7 +60,7 @@ _ATTENTION = {
     "mlp_norm": "post_attention_layernorm",
 }
 _MLP = {"mlp.gate": "mlp.gate_proj", "mlp.fc1": "mlp.up_proj", "mlp.fc2": "mlp.down_proj"}
-_LLAMA = Family(
+_LLAMA = FamilyNames(
     base="model.",
     layer="model.layers.{}.",
     ends={"embedding.token": "model.embed_tokens", "head.norm": "model.norm"}
@@ -69,7 +69,7 @@ _LLAMA = Family(
 )
 
 
-def _mixture(inside: Mapping[str, str], block: str, gate: str, up: str, down: str) -> Family:
+def _mixture(inside: Mapping[str, str], block: str, gate: str, up: str, down: str) -> FamilyNames:
     """A Llama whose layers have experts: their block, and its names of an expert's products."""
     experts = f"{block}.experts.{{}}"
     return replace(
@@ -103,7 +103,7 @@ _LATENT = {
     **_MLP,
 }
 _DEEPSEEK = _mixture(_LATENT, "mlp", "gate_proj", "up_proj", "down_proj")
-_GPT2 = Family(
+_GPT2 = FamilyNames(
     base="transformer.",
     layer="transformer.h.{}.",
     ends={
@@ -123,7 +123,7 @@ _GPT2 = Family(
     turned=True,
     joined=("attention.q", "attention.k", "attention.v"),
 )
-_BERT = Family(
+_BERT = FamilyNames(
     base="bert.",
     layer="bert.encoder.layer.{}.",
     ends={
@@ -147,7 +147,7 @@ _BERT = Family(
         "mlp_norm": "output.LayerNorm",
     },
 )
-FAMILIES: Mapping[str, Family] = {
+FAMILIES: Mapping[str, FamilyNames] = {
     "gpt2": _GPT2,
     "bert": _BERT,
     "llama": _LLAMA,

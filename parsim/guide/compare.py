@@ -9,7 +9,7 @@ from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.errors import InputError
-from parsim.guide.families import Family, families, one_device, with_batches
+from parsim.guide.families import StrategyFamily, families, one_device, with_batches
 from parsim.guide.record import FamilyRow, Guide, choose, reasons_for
 from parsim.plan import Plan, Recompute
 from parsim.scenario import Scenario
@@ -65,7 +65,7 @@ def _bare(common: Plan) -> Plan:
     return Plan(**{name: getattr(common, name) for name in kept})
 
 
-def _row(family: Family, job: Job, common: Plan, scenario: Scenario) -> FamilyRow:
+def _row(family: StrategyFamily, job: Job, common: Plan, scenario: Scenario) -> FamilyRow:
     """The fastest plan of a family that fits, else the one that lacks least."""
     plan = family.plan(job, common)
     if isinstance(plan, str):
@@ -126,13 +126,13 @@ def _best(predictions: list[Prediction]) -> Prediction:
     return min(sure, key=lambda each: each.step_time)
 
 
-def _without(family: Family, reason: str) -> FamilyRow:
+def _without(family: StrategyFamily, reason: str) -> FamilyRow:
     return FamilyRow(
         name=family.name, same_training=family.same_training, prediction=None, reason=reason
     )
 
 
-def _of(family: Family, prediction: Prediction) -> FamilyRow:
+def _of(family: StrategyFamily, prediction: Prediction) -> FamilyRow:
     return FamilyRow(
         name=family.name,
         same_training=family.same_training,

@@ -52,7 +52,7 @@ LOCAL_STEPS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class StrategyFamily:
     """A family: its name, the same training as DDP or not, and its plan with one micro-batch size.
 
     `plan` gives the plan of a job from the common switches, or says why there is none.
@@ -70,24 +70,34 @@ def one_device(job: Job) -> Job:
     return replace(job, cluster=Cluster(system=alone, num_nodes=1), global_batch_size=None)
 
 
-def families(job: Job) -> tuple[Family, ...]:
+def families(job: Job) -> tuple[StrategyFamily, ...]:
     """The families in the order in which they are tried and printed."""
     where = "hosts" if hosts(job.cluster) else "devices"
     served = ParameterServer(on=where)  # type: ignore[arg-type]
     loose = AsynchronousServer(on=where)  # type: ignore[arg-type]
     return (
-        Family(name="one device", same_training=True, plan=_alone),
-        Family(name="DataParallel", same_training=True, plan=_replicas(SingleProcess())),
-        Family(name="DDP", same_training=True, plan=_replicas(DDP)),
-        Family(name="parameter server", same_training=True, plan=_replicas(served)),
-        Family(name="asynchronous server", same_training=False, plan=_replicas(loose)),
-        Family(name="local SGD", same_training=False, plan=_replicas(LocalSGD(every=LOCAL_STEPS))),
-        Family(name="ZeRO / FSDP", same_training=True, plan=_sharded),
-        Family(name="tensor", same_training=True, plan=_tensor),
-        Family(name="pipeline", same_training=True, plan=_pipeline),
-        Family(name="hybrid", same_training=True, plan=_hybrid),
-        *([Family(name="branches", same_training=True, plan=_branches)] if _wide(job) else []),
-        *([Family(name="layout", same_training=True, plan=_layout)] if _wide_products(job) else []),
+        StrategyFamily(name="one device", same_training=True, plan=_alone),
+        StrategyFamily(name="DataParallel", same_training=True, plan=_replicas(SingleProcess())),
+        StrategyFamily(name="DDP", same_training=True, plan=_replicas(DDP)),
+        StrategyFamily(name="parameter server", same_training=True, plan=_replicas(served)),
+        StrategyFamily(name="asynchronous server", same_training=False, plan=_replicas(loose)),
+        StrategyFamily(
+            name="local SGD", same_training=False, plan=_replicas(LocalSGD(every=LOCAL_STEPS))
+        ),
+        StrategyFamily(name="ZeRO / FSDP", same_training=True, plan=_sharded),
+        StrategyFamily(name="tensor", same_training=True, plan=_tensor),
+        StrategyFamily(name="pipeline", same_training=True, plan=_pipeline),
+        StrategyFamily(name="hybrid", same_training=True, plan=_hybrid),
+        *(
+            [StrategyFamily(name="branches", same_training=True, plan=_branches)]
+            if _wide(job)
+            else []
+        ),
+        *(
+            [StrategyFamily(name="layout", same_training=True, plan=_layout)]
+            if _wide_products(job)
+            else []
+        ),
     )
 
 

@@ -20,7 +20,7 @@ from math import prod
 from parsim.layout.mesh import B, NdSbp, S, Sbp
 from parsim.layout.signatures import Shapes, Signature
 from parsim.model.graph import images, sequences, texts
-from parsim.model.graph.operation import Operation, Setting, Shape
+from parsim.model.graph.operation import Operation, OperationContext, Shape
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +110,6 @@ def _others(operation: Operation, inputs: Shapes, output: Shape) -> Iterator[Par
 
 def counted(operation: Operation, inputs: Shapes, output: Shape) -> int:
     """Parameters of the operators that an operation is priced by."""
-    at = Setting(inputs=inputs, output=output, kept=0)
+    at = OperationContext(inputs=inputs, output=output, kept=0)
     operators = operation.operators(at)
     return sum(op.split_parameters + op.repeated_parameters for op in operators)

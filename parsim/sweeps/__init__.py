@@ -4,13 +4,13 @@ A sweep is every combination of some values, a comparison of plans one case a fi
 same table, picture and CSV.
 """
 
-from parsim.sweeps.case import Case, cases_of_files, cases_over, read_over
+from parsim.sweeps.case import SweepCase, cases_of_files, cases_over, read_over
 from parsim.sweeps.run import Outcome, Outcomes, run_cases
 
 __all__ = [
-    "Case",
     "Outcome",
     "Outcomes",
+    "SweepCase",
     "cases_of_files",
     "cases_over",
     "read_over",

@@ -27,7 +27,7 @@ Over = tuple[str, tuple[str, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class SweepCase:
     """One scenario: its file, overrides as YAML text, and the values that tell it from others.
 
     `best` asks for the best plan in place of the file's own.
@@ -82,7 +82,7 @@ def cases_over(
     *,
     best: bool = False,
     weak: bool = False,
-) -> tuple[Case, ...]:
+) -> tuple[SweepCase, ...]:
     """Every combination of the values, the first field slowest.
 
     Args:
@@ -111,7 +111,7 @@ def cases_over(
         values = dict(zip(keys, combination, strict=True))
         batch = {} if scale is None else {BATCH: str(scale * int(values[NODES]))}
         changed = {**overrides, **plan, **values, **batch}
-        cases.append(Case(path=path, values={**values, **batch}, overrides=changed, best=best))
+        cases.append(SweepCase(path=path, values={**values, **batch}, overrides=changed, best=best))
     return tuple(cases)
 
 
@@ -135,12 +135,14 @@ def _weak_scaling(
     return batch // int(nodes[0])
 
 
-def cases_of_files(paths: Sequence[Path], overrides: Mapping[str, str]) -> tuple[Case, ...]:
+def cases_of_files(paths: Sequence[Path], overrides: Mapping[str, str]) -> tuple[SweepCase, ...]:
     """A case a file, each with its own plan."""
-    return tuple(Case(path=path, values={"file": str(path)}, overrides=overrides) for path in paths)
+    return tuple(
+        SweepCase(path=path, values={"file": str(path)}, overrides=overrides) for path in paths
+    )
 
 
-def part_of(cases: Sequence[Case], text: str) -> tuple[Case, ...]:
+def part_of(cases: Sequence[SweepCase], text: str) -> tuple[SweepCase, ...]:
     """The cases of one of several machines: `2/4` is every fourth, from the second.
 
     Raises:

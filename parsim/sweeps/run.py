@@ -15,7 +15,7 @@ from parsim.results import Result
 from parsim.scenario import Scenario, load_scenario
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sweeps.case import Case
+from parsim.sweeps.case import SweepCase
 from parsim.sweeps.workers import in_order
 from parsim.training_run.training_run import predicted_run
 from parsim.units import DAY, counted, format_bytes, format_seconds
@@ -130,7 +130,7 @@ class Outcomes(Result):
 
 
 def run_cases(
-    cases: Sequence[Case],
+    cases: Sequence[SweepCase],
     *,
     known: Mapping[str, Outcome] = {},
     jobs: int = 1,
@@ -152,7 +152,7 @@ def run_cases(
             yield known[digest] if digest in known else next(fresh)
 
 
-def _run(pair: tuple[Case, str]) -> Outcome:
+def _run(pair: tuple[SweepCase, str]) -> Outcome:
     """One case; what cannot be is a row with the reason."""
     case, digest = pair
     try:
@@ -162,14 +162,14 @@ def _run(pair: tuple[Case, str]) -> Outcome:
         return Outcome(values=case.values, digest=digest, error=" ".join(str(error).split()))
 
 
-def _plan(case: Case, scenario: Scenario) -> Plan:
+def _plan(case: SweepCase, scenario: Scenario) -> Plan:
     if case.best or scenario.plan is None:
         result = search(scenario.job, scenario.plan_space(), top=1, jitter=scenario.jitter)
         return result.plans[0].plan
     return scenario.plan
 
 
-def _outcome(case: Case, digest: str, scenario: Scenario, plan: Plan) -> Outcome:
+def _outcome(case: SweepCase, digest: str, scenario: Scenario, plan: Plan) -> Outcome:
     """The numbers of a plan."""
     margin, jitter = scenario.memory_margin, scenario.jitter
     prediction = simulate(scenario.job, plan, memory_margin=margin, jitter=jitter)

@@ -9,7 +9,7 @@ import numpy as np
 from parsim.cost.jitter import Jitter
 from parsim.cost.step.step import StepCosts
 from parsim.schedule import build_schedule
-from parsim.sim.lateness.pipelines import Pipelines, RankGrid
+from parsim.sim.lateness.pipelines import RankGrid, ReplicaPipelines
 from parsim.sim.lateness.study import Study
 from parsim.sim.recurrence.evaluate import pipeline
 from parsim.sim.recurrence.maxplus import ClassTimes, step_end
@@ -91,7 +91,7 @@ def late_steps(shape: tuple[str, int, int, int]) -> float:
     """1,000 steps of pp x 128 x 8 = 16,384 ranks that differ in all ways; and why they are late."""
     graph, costs = compiled_schedule(*shape), random_costs(shape[1], shape[3])
     ranks, jitter = RankGrid(pp=shape[1], groups=128, members=8), Jitter()
-    pipelines = Pipelines.alike(graph, costs, ranks.groups)
+    pipelines = ReplicaPipelines.alike(graph, costs, ranks.groups)
     study = Study(pipelines=pipelines, ranks=ranks, steps=1000, seed=0)
     base = float(step_end(graph, costs, pipeline(graph, costs)).updated[0])
 

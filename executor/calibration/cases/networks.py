@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from executor.calibration.cases import kinds
-from executor.calibration.cases.workloads import Case, products
+from executor.calibration.cases.workloads import TimedCase, products
 from parsim.cost.job import Job
 from parsim.cost.kernel.convolutions import Direction, product_sides
 from parsim.model.networks import Convolution
@@ -26,14 +26,14 @@ DIRECTIONS: Mapping[str, Direction] = {
 """Which way a kind of convolution goes."""
 
 
-def network_cases(job: Job, plan: Plan) -> Iterator[Case]:
+def network_cases(job: Job, plan: Plan) -> Iterator[TimedCase]:
     """Every kernel of a network's layers that can be run by itself, for one micro-batch."""
     for layer in job.model.layers:
         for op in layer.operators:
             yield from _of_operator(job, plan, op)
 
 
-def _of_operator(job: Job, plan: Plan, op: Operator) -> Iterator[Case]:
+def _of_operator(job: Job, plan: Plan, op: Operator) -> Iterator[TimedCase]:
     images = plan.microbatch_size
     if isinstance(op, Convolution):
         for kind, direction in DIRECTIONS.items():
@@ -46,7 +46,7 @@ def _of_operator(job: Job, plan: Plan, op: Operator) -> Iterator[Case]:
         yield from _passes(job, plan, op)
 
 
-def convolution_case(kind: str, op: Convolution, images: int) -> Case:
+def convolution_case(kind: str, op: Convolution, images: int) -> TimedCase:
     """A direction of a convolution over so many images."""
     sides = product_sides(op, DIRECTIONS[kind], images)
     shape = dict(zip("mnk", (float(np.asarray(side)) for side in sides), strict=True))
@@ -55,7 +55,7 @@ def convolution_case(kind: str, op: Convolution, images: int) -> Case:
         *(*op.window, *op.stride, *op.image_in, *op.image_out),
     )
     beside = dict(zip(kinds.CONVOLUTION_SIZES, map(float, sizes), strict=True))
-    return Case(kind, {**shape, **beside}, sizes)
+    return TimedCase(kind, {**shape, **beside}, sizes)
 
 
 def convolution_of(sizes: Mapping[str, float]) -> tuple[Convolution, int]:
@@ -76,7 +76,7 @@ def convolution_of(sizes: Mapping[str, float]) -> tuple[Convolution, int]:
     return op, images
 
 
-def _passes(job: Job, plan: Plan, op: Elementwise) -> Iterator[Case]:
+def _passes(job: Job, plan: Plan, op: Elementwise) -> Iterator[TimedCase]:
     """Forward and backward of what takes each value, or each window, for itself."""
     count, value = plan.microbatch_size * op.width, precision(plan.precision).activation
     names = ("forward", "backward")
@@ -85,4 +85,4 @@ def _passes(job: Job, plan: Plan, op: Elementwise) -> Iterator[Case]:
             moved = count * (reads * value + op.mask) * job.software.traffic
             channels = op.statistics or 1
             sizes = (plan.microbatch_size, op.width // channels, channels)
-            yield Case(f"{op.kind}_{name}", {"bytes": moved, "launches": launches}, sizes)
+            yield TimedCase(f"{op.kind}_{name}", {"bytes": moved, "launches": launches}, sizes)

@@ -11,7 +11,7 @@ from executor.calibration.cases.samples import Kernels
 from executor.calibration.cases.targets import Target, of_scenario, of_workloads, whole_layers
 from executor.calibration.cases.usual_sizes import usual_workloads
 from executor.calibration.cases.workloads import (
-    Case,
+    TimedCase,
     Workload,
     distinct_cases,
     memory_cases,
@@ -127,7 +127,7 @@ def _targets_of(
     return tuple(targets)
 
 
-def cases(setting: Setting) -> tuple[Case, ...]:
+def cases(setting: Setting) -> tuple[TimedCase, ...]:
     """The kernels of all workloads, and sizes that have no layer, each once."""
     software = setting.kernels.software
     small = setting.report.kind == "cpu"

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import lcm
 
 from executor.calibration.cases.networks import network_cases
-from executor.calibration.cases.workloads import CHAIN, Case, Workload, kernel_cases
+from executor.calibration.cases.workloads import CHAIN, TimedCase, Workload, kernel_cases
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.job import Job
 from parsim.cost.software import Software
@@ -33,7 +33,7 @@ class Target:
     plan: Plan
     workload: Workload | None
 
-    def cases(self) -> Iterator[Case]:
+    def cases(self) -> Iterator[TimedCase]:
         """The kernels of the model's layers that can be run by themselves."""
         if self.workload is None:
             return network_cases(self.job, self.plan)

@@ -13,14 +13,14 @@ from executor.calibration.cases.setting import Setting
 from executor.calibration.cases.setting import cases as spread_cases
 from executor.calibration.cases.targets import Target
 from executor.calibration.cases.workloads import (
-    Case,
+    TimedCase,
     attention_cases,
     bytes_of_updates,
     update_case,
 )
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.choose import Choice, choose
-from executor.calibration.choice.spread import Candidate, rows_known
+from executor.calibration.choice.spread import ShapeCandidate, rows_known
 from executor.calibration.gaps import NOT_REPRESENTABLE, OUT_OF_MEMORY, TIME_OVER
 from parsim.arrays import Array
 from parsim.cost.software import Software
@@ -71,7 +71,7 @@ def choice(setting: Setting, seconds: float, known: frozenset[Shape] = frozenset
     return choose(candidates, weights, seconds, cpu=cpu, known=rows_known(candidates, known))
 
 
-def shape_of(case: Case) -> Shape:
+def shape_of(case: TimedCase) -> Shape:
     """A case's kind and the coordinates of its residuals, to nine digits."""
     return case.kind, rounded(x for name, x in case.shape.items() if name not in kinds.BESIDE)
 
@@ -93,11 +93,11 @@ def _weights(targets: Sequence[Target]) -> dict[Shape, Array]:
     return shares
 
 
-def _cases(setting: Setting) -> dict[Shape, Case]:
+def _cases(setting: Setting) -> dict[Shape, TimedCase]:
     """Everything that can be run by itself, the plans' own shapes first."""
     listed = [case for target in setting.targets for case in _own(target, setting.kernels.software)]
     listed += [*spread_cases(setting), *_attention(setting.targets[0])]
-    cases, firsts = dict[Shape, Case](), dict[str, Case]()
+    cases, firsts = dict[Shape, TimedCase](), dict[str, TimedCase]()
     for case in listed:
         cases.setdefault(shape_of(case), case)
         firsts.setdefault(case.kind, case)
@@ -108,7 +108,7 @@ def _cases(setting: Setting) -> dict[Shape, Case]:
     return cases
 
 
-def _own(target: Target, software: Software) -> Iterator[Case]:
+def _own(target: Target, software: Software) -> Iterator[TimedCase]:
     """The kernels of a plan, its updates among them."""
     yield from target.cases()
     for kernel in plan_kernels(target.job, target.plan):
@@ -117,7 +117,7 @@ def _own(target: Target, software: Software) -> Iterator[Case]:
             yield update_case(kernel.kind, kernel.where[0], round(kernel.where[0] / each))
 
 
-def _attention(target: Target) -> Iterator[Case]:
+def _attention(target: Target) -> Iterator[TimedCase]:
     """A plan's attention at shorter and longer sequences."""
     for case in target.cases():
         if case.kind != kinds.FORWARD:
@@ -128,16 +128,20 @@ def _attention(target: Target) -> Iterator[Case]:
             yield from attention_cases(batch, heads, length, size, causal=bool(causal))
 
 
-def _resized(case: Case, size: float) -> Iterator[Case]:
+def _resized(case: TimedCase, size: float) -> Iterator[TimedCase]:
     """A memory-bound case at about so many bytes: more or fewer tokens (or values)."""
     if case.kind in NOT_RESIZED:
         return
     before, first = case.shape["bytes"], case.sizes[0]
     count = max(round(first * size / before), 1)
-    yield Case(case.kind, {**case.shape, "bytes": before / first * count}, (count, *case.sizes[1:]))
+    yield TimedCase(
+        case.kind, {**case.shape, "bytes": before / first * count}, (count, *case.sizes[1:])
+    )
 
 
-def _candidate(shape: Shape, case: Case | None, setting: Setting, seconds: float) -> Candidate:
+def _candidate(
+    shape: Shape, case: TimedCase | None, setting: Setting, seconds: float
+) -> ShapeCandidate:
     """A shape with its cost, refused where it cannot be run, or is too large for memory or time."""
     if case is None:
         why = f"{NOT_REPRESENTABLE}: no kernel by itself"
@@ -146,12 +150,12 @@ def _candidate(shape: Shape, case: Case | None, setting: Setting, seconds: float
     else:
         cost = _cost(case, setting)
         if cost <= DEAREST * seconds:
-            return Candidate(shape=shape, case=case, cost=cost)
+            return ShapeCandidate(shape=shape, case=case, cost=cost)
         why = f"{TIME_OVER}: about {cost:.1f} s alone, of {seconds:.1f} s for kernels"
-    return Candidate(shape=shape, case=case, cost=math.inf, refused=why)
+    return ShapeCandidate(shape=shape, case=case, cost=math.inf, refused=why)
 
 
-def _cost(case: Case, setting: Setting) -> float:
+def _cost(case: TimedCase, setting: Setting) -> float:
     """Seconds of measuring a case."""
     kind = setting.report.kind
     once, moved = setting.kernels.time(setting.device, case.kind, case.shape), _moved(case)
@@ -163,7 +167,7 @@ def _cost(case: Case, setting: Setting) -> float:
     return cost * (2.0 if case.kind in kinds.UPDATES else 1.0)  # and again, alone
 
 
-def input_sets(case: Case, kind: str) -> float:
+def input_sets(case: TimedCase, kind: str) -> float:
     """Sets of inputs that a case runs over; the bench makes the next whole number of them."""
     if case.kind == kinds.LAUNCH:
         return 1.0
@@ -171,7 +175,7 @@ def input_sets(case: Case, kind: str) -> float:
     return min(max(RING[kind] / _moved(case), least), MOST_SETS)
 
 
-def _moved(case: Case) -> float:
+def _moved(case: TimedCase) -> float:
     """Bytes of one set of a case's inputs and results."""
     if case.kind == kinds.GEMM:
         m, n, k = (case.shape[name] for name in "mnk")

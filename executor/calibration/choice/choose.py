@@ -19,9 +19,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from executor.calibration.cases.workloads import Case
+from executor.calibration.cases.workloads import TimedCase
 from executor.calibration.choice.belief import NOISE, Prior, Shape, after, covariance, prior
-from executor.calibration.choice.spread import Candidate, lacking
+from executor.calibration.choice.spread import ShapeCandidate, lacking
 from parsim.arrays import Array
 
 BY_WEIGHT = 0.8
@@ -42,14 +42,14 @@ class Choice:
     calibration has. `measured` are indices in the order of measuring, most needed first.
     """
 
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[ShapeCandidate, ...]
     weights: Array
     measured: tuple[int, ...]
     priors: Mapping[str, Prior]
     known: tuple[int, ...] = ()
 
     @property
-    def cases(self) -> tuple[Case, ...]:
+    def cases(self) -> tuple[TimedCase, ...]:
         """What to run, in this order."""
         cases = (self.candidates[i].case for i in self.measured)
         return tuple(case for case in cases if case is not None)
@@ -121,7 +121,7 @@ def interval(weights: Array, belief: Array) -> float:
 
 
 def choose(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[ShapeCandidate],
     weights: Array,
     seconds: float,
     *,

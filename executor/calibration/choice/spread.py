@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from executor.calibration.cases import kinds
-from executor.calibration.cases.workloads import Case
+from executor.calibration.cases.workloads import TimedCase
 from executor.calibration.choice.belief import Shape
 from executor.calibration.fitting.catalog_file import DRIFT
 from executor.calibration.fitting.earlier_file import Calibration, part_of, where_of
@@ -37,19 +37,21 @@ DEAR = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class ShapeCandidate:
     """A shape of a plan or of the spread; `case` None where it cannot be run by itself.
 
     `cost` is what measuring takes, seconds; infinite where it is `refused`, for this reason.
     """
 
     shape: Shape
-    case: Case | None
+    case: TimedCase | None
     cost: float
     refused: str = ""
 
 
-def lacking(candidates: Sequence[Candidate], weights: Array, known: Sequence[int]) -> list[int]:
+def lacking(
+    candidates: Sequence[ShapeCandidate], weights: Array, known: Sequence[int]
+) -> list[int]:
     """What every kind lacks to its least count: first of each kind, then the second of each ..."""
     rows_of: dict[tuple[str, float], list[int]] = {}
     known_rows = set(known)
@@ -66,14 +68,14 @@ def lacking(candidates: Sequence[Candidate], weights: Array, known: Sequence[int
     return [i for _, _, i in sorted(placed, key=lambda entry: entry[:2])]
 
 
-def _ranks(candidate: Candidate) -> float:
+def _ranks(candidate: ShapeCandidate) -> float:
     """Ranks of a collective's group, of which each wants sizes of its own; else 0."""
     kind, where = candidate.shape
     return where[1] if kind in kinds.LINKS and len(where) > 1 else 0.0
 
 
 def _farthest(
-    candidates: Sequence[Candidate], rows: Sequence[int], have: Sequence[int], count: int
+    candidates: Sequence[ShapeCandidate], rows: Sequence[int], have: Sequence[int], count: int
 ) -> list[int]:
     """Shapes that are not too dear, always the one farthest from those there are, up to a count."""
     limit = DEAR * float(np.median([candidates[i].cost for i in rows]))
@@ -110,7 +112,7 @@ def shapes_known(
     return frozenset({*_shapes(earlier.device.residuals), *_shapes(system)})
 
 
-def rows_known(candidates: Sequence[Candidate], known: frozenset[Shape]) -> tuple[int, ...]:
+def rows_known(candidates: Sequence[ShapeCandidate], known: frozenset[Shape]) -> tuple[int, ...]:
     """Which candidates are among them; none where nothing else could be measured."""
     rows = [i for i, candidate in enumerate(candidates) if as_written(candidate.shape) in known]
     new = set(range(len(candidates))) - set(rows)

@@ -21,7 +21,7 @@ import torch.distributed as dist
 
 from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Sample
-from executor.calibration.cases.workloads import Case
+from executor.calibration.cases.workloads import TimedCase
 from executor.calibration.choice.candidates import GRAIN, LEAST_SECONDS, input_sets
 from executor.calibration.gaps import OUT_OF_MEMORY, TIME_OVER, is_out_of_memory
 from executor.calibration.timing.ballast import Ballast
@@ -53,7 +53,7 @@ class Bench:
         self._asked = accelerator(device)
         self._ballast = Ballast(device) if self._asked.queued else None
 
-    def sample(self, case: Case, seconds: float) -> Sample:
+    def sample(self, case: TimedCase, seconds: float) -> Sample:
         """The least time of a case within about so many seconds."""
         seconds_taken = self.least(self._round(case), seconds)
         if case.kind in kinds.BEHIND:
@@ -62,7 +62,7 @@ class Bench:
             seconds_taken = max(seconds_taken - before, 0.1 * before)
         return Sample(kind=case.kind, shape=case.shape, seconds=seconds_taken)
 
-    def _round(self, case: Case) -> Call:
+    def _round(self, case: TimedCase) -> Call:
         """A call that takes the next set of the ring every time, and keeps the last results."""
         build = self.operators.build(case)
         count = math.ceil(input_sets(case, self.device.type))
@@ -145,14 +145,14 @@ class TimedKernels(NamedTuple):
     """
 
     samples: list[Sample]
-    cases: list[Case]
+    cases: list[TimedCase]
     moments: tuple[float, ...]
-    left: list[tuple[Case, str]]
+    left: list[tuple[TimedCase, str]]
 
 
 def measure(
     bench: Bench,
-    listed: Sequence[Case],
+    listed: Sequence[TimedCase],
     seconds: float,
     expected: float,
     until: float = math.inf,
@@ -166,10 +166,10 @@ def measure(
     end = min(now + PATIENCE * seconds, max(until, now + seconds))
     spare = (seconds - expected) / max(len(listed), 1)
     share = LEAST_SECONDS[bench.device.type] + min(max(spare, 0.0), MORE_SECONDS)
-    reference = Case(kinds.GEMM, dict.fromkeys("mnk", REFERENCE[bench.device.type]))
+    reference = TimedCase(kinds.GEMM, dict.fromkeys("mnk", REFERENCE[bench.device.type]))
     moments = [bench.sample(reference, share).seconds]
-    timed: list[tuple[Case, Sample]] = []
-    left: list[tuple[Case, str]] = []
+    timed: list[tuple[TimedCase, Sample]] = []
+    left: list[tuple[TimedCase, str]] = []
     for i, case in enumerate(listed):
         if time.perf_counter() > end:
             left += [(late, TIME_OVER) for late in listed[i:]]
@@ -207,7 +207,7 @@ def updates_again(bench: Bench, kernels: TimedKernels) -> TimedKernels:
     return kernels._replace(samples=samples)
 
 
-def _sample(bench: Bench, case: Case, seconds: float) -> Sample | None:
+def _sample(bench: Bench, case: TimedCase, seconds: float) -> Sample | None:
     """A case's time, None where memory does not suffice."""
     try:
         return bench.sample(case, seconds)

@@ -19,11 +19,11 @@ from torch import Tensor
 from executor.calibration.cases import kinds
 from executor.calibration.cases.rank_groups import RankGroups
 from executor.calibration.cases.samples import Sample, link_time
-from executor.calibration.cases.workloads import Case
+from executor.calibration.cases.workloads import TimedCase
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.candidates import AHEAD
 from executor.calibration.choice.choose import Choice, choose
-from executor.calibration.choice.spread import Candidate, rows_known
+from executor.calibration.choice.spread import ShapeCandidate, rows_known
 from executor.calibration.timing.bench import Bench
 from executor.collectives.timing import Team, Work, team, work_of
 from parsim.arrays import Array
@@ -66,7 +66,7 @@ def link_choice(
         fits = ARRAYS * case.shape["bytes"] <= memory
         cost = FIXED + REPEATS * (once + AHEAD[kind]) if fits else math.inf
         shape = (case.kind, tuple(case.shape.values()))
-        candidates.append(Candidate(shape=shape, case=case, cost=cost))
+        candidates.append(ShapeCandidate(shape=shape, case=case, cost=cost))
     even = np.full((1, len(candidates)), 1.0 / len(candidates))
     nothing = np.zeros(max((len(share) for share in needs.values()), default=1))
     needed = np.stack([needs.get(x.shape, nothing) for x in candidates], axis=1)
@@ -77,24 +77,24 @@ def link_choice(
     return choose(candidates, weights, seconds, cpu=cpu, known=rows_known(candidates, known))
 
 
-def _needed_cases(needs: Mapping[Shape, Array], groups: RankGroups) -> Iterator[Case]:
+def _needed_cases(needs: Mapping[Shape, Array], groups: RankGroups) -> Iterator[TimedCase]:
     """What plans send in groups that this machine holds, where no usual size is the same."""
     usual = {(case.kind, tuple(case.shape.values())) for case in link_cases(groups)}
     for kind, where in needs:
         timeable = kind in kinds.LINKS and (len(where) == 1 or int(where[1]) in groups.sizes)
         if timeable and (kind, where) not in usual:
-            yield Case(kind, dict(zip(("bytes", "ranks"), where, strict=False)))
+            yield TimedCase(kind, dict(zip(("bytes", "ranks"), where, strict=False)))
 
 
-def link_cases(groups: RankGroups) -> Iterator[Case]:
+def link_cases(groups: RankGroups) -> Iterator[TimedCase]:
     """Collectives of every group by size, and messages between two ranks."""
     for size in map(float, SIZES):
         for ranks in groups.sizes:
             exchanges = (kinds.ALL_TO_ALL,) if ranks in groups.experts else ()
             whole = size - size % (4 * ranks)  # as many fp32 values for each rank
             for kind in (*KINDS, *exchanges):
-                yield Case(kind, {"bytes": whole, "ranks": float(ranks)})
-        yield Case(kinds.SEND_RECV, {"bytes": size})
+                yield TimedCase(kind, {"bytes": whole, "ranks": float(ranks)})
+        yield TimedCase(kinds.SEND_RECV, {"bytes": size})
 
 
 def link_samples(bench: Bench, choice: Choice, seconds: float) -> Iterator[Sample]:
@@ -119,7 +119,7 @@ def link_samples(bench: Bench, choice: Choice, seconds: float) -> Iterator[Sampl
         yield Sample(kind=case.kind, shape=case.shape, seconds=lasted / halves)
 
 
-def _work(case: Case, team_of_size: Mapping[int, Team], device: torch.device) -> Work | None:
+def _work(case: TimedCase, team_of_size: Mapping[int, Team], device: torch.device) -> Work | None:
     """This rank's call; None where it only waits."""
     size, group = int(case.shape["bytes"]), team_of_size[int(case.shape.get("ranks", 2.0))]
     if not group.joined:

@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from executor.calibration.cases import kinds
 from executor.calibration.cases.networks import DIRECTIONS, convolution_of
-from executor.calibration.cases.workloads import Case
+from executor.calibration.cases.workloads import TimedCase
 from executor.model.attention.rotary import Rotary
 from executor.model.loss import cross_entropy
 from executor.training.norm import scale_down, square_sum
@@ -39,7 +39,7 @@ PASS: Mapping[str, Callable[[Tensor], Tensor]] = {
 """What is done to a tensor (images, channels, rows, columns); pools have windows of 2."""
 
 
-def convolution_call(draws: Draws, case: Case) -> Call:
+def convolution_call(draws: Draws, case: TimedCase) -> Call:
     """One direction of a convolution, in the layout that training has here: channels first."""
     op, images = convolution_of(case.shape)
     x = draws.normal(images, op.channels, *op.image_in)
@@ -107,7 +107,7 @@ class Operators:
         self.device = device
         self.dtype = dtype
 
-    def build(self, case: Case) -> Callable[[], Call]:
+    def build(self, case: TimedCase) -> Callable[[], Call]:
         """What makes one set of inputs of a case and returns the call to time."""
         if case.kind == kinds.GEMM:
             return lambda: self._product(case)
@@ -130,7 +130,7 @@ class Operators:
         """Normal random values: their contents change the clock of a GPU."""
         return torch.randn(*sizes, device=self.device).to(self.dtype)
 
-    def _product(self, case: Case) -> Call:
+    def _product(self, case: TimedCase) -> Call:
         """Y = X W^T, dX = dY W, or dW = dY^T X, each of tensors as training has them in memory."""
         m, n, k = (int(case.shape[name]) for name in "mnk")
         which = case.sizes[0] if case.sizes else kinds.OUTPUT
@@ -142,7 +142,7 @@ class Operators:
             a, b = self.normal(m, k), self.normal(n, k).t()
         return lambda: torch.mm(a, b)
 
-    def _attention(self, case: Case) -> Call:
+    def _attention(self, case: TimedCase) -> Call:
         batch, heads, size, causal = case.sizes
         length = int(case.shape["seq_len"])
         # (b, s, a, d) in memory, as the projections give it

@@ -24,7 +24,7 @@ from parsim.cli.terminal import (
 from parsim.errors import InputError
 
 if TYPE_CHECKING:
-    from parsim.sweeps import Case, Outcome, Outcomes
+    from parsim.sweeps import Outcome, Outcomes, SweepCase
 
 Fields = Annotated[
     list[str],
@@ -119,7 +119,7 @@ def present(result: Outcomes, picture: Path | None, *, as_json: bool) -> None:
 
 
 def run_all(
-    cases: Sequence[Case],
+    cases: Sequence[SweepCase],
     output: Path | None,
     picture: Path | None,
     jobs: int,
@@ -146,7 +146,9 @@ def run_all(
     return Outcomes(rows=tuple(rows), keys=keys, total=len(cases))
 
 
-def _known(cases: Sequence[Case], output: Path | None, keys: Sequence[str]) -> dict[str, Outcome]:
+def _known(
+    cases: Sequence[SweepCase], output: Path | None, keys: Sequence[str]
+) -> dict[str, Outcome]:
     """The rows of these cases that the table has of an earlier run."""
     from parsim.report.writing import check_writable
     from parsim.sweeps.table_file import read_outcomes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from math import prod
 
 from parsim.errors import PlanError
-from parsim.model.graph.operation import Operation, Setting, moving
+from parsim.model.graph.operation import Operation, OperationContext, moving
 from parsim.model.graph.pointwise import Relu, View
 from parsim.model.graph.record import INPUT, Graph, Node
 from parsim.model.graph.texts import Dense, Embedding
@@ -139,8 +139,10 @@ def _paths(
         )
 
 
-def _setting(graph: Graph, node: Node, kept: dict[str, int], asked: frozenset[str]) -> Setting:
-    return Setting(
+def _setting(
+    graph: Graph, node: Node, kept: dict[str, int], asked: frozenset[str]
+) -> OperationContext:
+    return OperationContext(
         inputs=tuple(graph.shapes[name] for name in node.inputs),
         output=graph.shapes[node.name],
         kept=kept[node.name],

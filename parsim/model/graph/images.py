@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from parsim.errors import ModelError
-from parsim.model.graph.operation import Kept, Operation, Setting, Shape, image_of, moving, through
+from parsim.model.graph.operation import (
+    Kept,
+    Operation,
+    OperationContext,
+    Shape,
+    image_of,
+    moving,
+    through,
+)
 from parsim.model.networks import Convolution, Pair
 from parsim.model.operators import Operator
 
@@ -44,7 +52,7 @@ class Conv2d(Operation):
             )
         return self.out_channels, *_slid(image, self.kernel_size, self.stride, self.padding)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """The convolution itself."""
         channels, *image = at.inputs[0]
         _, *result = at.output
@@ -76,7 +84,7 @@ class BatchNorm2d(Operation):
 
     keeps: ClassVar[tuple[Kept, ...]] = ("input",)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """3 values forward, 5 backward, for each value."""
         channels, *_ = image_of(at.output, "batch_norm")
         return (
@@ -98,7 +106,7 @@ class InstanceNorm2d(BatchNorm2d):
 
     affine: bool = False
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """3 values forward and 5 backward for each value, as in a batch's."""
         channels, *_ = image_of(at.output, "instance_norm")
         parameters = 2 * channels * self.affine
@@ -122,7 +130,7 @@ class MaxPool2d(Operation):
         window = self.kernel_size, self.stride, self.padding
         return channels, *_slid(image, *window, ceil=self.ceil_mode)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Reads the input, writes output and indices; backward the same the other way round."""
         share = at.size_out / at.size_in
         moved = 1.0 + share
@@ -133,7 +141,7 @@ class MaxPool2d(Operation):
 class AvgPool2d(MaxPool2d):
     """The mean of each window; eager PyTorch keeps its input all the same."""
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """In and out."""
         return (through("avgpool", at),)
 
@@ -154,7 +162,7 @@ class AdaptiveAvgPool2d(Operation):
         channels, *_ = image_of(inputs[0], "adaptive_avg_pool2d")
         return channels, *self.output_size
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """In and out."""
         return (through("avgpool", at),)
 
@@ -185,7 +193,7 @@ class Upsample(Operation):
         channels, rows, columns = image_of(inputs[0], "upsample")
         return channels, self.factor * rows, self.factor * columns
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """In and out."""
         return (through("upsample", at),)
 
@@ -202,7 +210,7 @@ class Pad(Operation):
         channels, rows, columns = image_of(inputs[0], "pad")
         return channels, rows + self.rows, columns + self.columns
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """In and out."""
         return (through("pad", at),)
 

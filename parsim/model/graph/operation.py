@@ -19,7 +19,7 @@ IMAGE, TEXT = 3, 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class OperationContext:
     """Where an operation stands: shapes around it, and what it is the first to keep for backward.
 
     `kept` are values of its inputs or output that no operation before it keeps. `asks` says whether
@@ -65,7 +65,7 @@ class Operation:
         """
         return inputs[0]
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """What a layer is priced by."""
         return ()
 
@@ -98,7 +98,7 @@ def moving(  # noqa: PLR0913 - one number for each fact of a pass
     )
 
 
-def through(name: str, at: Setting) -> Elementwise:
+def through(name: str, at: OperationContext) -> Elementwise:
     """A pass that reads its input and writes its output, and backward the other way round."""
     moved = 1.0 + at.size_out / at.size_in
     return moving(name, at.size_in, moved, moved, kept=at.kept)

@@ -10,7 +10,7 @@ from math import prod
 from typing import ClassVar
 
 from parsim.errors import ModelError, alternatives, shown
-from parsim.model.graph.operation import Kept, Operation, Setting, Shape, image_of, moving
+from parsim.model.graph.operation import Kept, Operation, OperationContext, Shape, image_of, moving
 from parsim.model.operators import Operator
 
 FUNCTIONS = (
@@ -38,7 +38,7 @@ class Pointwise(Operation):
             known = alternatives(self.function, FUNCTIONS)
             raise ModelError(f"function '{shown(self.function)}' is unknown{known}")
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Reads and writes; backward reads the input and the gradient, writes one."""
         return (moving(self.function, at.size_out, 2, 3, kept=at.kept),)
 
@@ -58,7 +58,7 @@ class Multiply(Operation):
             )
         return inputs[0]
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Reads both and writes one; either gradient reads two and writes one."""
         return (moving("multiply", at.size_out, 3, 6, kept=at.kept, launches=(1, 2)),)
 
@@ -76,7 +76,7 @@ class Relu(Operation):
 
     keeps: ClassVar[tuple[Kept, ...]] = ("output",)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """2 values forward, 3 backward."""
         return (moving("relu", at.size_out, 2, 3, kept=at.kept),)
 
@@ -95,7 +95,7 @@ class Dropout(Operation):
     p: float = 0.5
     channels: bool = False
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Reads and writes, and a byte of mask for each value, or for each channel."""
         mask = at.output[0] / at.size_out if self.channels else 1.0
         return (moving("dropout", at.size_out, 2, 2, mask=mask),)
@@ -113,7 +113,7 @@ class Add(Operation):
             raise ModelError(f"tensors of one shape can be added, got {_listed(inputs)}")
         return inputs[0]
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """One more read than inputs."""
         return (
             moving("add", at.size_out, len(at.inputs) + 1, 0, launches=(len(at.inputs) - 1, 0)),
@@ -134,7 +134,7 @@ class Scale(Operation):
             raise ModelError(f"scale needs ({channels}, 1, 1) factors, got {inputs[1]}")
         return inputs[0]
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Reads, writes; backward reads x and dy, writes dx, and the factors' sum reads both."""
         return (moving("scale", at.size_out, 2, 6, kept=at.kept, launches=(1, 3)),)
 
@@ -154,7 +154,7 @@ class Concat(Operation):
         total = sum(shape[axis] for shape in inputs)
         return (*inputs[0][:axis], total, *inputs[0][axis + 1 :])
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """In and out; backward its parts are views, which the next operation copies."""
         return (moving("concat", at.size_out, 2, 2),)
 

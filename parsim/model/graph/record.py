@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from math import prod
 
 from parsim.errors import ModelError, alternatives, shown
-from parsim.model.graph.operation import Operation, Setting, Shape
+from parsim.model.graph.operation import Operation, OperationContext, Shape
 
 INPUT = "input"
 """Name of what enters a graph, of the first where several tensors do."""
@@ -140,7 +140,7 @@ class Graph:
     def has_parameters(self, node: Node) -> bool:
         """Whether a node itself has any."""
         inputs = tuple(self.shapes[name] for name in node.inputs)
-        at = Setting(inputs=inputs, output=self.shapes[node.name], kept=0)
+        at = OperationContext(inputs=inputs, output=self.shapes[node.name], kept=0)
         operators = node.operation.operators(at)
         return any(op.split_parameters + op.repeated_parameters for op in operators)
 

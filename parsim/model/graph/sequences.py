@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from parsim.errors import ModelError
-from parsim.model.graph.operation import TEXT, Kept, Operation, Setting, Shape, moving
+from parsim.model.graph.operation import TEXT, Kept, Operation, OperationContext, Shape, moving
 from parsim.model.networks import Recurrent
 from parsim.model.operators import Attention, Operator
 
@@ -42,7 +42,7 @@ class SelfAttention(Operation):
             )
         return inputs[0][0], width
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """The fused core, over as many keys as the text has rows that queries look at."""
         tokens, width = at.output
         keys = at.inputs[-1][0]
@@ -77,7 +77,7 @@ class AdditiveAttention(Operation):
             raise ModelError(f"attention needs queries and keys of one width, got {inputs}")
         return inputs[0][0], inputs[2][-1]
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Three passes forward (sum, tanh, product with v), five backward."""
         (queries, width), (keys, _) = at.inputs[:2]
         pairs = queries * keys * width
@@ -100,7 +100,7 @@ class Lstm(Operation):
             raise ModelError(f"lstm needs rows (tokens, width), got {inputs[0]}")
         return inputs[0][0], self.hidden_size * (1 + self.bidirectional)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """A recurrent layer over all tokens."""
         tokens, width = at.inputs[0]
         return (

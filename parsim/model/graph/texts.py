@@ -7,7 +7,7 @@ from math import prod
 from typing import ClassVar
 
 from parsim.errors import ModelError
-from parsim.model.graph.operation import Kept, Operation, Setting, Shape, moving
+from parsim.model.graph.operation import Kept, Operation, OperationContext, Shape, moving
 from parsim.model.operators import Linear, Lookup, Loss, Operator, Split, Timed
 
 
@@ -25,7 +25,7 @@ class Dense(Operation):
         """The last dimension becomes `out_features`."""
         return (*inputs[0][:-1], self.out_features)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """A matrix product of all rows."""
         return (
             Linear(
@@ -49,7 +49,7 @@ class LayerNorm(Operation):
 
     keeps: ClassVar[tuple[Kept, ...]] = ("input",)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Reads 1 and writes 1 value forward, reads 3 and writes 1 backward."""
         parameters = at.output[-1] * (1 + self.bias)
         return (
@@ -71,7 +71,7 @@ class Gelu(Operation):
 
     keeps: ClassVar[tuple[Kept, ...]] = ("input",)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Reads and writes; backward reads 2, writes 1."""
         return (moving("gelu", at.size_out, 2, 3, kept=at.kept),)
 
@@ -91,7 +91,7 @@ class Embedding(Operation):
             raise ModelError(f"embedding needs tokens (n,), got {inputs[0]}")
         return (*inputs[0], self.embedding_dim)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """A lookup of each token."""
         return (
             Lookup(
@@ -115,7 +115,7 @@ class Patches(Operation):
         channels, rows, columns = inputs[0]
         return rows * columns + self.class_token, channels
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Two copies and a sum forward; backward the copy, and the places' gradient."""
         parameters = at.size_out + at.output[1] * self.class_token
         return (moving("patches", at.size_out, 7, 4, parameters=parameters, launches=(3, 3)),)
@@ -153,7 +153,7 @@ class Measured(Operation):
         """The shape that was measured."""
         return self.output
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """What was measured."""
         return (
             Timed(
@@ -176,7 +176,7 @@ class CrossEntropy(Operation):
         """A loss is one number."""
         return (1,)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """The loss over the classes."""
         return (Loss(tokens=prod(at.inputs[0][:-1]), vocab_size=at.inputs[0][-1]),)
 
@@ -193,7 +193,7 @@ class MeanLoss(Operation):
             raise ModelError(f"mean_loss takes losses of one number, got {inputs}")
         return (1,)
 
-    def operators(self, at: Setting) -> tuple[Operator, ...]:
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """Reads them and writes one; backward the other way round."""
         moved = len(at.inputs) + 1
         return (moving("mean", 1, moved, moved),)

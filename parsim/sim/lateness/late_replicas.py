@@ -23,7 +23,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, sorted_values
 from parsim.schedule import Kind
 from parsim.sim.lateness.draws import Block, Seconds
-from parsim.sim.lateness.pipelines import Part, Pipelines, RankGrid
+from parsim.sim.lateness.pipelines import Part, RankGrid, ReplicaPipelines
 from parsim.sim.recurrence.maxplus import ClassTimes, last_backwards
 from parsim.sim.recurrence.walk import PipelineEnds, walk
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
@@ -32,7 +32,7 @@ from parsim.sim.step.schedule_costs import compute_seconds
 from parsim.strategy import Meeting
 
 
-def late_steps(pipelines: Pipelines, ranks: RankGrid, blocks: Sequence[Block]) -> Array:
+def late_steps(pipelines: ReplicaPipelines, ranks: RankGrid, blocks: Sequence[Block]) -> Array:
     """Seconds of each step of a block, (steps,), without the catalog's straggler allowance.
 
     The draws say how much longer ranks compute; communication keeps its length. The allowance
@@ -69,7 +69,7 @@ def _join(sharers: Flags) -> Callable[[Meeting, Array], Array]:
 
 
 def _prices(
-    pipelines: Pipelines, pairs: Sequence[tuple[Part, Block]], ranks: RankGrid
+    pipelines: ReplicaPipelines, pairs: Sequence[tuple[Part, Block]], ranks: RankGrid
 ) -> Mapping[str, Array]:
     """Prices of the tasks behind the pipelines: what all do at once, and late updates by class."""
     prices = {name: value[..., None] for name, value in prices_of(pipelines.costs).items()}
@@ -82,7 +82,9 @@ def _prices(
     return prices
 
 
-def _late_updates(pipelines: Pipelines, pairs: Sequence[tuple[Part, Block]], rank: int) -> Array:
+def _late_updates(
+    pipelines: ReplicaPipelines, pairs: Sequence[tuple[Part, Block]], rank: int
+) -> Array:
     """Seconds of the update of each class on a pipeline rank, lateness included, (C, steps)."""
     updates: dict[int, Array] = {}
     for part, block in pairs:
@@ -94,7 +96,7 @@ def _late_updates(pipelines: Pipelines, pairs: Sequence[tuple[Part, Block]], ran
     return np.stack([updates[number] for number in range(len(pipelines.sharers))])
 
 
-def _gathers(pipelines: Pipelines, rank: int) -> Array:
+def _gathers(pipelines: ReplicaPipelines, rank: int) -> Array:
     """Seconds in which each class gathers a pipeline rank's parameters, (C, 1)."""
     gathers: dict[int, float] = {}
     for part in pipelines.parts:

@@ -18,7 +18,7 @@ from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.errors import InputError
 from parsim.plan import Plan
-from parsim.sim.lateness.pipelines import Pipelines, PricedPlan, RankGrid, priced_plan
+from parsim.sim.lateness.pipelines import PricedPlan, RankGrid, ReplicaPipelines, priced_plan
 from parsim.sim.lateness.study import Progress, Study
 
 MOST_STEPS = 10**7
@@ -147,7 +147,7 @@ def check_steps(steps: int, seed: int) -> None:
         raise InputError(f"seed={seed} must be at least 0")
 
 
-def _check_draws(pipelines: Pipelines, plan: Plan, steps: int) -> None:
+def _check_draws(pipelines: ReplicaPipelines, plan: Plan, steps: int) -> None:
     """Refuse what would take hours: each rank draws how long each of its actions takes."""
     a_step = (
         plan.tp

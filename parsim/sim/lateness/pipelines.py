@@ -45,14 +45,14 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pipelines:
+class ReplicaPipelines:
     """All replicas of a plan; `sharers` (C, C) says which classes share parameters."""
 
     parts: tuple[Part, ...]
     sharers: Flags
 
     @classmethod
-    def alike(cls, compiled: CompiledSchedule, costs: StepCosts, replicas: int) -> Pipelines:
+    def alike(cls, compiled: CompiledSchedule, costs: StepCosts, replicas: int) -> ReplicaPipelines:
         """So many replicas with equal actions and prices (of one plan)."""
         class_of = np.zeros(replicas, dtype=np.int64)
         parts = tuple(_parts([compiled], costs, class_of))
@@ -73,7 +73,7 @@ class Pipelines:
 class PricedPlan:
     """A plan's replicas, and their step without jitter and straggler allowance, seconds."""
 
-    pipelines: Pipelines
+    pipelines: ReplicaPipelines
     updated: float
     straggler: float
 
@@ -84,7 +84,7 @@ def priced_plan(job: Job, plan: Plan) -> PricedPlan:
     step = evaluation.step
     parts = _parts(step.compiled, step.costs, step.classes.class_of)
     return PricedPlan(
-        pipelines=Pipelines(parts=tuple(parts), sharers=step.classes.sharers),
+        pipelines=ReplicaPipelines(parts=tuple(parts), sharers=step.classes.sharers),
         updated=evaluation.updated,
         straggler=float(step.costs.straggler[0]),
     )

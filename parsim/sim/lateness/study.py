@@ -12,7 +12,7 @@ from parsim.arrays import Array, Index
 from parsim.cost.jitter import Jitter
 from parsim.sim.lateness.draws import DIRECT_FROM, Block
 from parsim.sim.lateness.late_replicas import late_steps
-from parsim.sim.lateness.pipelines import Pipelines, RankGrid, ReplicaSubset
+from parsim.sim.lateness.pipelines import RankGrid, ReplicaPipelines, ReplicaSubset
 
 Progress = Callable[[int, int], None]
 BLOCK_COLUMNS = 8192
@@ -26,7 +26,7 @@ SHARE_STEPS = 100
 class Study:
     """Priced actions and who runs them; `times` draws steps."""
 
-    pipelines: Pipelines
+    pipelines: ReplicaPipelines
     ranks: RankGrid
     steps: int
     seed: int

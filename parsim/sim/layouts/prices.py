@@ -23,7 +23,7 @@ from parsim.layout.laid import Laid
 from parsim.layout.mesh import Mesh, local_shape, parts_of
 from parsim.layout.signatures import local_operation
 from parsim.model.graph.build import operators_of
-from parsim.model.graph.operation import Setting
+from parsim.model.graph.operation import OperationContext
 from parsim.model.graph.record import Graph, Node
 from parsim.model.layer import Layer
 from parsim.model.operators import Operator
@@ -89,7 +89,7 @@ class NodePrices:
     def operators(self, node: Node, way: OnMesh) -> Operators:
         """The operators of one device's part of an operation, nothing kept."""
         sizes = self.mesh.sizes
-        at = Setting(
+        at = OperationContext(
             inputs=tuple(
                 local_shape(self.graph.shapes[name], inputs_on(way, number), sizes)
                 for number, name in enumerate(node.inputs)

@@ -14,7 +14,7 @@ _POOLER, _HEAD = BERT_CLASSES["BertForPreTraining"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class ModelFamily:
     """Switches of `TransformerSpec`, and sizes that hold where a table leaves them blank.
 
     `positions` says that there is a learned table of positions, `plain_mlp` that the feed-forward
@@ -29,39 +29,39 @@ class Family:
 
 
 FAMILIES = (
-    Family(name="llama2", vocabulary=32_000, flags=FAMILY_FLAGS["llama"]),
-    Family(name="llama3", vocabulary=128_256, flags=FAMILY_FLAGS["llama"]),
-    Family(name="mistral", vocabulary=32_000, flags=FAMILY_FLAGS["mistral"]),
-    Family(
+    ModelFamily(name="llama2", vocabulary=32_000, flags=FAMILY_FLAGS["llama"]),
+    ModelFamily(name="llama3", vocabulary=128_256, flags=FAMILY_FLAGS["llama"]),
+    ModelFamily(name="mistral", vocabulary=32_000, flags=FAMILY_FLAGS["mistral"]),
+    ModelFamily(
         name="nemotron",
         vocabulary=256_000,
         flags={**_WITHOUT_BIASES, "rope": True, "tied_embeddings": False},
         plain_mlp=True,
     ),
-    Family(name="mpt", vocabulary=50_368, flags=_WITHOUT_BIASES, plain_mlp=True),
-    Family(name="gptneox", vocabulary=50_432, flags=_NEOX, plain_mlp=True),
-    Family(name="pythia", vocabulary=50_304, flags=_NEOX, plain_mlp=True),
-    Family(name="bloom", vocabulary=250_880, flags=FAMILY_FLAGS["gpt2"], plain_mlp=True),
-    Family(
+    ModelFamily(name="mpt", vocabulary=50_368, flags=_WITHOUT_BIASES, plain_mlp=True),
+    ModelFamily(name="gptneox", vocabulary=50_432, flags=_NEOX, plain_mlp=True),
+    ModelFamily(name="pythia", vocabulary=50_304, flags=_NEOX, plain_mlp=True),
+    ModelFamily(name="bloom", vocabulary=250_880, flags=FAMILY_FLAGS["gpt2"], plain_mlp=True),
+    ModelFamily(
         name="starcoder",
         vocabulary=49_152,
         flags=FAMILY_FLAGS["gpt2"],
         positions=True,
         plain_mlp=True,
     ),
-    Family(
+    ModelFamily(
         name="smollm3",
         vocabulary=128_256,
         flags={**FAMILY_FLAGS["llama"], "tied_embeddings": True},
     ),
-    Family(
+    ModelFamily(
         name="bert",
         vocabulary=30_522,
         flags={**FAMILY_FLAGS["bert"], "pooler": _POOLER, "head": _HEAD},
         positions=True,
         plain_mlp=True,
     ),
-    Family(
+    ModelFamily(
         name="gpt", vocabulary=51_200, flags=FAMILY_FLAGS["gpt2"], positions=True, plain_mlp=True
     ),
 )
@@ -76,7 +76,7 @@ key-value head and a table of positions (arXiv:2305.06161, section 5.2), SmolLM3
 
 BERT is pre-trained with a head: dense, GELU, norm and tied logits (arXiv:1810.04805)."""
 
-MIXTURE = Family(name="mixtral", vocabulary=32_000, flags=FAMILY_FLAGS["mixtral"])
+MIXTURE = ModelFamily(name="mixtral", vocabulary=32_000, flags=FAMILY_FLAGS["mixtral"])
 """What a mixture of experts is taken for that the catalog does not have."""
 
 BERT_NOTE = (
@@ -87,7 +87,7 @@ BERT_NOTE = (
 _BY_NAME = {family.name: family for family in FAMILIES}
 
 
-def model_family(name: str, *, grouped_queries: bool = False) -> Family:
+def model_family(name: str, *, grouped_queries: bool = False) -> ModelFamily:
     """Family by the model's name; where it says nothing, Llama 3 with grouped queries, else GPT."""
     plain = "".join(filter(str.isalnum, name.lower()))
     for family in FAMILIES[:-1]:

@@ -20,7 +20,7 @@ import torch
 from executor.calibration.cases.samples import Kernels, Sample, link_time, neighbours
 from executor.calibration.cases.setting import Setting, cases, setting_for
 from executor.calibration.cases.workloads import (
-    Case,
+    TimedCase,
     Workload,
     bytes_of_updates,
     distinct_cases,
@@ -68,7 +68,7 @@ def scenario(folder: Path, system: str = "cpu", catalog: str = "") -> Path:
     return path
 
 
-def kernel_samples(device: Device, cases: Iterable[Case]) -> list[Sample]:
+def kernel_samples(device: Device, cases: Iterable[TimedCase]) -> list[Sample]:
     return [
         Sample(kind=x.kind, shape=x.shape, seconds=KERNELS.time(device, x.kind, x.shape))
         for x in cases
@@ -400,14 +400,14 @@ class Busy:
     def __init__(self) -> None:
         self.timed: list[str] = []
 
-    def sample(self, case: Case, _: float) -> Sample:
+    def sample(self, case: TimedCase, _: float) -> Sample:
         self.timed.append(case.kind)
         return Sample(kind=case.kind, shape=case.shape, seconds=10.0 / len(self.timed))
 
 
 def test_an_update_is_timed_again_by_a_rank_that_is_alone() -> None:
-    product = Case("gemm", {"m": 8, "n": 8, "k": 8})
-    update = Case("optimizer", {"bytes": 1e6, "launches": 1}, (32768,))
+    product = TimedCase("gemm", {"m": 8, "n": 8, "k": 8})
+    update = TimedCase("optimizer", {"bytes": 1e6, "launches": 1}, (32768,))
     bench = Busy()
     first = measure(bench, [update, product], 10.0, 1.0)  # type: ignore[arg-type]
     assert bench.timed == ["gemm", "optimizer", "gemm", "gemm", "gemm"]

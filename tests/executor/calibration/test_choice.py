@@ -20,12 +20,12 @@ from executor.calibration.cases.rank_groups import RankGroups
 from executor.calibration.cases.samples import Sample
 from executor.calibration.cases.setting import setting_for
 from executor.calibration.cases.targets import of_scenario
-from executor.calibration.cases.workloads import Case
+from executor.calibration.cases.workloads import TimedCase
 from executor.calibration.choice.belief import NOISE, Shape, after, covariance, prior
 from executor.calibration.choice.candidates import rounded, shape_of
 from executor.calibration.choice.choose import Choice, choose
 from executor.calibration.choice.link_needs import link_needs
-from executor.calibration.choice.spread import Candidate, as_written, shapes_known
+from executor.calibration.choice.spread import ShapeCandidate, as_written, shapes_known
 from executor.calibration.fitting.earlier_file import Calibration
 from executor.calibration.learning import Record, read, replay
 from executor.calibration.outcome import announced, kernel_gaps, link_gaps
@@ -42,12 +42,12 @@ SCENARIOS = Path("scenarios")
 DATA = Path(__file__).parents[1] / "data"
 
 
-def candidate(m: float, cost: float = 1.0) -> Candidate:
-    case = Case(GEMM, {"m": m, "n": 64.0, "k": 64.0})
-    return Candidate(shape=(GEMM, (m, 64.0, 64.0)), case=case, cost=cost)
+def candidate(m: float, cost: float = 1.0) -> ShapeCandidate:
+    case = TimedCase(GEMM, {"m": m, "n": 64.0, "k": 64.0})
+    return ShapeCandidate(shape=(GEMM, (m, 64.0, 64.0)), case=case, cost=cost)
 
 
-def first(candidates: list[Candidate], weights: list[float], seconds: float) -> int:
+def first(candidates: list[ShapeCandidate], weights: list[float], seconds: float) -> int:
     return choose(candidates, np.array([weights]), seconds, cpu=False).measured[0]
 
 

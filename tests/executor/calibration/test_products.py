@@ -12,7 +12,7 @@ from torch.nn import functional as F  # noqa: E402
 from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 
 from executor.calibration.cases import kinds  # noqa: E402
-from executor.calibration.cases.workloads import Case, products  # noqa: E402
+from executor.calibration.cases.workloads import TimedCase, products  # noqa: E402
 from executor.calibration.timing.operators import Operators  # noqa: E402
 
 M, N, K = 8, 5, 3
@@ -46,4 +46,4 @@ def test_products_are_those_of_a_linear_map() -> None:
 def test_the_record_s_sides_are_those_of_the_output_s_product() -> None:
     sides = [tuple(case.shape.values()) for case in products(M, N, K)]
     assert sides == [(M, N, K), (M, K, N), (K, N, M)]
-    assert Case(kinds.GEMM, {"m": M, "n": N, "k": K}).key == next(products(M, N, K)).key
+    assert TimedCase(kinds.GEMM, {"m": M, "n": N, "k": K}).key == next(products(M, N, K)).key

@@ -14,7 +14,7 @@ from executor.suite.cases import (
     EXPERT_FAMILIES,
     FAMILIES,
     QUICK,
-    Case,
+    SuiteCase,
     before_calibration,
     calibrated,
     choose,
@@ -44,11 +44,11 @@ ONE_GPU = Machine(
 )
 
 
-def case(name: str) -> Case:
+def case(name: str) -> SuiteCase:
     return next(entry for entry in chain(CPU, CUDA, QUICK) if entry.name == name)
 
 
-def loaded(case: Case, kind: str, folder: Path) -> Scenario:
+def loaded(case: SuiteCase, kind: str, folder: Path) -> Scenario:
     path = folder / f"{case.name}.yaml"
     path.write_text(scenario_text(case, before_calibration(kind)))
     return load_scenario(path)

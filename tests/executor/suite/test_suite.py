@@ -12,7 +12,7 @@ import pytest
 pytest.importorskip("torch")
 
 from executor.suite.__main__ import main
-from executor.suite.cases import QUICK, Case, before_calibration, scenario_text
+from executor.suite.cases import QUICK, SuiteCase, before_calibration, scenario_text
 from executor.suite.machine import look
 from executor.suite.session import CaseError, CaseStopped, Session
 from parsim.cli.app import main as parsim
@@ -29,7 +29,7 @@ def alive(session: Session) -> list[int]:
     return [process.pid for process in session._ranks if process.poll() is None]
 
 
-def words(case: Case, folder: Path) -> list[str]:
+def words(case: SuiteCase, folder: Path) -> list[str]:
     folder.mkdir(parents=True)
     (folder / "scenario.yaml").write_text(scenario_text(case, before_calibration("cpu")))
     return [
@@ -77,7 +77,7 @@ def check_case(folder: Path, predicted: float) -> None:
 
 @pytest.mark.distributed
 def test_ranks_that_fail_are_named_and_started_again(tmp_path: Path) -> None:
-    bad = Case(
+    bad = SuiteCase(
         name="bad",
         family="f",
         batch=2,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parsim.sweeps import Case, Outcome, run
+from parsim.sweeps import Outcome, SweepCase, run
 from tests.commands import GPT3, LLAMA, Cli, runner
 
 OVER = ("--over", "plan.recompute=none,full")
@@ -104,7 +104,7 @@ def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(
     words = (*swept, "-o", str(table), "--picture", str(picture))
     real = run._run
 
-    def interrupted_at_the_second(pair: tuple[Case, str]) -> Outcome:
+    def interrupted_at_the_second(pair: tuple[SweepCase, str]) -> Outcome:
         if pair[0].values["training.global_batch_size"] == "16":
             raise KeyboardInterrupt
         return real(pair)
@@ -127,7 +127,7 @@ def test_ctrl_c_keeps_the_rows_and_the_same_command_goes_on(
 
 
 def test_ctrl_c_before_the_first_row(cli: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(pair: tuple[Case, str]) -> Outcome:
+    def interrupted(pair: tuple[SweepCase, str]) -> Outcome:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(run, "_run", interrupted)
@@ -142,7 +142,7 @@ def test_rows_not_reached_again_stay_in_the_table(
     table = tmp_path / "s.csv"
     cli("sweep", LLAMA, "--over", "plan.recompute=none", "-o", str(table))
 
-    def interrupted(pair: tuple[Case, str]) -> Outcome:
+    def interrupted(pair: tuple[SweepCase, str]) -> Outcome:
         raise KeyboardInterrupt
 
     before = table.read_text(encoding="utf-8")

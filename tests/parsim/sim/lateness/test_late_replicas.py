@@ -13,7 +13,7 @@ from parsim.cost.step.step import StepCosts
 from parsim.schedule import build_schedule
 from parsim.sim.lateness.draws import Block
 from parsim.sim.lateness.late_replicas import late_steps
-from parsim.sim.lateness.pipelines import Pipelines, RankGrid, speeds
+from parsim.sim.lateness.pipelines import RankGrid, ReplicaPipelines, speeds
 from parsim.sim.recurrence.evaluate import pipeline
 from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_schedule
@@ -44,7 +44,7 @@ def block_of(
 
 def run(graph: CompiledSchedule, costs: StepCosts, ranks: RankGrid, block: Block) -> Array:
     """Steps of replicas that are alike."""
-    return late_steps(Pipelines.alike(graph, costs, ranks.groups), ranks, [block])
+    return late_steps(ReplicaPipelines.alike(graph, costs, ranks.groups), ranks, [block])
 
 
 @pytest.mark.parametrize("seed", range(60))

@@ -14,7 +14,7 @@ from parsim.plan import Plan
 from parsim.sim.lateness.draws import Block
 from parsim.sim.lateness.late_replicas import late_steps
 from parsim.sim.lateness.monte_carlo import ranks_of, simulate_jitter
-from parsim.sim.lateness.pipelines import Pipelines, ReplicaSubset, priced_plan, speeds
+from parsim.sim.lateness.pipelines import ReplicaPipelines, ReplicaSubset, priced_plan, speeds
 from parsim.sim.recurrence.evaluate import evaluate
 from tests.parsim.sim.lateness.late_ranks import RecordedBlock, step_time
 from tests.parsim.sim.mixed_clusters import (
@@ -93,7 +93,7 @@ def test_noise_and_hiccups_are_a_simulation_of_every_rank(job: Job, name: str) -
         assert result[step] == pytest.approx(expected, rel=1e-6)  # draws are single precision
 
 
-def blocks(pipelines: Pipelines, plan: Plan, jitter: Jitter, steps: int) -> list[Block]:
+def blocks(pipelines: ReplicaPipelines, plan: Plan, jitter: Jitter, steps: int) -> list[Block]:
     ranks = ranks_of(plan, jitter)
     return [
         Block(
