@@ -70,24 +70,12 @@ def scatter(results: Sequence[Result]) -> Figure:
     pairs = [result.step_time for result in results]
     times = [seconds for pair in pairs for seconds in (pair.predicted, pair.measured)]
     low, high = min(times) / 1.3, max(times) * 1.3
-    axes.plot([low, high], [low, high], color="#606060", linewidth=0.8)
-    ends, words = np.array([low, high]), f"within {100 * _BAND:.0f} %"
-    band = (ends * (1.0 - _BAND), ends * (1.0 + _BAND))
-    axes.fill_between(ends, *band, color="#E8E8E8", linewidth=0.0, label=words)
+    _draw_band(axes, low, high)
     families = list(dict.fromkeys(result.family for result in results))
     models = list(dict.fromkeys(result.model for result in results))
     for result in results:
-        axes.errorbar(
-            result.step_time.measured,
-            result.step_time.predicted,
-            xerr=result.mad,
-            fmt=_MARKS[models.index(result.model) % len(_MARKS)],
-            color=_COLOURS[families.index(result.family) % len(_COLOURS)],
-            markersize=6,
-            markeredgecolor="white",
-            markeredgewidth=0.5,
-            elinewidth=1.0,
-        )
+        mark = _MARKS[models.index(result.model) % len(_MARKS)]
+        _draw_run(axes, result, mark, _COLOURS[families.index(result.family) % len(_COLOURS)])
     _keys(axes, families, models)
     axes.set(
         xscale="log",
@@ -102,6 +90,29 @@ def scatter(results: Sequence[Result]) -> Figure:
         axis.set_major_formatter(FuncFormatter(lambda value, _: _seconds(value)))
         axis.set_minor_locator(NullLocator())
     return figure
+
+
+def _draw_band(axes: Axes, low: float, high: float) -> None:
+    """The diagonal, and how far from it predictions are as good as asked."""
+    axes.plot([low, high], [low, high], color="#606060", linewidth=0.8)
+    ends, words = np.array([low, high]), f"within {100 * _BAND:.0f} %"
+    band = (ends * (1.0 - _BAND), ends * (1.0 + _BAND))
+    axes.fill_between(ends, *band, color="#E8E8E8", linewidth=0.0, label=words)
+
+
+def _draw_run(axes: Axes, result: Result, mark: str, colour: str) -> None:
+    """One run with the deviation of its measured steps."""
+    axes.errorbar(
+        result.step_time.measured,
+        result.step_time.predicted,
+        xerr=result.mad,
+        fmt=mark,
+        color=colour,
+        markersize=6,
+        markeredgecolor="white",
+        markeredgewidth=0.5,
+        elinewidth=1.0,
+    )
 
 
 def _subdivision(ratio: float) -> tuple[float, ...]:

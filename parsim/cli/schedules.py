@@ -58,12 +58,7 @@ def schedules(  # noqa: PLR0913  one parameter an option
 ) -> None:
     """Compare all pipeline schedules: time, bubble, memory, messages, and all their staircases."""
     names = [name.strip() for name in only.split(",")] if only else []
-    if output is not None:
-        from parsim.report.picture.saving import check_picture
-
-        check_picture(output)
-    elif until is not None:
-        raise InputError(f"--until {until:g} ends a picture; give its file with -o x.png")
+    _check_picture(output, until)
     if time_limit is not None and (auto is None or not 0.0 < time_limit < float("inf")):
         raise InputError(f"--time-limit {time_limit:g} must be above 0 and stand beside --auto")
     if auto is not None:
@@ -81,11 +76,26 @@ def schedules(  # noqa: PLR0913  one parameter an option
             )
         compared = _of_plan(scenario, overrides, v, names)
     if output is not None:
-        from parsim.report.picture.staircases import draw_staircases
-
-        draw_staircases(compared, path=output, until=until)
-        note(f"picture written to {output}")
+        _draw(compared, output, until)
     _print(compared, as_json=as_json)
+
+
+def _check_picture(output: Path | None, until: float | None) -> None:
+    """Refuse a picture that cannot be written, and the end of one that is not asked for."""
+    if output is not None:
+        from parsim.report.picture.saving import check_picture
+
+        check_picture(output)
+    elif until is not None:
+        raise InputError(f"--until {until:g} ends a picture; give its file with -o x.png")
+
+
+def _draw(compared: ScheduleTable, output: Path, until: float | None) -> None:
+    """Draw all staircases."""
+    from parsim.report.picture.staircases import draw_staircases
+
+    draw_staircases(compared, path=output, until=until)
+    note(f"picture written to {output}")
 
 
 def _auto(

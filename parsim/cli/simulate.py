@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -97,7 +98,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     from parsim.report.timeline.files import check_own_form, save_own_form
     from parsim.sim.confidence.memory_fit import Fit
     from parsim.training_run.training_run import predicted_run
-    from parsim.validation.evidence import cited, evidence_of, unseen_of
+    from parsim.validation.evidence import cited
 
     loaded = load(scenario, overrides, device, price)
     plan = loaded.fixed_plan()
@@ -115,10 +116,7 @@ def simulate(  # noqa: PLR0913  one parameter an option
     run = predicted_run(loaded.job, loaded.goal, prediction, links.slowdown if links else 1.0)
     if as_json:
         blocks = {"training_run": run, "jitter": jitter, "contention": links, "together": together}
-        more = {name: block.to_json() for name, block in blocks.items() if block is not None}
-        rests = {"evidence": evidence_of(loaded.job), "unseen": unseen_of(loaded.job)}
-        figures = {name: known and known.to_json() for name, known in rests.items()}
-        print_json({**prediction.to_json(), **figures, **more})
+        print_json(_document(loaded, prediction, blocks))
     else:
         from parsim.report.text.prediction import prediction_view
 
@@ -129,6 +127,18 @@ def simulate(  # noqa: PLR0913  one parameter an option
         note(f"timeline written to {timeline}")
     if prediction.fit is Fit.TOO_LARGE:
         raise NoFeasiblePlan(shortage_message(loaded.job, plan, loaded.memory_margin))
+
+
+def _document(
+    loaded: Scenario, prediction: Prediction, blocks: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The prediction, what measured runs say of it, and those of the further blocks there are."""
+    from parsim.validation.evidence import evidence_of, unseen_of
+
+    more = {name: block.to_json() for name, block in blocks.items() if block is not None}
+    rests = {"evidence": evidence_of(loaded.job), "unseen": unseen_of(loaded.job)}
+    figures = {name: known and known.to_json() for name, known in rests.items()}
+    return {**prediction.to_json(), **figures, **more}
 
 
 def _show_more(

@@ -152,26 +152,15 @@ def _kernels_of_experts(reader: Reader) -> Iterator[str]:
 
 
 def _plan(reader: Reader) -> dict[str, Any]:
+    """The plan block: degrees, what runs beside compute, stages, and what memory is spared."""
     pp = reader.count("--pipeline-model-parallel-size")
-    tp = reader.count("--tensor-model-parallel-size")
-    plan: dict[str, Any] = {
-        "tp": tp,
-        "pp": pp,
-        "cp": reader.count("--context-parallel-size"),
-        "ep": reader.number("--expert-model-parallel-size", 1),
-        "microbatch_size": reader.number("--micro-batch-size", 1),
-        "sequence_parallel": _sequence_parallel(reader, tp),
+    plan = _degrees(reader, pp) | {
         "zero_stage": _zero(reader),
         "overlap_grad_reduce": reader.has("--overlap-grad-reduce"),
         "overlap_param_gather": reader.has("--overlap-param-gather"),
     }
     plan |= _gradients(reader, plan["zero_stage"])
-    if reader.has("--use-tp-pp-dp-mapping"):
-        plan["rank_order"] = list(REPLICAS_OUTSIDE)
-    if reader.has("--cp-comm-type"):  # of another word the scenario's reader tells
-        plan["cp_comm_type"] = reader.word("--cp-comm-type", "p2p")
-    if reader.has("--expert-tensor-parallel-size"):
-        plan["etp"] = reader.number("--expert-tensor-parallel-size", 1)
+    plan |= _placement(reader)
     stages = stages_of(reader, pp)
     chunks, plan = stages.get("v", 1), plan | stages
     if chunks > 1:
@@ -182,6 +171,31 @@ def _plan(reader: Reader) -> dict[str, Any]:
     if plan["zero_stage"]:
         instances = reader.number("--num-distributed-optimizer-instances", 1)
         plan |= {"dp_replicate": instances} if instances > 1 else {}
+    return plan
+
+
+def _degrees(reader: Reader, pp: int) -> dict[str, Any]:
+    """Degrees of parallelism, and samples that a replica takes at a time."""
+    tp = reader.count("--tensor-model-parallel-size")
+    return {
+        "tp": tp,
+        "pp": pp,
+        "cp": reader.count("--context-parallel-size"),
+        "ep": reader.number("--expert-model-parallel-size", 1),
+        "microbatch_size": reader.number("--micro-batch-size", 1),
+        "sequence_parallel": _sequence_parallel(reader, tp),
+    }
+
+
+def _placement(reader: Reader) -> dict[str, Any]:
+    """Where ranks stand, and how those of a sequence or an expert divide it, where that is said."""
+    plan: dict[str, Any] = {}
+    if reader.has("--use-tp-pp-dp-mapping"):
+        plan["rank_order"] = list(REPLICAS_OUTSIDE)
+    if reader.has("--cp-comm-type"):  # of another word the scenario's reader tells
+        plan["cp_comm_type"] = reader.word("--cp-comm-type", "p2p")
+    if reader.has("--expert-tensor-parallel-size"):
+        plan["etp"] = reader.number("--expert-tensor-parallel-size", 1)
     return plan
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.table import Table
 from rich.text import Text
 
 from parsim.comparison.compared import error_title, slow_cores
@@ -18,10 +19,8 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
     if "strategy" in document:
         return _strategy_view(document, out)
     predicted, measured, error = (document[name] for name in ("predicted", "measured", "error"))
-    step = measured["step_time_s"]
-    unlike, uncalibrated = error.get("unlike"), error.get("uncalibrated", ())
-    title = error_title(tuple(uncalibrated))
-    filled = table(f" | predicted | measured | {head_lines(title)}", right=(1, 2, 3))
+    step, unlike = measured["step_time_s"], error.get("unlike")
+    filled = _errors_table(error)
     filled.add_row(
         "step time (median)",
         format_seconds(predicted["step_time_s"]),
@@ -34,23 +33,45 @@ def run_view(document: dict[str, Any], out: str) -> RenderableType:
         format_bytes(max(measured["peak_allocated_bytes"])),
         percent(error["peak_memory"], signed=True),
     )
-    loss = measured["loss"]
-    lines = [
+    return _told(filled, document, out, _run_lines(predicted, measured))
+
+
+def _errors_table(error: Mapping[str, Any]) -> Table:
+    """An empty table of predictions beside measurements."""
+    title = error_title(tuple(error.get("uncalibrated", ())))
+    return table(f" | predicted | measured | {head_lines(title)}", right=(1, 2, 3))
+
+
+def _told(
+    filled: Table, document: dict[str, Any], out: str, lines: Iterable[Text | str]
+) -> RenderableType:
+    """The table and what is said of the run below it; empty lines are left out."""
+    unlike, verified = document["error"].get("unlike"), document["verify"]
+    below = (
         Text(unlike, style="bold red") if unlike else "",
-        *_timed(measured),
-        f"bubble {percent(measured['bubble_fraction'])}; loss {_loss(loss[0])} -> "
-        f"{_loss(loss[-1])} over {len(loss)} steps",
-        _core_pace(measured.get("core_pace")),
-        _load(measured.get("expert_load")),
-        _scaled(measured),
-        f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time",
-        f"memory by the prediction: {predicted['memory_fit']}",
-        _verified(document["verify"]),
-        _undecided(document["verify"]),
+        *lines,
+        _verified(verified),
+        _undecided(verified),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
-    ]
-    texts = (line if isinstance(line, Text) else Text(line) for line in lines if line)
-    return Group(filled, *texts)
+    )
+    return Group(
+        filled, *(line if isinstance(line, Text) else Text(line) for line in below if line)
+    )
+
+
+def _run_lines(predicted: dict[str, Any], measured: dict[str, Any]) -> Iterator[Text | str]:
+    """Steps, bubble, loss and memory of a run whose ranks train together."""
+    loss = measured["loss"]
+    yield from _timed(measured)
+    yield (
+        f"bubble {percent(measured['bubble_fraction'])}; loss {_loss(loss[0])} -> "
+        f"{_loss(loss[-1])} over {len(loss)} steps"
+    )
+    yield _core_pace(measured.get("core_pace"))
+    yield _load(measured.get("expert_load"))
+    yield _scaled(measured)
+    yield f"recording a step costs {percent(measured['recording_cost'], signed=True)} of its time"
+    yield f"memory by the prediction: {predicted['memory_fit']}"
 
 
 def _error_of_step(error: float | None, count: int, unlike: str | None) -> Text:
@@ -62,16 +83,15 @@ def _error_of_step(error: float | None, count: int, unlike: str | None) -> Text:
 
 def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
     """Rate, loss and ages of a run whose workers have a strategy of their own."""
-    predicted, measured = document["predicted"], document["measured"]
-    step, loss, old = measured["step_time_s"], measured["loss"], document["strategy"]
-    title = error_title(tuple(document["error"].get("uncalibrated", ())))
-    filled = table(f" | predicted | measured | {head_lines(title)}", right=(1, 2, 3))
-    seconds, unlike = step["mean"], document["error"].get("unlike")
+    predicted, measured, error = (document[name] for name in ("predicted", "measured", "error"))
+    step = measured["step_time_s"]
+    seconds = step["mean"]
+    filled = _errors_table(error)
     filled.add_row(
         "global batch",
         format_seconds(predicted["step_time_s"]),
         "" if seconds is None else format_seconds(seconds),
-        _error_of_step(document["error"]["step_time"], step["n"], unlike),
+        _error_of_step(error["step_time"], step["n"], error.get("unlike")),
     )
     filled.add_row(
         "samples/s",
@@ -79,23 +99,25 @@ def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
         "" if seconds is None else f"{measured['samples_per_s']:,.1f}",
         "",
     )
-    ages = old["mean_staleness_updates"]
-    replayed = old.get("replay_error")
-    lines = [
-        Text(unlike, style="bold red") if unlike else "",
-        _untimed(step),
-        f"strategy {old['name']}; loss {_loss(loss[0])} -> {_loss(loss[-1])} over {len(loss)} "
-        f"rounds of each worker",
-        _core_pace(measured.get("core_pace")),
-        "" if ages is None else f"staleness: {ages:.2f} updates in the mean",
-        f"{percent(old['dropped'])} of the gradients came too late" if old.get("dropped") else "",
-        "" if replayed is None else f"replayed in the order of arrivals: error {replayed:.1e}",
-        _verified(document["verify"]),
-        _undecided(document["verify"]),
-        f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
-    ]
-    texts = (line if isinstance(line, Text) else Text(line) for line in lines if line)
-    return Group(filled, *texts)
+    return _told(filled, document, out, _strategy_lines(document["strategy"], measured))
+
+
+def _strategy_lines(strategy: dict[str, Any], measured: dict[str, Any]) -> Iterator[Text | str]:
+    """Loss, ages and late gradients of such a run, and how near its replay comes."""
+    loss, ages = measured["loss"], strategy["mean_staleness_updates"]
+    yield _untimed(measured["step_time_s"])
+    yield (
+        f"strategy {strategy['name']}; loss {_loss(loss[0])} -> {_loss(loss[-1])} over {len(loss)} "
+        f"rounds of each worker"
+    )
+    yield _core_pace(measured.get("core_pace"))
+    if ages is not None:
+        yield f"staleness: {ages:.2f} updates in the mean"
+    if strategy.get("dropped"):
+        yield f"{percent(strategy['dropped'])} of the gradients came too late"
+    replayed = strategy.get("replay_error")
+    if replayed is not None:
+        yield f"replayed in the order of arrivals: error {replayed:.1e}"
 
 
 NOTHING_LEFT = "no step is timed: none was left behind the warm-up (n = 0)"
