@@ -3,8 +3,9 @@
     one device       the whole batch of one worker, alone
     DataParallel     one process, the devices of one node
     DDP              all-reduce of gradients
-    server           synchronous, a share of the weights on each host (or device)
-    async server     the same without a barrier
+    server           synchronous, a share of the weights on each host (or device); pushes beside
+                     backward, and of several nodes with several devices one sum a node
+    async server     without a barrier, every worker by itself
     local SGD        weights averaged every 8th step
     ZeRO / FSDP      parameters, gradients and states shared out to all devices
     tensor           layers split over the devices of a node, or as many as their heads allow,
@@ -40,6 +41,7 @@ from parsim.plan.strategies import (
     ParameterServer,
     SingleProcess,
     Strategy,
+    Where,
 )
 
 LARGEST_MICROBATCH = 1024
@@ -72,9 +74,8 @@ def one_device(job: Job) -> Job:
 
 def families(job: Job) -> tuple[StrategyFamily, ...]:
     """The families in the order in which they are tried and printed."""
-    where = "hosts" if hosts(job.cluster) else "devices"
-    served = ParameterServer(on=where)  # type: ignore[arg-type]
-    loose = AsynchronousServer(on=where)  # type: ignore[arg-type]
+    where: Where = "hosts" if hosts(job.cluster) else "devices"
+    served, loose = _served(job, where), AsynchronousServer(on=where)
     return (
         StrategyFamily(name="one device", same_training=True, plan=_alone),
         StrategyFamily(name="DataParallel", same_training=True, plan=_replicas(SingleProcess())),
@@ -99,6 +100,14 @@ def families(job: Job) -> tuple[StrategyFamily, ...]:
             else []
         ),
     )
+
+
+def _served(job: Job, where: Where) -> ParameterServer:
+    """Servers as frameworks with servers have them; parsim's own executor runs the plain ones."""
+    if job.software.executor:
+        return ParameterServer(on=where)
+    several = job.cluster.num_nodes > 1 and _inside(job) > 1
+    return ParameterServer(on=where, overlap=True, node_sums=several and where == "hosts")
 
 
 def _wide_products(job: Job) -> bool:

@@ -109,6 +109,17 @@ SIMPLEST = (
     *("tensor", "pipeline", "branches", "layout", "hybrid"),
 )
 """Families that train as one device does, the simplest to run first."""
+GAINS = {
+    "ZeRO / FSDP": "parameters, gradients and optimizer states are shared out to all devices",
+    "parameter server": "each node sends its gradients once and fetches the weights once",
+    "tensor": "only devices that hold the same part of a layer reduce its gradients",
+    "pipeline": "only devices of one stage reduce its gradients, and stages send activations alone",
+    "branches": "branches of one layer run at once",
+    "layout": "weights of large products are split over devices, whose activations then travel "
+    "instead of gradients",
+    "hybrid": "a model's states and gradients are divided over the devices that hold it together",
+}
+"""What a recommended family does better than plain replicas."""
 HARDER = {
     "DataParallel": "one process drives all devices, with Python's lock between its threads",
     "parameter server": "its servers are more to run",
@@ -138,6 +149,8 @@ def reasons_for(job: Job, rows: Sequence[FamilyRow], chosen: FamilyRow | None) -
     if chosen is None:
         yield "no family fits: use more devices or a smaller model; parsim search has more plans"
         return
+    if chosen.name in GAINS:
+        yield f"{chosen.name}: {GAINS[chosen.name]}"
     yield from _passed_over(rows, chosen)
     yield from _network(by_name)
     yield from _against(by_name, chosen)

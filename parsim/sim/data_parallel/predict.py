@@ -168,7 +168,7 @@ def _limits(workers: Workers, busy: dict[str, float], step: float) -> str:
     """What holds the strategy back, in words."""
     fullest = next(iter(busy), "")
     if fullest and busy[fullest] >= SATURATED:
-        return f"{_queue_words(fullest)} is saturated ({100 * busy[fullest]:.0f} % busy)"
+        return f"{_queue_words(fullest)}, saturated ({100 * busy[fullest]:.0f} % busy)"
     compute = float(workers.compute.mean())
     slowest = float(workers.compute.max())
     if slowest > (1.0 + EXPOSED) * compute and slowest > (1.0 - EXPOSED) * step:

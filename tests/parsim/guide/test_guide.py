@@ -14,6 +14,7 @@ from parsim.guide.compare import guide
 from parsim.guide.families import families, one_device, with_batches
 from parsim.guide.record import OTHERWISE, FamilyRow, Guide, choose
 from parsim.plan import Plan
+from parsim.plan.strategies import ParameterServer
 from parsim.report.picture.planning.guide import draw_guide
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
@@ -82,6 +83,42 @@ def test_a_slow_worker_is_slow_in_every_family() -> None:
     ddp = row(slowed, "DDP")
     assert ddp.limits.startswith("waiting for the slowest device")
     assert row(slowed, "asynchronous server").samples_per_second > ddp.samples_per_second
+
+
+MACHINES = {
+    "cluster": "{system: aws-p2-8xlarge, nodes: 4}",
+    "training.global_batch_size": "2048",
+    "training.precision": "fp32",
+    "plan": "null",
+    "search": "{}",
+}
+
+
+def test_servers_of_a_guide_are_those_of_frameworks() -> None:
+    """32 K80 of four machines: TensorFlow measured 26.5 times one (tensorflow_benchmarks_2017)."""
+    compared = guide(load_scenario(RESNET, MACHINES))
+    served = row(compared, "parameter server")
+    assert served.prediction is not None
+    strategy = served.prediction.plan.strategy
+    assert strategy == ParameterServer(node_sums=True, overlap=True)
+    assert served.speed_up == pytest.approx(26.5, rel=0.1)
+
+
+def test_a_saturated_queue_reads_well_in_a_sentence() -> None:
+    compared = guide(load_scenario(RESNET, MACHINES | {"model": "{name: vgg16}"}))
+    limits = row(compared, "asynchronous server").limits
+    assert ", saturated (" in limits
+    assert " is " not in limits
+
+
+def test_a_recommended_layout_says_what_it_does_better() -> None:
+    """VGG-16's linear layers hold 89 % of its gradients."""
+    changes = {"model": "{name: vgg16}", "software": "pytorch-ddp", "plan": "null"}
+    changes |= {"search": "{}", "training.precision": "fp32", "cluster.nodes": "1"}
+    compared = guide(load_scenario(RESNET, changes))
+    assert compared.chosen is not None
+    assert compared.chosen.name == "layout"
+    assert any(reason.startswith("layout: weights of large") for reason in compared.reasons)
 
 
 def test_families_share_statistics_or_say_that_they_cannot() -> None:
