@@ -34,7 +34,7 @@ SYSTEMS = [
     *("a100-nvlink-pairs", "h100-nvlink-pairs", "gb300-nvl72", "dgx-b300"),
     *("azure-nc24s-v3", "aws-p3-16xlarge", "aws-p3-2xlarge", "p100-pcie-node", "big-basin"),
     *("titan-x-25gb-node", "titan-x-40gb-node", "tpu-v2-board", "tpu-v3-board"),
-    *("dgx-1p", "gce-k80-node", "aws-p2-8xlarge", "aws-p2-16xlarge"),
+    *("p100-roce-node", "dgx-1p", "gce-k80-node", "aws-p2-8xlarge", "aws-p2-16xlarge"),
     *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "p40-node", "cpu"),
 ]
 UNSOURCED_KINDS = (
