@@ -33,7 +33,7 @@ def guide(
     """Compare one device, DataParallel, DDP, servers, local SGD, ZeRO, tensor, pipeline, hybrid."""
     from parsim.guide.compare import guide as compare
 
-    loaded = load(scenario, overrides, device)
+    loaded = load(scenario, overrides, device, makes_plans=True)
     if output is not None:
         from parsim.report.picture.saving import check_picture
 

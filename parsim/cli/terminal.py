@@ -99,18 +99,23 @@ def load(
     price: float | None = None,
     *,
     of_search: bool = False,
+    makes_plans: bool = False,
 ) -> Scenario:
     """Read a scenario with its `--set` overrides; what it assumes goes to stderr.
 
     `device` is a file of `parsim calibrate` whose system (or device) takes the scenario's place,
     `price` the dollars of a device and hour in place of the scenario's. `of_search` refuses fields
-    of the plan, which a search does not read.
+    of the plan, which a search does not read. A command that `makes_plans` of its own needs neither
+    a plan nor a search block.
     """
     from parsim.scenario import load_scenario
+    from parsim.scenario.positions import read_tree
 
     pairs = override_pairs(overrides, device)
     if price is not None:
         pairs["training.usd_per_device_hour"] = str(float(price))
+    if makes_plans and not {"plan", "search"} & set(read_tree(path, pairs).data):
+        pairs["search"] = "{}"
     scenario = load_scenario(path, pairs)
     for assumption in scenario.notes:
         note(f"note: {assumption}")

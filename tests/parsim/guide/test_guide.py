@@ -198,6 +198,20 @@ def test_the_command_prints_draws_and_documents(
     assert tiers["DDP"] == "recurrence"
 
 
+def test_a_guide_needs_no_plan_and_no_search(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = tmp_path / "bare.yaml"
+    scenario.write_text(
+        "model: {name: resnet18}\ncluster: {system: dgx-1v, nodes: 1, devices_per_node: 2}\n"
+        "software: pytorch-ddp\ntraining: {global_batch_size: 16, precision: fp32}\n",
+        encoding="utf-8",
+    )
+    assert main(["guide", str(scenario)]) == 0
+    assert "recommended: bare: " in capsys.readouterr().out
+    assert main(["simulate", str(scenario)]) == 2
+
+
 def test_layouts_are_tried_where_wide_products_stand_behind_convolutions(resnet: Guide) -> None:
     """AlexNet's three products on the devices of a node, as one mesh; ResNet has none so wide."""
     job = load_scenario(ROOT / "scenarios" / "alexnet-one-weird-trick-dgx-1v.yaml").job
