@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from parsim.model.operators import Attention, Elementwise, Linear, Operator, Region, Split
@@ -21,9 +22,6 @@ def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
     after: tuple[Operator, ...] = (norm(spec, "attention_norm"),) if spec.post_norm else ()
     keys = SharedHeads(count=spec.num_key_value_heads, width=kv_width)
     both = replace(keys, width=2 * kv_width)
-    rope = (replace(_rotation(spec, q_width + kv_width), shared=keys),) if spec.rope else ()
-    if spec.qk_norm:
-        rope = (replace(_qk_norm(spec, q_width + kv_width), shared=keys), *rope)
     # an unfused kernel wants (batch, head) outermost: two tensors of width h are copied to get
     # there and back, the others are views (8 bytes per h in the traffic count of the 22B layer)
     transposes: tuple[Operator, ...] = ()
@@ -32,7 +30,7 @@ def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
     return (
         *before,
         replace(product(spec, "qkv", h, qkv_width, Split.COLUMN, bias=spec.qkv_bias), shared=both),
-        *rope,
+        *_of_queries_and_keys(spec, q_width + kv_width, keys),
         *transposes,
         Attention(
             tokens=spec.seq_len,
@@ -48,6 +46,16 @@ def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
         residual(spec, "attention_residual", spec.projection_bias),
         *after,
     )
+
+
+def _of_queries_and_keys(
+    spec: TransformerSpec, width: int, keys: SharedHeads
+) -> Iterator[Operator]:
+    """Norm and rotation of queries and keys before their product, where the model has them."""
+    if spec.qk_norm:
+        yield replace(_qk_norm(spec, width), shared=keys)
+    if spec.rope:
+        yield replace(_rotation(spec, width), shared=keys)
 
 
 YARN = (12.0, 14.0)

@@ -178,11 +178,7 @@ def _imported(table: Table, file: str, device: str) -> ImportedSystem:
     }
     joined = hub_or_mesh(widths, devices, nvlink, base_system(nvlink.base))
     base = base_system(nvlink.base if joined.whole else PCIE_BASE)
-    # interfaces that share a switch with a device, else all
-    near = [
-        nic for nic in table.nics if any(table.cells[nic, gpu] in _SWITCH for gpu in table.devices)
-    ]
-    nics = near or table.nics
+    nics = _used_interfaces(table)
     left = [nic for nic in table.nics if nic not in nics]
     cables = [*joined.cables, *own_switches(list(_tree(table, nics, nvlink, base, device)))]
     check_cables(file, cables, devices)
@@ -194,16 +190,30 @@ def _imported(table: Table, file: str, device: str) -> ImportedSystem:
     source = f"{Path(file).name}: nvidia-smi topo -m"
     fields = {"devices_per_node": (str(devices), source)}
     fields |= joined.fields(base, source, nvlink)
-    if nics:
-        fields["network.nics_per_node"] = (str(len(nics)), source)
-        rate = base.network.nic_bandwidth if base.network else 25e9
-        assumed = f"assumed as {base.id}: the table has no speeds"
-        fields["network.nic_bandwidth"] = (written_rate(rate), assumed)
-    else:
-        fields["network"] = ("null", "")
+    fields |= _network_fields(len(nics), base, source)
     return ImportedSystem(
         origin=source, base=base.id, device=device, fields=fields, cables=cables, notes=notes
     )
+
+
+def _used_interfaces(table: Table) -> Sequence[str]:
+    """Interfaces that share a switch with a device, else all."""
+    near = [
+        nic for nic in table.nics if any(table.cells[nic, gpu] in _SWITCH for gpu in table.devices)
+    ]
+    return near or table.nics
+
+
+def _network_fields(nics: int, base: System, source: str) -> dict[str, tuple[str, str]]:
+    """The network's fields with their sources; none where a node has no interfaces."""
+    if not nics:
+        return {"network": ("null", "")}
+    rate = base.network.nic_bandwidth if base.network else 25e9
+    assumed = f"assumed as {base.id}: the table has no speeds"
+    return {
+        "network.nics_per_node": (str(nics), source),
+        "network.nic_bandwidth": (written_rate(rate), assumed),
+    }
 
 
 def _tree(

@@ -221,6 +221,12 @@ def _branches(
         )
     elif plan.dp % devices:
         yield f"devices={devices} does not divide dp={plan.dp} workers; use a dp that it divides"
+    yield from _beside_branches(plan, strategy, cluster)
+    yield from _placed(strategy, branching)
+
+
+def _beside_branches(plan: Plan, strategy: BranchParallel, cluster: Cluster) -> Iterator[str]:
+    """What branches on devices apart cannot be combined with."""
     if cluster.groups:
         yield f"name={strategy.name} needs nodes of one kind; use cluster.system"
     if plan.recompute is not Recompute.NONE or plan.recompute_modules or plan.recompute_layers:
@@ -230,10 +236,9 @@ def _branches(
         )
     if plan.sync_batch_norm:
         yield (
-            f"name={strategy.name} normalises over the samples of its {devices} devices together; "
-            f"use sync_batch_norm=false, or name=ddp"
+            f"name={strategy.name} normalises over the samples of its {strategy.devices} devices "
+            f"together; use sync_batch_norm=false, or name=ddp"
         )
-    yield from _placed(strategy, branching)
 
 
 def _operators(model: Model) -> Iterator[Operator]:
