@@ -1,8 +1,8 @@
 """One measured run of a network per CSV row, checked; a blank cell means the source does not say.
 
 model, gpu_type, system           names of the catalog
-strategy                          single, gpipe, pipedream, or one of `DATA_PARALLEL`; others are
-                                  told and skipped
+strategy                          single, pipedream, or one of `DATA_PARALLEL` and `PIPELINES` (a
+                                  stage a device); others are told and skipped
 servers, servers_on               of a parameter server: how many (blank: one on each host), on
                                   "hosts" or "devices"
 node_sums, overlap                yes where the workers of a node send the sum of their gradients,
@@ -69,7 +69,14 @@ MXNet's `dist_device_sync`, `distributed_replicated` of tf_cnn_benchmarks; ByteP
 node nothing is summed before it goes to the host (`parameter_server` with variables on the CPU).
 """
 
-STRATEGIES = ("single", *DATA_PARALLEL, "gpipe", "pipedream")
+PIPELINES: Mapping[str, str] = {
+    "gpipe": "gpipe",
+    "pipedream_flush": "1f1b",
+    "pipedream_2bw": "pipedream_2bw",
+}
+"""What a table calls the pipelines of one model over all devices, and their schedules."""
+
+STRATEGIES = ("single", *DATA_PARALLEL, *PIPELINES, "pipedream")
 """What is predicted from a row."""
 
 MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}

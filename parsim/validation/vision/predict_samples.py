@@ -30,6 +30,7 @@ from parsim.validation.tables import RowSkipped
 from parsim.validation.validated_row import ValidatedRow
 from parsim.validation.vision.measured_samples import (
     DATA_PARALLEL,
+    PIPELINES,
     MeasuredSamples,
     baseline_of,
     parse_samples,
@@ -184,7 +185,7 @@ def _layers(job: Job, plan: Plan, replicas: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _plan(run: MeasuredSamples, description: Description) -> Plan:
-    pipelined = run.strategy == "gpipe"
+    pipelined = run.strategy in PIPELINES
     dp = run.n_gpus if run.strategy in DATA_PARALLEL else 1
     count = min(run.n_micro_batches, run.global_batch_size) if pipelined else 1
     size, rest = divmod(run.global_batch_size, dp * count)
@@ -201,7 +202,7 @@ def _plan(run: MeasuredSamples, description: Description) -> Plan:
         dp_replicate=dp,
         microbatch_size=size,
         num_microbatches=count,
-        schedule="gpipe" if stages > 1 else "1f1b",
+        schedule=PIPELINES[run.strategy] if stages > 1 else "1f1b",
         recompute=Recompute.FULL if run.recompute == "full" else Recompute.NONE,
         precision=run.precision,
         reduce_precision="fp32",
