@@ -1,4 +1,4 @@
-"""Which cut a plan has that does not say: the balanced one, where no slower than the even one."""
+"""Which cut a plan has that does not say: a balanced one, where no slower than the even one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import replace
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.step.cuts import balanced_cuts
-from parsim.plan import Plan
+from parsim.plan import Plan, PlanTable
+from parsim.schedule.placement import stage_ranks
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.simulate import simulate
 
@@ -19,20 +20,20 @@ def chooses_cut(job: Job, plan: Plan) -> bool:
 
 
 def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) -> Plan:
-    """The plan with the balanced cut, or as it is where that would be illegal or no better.
+    """The plan with a balanced cut, or as it is where that would be illegal or no better.
 
     What fits goes before what does not, then the shorter step, then the lower peak; a search ranks
-    both cuts of a plan by the same, and shows the better one.
+    all cuts of a plan by the same, and shows the best one.
     """
     if not chooses_cut(job, plan):
         return plan
-    cut = balanced_cuts(job, plan.precision, [plan.num_stages]).get(plan.num_stages)
-    if cut is None:
+    pipeline = (0, plan.num_stages, tuple(stage_ranks(plan)))
+    (cuts,) = balanced_cuts(job, PlanTable.of([plan]), [pipeline])
+    balanced = [replace(plan, stage_layers=cut) for cut in cuts]
+    legal = [each for each in balanced if illegal(job, each) is None]
+    if not legal:
         return plan
-    balanced = replace(plan, stage_layers=cut)
-    if illegal(job, balanced) is not None:
-        return plan
-    return min((balanced, plan), key=lambda either: _rank(job, either, memory_margin))
+    return min((*legal, plan), key=lambda each: _rank(job, each, memory_margin))
 
 
 def _rank(job: Job, plan: Plan, memory_margin: float | None) -> tuple[int, float, float]:

@@ -1,12 +1,12 @@
 """Every layer as a stage of its own, and cuts of a model into stages that balance seconds.
 
 8 layers and a head worth 2.4 of them on 4 stages     even      2 2 2 2   slowest 4.4
-balanced  3 2 2 1   slowest 3.4
+                                                      balanced  3 3 2 0   slowest 3
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
 
@@ -14,6 +14,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cost.job import Job
+from parsim.cost.step.balance import most_balanced
+from parsim.cost.step.chain import Chain, Cut
 from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
 from parsim.cost.step.stages import even_cut, layer_counts, sent_bytes, stage_parameters
 from parsim.plan import Plan, PlanTable
@@ -43,71 +45,123 @@ def single_layers(job: Job, plan: Plan) -> SingleLayers:
 
     Leaves out: what a stack does between micro-batches, which a stage has once, not once a layer.
     """
-    quiet = replace(job, software=replace(job.software, microbatch_overhead=0.0))
-    table = PlanTable.of([plan])
-    cut = (1,) * job.model.num_layers
-    counts, layers = layer_counts(job.model, cut), LayerTable.of(quiet, table)
+    table, cut = PlanTable.of([plan]), (1,) * job.model.num_layers
+    forward, backward = _passes(job, table, cut)
+    counts = layer_counts(job.model, cut)
     return SingleLayers(
-        forward=forward_times(quiet, layers, counts).time[:, 0],
-        backward=backward_times(quiet, layers, counts).time[:, 0],
+        forward=forward[:, 0],
+        backward=backward[:, 0],
         parameters=np.asarray(stage_parameters(job.model, table, counts))[:, 0],
         sent=sent_bytes(job.model, table, cut)[:, 0],
     )
 
 
-Cut = tuple[int, ...]
-"""Layers of each stage."""
+def _passes(job: Job, table: PlanTable, cut: Cut) -> tuple[Array, Array]:
+    """(forward, backward) seconds of stages that hold a layer each or none, (S, B)."""
+    quiet = replace(job, software=replace(job.software, microbatch_overhead=0.0))
+    counts, layers = layer_counts(job.model, cut), LayerTable.of(quiet, table)
+    forward = forward_times(quiet, layers, counts).time
+    return forward, backward_times(quiet, layers, counts).time
 
-SAMPLES = 16
-"""Samples of the micro-batch that layers are compared by: enough that launches do not count."""
+
+PARTS = 8
+"""Parts of a layer that seconds are rounded to, so that plans that nearly agree have one cut."""
+
+CUTS_OF_A_PLAN = 3
+"""Cuts that a plan may have at most: even, balanced by ranks, balanced by stages alone."""
+
+Ranks = tuple[int, ...]
+"""The rank of each stage, those of a second copy of the model behind the first's."""
 
 
-def balanced_cuts(job: Job, precision: str, stage_counts: Iterable[int]) -> dict[int, Cut]:
-    """Find the cut whose slowest stage is fastest, where it is not the even one.
+def balanced_cuts(
+    job: Job, table: PlanTable, pipelines: Iterable[tuple[int, int, Ranks]]
+) -> Iterator[tuple[Cut, ...]]:
+    """Find the cuts that make each pipeline's busiest rank fastest, without the even one.
 
     Args:
         job: model, device, software.
-        precision: what layers compute in; they are compared on one device, whole, whatever else a
-            plan says.
-        stage_counts: numbers of stages, pp x v.
+        table: plans of one setting. Layers are compared under their degrees and micro-batches, with
+            nothing computed again.
+        pipelines: for each the row of its plan's layers, its stages of a copy of the model, and the
+            ranks of all stages.
 
-    Of several such cuts it is that whose stages differ least. Each stage has a layer at least.
-    Leaves out: messages, memory, chunks of a rank; whether a plan is faster with it, its step says.
+    First comes the cut that looks at a rank's stages together (`balance.py`), then the one that
+    looks at each alone, if its largest stage is smaller: a pipeline with few micro-batches waits
+    for stages. Embedding and head may be stages by themselves. Leaves out: messages, memory, what
+    is computed again; whether a plan is faster with a cut, its step says.
     """
-    count = job.model.num_layers
-    wanted = sorted({number for number in stage_counts if 1 < number <= count})
-    if not wanted:
-        return {}
-    priced = single_layers(job, Plan(microbatch_size=SAMPLES, precision=precision))
-    cuts = {number: most_balanced(priced, number) for number in wanted}
-    return {number: cut for number, cut in cuts.items() if cut != even_cut(count, number)}
+    chains = Chains.of(job, table)
+    layers = [seconds.tobytes() for seconds in chains.seconds]
+    known: dict[tuple[bytes, int, Ranks], tuple[Cut, ...]] = {}
+    for row, stages, ranks in pipelines:
+        key = (layers[row], stages, ranks)
+        if key not in known:
+            known[key] = chains.cuts(row, stages, ranks)
+        yield known[key]
 
 
-def most_balanced(layers: SingleLayers, stages: int) -> Cut:
-    """The cut with the least sum of squares of those whose slowest stage is the fastest."""
-    total = np.concatenate([[0.0], np.cumsum(layers.seconds)])
-    seconds = total[None, :] - total[:, None]  # of layers first up to end
-    first, end = np.indices(seconds.shape)
-    seconds = np.where(first < end, seconds, np.inf)
-    least = _over_stages(seconds, stages, np.maximum)[0]
-    allowed = np.where(seconds <= least * (1.0 + 1e-9), seconds**2, np.inf)
-    cuts = _over_stages(allowed, stages, np.add)[1]
-    ends = [len(layers.seconds)]
-    for cut in reversed(cuts):
-        ends.append(int(cut[ends[-1]]))
-    return tuple(int(size) for size in np.diff(ends[::-1]))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chains:
+    """What cuts of B plans share out: `seconds` (B, N) of the layers and of ends that are apart.
+
+    `apart` says of embedding and head whether they may be stages by themselves; if not, they are
+    part of the first and the last layer. `layers` are those that a cut counts.
+    """
+
+    seconds: Array
+    layers: int
+    apart: tuple[bool, bool]
+
+    @classmethod
+    def of(cls, job: Job, table: PlanTable) -> Chains:
+        """Price the layers of one device's share of each plan, rounded to parts of a layer."""
+        model = job.model
+        apart = bool(model.before and model.behind), bool(model.behind)
+        cut = (0,) * apart[0] + (1,) * model.num_layers + (0,) * apart[1]
+        forward, backward = _passes(job, _alone(table), cut)
+        each = (forward + backward).T
+        unit = each[:, apart[0] : len(cut) - apart[1]].mean(axis=1, keepdims=True) / PARTS
+        return cls(seconds=np.rint(each / unit), layers=model.num_layers, apart=apart)
+
+    def cuts(self, row: int, stages: int, ranks: Ranks) -> tuple[Cut, ...]:
+        """The balanced cuts of a plan with so many stages on these ranks."""
+        if not 1 < stages <= self.seconds.shape[1]:
+            return ()
+        chain = Chain.on(self.seconds[row], ranks, stages)
+        together, alone = most_balanced(chain), chain.alone_balanced
+        smaller = chain.largest(alone) < chain.largest(together)
+        cuts = map(self._of_layers, (together, alone) if smaller else (together,))
+        return tuple(cut for cut in cuts if cut != even_cut(self.layers, stages))
+
+    def _of_layers(self, cut: Cut) -> Cut:
+        """Layers of each stage, of its items."""
+        first, *inner, last = cut
+        return (first - self.apart[0], *inner, last - self.apart[1])
 
 
-def _over_stages(each: Array, stages: int, join: np.ufunc) -> tuple[float, list[Array]]:
-    """The least that joined costs of consecutive stages can be, and where each stage begins."""
-    best = np.full(len(each), np.inf)
-    best[0] = 0.0
-    cuts = []
-    for _ in range(stages):
-        joined = join(best[:, None], each)
-        cuts.append(joined.argmin(axis=0))
-        best = joined.min(axis=0)
-    return float(best[-1]), cuts
+def _alone(table: PlanTable) -> PlanTable:
+    """Plans of one pipeline rank with as little beside it as there may be: replicas if experts are.
+
+    All that layers take is then in their columns, and nothing is computed again.
+    """
+    ones, none = np.ones_like(table.tp), np.zeros_like(table.tp)
+    whole = table.ep * table.etp == 1
+    return replace(
+        table,
+        pp=ones,
+        v=ones,
+        dp_replicate=np.where(whole, 1, table.dp_replicate),
+        dp_shard=np.where(whole, 1, table.dp_shard),
+        num_microbatches=ones,
+        zero_stage=none,
+        recompute=none,
+        recompute_layers=none,
+        offload_layers=none,
+        schedule=none,
+        schedules=("1f1b",),
+        settings=(replace(table.common, stage_layers=None, actions=None, schedule="1f1b"),),
+    )
 
 
 def cut_words(cut: Cut) -> str:

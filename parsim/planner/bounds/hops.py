@@ -11,8 +11,8 @@ from parsim.arrays import Array, Columns, Flags, Ints
 from parsim.cluster.placement import hop_crosses
 from parsim.cost.job import Job
 from parsim.plan import PlanTable
-from parsim.planner.bounds.cases import Cases
 from parsim.planner.bounds.parts import Parts
+from parsim.planner.distinct import Cases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -20,8 +20,8 @@ from parsim.arrays import Array, Columns, Flags, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
-from parsim.plan.names import FOLDED, TWO_WAY
-from parsim.schedule import build_schedule
+from parsim.plan.names import TWO_WAY
+from parsim.schedule.placement import stage_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,24 +78,6 @@ def _placed(plan: Plan, folded: bool) -> Plan:
     if plan.actions is not None or plan.copies > 1:
         return plan
     return replace(plan, schedule="hanayo" if folded else "interleaved_1f1b")
-
-
-def stage_ranks(plan: Plan) -> list[int]:
-    """The pipeline rank of each stage of a plan, copy by copy of the model."""
-    if plan.actions is not None:
-        schedule = build_schedule(
-            plan.schedule,
-            pp=plan.pp,
-            num_microbatches=plan.num_microbatches,
-            v=plan.v,
-            actions=plan.actions,
-        )
-        return list(schedule.stage_rank)
-    if plan.copies > 1:
-        return [*range(plan.pp), *range(plan.pp)[::-1]]
-    if plan.schedule in FOLDED:
-        return [*range(plan.pp), *range(plan.pp)[::-1]] * (plan.v // 2)
-    return [stage % plan.pp for stage in range(plan.num_stages)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

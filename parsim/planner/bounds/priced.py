@@ -11,13 +11,13 @@ from parsim.arrays import Array, Flags, Index, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
-from parsim.planner.bounds.cases import Cases
 from parsim.planner.bounds.closed_forms import ROUNDING, ClosedForms, Kinds, Runs, Seconds
 from parsim.planner.bounds.halves import Halves
 from parsim.planner.bounds.kept import Flights, Kept, Standing
 from parsim.planner.bounds.parts import KnownCuts, Parts
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
+from parsim.planner.distinct import Cases
 
 CHUNK = 1 << 13
 """Plans that are put together at once: their columns stay in cache."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from parsim.cost.step.cuts import CUTS_OF_A_PLAN
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import PlanSpace
 from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
@@ -46,7 +47,7 @@ def search_equal(question: Question) -> SearchResult:
     job, space, request = question.job, question.space, question.request
     families = question.families
     wanted = max(request.top, SEEDS) if space.unequal_stages else request.top
-    cuts = 2 if len({plan.stage_layers for plan in families.settings}) > 1 else 1  # of one plan
+    cuts = CUTS_OF_A_PLAN if len({plan.stage_layers for plan in families.settings}) > 1 else 1
     work = BestShapes(job, families, space, cuts * wanted, request.stop)
     work.run(request.progress, request.sighted)
     known, fits, table = work.known, work.known.fits, work.table

@@ -17,7 +17,7 @@ import numpy as np
 from parsim.arrays import Array, Index, sorted_values
 from parsim.plan import PlanTable
 from parsim.plan.names import AUTO
-from parsim.planner.bounds.cases import Cases
+from parsim.planner.distinct import Cases
 
 
 class Waits(NamedTuple):

@@ -20,8 +20,8 @@ from parsim.cost.step.stages import even_cut, layer_counts, plan_cut
 from parsim.model.model import Model
 from parsim.plan import RANK_ORDER, Plan
 from parsim.plan.names import WHOLE
-from parsim.planner.bounds.parts import stage_ranks
 from parsim.planner.mixed.earliest_ends import earliest_ends
+from parsim.schedule.placement import stage_ranks
 from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
 

@@ -18,8 +18,10 @@ import numpy as np
 
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
+from parsim.cost.step.chain import Cut
 from parsim.cost.step.cuts import balanced_cuts
 from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.planner.distinct import Cases
 from parsim.planner.result import EvaluatedPlan
 from parsim.planner.space.families import Families
 from parsim.planner.space.listing import Listing
@@ -32,21 +34,42 @@ from parsim.planner.space.options import (
     with_setting,
 )
 from parsim.planner.stop import Stop
+from parsim.schedule.placement import stage_ranks
 from parsim.sim.cuts import chooses_cut
 
 
 def balanced_twins(job: Job, families: Families) -> Iterator[Families]:
-    """Families with balanced cuts, those of each number of stages that has one together."""
+    """Families with balanced cuts, those of one cut together."""
     table = families.plain
-    stages = table.pp * table.v
     several = np.flatnonzero(table.pp > 1)
     if not len(several) or not chooses_cut(job, table.plan(int(several[0]))):
         return
-    for number, cut in balanced_cuts(job, table.common.precision, stages[several].tolist()).items():
-        some = families.take((table.pp > 1) & (stages == number)).sharing({"stage_layers": cut})
+    layers = _alike_layers(table)
+    shapes = Cases.among(table.pp, table.v, table.schedule)
+    both = Cases.among(layers.of, shapes.of)
+    plans = [table.plan(row) for row in shapes.first.tolist()]
+    placed = [(plan.num_stages, tuple(stage_ranks(plan))) for plan in plans]
+    pairs = zip(layers.of[both.first].tolist(), shapes.of[both.first].tolist(), strict=True)
+    pipelines = [(row, *placed[shape]) for row, shape in pairs]
+    by_cut: dict[Cut, list[int]] = {}
+    for number, cuts in enumerate(balanced_cuts(job, table.take(layers.first), pipelines)):
+        for cut in cuts:
+            by_cut.setdefault(cut, []).append(number)
+    for cut, numbers in by_cut.items():
+        some = families.take(np.isin(both.of, numbers)).sharing({"stage_layers": cut})
         plan = replace(some.table(np.zeros(1, dtype=np.int64)).plan(0), recompute_layers=0)
         if illegal(job, plan) is None:
             yield some
+
+
+def _alike_layers(table: PlanTable) -> Cases:
+    """Plans whose layers take equally long, as far as cuts are told apart by it."""
+    shared = table.ep * table.etp > 1
+    return Cases.among(
+        *(table.tp, table.cp, table.ep, table.etp),
+        *(table.microbatch_size, table.sequence_parallel),
+        *(table.dp_replicate * shared, table.dp_shard * shared),
+    )
 
 
 def better_twins(ranked: Iterable[EvaluatedPlan], most: int) -> list[EvaluatedPlan]:

@@ -1,0 +1,131 @@
+"""A chain of layers, the ranks that hold its stages, and what cuts of it take."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from parsim.arrays import Array
+
+SAME = 1e-9
+"""Share by which sums of the same layers may differ by rounding."""
+
+SUMS = 100_000
+"""Sums of layers that are listed; where there are more, any number of seconds counts as one."""
+
+
+Cut = tuple[int, ...]
+"""Items of each stage."""
+
+
+@dataclass(frozen=True)
+class Chain:
+    """N items of `seconds` (N,), and how often each of P ranks holds each of S stages.
+
+    `shares` (P, S) are these numbers. Each stage has an item at least, so that the first item is on
+    the first stage and the last on the last one, whatever the cut.
+    """
+
+    seconds: Array
+    shares: Array
+
+    @classmethod
+    def on(cls, seconds: Array, ranks: Sequence[int], stages: int) -> Chain:
+        """The chain with stages on these ranks, those of a second copy of it behind the first's.
+
+        Ranks that hold the same stages are listed once.
+        """
+        shares = np.zeros((max(ranks) + 1, stages))
+        for number, rank in enumerate(ranks):
+            shares[rank, number % stages] += 1.0
+        return cls(np.asarray(seconds, dtype=np.float64), np.unique(shares, axis=0))
+
+    @property
+    def num_stages(self) -> int:
+        """Stages of one copy of the chain, S."""
+        return int(self.shares.shape[1])
+
+    @cached_property
+    def segments(self) -> Array:
+        """Seconds of items from first up to end, (N + 1, N + 1); infinite where there is none."""
+        total = np.concatenate([[0.0], np.cumsum(self.seconds)])
+        first, end = np.indices((len(total), len(total)))
+        return np.where(first < end, total[None, :] - total[:, None], np.inf)
+
+    @cached_property
+    def ends(self) -> Array:
+        """What the first and the last item take, on the stages that have them, (S,)."""
+        each = np.zeros(self.num_stages)
+        each[0], each[-1] = self.seconds[0], self.seconds[-1]
+        return each
+
+    @cached_property
+    def fewest(self) -> Array:
+        """What each stage takes at least beside the first and the last item, (S,)."""
+        each = np.full(self.num_stages, self.seconds[1:-1].min(initial=np.inf))
+        each[0] = each[-1] = 0.0
+        return each
+
+    @cached_property
+    def sums(self) -> list[float] | None:
+        """All sums of items that ranks share out, ascending; None where they are not listed."""
+        kinds, counts = np.unique(_rounded(self.seconds[1:-1]), return_counts=True)
+        if np.prod(counts + 1.0) > SUMS:
+            return None
+        every = np.zeros(1)
+        for kind, count in zip(kinds, counts, strict=True):
+            every = (every[:, None] + kind * np.arange(count + 1)).ravel()
+        return list(np.unique(every).tolist())
+
+    def whole(self, room: float) -> float:
+        """The largest sum of whole items in so many seconds."""
+        if self.sums is None or room <= 0.0:
+            return room
+        return self.sums[bisect_right(self.sums, room * (1.0 + SAME)) - 1]
+
+    def stages(self, cut: Cut) -> Array:
+        """What each stage of a cut takes, (S,)."""
+        return np.add.reduceat(self.seconds, np.cumsum([0, *cut[:-1]]))
+
+    def largest(self, cut: Cut) -> float:
+        """What the largest stage of a cut takes."""
+        return float(self.stages(cut).max())
+
+    def busiest(self, cut: Cut) -> float:
+        """What the stages of a cut take on the rank that has most to do."""
+        return float((self.shares @ self.stages(cut)).max())
+
+    @cached_property
+    def least_largest(self) -> float:
+        """What the largest stage takes at least, of any cut."""
+        return float(self._behind(self.segments, np.maximum)[0][0])
+
+    @cached_property
+    def alone_balanced(self) -> Cut:
+        """The cut whose largest stage takes the least, and of those the one with least squares.
+
+        It does not know of ranks.
+        """
+        kept = self.segments <= self.least_largest * (1.0 + SAME)
+        squares = np.where(kept, self.segments, np.inf) ** 2
+        ends = [0]
+        for rest in self._behind(squares, np.add)[1:]:
+            ends.append(int(np.argmin(squares[ends[-1]] + rest)))
+        return tuple(np.diff(ends).tolist())
+
+    def _behind(self, each: Array, join: np.ufunc) -> list[Array]:
+        """The least that joined costs of stages s to S - 1 can be, by where s begins."""
+        behind = [np.where(np.arange(len(each)) < len(each) - 1, np.inf, 0.0)]
+        for _ in range(self.num_stages):
+            behind.append(join(each, behind[-1]).min(axis=1))
+        return behind[::-1]
+
+
+def _rounded(seconds: Array) -> Array:
+    """Seconds of which those of like layers are equal."""
+    unit = max(float(seconds.max(initial=0.0)), 1e-300) * SAME
+    return np.asarray(np.round(seconds / unit) * unit)
