@@ -138,15 +138,15 @@ def between_microbatches(job: Job, table: PlanTable) -> tuple[Array, Array]:
     """Seconds between two passes, half of `microbatch_overhead`: of the device, of the host, (B,).
 
     A host that runs ahead takes up the next micro-batch while the device computes, as it launches
-    kernels; sends and receives that block make it wait for the device each time.
+    kernels; for another one the device waits.
 
     Source: Megatron-Core, pipeline_parallel/p2p_communication.py (commit f7dfb99795): batched
     sends and receives end in `torch.cuda.synchronize()`, overlapped ones in a stream's wait.
+    Leaves out: plans with sends that block under a stack that overlaps them.
     """
-    ahead = (table.pp == 1) | table.common.overlap_p2p
-    ahead = np.where(job.software.runs_ahead, ahead, False)
-    half = 0.5 * job.software.between_microbatches
-    return np.where(ahead, 0.0, half), np.where(ahead, half, 0.0)
+    half = np.full(len(table), 0.5 * job.software.between_microbatches)
+    none = np.zeros(len(table))
+    return (none, half) if job.software.runs_ahead else (half, none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
