@@ -117,7 +117,8 @@ def test_search_finds_the_best_of_all_divisions(job: Job, count: int) -> None:
     assert best.step_time == pytest.approx(steps[0], rel=1e-12)
     assert {*best.plan.stage_tp} == {1, 2}, "stages of several degrees are the fastest here"
     equal = search(job, replace(space, unequal_stages=False), top=1).plans[0]
-    assert best.step_time < 0.9 * equal.step_time
+    # equal stages are cut by seconds too, with the head on a stage by itself where that is better
+    assert best.step_time < 0.95 * equal.step_time
     together = sorted([*steps, *(row.step_time for row in result.plans if row.plan.stages is None)])
     assert [row.step_time for row in result.plans] == pytest.approx(together[:3], rel=1e-12)
 
