@@ -68,7 +68,7 @@ def test_context_parallelism_wins_where_one_long_sequence_is_all_there_is() -> N
 
 
 def test_zero_bubble_wins_where_micro_batches_are_few() -> None:
-    """Of schedules with two chunks a rank at most, as those without bubbles have."""
+    """Schedules with more than two chunks a rank are left out: those without bubbles have two."""
     job = job_of(16, 2048, 4)
     space = PlanSpace(
         global_batch_size=4,
