@@ -216,15 +216,15 @@ def _replicated_by(row: Mapping[str, str], cells: Cells) -> Strategy:
         return kind(
             servers=count,
             on=where,
-            node_sums=_said(row, "node_sums", otherwise=usual and several),
-            overlap=_said(row, "overlap", otherwise=usual),
+            node_sums=_flag(row, "node_sums", otherwise=usual and several),
+            overlap=_flag(row, "overlap", otherwise=usual),
         )
     if issubclass(kind, LocalSGD):
         return kind(every=cells.need("sync_every"))
     return kind()
 
 
-def _said(row: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
+def _flag(row: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
     """Whether a cell says yes; what else is so where it is blank."""
     cell = row.get(name, "")
     if cell not in ("", "yes", "no"):
