@@ -29,10 +29,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from parsim.strategy.program import DATA, WAIT, Meeting, Queue, StepProgram, Task, Waits
 from parsim.strategy.workers import OPTIMIZER, compress, passes, pull, push
 from parsim.timelines.kinds import SpanKind
+
+
+class NodeExchange(NamedTuple):
+    """What the workers of a node exchange with each other: its price, span and collective."""
+
+    price: str
+    kind: str
+    collective: str
+
+
+SUM = NodeExchange("node_sum", SpanKind.REDUCE_GRAD, "reduce_scatter")
+GATHER = NodeExchange("node_gather", SpanKind.GATHER_PARAM, "all_gather")
 
 
 def parameter_server(  # noqa: PLR0913 - one for each way in which servers differ
@@ -71,7 +84,7 @@ def parameter_server(  # noqa: PLR0913 - one for each way in which servers diffe
             _collect(ranks, quorum=workers - backup_workers if backup_workers else 0),
             _apply(behind),
             pull(ranks, back, after=("update",)),
-            *_inside(nodes, "node gather", SpanKind.GATHER_PARAM, "all_gather"),
+            *_inside(nodes, "node gather", GATHER),
         ),
         ranks=workers + servers,
         roles=role_names(workers, servers),
@@ -121,7 +134,7 @@ def _pushed(
     A piece is pushed when all workers have pushed the one before it, so that queues are empty.
     """
     if pieces == 1:
-        yield from _inside(nodes, "node sum", SpanKind.REDUCE_GRAD, "reduce_scatter")
+        yield from _inside(nodes, "node sum", SUM)
         yield push(workers, there)
         return
     for piece in range(pieces):
@@ -132,27 +145,24 @@ def _pushed(
             price="backward_piece",
             on_device=True,
         )
-        tag = f"{piece} of node"
-        yield from _inside(nodes, f"node sum {tag}", SpanKind.REDUCE_GRAD, "reduce_scatter")
+        yield from _inside(nodes, f"node sum {piece} of node", SUM)
         before = (f"push {piece - 1}",) if piece else ()
         yield replace(push(workers, there), name=f"push {piece}", after=before)
 
 
-def _inside(
-    nodes: Sequence[Sequence[int]], name: str, kind: str, collective: str
-) -> Iterator[Task]:
-    """A collective of the workers of each node, priced by its name with an underscore."""
+def _inside(nodes: Sequence[Sequence[int]], name: str, exchange: NodeExchange) -> Iterator[Task]:
+    """A collective of the workers of each node."""
     for number, node in enumerate(nodes):
         if len(node) > 1:
             yield Task(
                 name=f"{name} {number}",
-                kind=kind,
+                kind=exchange.kind,
                 ranks=tuple(node),
                 stream=DATA,
-                price="_".join(name.split()[:2]),
+                price=exchange.price,
                 waits=Waits.RANK,
                 meets=Meeting.STAGES,
-                routes=(collective,),
+                routes=(exchange.collective,),
             )
 
 

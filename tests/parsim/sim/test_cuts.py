@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from parsim.cost.job import Job
 from parsim.cost.software import software
-from parsim.plan import PlanTable
+from parsim.plan import Plan, PlanTable
 from parsim.planner.bounds import plan_bounds
 from parsim.planner.bounds.cases import price_layers
 from parsim.planner.search import search
@@ -74,17 +75,22 @@ SHAPES = (
 """A schedule of each way to lay stages on ranks, and its chunks."""
 
 
+def even(tmp_path: Path, schedule: str, v: int) -> tuple[Job, Plan]:
+    """The scenario's job, and its plan without a cut under a schedule with so many chunks."""
+    loaded = scenario(tmp_path)
+    assert loaded.plan is not None
+    return loaded.job, replace(loaded.plan, stage_layers=None, schedule=schedule, v=v)
+
+
 @pytest.mark.parametrize(("schedule", "v"), SHAPES)
 def test_a_cut_is_never_slower_than_the_even_one_and_counts_all_chunks_of_a_rank(
     tmp_path: Path, schedule: str, v: int
 ) -> None:
     """The head is worth five layers of twelve, which its rank has less of on all its stages."""
-    loaded = scenario(tmp_path)
-    assert loaded.plan is not None
-    plan = replace(loaded.plan, stage_layers=None, schedule=schedule, v=v)
-    better = with_better_cut(loaded.job, plan)
+    job, plan = even(tmp_path, schedule, v)
+    better = with_better_cut(job, plan)
     assert better.stage_layers is not None
-    assert simulate(loaded.job, better).step_time < simulate(loaded.job, plan).step_time
+    assert simulate(job, better).step_time < simulate(job, plan).step_time
 
 
 @pytest.mark.parametrize("schedule", ["interleaved_1f1b", "zb_v", "chimera", "dualpipe"])
@@ -105,13 +111,11 @@ def test_a_search_and_a_scenario_agree_on_stages_of_every_placement(
 def test_the_tiers_agree_on_a_cut_with_a_stage_of_the_head_alone(
     tmp_path: Path, schedule: str, v: int
 ) -> None:
-    loaded = scenario(tmp_path)
-    assert loaded.plan is not None
-    plan = replace(loaded.plan, stage_layers=None, schedule=schedule, v=v)
-    plan = with_better_cut(loaded.job, plan)
+    job, plan = even(tmp_path, schedule, v)
+    plan = with_better_cut(job, plan)
     table = PlanTable.of([plan])
-    bounds = plan_bounds(loaded.job, table, price_layers(loaded.job, table), np.arange(1))
-    exact = simulate(loaded.job, plan)
+    bounds = plan_bounds(job, table, price_layers(job, table), np.arange(1))
+    exact = simulate(job, plan)
     assert bounds.seconds.step[0] <= exact.step_time
     assert bounds.peak[0] <= exact.fullest.peak_allocated
 
