@@ -21,6 +21,7 @@ from parsim.cost.collective.group_bandwidth import one_group  # noqa: E402
 from parsim.cost.collective.measured_curve import collective_spread  # noqa: E402
 from parsim.errors import InputError  # noqa: E402
 from parsim.timelines.reader import load_timeline  # noqa: E402
+from tests.executor.launch import fork_runs  # noqa: E402
 
 pytestmark = [
     pytest.mark.gpu,
@@ -37,7 +38,9 @@ plan: {microbatch_size: 2}
 
 
 @pytest.fixture
-def scenario(tmp_path: Path) -> Path:
+def scenario(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A scenario whose runs fork their rank, which begins in no time."""
+    fork_runs(monkeypatch, tmp_path)
     path = tmp_path / "gpu.yaml"
     path.write_text(SCENARIO)
     return path
