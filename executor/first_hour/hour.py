@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 
 from executor.first_hour.parts import SECONDS_LEFT, Part
@@ -14,6 +16,9 @@ from parsim.report.writing import write_text
 TESTS = Path("tests/executor")
 DEVICE = "PARSIM_GPU_TESTS"
 """Names the device that the tests of a GPU run on: `cpu` rehearses them."""
+
+CORES = 12
+"""From so many on, four tests are run at a time: each has two or three processes."""
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 """Environment of tests whose ranks belong on the CPU: two of them do not fit on one GPU."""
@@ -67,7 +72,8 @@ def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600
     Whole runs come first: they say of each model family whether it works. A warning of another
     version of a package is no failure here.
     """
-    words = ["-m", "pytest", "-v", "-p", "no:xdist", "-o", "filterwarnings=default", "-m", marker]
+    words = ["-m", "pytest", "-v", "-o", "filterwarnings=default", "-m", marker]
+    words += _at_a_time(kind)
     if marker == "gpu":
         words += [str(TESTS / "test_cuda_whole.py"), str(TESTS / "test_cuda.py")]
     else:
@@ -81,6 +87,12 @@ def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600
         writes=f"{name}.log",
         variables={DEVICE: kind, **({} if marker == "gpu" else NO_GPU)},
     )
+
+
+def _at_a_time(kind: str) -> list[str]:
+    """Several tests at a time where a GPU's machine has the cores and the package for it."""
+    enough = kind == "cuda" and (os.cpu_count() or 1) >= CORES
+    return ["-n", "4"] if enough and find_spec("xdist") else ["-p", "no:xdist"]
 
 
 def _sharing(out: Path, machine: Machine) -> Part:

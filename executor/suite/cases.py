@@ -189,7 +189,10 @@ GPT2_LARGE = {"name": "gpt2-large", "dropout": False}
 LLAMA = {"family": "llama", "name": "llama-1b", "num_layers": 16, "hidden_size": 2048,
          "num_attention_heads": 32, "num_key_value_heads": 8, "ffn_hidden_size": 8192,
          "vocab_size": 32000, "seq_len": 2048}  # fmt: skip
-_TITLES = {"gpt2": "GPT-2 124M", "gpt2-large": "GPT-2 774M", "llama-1b": "Llama 1B"}
+BERT = {"name": "bert-large", "head": "mlm", "dropout": False}
+RESNET, VGG = {"name": "resnet50"}, {"name": "vgg16"}
+_TITLES = {"gpt2": "GPT-2 124M", "gpt2-large": "GPT-2 774M", "llama-1b": "Llama 1B",
+           "bert-large": "BERT-large", "resnet50": "ResNet-50", "vgg16": "VGG-16"}  # fmt: skip
 
 
 def _one_gpu(
@@ -199,7 +202,7 @@ def _one_gpu(
     recompute: str = "none",
     precision: str = "bf16",
 ) -> SuiteCase:
-    """One rank: `count` micro-batches of `size` sequences."""
+    """One rank: `count` micro-batches of `size` sequences or images."""
     words = [model["name"], f"mb{size}", *([f"x{count}"] if count > 1 else [])]
     words += [] if recompute == "none" else [recompute]
     words += [] if precision == "bf16" else [precision.removeprefix("bf16_")]
@@ -218,6 +221,9 @@ CUDA = (
     _one_gpu(GPT2, 8),
     _one_gpu(GPT2_LARGE, 8),
     _one_gpu(LLAMA, 4),
+    _one_gpu(RESNET, 64, precision="bf16_amp"),
+    _one_gpu(BERT, 16),
+    _one_gpu(VGG, 64, precision="bf16_amp"),
     _one_gpu(GPT2, 32),
     _one_gpu(GPT2_LARGE, 16, recompute="full"),
     _one_gpu(LLAMA, 8, recompute="full"),

@@ -37,13 +37,13 @@ def build_description(
     given = block.given()
     if "file" in given or _is_network(given.get("name", "")):
         return _graph(tree, block)
-    for key in IMAGES & given.keys():
-        message = "belongs to networks that take images, such as resnet50; leave it out"
-        raise tree.error(("model", key), message)
-    changes = {key: value for key, value in given.items() if key not in _SOURCES}
+    changes = {key: value for key, value in given.items() if key not in {*_SOURCES, *IMAGES}}
     # attention is fused if the model says so, else if the software fuses it
     changes = {"fused_attention": software.fused_attention, **changes}
     spec = _transformer(tree, block, changes, notes)
+    for key in IMAGES & given.keys():  # behind the name: an unknown one is the likelier slip
+        message = "belongs to networks that take images, such as resnet50; leave it out"
+        raise tree.error(("model", key), message)
     idle = idle_key(given, spec)
     if idle is not None:
         key, needed = idle

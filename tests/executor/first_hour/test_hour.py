@@ -69,6 +69,18 @@ def test_only_tests_of_a_gpu_see_it(tmp_path: Path) -> None:
     assert all("CUDA_VISIBLE_DEVICES" not in part.variables for part in shown)
 
 
+@pytest.mark.parametrize(("cores", "workers"), [(16, "4"), (4, None)])
+def test_several_tests_at_a_time_where_there_are_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, workers: str | None
+) -> None:
+    pytest.importorskip("xdist")
+    monkeypatch.setattr("os.cpu_count", lambda: cores)
+    words = list(named(tmp_path, H200)["tests"].words)
+    assert ("-n" in words) == (workers is not None)
+    assert workers is None or words[words.index("-n") + 1] == workers
+    assert "-n" not in named(tmp_path, CPU)["tests"].words
+
+
 def test_whole_runs_are_tested_first_and_warnings_are_none_of_ours(tmp_path: Path) -> None:
     words = list(named(tmp_path, H200)["tests"].words)
     files = [Path(word).name for word in words if word.endswith(".py")]
