@@ -186,6 +186,9 @@ class Software:
     # Whether bf16 gradients of all parameters stand beside the fp32 ones, to which they are added
     # when a backward is over, and which ZeRO-1 does not share out (`cost/data/buckets.py`).
     gradient_copy: bool
+    # Bytes a parameter that the update makes of 16-bit gradients beside them: of all of a rank's
+    # parameters without ZeRO, and of its shard's under ZeRO-1 and ZeRO-2 (`sim/memory/buffers.py`).
+    update_copies: tuple[float, float]
     # Whose rule cuts gradients into buckets: "torch" or "megatron" (`cost/data/buckets.py`).
     ddp_buckets: str
     # Parameters of a bucket that replace the rule's (None: the rule's).

@@ -12,6 +12,7 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Flags, Ints, Num
 from parsim.cost.data.buckets import mean_bucket, reduced_bytes
+from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import widened
 from parsim.cost.layer.kept.operator_tensors import border_bytes
@@ -31,7 +32,6 @@ from parsim.sim.memory.buffers import (
     logit_values,
     placeholder_bytes,
 )
-from parsim.sim.memory.categories import static_bytes
 from parsim.sim.memory.eager_kept import composed_bytes, in_buckets
 from parsim.sim.step.kept_bytes import layers_kept
 

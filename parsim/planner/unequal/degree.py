@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import (
     LayerTable,
@@ -20,7 +21,6 @@ from parsim.cost.step.stages import layer_counts, stage_parameters
 from parsim.partition.given_replicas import priced_graph
 from parsim.partition.states import States, states_of
 from parsim.plan import Plan, PlanTable, Recompute
-from parsim.sim.memory.categories import static_bytes
 from parsim.sim.step.kept_bytes import layers_kept
 
 

@@ -2,8 +2,9 @@
 
 static (parameters, gradients, optimizer states) + activations in flight at the worst moment +
 what the highest moment of a backward adds (`parsim/sim/memory/buffers.py`): logits, temporary and
-communication buffers, gathered parameters. An upper bound where moments do not coincide, as with
-chunks of interleaved schedules; otherwise within a percent of measured peaks.
+communication buffers, gathered parameters; or what the optimizer's update copies beside static
+bytes, where that is more. An upper bound where moments do not coincide, as with chunks of
+interleaved schedules; otherwise within a percent of measured peaks.
 
 Source: Korthikanti et al. 2022 for activations, Rajbhandari et al. 2020 (ZeRO) for shards. Leaves
 out: allocator rounding and fragmentation (`parsim/sim/memory/reserved.py`), the CUDA context.
@@ -17,8 +18,8 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.data.buckets import copies_gradients
+from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
-from parsim.cost.kernel.quantized import held_size
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import layer_counts
@@ -34,6 +35,7 @@ from parsim.sim.memory.buffers import (
     layer_moment,
     logit_values,
     placeholder_bytes,
+    update_copies,
 )
 from parsim.sim.step.kept_bytes import (
     entering_bytes,
@@ -66,7 +68,7 @@ class MemoryUse:
     `parameters`, `gradients` and `optimizer` stay for the whole run. At the peak there are beside
     them the `activations` of micro-batches in flight, `logits` and what the loss makes of them,
     `temporary` buffers of the layer at work, buffers of `communication`, and parameters that were
-    sharded and are `gathered`.
+    sharded and are `gathered`. Where the update is higher, copies of gradients are `temporary`.
     """
 
     parameters: Array
@@ -112,7 +114,7 @@ def memory_use(
     logits, temporary = buffer_bytes(job, table, layers, schedule, (kept, whole), with_blocks)
     temporary = temporary + stage_again(job, table, layers, counts, schedule)
     temporary = temporary + with_blocks[:, None] * buffered_bytes(job, table, layers)
-    return MemoryUse(
+    use = MemoryUse(
         parameters=parameters,
         gradients=gradients,
         optimizer=optimizer,
@@ -123,49 +125,46 @@ def memory_use(
         gathered=gathered_bytes(job, table, schedule, with_blocks),
         in_flight=in_flight,
     )
+    parts = _shared_out(table, by_rank, routed)
+    copies = sum(update_copies(job, table, part, over) for part, over in parts)
+    if not np.any(copies):
+        return use
+    beside = copies + lasting_bytes(job, table, with_blocks)
+    freed = (table.zero_stage == 1) & (not copies_gradients(job, table))
+    left = sum(part / np.where(freed, over, 1) for part, over in parts)
+    gradients = use.gradients * ratio(left, by_rank)
+    return _or_update(use, gradients, np.asarray(beside), schedule)
+
+
+def _shared_out(
+    table: PlanTable, by_rank: Array, experts: Array | None
+) -> tuple[tuple[Array, Index], ...]:
+    """Parameters of each rank, (p, B), with how many ranks share them out: experts' apart."""
+    if experts is None:
+        return ((by_rank, table.shards),)
+    return (by_rank - experts, table.shards), (experts, table.expert_shards)
+
+
+def _or_update(use: MemoryUse, gradients: Array, beside: Array, schedule: Schedule) -> MemoryUse:
+    """The higher of a backward's highest moment and the update's, rank by rank, plan by plan.
+
+    At the update `gradients` (p, B) are left (under ZeRO-1 those of other ranks' shards are gone,
+    unless a sum keeps them), with `beside` (p, B): their copies, and what stays for the whole run.
+    """
+    then = {"parameters": use.parameters, "optimizer": use.optimizer}
+    then |= {"gradients": gradients, "temporary": beside}
+    higher = np.sum(list(then.values()), axis=0) > use.peak
+    nothing = np.zeros_like(beside)
+    now = {
+        name: np.where(higher, then.get(name, nothing), getattr(use, name)) for name in CATEGORIES
+    }
+    of_stage = higher[list(schedule.stage_rank)]
+    return MemoryUse(**now, in_flight=np.where(of_stage, 0.0, use.in_flight))
 
 
 def ranks_with_blocks(counts: Array, schedule: Schedule) -> Flags:
     """Which ranks hold any layers, (p,): not one with an embedding or a head alone."""
     return np.asarray(on_ranks(counts, schedule).sum(axis=1) > 0)
-
-
-def static_bytes(
-    job: Job, table: PlanTable, by_rank: Array, experts: Array | None = None
-) -> tuple[Array, Array, Array]:
-    """Parameters, gradients and optimizer states under ZeRO, (p, B) each.
-
-    Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
-    Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
-    `experts`, the part of `by_rank` that is theirs, over the ranks that hold the same experts.
-    """
-    if experts is not None:
-        shared = _states(job, table, by_rank - experts, table.shards)
-        routed = _states(job, table, experts, table.expert_shards)
-        return shared[0] + routed[0], shared[1] + routed[1], shared[2] + routed[2]
-    return _states(job, table, by_rank, table.shards)
-
-
-def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Array, Array, Array]:
-    """Parameters, gradients and optimizer states, each shared out as its ZeRO stage says."""
-    p, stage = table.precision, table.zero_stage
-    shards = over.astype(np.float64)
-    grad = _gradient_bytes(job, table)
-    # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
-    alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)
-    return (
-        by_rank * np.where(alone, p.master, held_size(job, p)) / np.where(stage >= 3, shards, 1.0),
-        by_rank * np.where(alone, 4.0, grad) / np.where(stage >= 2, shards, 1.0),
-        by_rank
-        * (np.where(alone, 0.0, p.master) + job.optimizer.states)
-        / np.where(stage >= 1, shards, 1.0),
-    )
-
-
-def _gradient_bytes(job: Job, table: PlanTable) -> float:
-    """Bytes of a parameter's gradient, and of the bf16 one beside it (`Software.gradient_copy`)."""
-    copied = table.precision.parameter if copies_gradients(job, table) else 0.0
-    return table.summed_bytes + copied
 
 
 def guest_bytes(kept: Array, schedule: Schedule) -> Array:

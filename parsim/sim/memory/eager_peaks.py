@@ -32,13 +32,14 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.categories import MemoryUse, memory_use, static_bytes
+from parsim.sim.memory.categories import MemoryUse, memory_use
 from parsim.sim.memory.eager_buffers import Buffers
 from parsim.sim.memory.eager_kept import StageBytes, composed_bytes, sent_messages, waiting_bytes
 from parsim.sim.memory.moments import Moment, moments

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from parsim.arrays import Array, Flags
+from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
 from parsim.cost.step.step import StepCosts
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.memory.borders import Borders
-from parsim.sim.memory.categories import guest_bytes, static_bytes
+from parsim.sim.memory.categories import guest_bytes
 from parsim.sim.memory.eager_buffers import Buffers
 from parsim.sim.memory.eager_kept import StageBytes, in_buckets, reduce_bytes
 from parsim.sim.memory.moments import Moment

@@ -236,13 +236,15 @@ def _limits(evaluation: Evaluation, capacity: float) -> tuple[int, ...]:
     """Micro-batches in flight for which each rank has room in so many bytes, one at the least.
 
     One less than by the bytes that a micro-batch keeps, where there is room for more than the
-    schedule holds: in another order, buffers may stand at the moment that holds most.
+    schedule holds: in another order, buffers may stand at the moment that holds most. As many as
+    the schedule holds where the peak is the update's, which has none.
     """
     memory, schedule = evaluation.memory_of(0), evaluation.step.schedule(0)
     in_flight = np.array([max(map(sum, counts)) for counts in inflight_counts(schedule)])
     each = memory.activations[:, 0] / in_flight
     room = capacity - (memory.peak - memory.activations)[:, 0]
     limits = np.maximum(np.floor(room / np.maximum(each, 1.0)).astype(int), 1)
+    limits = np.where(each > 0.0, limits, in_flight)
     spared = np.maximum(limits - 1, np.minimum(limits, in_flight))
     return tuple(np.minimum(spared, schedule.num_microbatches).tolist())
 

@@ -9,12 +9,12 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable
-from parsim.sim.memory.categories import static_bytes
 
 GB = 1e9
 

@@ -9,6 +9,7 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.kept.activations import kept_parts
 from parsim.cost.layer.kept.policy import KeptPolicy
@@ -29,7 +30,6 @@ from parsim.sim.memory.buffers import (
     head_moment,
     placeholder_bytes,
 )
-from parsim.sim.memory.categories import static_bytes
 from parsim.sim.step.kept_bytes import stage_kept
 from parsim.units import GIB
 

@@ -14,6 +14,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction, final_reduction
+from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.mixture.dispatch import CHANNELS
@@ -25,7 +26,6 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable
 from parsim.sim import simulate
-from parsim.sim.memory.categories import static_bytes
 
 DEGREES = (1, 2, 4, 8, 16, 32)
 
