@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from math import inf
 from typing import Any, NamedTuple
 
-import numpy as np
-
+from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.coverage import coverage_notes
 from parsim.cost.recorded import recorded_notes
@@ -85,7 +84,7 @@ def _memory(evaluation: Evaluation, sizes: Sizes, memory_margin: float | None) -
     fit, margin = _fit(evaluation, uses, hosts, memory_margin)
     return {
         "peak_allocated": tuple(float(size) for size in highest),
-        "peak_reserved": tuple(float(size) for size in reserved_bytes(software, highest)),
+        "peak_reserved": tuple(_reserved(evaluation).max(axis=1).tolist()),
         "memory": by_rank[fullest.rank],
         "memory_by_rank": by_rank,
         "activations": _activations(evaluation, kind, fullest.rank),
@@ -99,6 +98,12 @@ def _memory(evaluation: Evaluation, sizes: Sizes, memory_margin: float | None) -
         "host_memory": hosts[0][0].host_memory,
         "rank_uses": uses if has_classes(step) else (),
     }
+
+
+def _reserved(evaluation: Evaluation) -> Array:
+    """Peak of reserved memory on each rank of each class, (p, C)."""
+    software = evaluation.step.job.software
+    return reserved_bytes(software, evaluation.peak, evaluation.uncached)
 
 
 class _Flops(NamedTuple):
@@ -157,13 +162,12 @@ def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> tuple[int, Fu
     kind = int(evaluation.step.classes.class_of[use.replicas[0]])
     groups = groups_of_rank(evaluation, use.pipeline_rank, kind)
     device = min((group.system.device for group in groups), key=lambda device: device.usable_memory)
-    software = evaluation.step.job.software
     return kind, FullestRank(
         rank=use.pipeline_rank,
         devices=use.devices,
         groups=use.groups,
         peak_allocated=use.peak_allocated,
-        peak_reserved=float(reserved_bytes(software, np.array(use.peak_allocated))),
+        peak_reserved=float(_reserved(evaluation)[use.pipeline_rank, kind]),
         context=device.context_memory,
         capacity=device.memory,
     )

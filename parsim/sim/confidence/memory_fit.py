@@ -8,7 +8,9 @@
 
 A plan *fits* where its peak, with what the allocator reserves for it, leaves the margin free; it
 is *tight* where the peak alone is within usable memory: it may run, may run out of memory, or be
-slower, for the allocator then frees its cache and tries again. Else it *does not fit*.
+slower, for the allocator then frees its cache and tries again. Else it *does not fit*. Copies that
+an optimizer makes when all activations are gone do not count unless they are the peak: the cache
+that they cannot use can be freed.
 
 The margin is for the prediction's own error: the share of usable memory that the upper end of the
 peak's 80 % interval takes, so that of ten plans that just fit nine should run; or what the user

@@ -24,7 +24,7 @@ from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
-from parsim.plan import PlanTable, Recompute
+from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.schedule.inflight import inflight_counts, split_counts
 from parsim.sim.memory.buffers import (
@@ -37,8 +37,8 @@ from parsim.sim.memory.buffers import (
     placeholder_bytes,
     update_copies,
 )
+from parsim.sim.memory.layer_moments import stage_again
 from parsim.sim.step.kept_bytes import (
-    entering_bytes,
     frees_before_weights,
     kept_for_weights,
     stage_kept,
@@ -65,6 +65,9 @@ STATIC = ("parameters", "gradients", "optimizer")
 class MemoryUse:
     """Bytes per category, each (p, B); `in_flight` micro-batches per stage at the peak, (S, B).
 
+    `uncached` bytes (p, B) of the update's copies are reserved beside the peak: no segment that
+    the allocator has cached is as large as such a copy (`parsim/sim/memory/reserved.py`).
+
     `parameters`, `gradients` and `optimizer` stay for the whole run. At the peak there are beside
     them the `activations` of micro-batches in flight, `logits` and what the loss makes of them,
     `temporary` buffers of the layer at work, buffers of `communication`, and parameters that were
@@ -80,6 +83,7 @@ class MemoryUse:
     communication: Array
     gathered: Array
     in_flight: Array
+    uncached: Array
 
     @property
     def peak(self) -> Array:
@@ -124,16 +128,17 @@ def memory_use(
         communication=communication_bytes(job, table, by_rank, schedule),
         gathered=gathered_bytes(job, table, schedule, with_blocks),
         in_flight=in_flight,
+        uncached=np.zeros_like(by_rank),
     )
     parts = _shared_out(table, by_rank, routed)
     copies = sum(update_copies(job, table, part, over) for part, over in parts)
     if not np.any(copies):
         return use
-    beside = copies + lasting_bytes(job, table, with_blocks)
+    lasting = lasting_bytes(job, table, with_blocks)
     freed = (table.zero_stage == 1) & (not copies_gradients(job, table))
     left = sum(part / np.where(freed, over, 1) for part, over in parts)
     gradients = use.gradients * ratio(left, by_rank)
-    return _or_update(use, gradients, np.asarray(beside), schedule)
+    return _or_update(use, gradients, np.asarray(copies), lasting, schedule)
 
 
 def _shared_out(
@@ -145,21 +150,26 @@ def _shared_out(
     return (by_rank - experts, table.shards), (experts, table.expert_shards)
 
 
-def _or_update(use: MemoryUse, gradients: Array, beside: Array, schedule: Schedule) -> MemoryUse:
+def _or_update(
+    use: MemoryUse, gradients: Array, copies: Array, lasting: Array, schedule: Schedule
+) -> MemoryUse:
     """The higher of a backward's highest moment and the update's, rank by rank, plan by plan.
 
     At the update `gradients` (p, B) are left (under ZeRO-1 those of other ranks' shards are gone,
-    unless a sum keeps them), with `beside` (p, B): their copies, and what stays for the whole run.
+    unless a sum keeps them), with their `copies` and the `lasting` temporary buffers, (p, B) each.
     """
     then = {"parameters": use.parameters, "optimizer": use.optimizer}
-    then |= {"gradients": gradients, "temporary": beside}
-    higher = np.sum(list(then.values()), axis=0) > use.peak
-    nothing = np.zeros_like(beside)
+    then |= {"gradients": gradients, "temporary": copies + lasting}
+    total = np.sum(list(then.values()), axis=0)
+    higher, nothing = total > use.peak, np.zeros_like(total)
     now = {
         name: np.where(higher, then.get(name, nothing), getattr(use, name)) for name in CATEGORIES
     }
     of_stage = higher[list(schedule.stage_rank)]
-    return MemoryUse(**now, in_flight=np.where(of_stage, 0.0, use.in_flight))
+    in_flight = np.where(of_stage, 0.0, use.in_flight)
+    return MemoryUse(
+        **now, in_flight=in_flight, uncached=use.peak + copies - np.maximum(total, use.peak)
+    )
 
 
 def ranks_with_blocks(counts: Array, schedule: Schedule) -> Flags:
@@ -172,21 +182,6 @@ def guest_bytes(kept: Array, schedule: Schedule) -> Array:
     if schedule.limit is None:
         return np.zeros((schedule.pp, kept.shape[1]))
     return np.asarray(np.array(schedule.guests)[:, None] * kept[::-1])
-
-
-def stage_again(
-    job: Job, table: PlanTable, layers: LayerTable, counts: Array, schedule: Schedule
-) -> Array:
-    """What recomputing a whole stage makes beyond its most costly layer, (p, B)."""
-    if not job.software.checkpoints_stages:
-        return np.zeros((schedule.pp, len(table)))
-    whole = counts @ np.stack(layers.whole)
-    most = np.max(np.stack(layers.whole) - np.stack(layers.kept), axis=0)
-    beyond = np.maximum(whole - entering_bytes(job, table) - most, 0.0)
-    again = np.where(table.recompute == Recompute.FULL, beyond, 0.0)
-    again = schedule.in_copies(again)
-    ranks = [again[list(schedule.stages_on(rank))].max(axis=0) for rank in range(schedule.pp)]
-    return np.stack(ranks)
 
 
 def _in_flight(job: Job, table: PlanTable, kept: Array, schedule: Schedule) -> tuple[Array, Array]:

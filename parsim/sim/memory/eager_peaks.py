@@ -81,6 +81,7 @@ def peak_memory(
     return MemoryUse(
         parameters=parameters,
         optimizer=optimizer + np.zeros_like(by_rank),
+        uncached=np.zeros_like(by_rank),
         **_of_all_ranks(schedule, ranks, np.zeros_like(stages.kept)),
     )
 

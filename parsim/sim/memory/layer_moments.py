@@ -29,6 +29,8 @@ one of three moments:
     first product    R h, E f h halves      its input's and weights' gradients; its output's takes
                                             the place of that output, and the second's input is gone
 
+A stack that checkpoints a stage as a whole makes all of its layers' activations again at once.
+
 Source: `executor/parallel/columns.py`, `executor/model/mixture/grouped.py`; allocations recorded
 operator by operator (torch 2.13, CPU).
 """
@@ -47,7 +49,9 @@ from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.layer_table import LayerTable
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention, Experts, Linear, Split
-from parsim.plan import CpCommType, PlanTable
+from parsim.plan import CpCommType, PlanTable, Recompute
+from parsim.schedule import Schedule
+from parsim.sim.step.kept_bytes import entering_bytes
 
 BEHIND = ("mlp", "experts")
 """What a layer keeps that is gone when its attention goes back."""
@@ -161,3 +165,18 @@ def _others(job: Job, table: PlanTable) -> Ints:
     cut = table.common.stage_layers
     smallest = min(filter(None, cut)) if cut else job.model.num_layers // (table.pp * table.v)
     return np.asarray(np.maximum(smallest - table.recompute_layers, 0))
+
+
+def stage_again(
+    job: Job, table: PlanTable, layers: LayerTable, counts: Array, schedule: Schedule
+) -> Array:
+    """What recomputing a whole stage makes beyond its most costly layer, (p, B)."""
+    if not job.software.checkpoints_stages:
+        return np.zeros((schedule.pp, len(table)))
+    whole = counts @ np.stack(layers.whole)
+    most = np.max(np.stack(layers.whole) - np.stack(layers.kept), axis=0)
+    beyond = np.maximum(whole - entering_bytes(job, table) - most, 0.0)
+    again = np.where(table.recompute == Recompute.FULL, beyond, 0.0)
+    again = schedule.in_copies(again)
+    ranks = [again[list(schedule.stages_on(rank))].max(axis=0) for rank in range(schedule.pp)]
+    return np.stack(ranks)

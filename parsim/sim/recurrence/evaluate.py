@@ -95,6 +95,12 @@ class Evaluation:
         columns = range(self.step.num_classes)
         return np.stack([self.memory_of(c).peak[:, 0] for c in columns], axis=1)
 
+    @property
+    def uncached(self) -> Array:
+        """Bytes of the update's copies that are reserved beside the peak of each rank, (p, C)."""
+        columns = range(self.step.num_classes)
+        return np.stack([self.memory_of(c).uncached[:, 0] for c in columns], axis=1)
+
     def memory_of(self, number: int) -> MemoryUse:
         """The bytes of one class."""
         return self.memory[self.step.schedule(number).num_microbatches]

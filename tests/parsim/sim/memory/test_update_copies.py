@@ -11,6 +11,7 @@ from parsim.cost.software import software
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.sim import Prediction, simulate
 from parsim.sim.memory.buffers import update_copies
+from parsim.sim.memory.reserved import SEGMENT
 from tests.parsim.sim.conftest import gpt_job
 
 STACK = "megatron-deepspeed-2022"
@@ -65,6 +66,28 @@ def test_the_update_is_the_peak_where_no_rank_shares_states_out(
 
 def test_gradients_of_other_shards_are_gone_by_the_update() -> None:
     """2 P + (2 + 12 + 6) P / 8 is below a backward's 2 P + 2 P + 12 P / 8 and activations."""
-    memory = few_tokens(dp_shard=8, zero_stage=1).memory
+    prediction = few_tokens(dp_shard=8, zero_stage=1)
+    memory = prediction.memory
     assert memory["gradients"] == pytest.approx(memory["parameters"])
     assert memory["activations"] > 0.0
+
+
+def test_copies_are_reserved_beside_what_a_backward_leaves_cached() -> None:
+    """A shard's 6 bytes a parameter come on top; that the plan fits does not hang on them."""
+    prediction = few_tokens(dp_shard=8, zero_stage=1)
+    allocated, share = prediction.peak_allocated[0], software(STACK).reserved_share
+    copies = 6.0 / 8 * prediction.memory["parameters"] / 2
+    expected = allocated * (1.0 + share) + copies
+    assert prediction.peak_reserved[0] == pytest.approx(expected, abs=SEGMENT)
+    assert prediction.fullest.peak_reserved == prediction.peak_reserved[0]
+
+
+def test_a_backward_s_cache_stays_reserved_where_the_update_is_the_peak() -> None:
+    """Reserved are the peak's own share, and the copies above a backward's peak, the lower one."""
+    alike = few_tokens(dp_replicate=8, gradient_precision="fp32").memory
+    narrow = sum(alike.values()) - alike["gradients"] / 2  # the same backward with 16-bit sums
+    prediction = few_tokens(dp_replicate=8)
+    allocated, share = prediction.peak_allocated[0], software(STACK).reserved_share
+    uncached = narrow + 8.0 * prediction.memory["parameters"] / 2 - allocated
+    expected = allocated * (1.0 + share) + uncached
+    assert prediction.peak_reserved[0] == pytest.approx(expected, abs=SEGMENT)
