@@ -19,6 +19,11 @@ walk along its actions finds."""
 
 def schedule_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     """Degrees and micro-batches that the schedule can order."""
+    return schedule_refusal(plan)
+
+
+def schedule_refusal(plan: Plan) -> str | None:
+    """Why a schedule is refused by ranks, chunks and micro-batches alone, whatever the model."""
     if plan.actions is not None:
         return _users_schedule(plan)
     if plan.schedule in TWO_WAY:

@@ -15,6 +15,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from parsim.errors import InputError, ScheduleError, alternatives, shown
+from parsim.plan import Plan
+from parsim.plan.rules.schedule import schedule_refusal
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED, Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.messages import senders
@@ -170,11 +172,10 @@ def unit_row(name: str, pp: int, num_microbatches: int, v: int, times: UnitTimes
     """One schedule in units.
 
     Raises:
-        ScheduleError: the sizes do not allow it.
+        ScheduleError: no plan of these sizes may have it.
     """
-    if pp < 2:
-        raise ScheduleError(f"pp={pp}: a pipeline has at least 2 ranks")
     chunks = chunks_of(name, v)
+    _check_sizes(name, pp, num_microbatches, chunks)
     schedule = build_schedule(
         name,
         pp=pp,
@@ -189,12 +190,21 @@ def unit_late_row(rule: str, pp: int, num_microbatches: int, times: UnitTimes) -
     """One pipeline without flush in units.
 
     Raises:
-        ScheduleError: the sizes do not allow it.
+        ScheduleError: no plan of these sizes may have it.
     """
-    versions = unit_versions(rule, pp)
+    _check_sizes(rule, pp, num_microbatches, 1)
+    return asynchronous_row(unit_versions(rule, pp), unit_prices(pp, times), num_microbatches)
+
+
+def _check_sizes(name: str, pp: int, num_microbatches: int, chunks: int) -> None:
+    """Refuse what a scenario with these sizes would be refused for."""
+    if pp < 2:
+        raise ScheduleError(f"pp={pp}: a pipeline has at least 2 ranks")
     if num_microbatches < 1:
         raise ScheduleError(f"num_microbatches={num_microbatches} is too small; use at least 1")
-    return asynchronous_row(versions, unit_prices(pp, times), num_microbatches)
+    plan = Plan(pp=pp, v=chunks, num_microbatches=num_microbatches, schedule=name)
+    if message := schedule_refusal(plan):
+        raise ScheduleError(message)
 
 
 def lengths_of(times: UnitTimes, chunks: int) -> tuple[float, float, float]:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from parsim.cost.legal import illegal
 from parsim.errors import InputError, PlanError
 from parsim.scenario import load_scenario
 from parsim.schedule import SCHEDULES
@@ -15,7 +16,7 @@ from parsim.sim import simulate
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.schedules.planned import planned_table
 from parsim.sim.schedules.rows import ScheduleRow
-from parsim.sim.schedules.table import schedule_table
+from parsim.sim.schedules.table import chunks_of, schedule_table
 from parsim.sim.schedules.timed import UnitTimes
 
 SCENARIO = Path(__file__).parents[4] / "scenarios" / "gpt2-small-cpu.yaml"
@@ -64,6 +65,19 @@ def test_what_sizes_do_not_allow_is_said() -> None:
     assert {row.name for row in table.rows} | dict(table.refused).keys() == set(SCHEDULES)
     table = schedule_table(4, 11)
     assert "num_microbatches=11" in dict(table.refused)["interleaved_1f1b"]
+
+
+@pytest.mark.parametrize(
+    ("pp", "m", "v"), [(4, 3, 2), (3, 1, 3), (2, 4, 3), (2, 1, 2), (8, 6, 4), (5, 10, 2)]
+)
+def test_rows_are_the_schedules_that_a_scenario_may_have(pp: int, m: int, v: int) -> None:
+    sizes = {"cluster.devices_per_node": pp, "training.global_batch_size": m, "plan.pp": pp}
+    loaded = load_scenario(SCENARIO, {**sizes, "model.num_layers": pp * v})
+    plan = replace(loaded.fixed_plan(), stage_layers=None)
+    refused = dict(schedule_table(pp, m, v=v).refused)
+    for name in (*SCHEDULES, *RULES):
+        named = replace(plan, schedule=name, v=chunks_of(name, v))
+        assert refused.get(name) == illegal(loaded.job, named)
 
 
 @pytest.mark.parametrize(
