@@ -99,6 +99,11 @@ class Chain:
         """What the stages of a cut take on the rank that has most to do."""
         return float((self.shares @ self.stages(cut)).max())
 
+    def unevenness(self, cut: Cut) -> tuple[float, float]:
+        """The largest stage of a cut, then the sum of all squares."""
+        stages = self.stages(cut)
+        return float(stages.max()), float((stages**2).sum())
+
     @cached_property
     def least_largest(self) -> float:
         """What the largest stage takes at least, of any cut."""

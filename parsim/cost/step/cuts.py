@@ -87,9 +87,11 @@ def balanced_cuts(
             ranks of all stages.
 
     First comes the cut that looks at a rank's stages together (`balance.py`), then the one that
-    looks at each alone, if its largest stage is smaller: a pipeline with few micro-batches waits
-    for stages. Embedding and head may be stages by themselves. Leaves out: messages, memory, what
-    is computed again; whether a plan is faster with a cut, its step says.
+    looks at each alone, if its largest stage is smaller or its stages are more alike: where few
+    micro-batches pass between two chunks of a rank, they wait for stages. Embedding and
+    head may be stages by themselves. Leaves out: messages, memory, what is computed again, that a
+    rank of a short 1F1B has forwards to do before its first gradient comes; whether a plan is
+    faster with a cut, its step says.
     """
     chains = Chains.of(job, table)
     layers = [seconds.tobytes() for seconds in chains.seconds]
@@ -130,8 +132,8 @@ class Chains:
             return ()
         chain = Chain.on(self.seconds[row], ranks, stages)
         together, alone = most_balanced(chain), chain.alone_balanced
-        smaller = chain.largest(alone) < chain.largest(together)
-        cuts = map(self._of_layers, (together, alone) if smaller else (together,))
+        smoother = chain.unevenness(alone) < chain.unevenness(together)
+        cuts = map(self._of_layers, (together, alone) if smoother else (together,))
         return tuple(cut for cut in cuts if cut != even_cut(self.layers, stages))
 
     def _of_layers(self, cut: Cut) -> Cut:

@@ -28,6 +28,8 @@ plan: {pp: 4, microbatch_size: 1CUT}
 search: {pp: 4, dp: 1, microbatch_size: 1, schedule: 1f1b, recompute: none, zero_stage: 0}
 """
 
+CPU = Path(__file__).parents[3] / "scenarios" / "gpt2-small-cpu.yaml"
+
 
 def scenario(tmp_path: Path, stack: str = "generic", cut: str = "") -> Scenario:
     path = tmp_path / "s.yaml"
@@ -118,6 +120,20 @@ def test_the_tiers_agree_on_a_cut_with_a_stage_of_the_head_alone(
     exact = simulate(job, plan)
     assert bounds.seconds.step[0] <= exact.step_time
     assert bounds.peak[0] <= exact.fullest.peak_allocated
+
+
+@pytest.mark.parametrize("schedule", ["interleaved_1f1b", "looped_bfs"])
+@pytest.mark.parametrize(("pp", "alike"), [(3, (2, 2, 2, 3, 3, 0)), (4, (1, 1, 2, 2, 2, 2, 2, 0))])
+def test_a_cut_into_alike_stages_is_taken_where_micro_batches_wait_for_stages(
+    schedule: str, pp: int, alike: tuple[int, ...]
+) -> None:
+    """The largest stage is the head alone in both cuts; the busiest rank has less of other ones."""
+    sizes = {"cluster.devices_per_node": pp, "training.global_batch_size": pp, "plan.pp": pp}
+    loaded = load_scenario(CPU, {**sizes, "plan.schedule": schedule, "plan.v": 2})
+    stated = replace(loaded.fixed_plan(), stage_layers=alike)
+    assert simulate(loaded.job, loaded.fixed_plan()).step_time <= (
+        simulate(loaded.job, stated).step_time
+    )
 
 
 def test_the_choice_is_of_stacks(tmp_path: Path) -> None:
