@@ -36,7 +36,7 @@ from parsim.validation.step.case import Case, build_case
 from parsim.validation.step.measured_run import MeasuredRun, parse_row
 from parsim.validation.step.row_cells import Profile
 from parsim.validation.tables import RowSkipped
-from parsim.validation.validated_row import ValidatedRow
+from parsim.validation.validated_row import NAMELESS, ValidatedRow
 
 
 def bubble_of(run: MeasuredRun, job: Job, plan: Plan) -> tuple[float | None, float | None]:
@@ -120,7 +120,6 @@ def _bubble(evaluation: Evaluation) -> float:
 
 def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
     """Predict one row."""
-    row_id = row.get("row_id") or "(no row_id)"
     try:
         run = parse_row(row)
         case = build_case(run)
@@ -128,18 +127,11 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
         bubble, profiled = bubble_of(run, case.job, case.plan)
         step, step_notes = _step(case, prediction)
     except (RowSkipped, PlanError) as reason:
-        return ValidatedRow(
-            table=table,
-            row_id=row_id,
-            reason=str(reason),
-            stack=row.get("stack", ""),
-            device=row.get("gpu_type", ""),
-            precision=row.get("precision", ""),
-        )
+        return ValidatedRow.without_prediction(table, row, reason, row.get("stack", ""))
     standing = replace(prediction.standing, release=run.release, publisher=run.publisher)
     interval = step_interval(standing, step)  # the step may be another than the simulated one
     return replace(
-        _described(table, row_id, case),
+        _described(table, case),
         notes=(*case.notes, *prediction.memory_notes, *_unstated(run), *step_notes),
         predicted_step=step,
         predicted_peak=prediction.fullest.peak_allocated,
@@ -152,12 +144,12 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
     )
 
 
-def _described(table: str, row_id: str, case: Case) -> ValidatedRow:
+def _described(table: str, case: Case) -> ValidatedRow:
     """The row with what was run and measured, and nothing yet of what is predicted."""
     run, job, plan = case.run, case.job, case.plan
     return ValidatedRow(
         table=table,
-        row_id=row_id,
+        row_id=run.row_id or NAMELESS,
         model=run.model,
         system=f"{job.cluster.num_nodes} x {run.system}",
         stack=run.stack,

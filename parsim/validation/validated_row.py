@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -9,6 +10,9 @@ from parsim.sim.confidence.interval import step_interval
 from parsim.sim.confidence.known_errors import Errors, Standing
 from parsim.sim.confidence.memory_spread import memory_spread
 from parsim.validation.step.case import Case
+
+NAMELESS = "(no row_id)"
+"""What stands for a `row_id` that is blank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +58,20 @@ class ValidatedRow:
     measured_speedup: float | None = None
     case: Case | None = None
     standing: Standing | None = None
+
+    @classmethod
+    def without_prediction(
+        cls, table: str, cells: Mapping[str, str], reason: Exception, stack: str
+    ) -> ValidatedRow:
+        """A row of a table that cannot be predicted, why, and what its cells say of the run."""
+        return cls(
+            table=table,
+            row_id=cells.get("row_id") or NAMELESS,
+            reason=str(reason),
+            stack=stack,
+            device=cells.get("gpu_type", ""),
+            precision=cells.get("precision", ""),
+        )
 
     @property
     def skipped(self) -> bool:

@@ -23,6 +23,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from parsim.errors import shown
 from parsim.plan.strategies import (
@@ -110,6 +111,14 @@ class MeasuredSamples:
     replicated_by: Strategy = DDP
 
 
+class _Results(NamedTuple):
+    """What a row says was measured: seconds of a step, bytes over all devices, a speed-up."""
+
+    step_time: float | None
+    peak_memory: float | None
+    speedup: float | None
+
+
 def is_samples(columns: object) -> bool:
     """Whether a header, or a row, is of this schema."""
     return isinstance(columns, list | dict) and {"samples_per_s", "strategy"} <= set(columns)
@@ -121,17 +130,54 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
     Raises:
         RowSkipped: a needed figure is missing or garbage, or the strategy cannot be predicted.
     """
-    strategy = row["strategy"]
+    _check_strategy(row["strategy"])
+    cells, note = Cells(row), row.get("note", "")
+    batch, batch_is_assumed = _global_batch(row, cells)
+    results = _results(cells, batch)
+    return MeasuredSamples(
+        row_id=row["row_id"],
+        framework=row["framework"],
+        model=row["model"],
+        gpu_type=row["gpu_type"],
+        system=row["system"],
+        gpus_per_node=cells.need("gpus_per_node"),
+        n_gpus=cells.need("n_gpus"),
+        strategy=row["strategy"],
+        precision=row["precision"],
+        batch_per_gpu=cells.positive("batch_per_gpu"),
+        global_batch_size=batch,
+        n_micro_batches=cells.positive("n_micro_batches") or _told(note, r"micro-batches (\d+)"),
+        partition=_partition(row.get("partition", ""), note),
+        recompute=row.get("recompute", "") or "none",
+        step_time=results.step_time,
+        peak_memory=results.peak_memory,
+        replicas=_replicas(row, cells.need("n_gpus")),
+        speedup=results.speedup,
+        internode_gbit=cells.number("internode_gbit_per_s_per_node"),
+        assumed_batch=batch_is_assumed,
+        replicated_by=_replicated_by(row, cells),
+    )
+
+
+def _check_strategy(strategy: str) -> None:
     if strategy not in STRATEGIES:
         listed = ", ".join(STRATEGIES)
         raise RowSkipped(f"strategy '{shown(strategy)}' is not predicted; predicted are {listed}")
-    cells = Cells(row)
-    devices, note = cells.need("n_gpus"), row.get("note", "")
+
+
+def _global_batch(row: Mapping[str, str], cells: Cells) -> tuple[int, bool]:
+    """Samples of a step over all devices, and whether they are assumed, not stated."""
+    devices = cells.need("n_gpus")
     batch = cells.positive("global_batch_size") or (cells.positive("batch_per_gpu") or 0) * devices
-    assumed = "" if batch else _assumed_batch(row)
-    batch = batch or (int(assumed) if assumed else 0)
-    if not batch:
-        raise RowSkipped("neither global_batch_size nor batch_per_gpu is stated")
+    if batch:
+        return batch, False
+    if assumed := _assumed_batch(row):
+        return assumed, True
+    raise RowSkipped("neither global_batch_size nor batch_per_gpu is stated")
+
+
+def _results(cells: Cells, batch: int) -> _Results:
+    """The figures that were measured with a batch of so many samples: at least one of them."""
     speed = cells.number("samples_per_s")
     step = batch / speed if speed else cells.number("step_time_s")
     memory = cells.number("peak_memory_gib_sum")
@@ -140,29 +186,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         raise RowSkipped(
             "neither samples_per_s, step_time_s, peak_memory_gib_sum nor speedup is stated"
         )
-    return MeasuredSamples(
-        row_id=row["row_id"],
-        framework=row["framework"],
-        model=row["model"],
-        gpu_type=row["gpu_type"],
-        system=row["system"],
-        gpus_per_node=cells.need("gpus_per_node"),
-        n_gpus=devices,
-        strategy=strategy,
-        precision=row["precision"],
-        batch_per_gpu=cells.positive("batch_per_gpu"),
-        global_batch_size=batch,
-        n_micro_batches=cells.positive("n_micro_batches") or _told(note, r"micro-batches (\d+)"),
-        partition=_partition(row.get("partition", ""), note),
-        recompute=row.get("recompute", "") or "none",
-        step_time=step,
-        peak_memory=None if memory is None else memory * GIB,
-        replicas=_replicas(row, devices),
-        speedup=speedup,
-        internode_gbit=cells.number("internode_gbit_per_s_per_node"),
-        assumed_batch=bool(assumed),
-        replicated_by=_replicated_by(row, cells),
-    )
+    return _Results(step, None if memory is None else memory * GIB, speedup)
 
 
 def stated_speedup(row: Mapping[str, str]) -> float | None:
@@ -232,11 +256,11 @@ def _flag(row: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
     return cell == "yes" if cell else otherwise
 
 
-def _assumed_batch(row: Mapping[str, str]) -> str:
-    """The batch of torchgpipe's memory benchmarks, whose tables print it nowhere."""
+def _assumed_batch(row: Mapping[str, str]) -> int:
+    """The batch of torchgpipe's memory benchmarks, whose tables print it nowhere; else 0."""
     known = row["framework"].startswith("torchgpipe") and row.get("peak_memory_gib_sum", "")
     starts = (start for start in MEMORY_BATCHES if known and row["model"].startswith(start))
-    return next((str(MEMORY_BATCHES[start]) for start in starts), "")
+    return next((MEMORY_BATCHES[start] for start in starts), 0)
 
 
 def _told(note: str, pattern: str) -> int:

@@ -56,21 +56,27 @@ def predict_samples(table: str, row: dict[str, str]) -> ValidatedRow:
     """Predict one row."""
     try:
         run = parse_samples(row)
-        job, plan, notes = case_of(run)
-        prediction = simulate(job, plan)
-        pace = prediction.step_time / plan.global_batch_size
+        case = case_of(run)
+        prediction = simulate(*case[:2])
+        pace = prediction.step_time / prediction.plan.global_batch_size
         speedup = None if run.speedup is None else _seconds_a_sample(baseline_of(row)) / pace
     except (RowSkipped, InputError) as reason:
-        return ValidatedRow(
-            table=table,
-            row_id=row.get("row_id") or "(no row_id)",
-            reason=str(reason),
-            measured_speedup=stated_speedup(row),
-            stack=row.get("framework", ""),
-            device=row.get("gpu_type", ""),
-            precision=row.get("precision", ""),
-        )
-    interval = prediction.interval
+        skipped = ValidatedRow.without_prediction(table, row, reason, row.get("framework", ""))
+        return replace(skipped, measured_speedup=stated_speedup(row))
+    return replace(
+        _described(table, run, case),
+        predicted_step=pace * run.global_batch_size,
+        predicted_speedup=speedup,
+        predicted_peak=sum(prediction.peak_allocated),
+        predicted_reserved=sum(prediction.peak_reserved),
+        step_interval=(prediction.interval.low, prediction.interval.high),
+        standing=prediction.standing,
+    )
+
+
+def _described(table: str, run: MeasuredSamples, case: Case) -> ValidatedRow:
+    """The row with what was run and measured, and nothing yet of what is predicted."""
+    job, plan, notes = case
     return ValidatedRow(
         table=table,
         row_id=run.row_id,
@@ -83,15 +89,9 @@ def predict_samples(table: str, row: dict[str, str]) -> ValidatedRow:
         precision=plan.precision,
         plan=plan.label(),
         notes=notes,
-        predicted_step=pace * run.global_batch_size,
         measured_step=run.step_time,
-        predicted_speedup=speedup,
         measured_speedup=run.speedup,
-        predicted_peak=sum(prediction.peak_allocated),
         measured_peak=run.peak_memory,
-        predicted_reserved=sum(prediction.peak_reserved),
-        step_interval=(interval.low, interval.high),
-        standing=prediction.standing,
     )
 
 
