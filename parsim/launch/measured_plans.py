@@ -71,24 +71,16 @@ def measure_plans(
         RunError: ranks failed while running.
     """
     jobs = _candidates(scenario, plans[: request.best], request.out)
-    refused = [illegal(jobs.scenario.job, plan) for plan in jobs.plans]
-    skipped = [
-        (plan.label(), why)
-        for plan, why in zip(jobs.plans, refused, strict=True)
-        if why is not None
-    ]
-    able = [plan for plan, why in zip(jobs.plans, refused, strict=True) if why is None]
+    job = jobs.scenario.job
+    refused = [(plan, illegal(job, plan)) for plan in jobs.plans]
+    able = [plan for plan, why in refused if why is None]
+    skipped = [(plan.label(), why) for plan, why in refused if why is not None]
     if not able:
         raise InputError(f"the executor runs none of the best plans; {skipped[0][1]}")
-    times: dict[int, list[float]] = {number: [] for number in range(len(able))}
-    for done, number in enumerate(_turns(len(able)), start=1):
-        times[number].append(_measured(jobs.scenario, able[number], number, request, run))
-        if progress:
-            progress(done, ROUNDS * len(able))
-    predicted = [simulate(jobs.scenario.job, plan).step_time for plan in able]
+    times = _times(jobs.scenario, able, request, progress, run)
     entries = [
-        MeasuredPlan(plan=plan, predicted=seconds, runs=tuple(times[number]))
-        for number, (plan, seconds) in enumerate(zip(able, predicted, strict=True))
+        MeasuredPlan(plan=plan, predicted=simulate(job, plan).step_time, runs=tuple(runs))
+        for plan, runs in zip(able, times, strict=True)
     ]
     entries.sort(key=lambda entry: entry.predicted)
     pairs = [(entry.predicted, entry.measured) for entry in entries]
@@ -101,6 +93,22 @@ def measure_plans(
         folder=str(request.out),
         scenario=str(scenario.path if not jobs.twin else request.out / "plan-1.yaml"),
     )
+
+
+def _times(
+    scenario: Scenario,
+    plans: Sequence[Plan],
+    request: MeasureRequest,
+    progress: Progress | None,
+    run: Run,
+) -> list[list[float]]:
+    """Seconds of a step in each plan's `ROUNDS` runs; plans run in turns."""
+    times: list[list[float]] = [[] for _ in plans]
+    for done, number in enumerate(_turns(len(plans)), start=1):
+        times[number].append(_measured(scenario, plans[number], number, request, run))
+        if progress:
+            progress(done, ROUNDS * len(plans))
+    return times
 
 
 def _turns(count: int) -> list[int]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
 
 from parsim.errors import ModelError, PlanError, alternatives, shown
-from parsim.layout.mesh import REPLICAS, Mesh, NdSbp, local_shape, read_sbp
+from parsim.layout.mesh import REPLICAS, Mesh, NdSbp, Sbp, local_shape, read_sbp
 from parsim.layout.signatures import Shapes, Signature, listed, local_operation, signatures
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.operations import NAMES
@@ -182,22 +182,11 @@ def _why(options: Options, node: Node, read: Mapping[str, NdSbp]) -> str:
             continue
         every = options.on_axis(node, axis)
         position = axis - len(options.mesh.names)
-        left = [
-            s
-            for s in every
-            if all(_one_has(s, part, layout[position]) for part, layout in read.items())
-        ]
-        if left:
+        stated = {part: layout[position] for part, layout in read.items()}
+        if any(all(_one_has(s, part, sbp) for part, sbp in stated.items()) for s in every):
             continue
-        wanted = ", ".join(f"{part} {layout[position]}" for part, layout in read.items())
-        summands = any(
-            layout[position].kind == "P" for part, layout in read.items() if part != "output"
-        )
-        rest = (
-            f"; {op} of a sum is not the sum of {op}, so its input must be whole or split"
-            if summands and all(s.word != "summands" for s in every)
-            else ""
-        )
+        wanted = ", ".join(f"{part} {sbp}" for part, sbp in stated.items())
+        rest = _why_no_sum(op, stated, every)
         return f"{wanted} on axis {name} is no signature of {op}{rest}; allowed: {listed(every)}"
     ways = (
         way
@@ -205,6 +194,14 @@ def _why(options: Options, node: Node, read: Mapping[str, NdSbp]) -> str:
         if all(_has(way, *entry) for entry in read.items())
     )
     return divided(options, node, next(ways))
+
+
+def _why_no_sum(op: str, stated: Mapping[str, Sbp], every: Sequence[Signature]) -> str:
+    """More words where an input is stated as summands, and the operation is not linear."""
+    summands = any(sbp.kind == "P" for part, sbp in stated.items() if part != "output")
+    if not summands or any(signature.word == "summands" for signature in every):
+        return ""
+    return f"; {op} of a sum is not the sum of {op}, so its input must be whole or split"
 
 
 def divided(options: Options, node: Node, way: OnMesh) -> str:

@@ -21,6 +21,8 @@ MAX_UNSHARDED = 3
 
 Row = Sequence[Action]
 
+_RECEIVED = {Kind.SEND_F: Kind.RECV_F, Kind.SEND_B: Kind.RECV_B}
+
 
 def lower(schedule: Schedule, *, unshard: bool = False, reduce_grad: bool = False) -> Schedule:
     """Add communication to a compute-only schedule.
@@ -93,34 +95,52 @@ def _with_messages(schedule: Schedule, rows: Sequence[Row]) -> tuple[tuple[Actio
     SEND and RECV get their places at the same moment, so the result cannot deadlock even when
     every SEND waits for its RECV, and both ends of a pair of ranks agree on the order.
     """
-    above, below = senders(schedule)
-    out: list[list[Action]] = [[] for _ in rows]
-    stages, microbatches = range(schedule.num_stages), range(schedule.num_microbatches)
-    ready = {(s, Kind.F, mb) for s in stages if schedule.is_first(s) for mb in microbatches}
-    last = [stage for stage in stages if schedule.is_last(stage)]
-    ready |= {(s, kind, mb) for s in last for kind in (Kind.B, Kind.I) for mb in microbatches}
+    lists = _LoweredRows(schedule)
     position = [0] * len(rows)
     going = [rank for rank, row in enumerate(rows) if row]
     while going:
         for rank in going:
             action = rows[rank][position[rank]]
-            stage, kind, mb = action
-            if kind <= Kind.I and action not in ready:
-                continue
-            position[rank] += 1
-            out[rank].append(action)
-            if kind == Kind.F:
-                ready.add((stage + 1, Kind.F, mb))
-                target = below[stage]
-                if target >= 0:
-                    out[rank].append(Action(stage, Kind.SEND_F, mb))
-                    out[target].append(Action(stage + 1, Kind.RECV_F, mb))
-            elif kind == Kind.B or kind == Kind.I:
-                ready.add((stage - 1, Kind.B, mb))
-                ready.add((stage - 1, Kind.I, mb))
-                target = above[stage]
-                if target >= 0:
-                    out[rank].append(Action(stage, Kind.SEND_B, mb))
-                    out[target].append(Action(stage - 1, Kind.RECV_B, mb))
+            if lists.may_run(action):
+                position[rank] += 1
+                lists.run(rank, action)
         going = [rank for rank in going if position[rank] < len(rows[rank])]
-    return tuple(map(tuple, out))
+    return tuple(map(tuple, lists.rows))
+
+
+class _LoweredRows:
+    """The ranks' lists with messages as far as they have run, and the actions whose input is there.
+
+    `rows` are the lists. Forwards of first stages and backwards of last ones wait for no message.
+    """
+
+    def __init__(self, schedule: Schedule) -> None:
+        self.rows: list[list[Action]] = [[] for _ in schedule.ranks]
+        self._above, self._below = senders(schedule)
+        stages, microbatches = range(schedule.num_stages), range(schedule.num_microbatches)
+        first = [stage for stage in stages if schedule.is_first(stage)]
+        last = [stage for stage in stages if schedule.is_last(stage)]
+        self._ready = {(stage, Kind.F, mb) for stage in first for mb in microbatches}
+        for kind in (Kind.B, Kind.I):
+            self._ready |= {(stage, kind, mb) for stage in last for mb in microbatches}
+
+    def may_run(self, action: Action) -> bool:
+        """Whether the action's input is there; updates of weights need none."""
+        return action.kind > Kind.I or action in self._ready
+
+    def run(self, rank: int, action: Action) -> None:
+        """Append the action, and where its result crosses ranks its SEND and the RECV there."""
+        stage, kind, mb = action
+        self.rows[rank].append(action)
+        if kind == Kind.F:
+            self._ready.add((stage + 1, Kind.F, mb))
+            self._pass_on(rank, self._below[stage], Action(stage, Kind.SEND_F, mb), stage + 1)
+        elif kind == Kind.B or kind == Kind.I:
+            self._ready |= {(stage - 1, Kind.B, mb), (stage - 1, Kind.I, mb)}
+            self._pass_on(rank, self._above[stage], Action(stage, Kind.SEND_B, mb), stage - 1)
+
+    def _pass_on(self, rank: int, target: int, send: Action, stage: int) -> None:
+        """Append a SEND and, to the target rank's list, the RECV of `stage`; -1: no message."""
+        if target >= 0:
+            self.rows[rank].append(send)
+            self.rows[target].append(Action(stage, _RECEIVED[send.kind], send.microbatch))

@@ -51,6 +51,28 @@ COMMON = ("bucket_bytes", "reduce_precision", "gradient_precision", "precision")
 
 def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
     """What a search of this space does not look at, by field of a plan."""
+    unsaid = {
+        name: f"{words}{with_full(name)}"
+        for name, words in UNSAID.items()
+        if space.allowed(name) is None
+    }
+    alike = [name for name in SETTINGS if name not in space.varied and name not in unsaid]
+    shared = {
+        name: f"{ALL_BUT}{value_word(getattr(space.common, name))}" for name in (*alike, *COMMON)
+    }
+    cuts = " and balanced by seconds" if job.software.balanced_cut and not job.mixed else ""
+    return {
+        **_asked(job, space),
+        "stages": _unequal_stages(space),
+        "stage_layers": f"cuts other than as even as possible{cuts}",
+        **NEVER,
+        **unsaid,
+        **shared,
+    }
+
+
+def _asked(job: Job, space: PlanSpace) -> dict[str, str]:
+    """What the space leaves out by what it says, or by what the software has."""
     asked, software = dict(_narrowed(job, space)), job.software
     if space.offload_layers == Between():
         asked["offload_layers"] = f"{ALL_BUT}none, half and all of a stage's layers"
@@ -64,33 +86,20 @@ def left_out(job: Job, space: PlanSpace) -> dict[str, str]:
             asked[name] = ", ".join(value_word(value) for value in missing)
     stack = {"schedule": _schedules(software, space), "zero_stage": _zero_stages(software, space)}
     asked |= {name: words for name, words in stack.items() if words}
-    unsaid = {
-        name: f"{words}{with_full(name)}"
-        for name, words in UNSAID.items()
-        if space.allowed(name) is None
-    }
-    alike = [name for name in SETTINGS if name not in space.varied and name not in unsaid]
     if space.strategies:
         looked = _strategies(space)
         asked["strategy"] = ", ".join(name for name in STRATEGY_KINDS if name not in looked)
-    shared = {
-        name: f"{ALL_BUT}{value_word(getattr(space.common, name))}" for name in (*alike, *COMMON)
-    }
-    cuts = " and balanced by seconds" if software.balanced_cut and not job.mixed else ""
-    unequal = {
-        "stages": "replicas, tp, layers and recomputation of each stage of its own, but with "
-        "search.unequal_stages"
-    }
+    return asked
+
+
+def _unequal_stages(space: PlanSpace) -> str:
+    """The pipelines with stages that differ that are not looked at."""
     if space.unequal_stages:
-        unequal = {"stages": "unequal stages that the partitioner cuts otherwise, or more than 8"}
-    return {
-        **asked,
-        **unequal,
-        "stage_layers": f"cuts other than as even as possible{cuts}",
-        **NEVER,
-        **unsaid,
-        **shared,
-    }
+        return "unequal stages that the partitioner cuts otherwise, or more than 8"
+    return (
+        "replicas, tp, layers and recomputation of each stage of its own, but with "
+        "search.unequal_stages"
+    )
 
 
 def _narrowed(job: Job, space: PlanSpace) -> Iterator[tuple[str, str]]:

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
+from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.schedule import Kind
 from parsim.sim.drawing.copy_spans import copy_spans, exchange_spans, without_copies
@@ -74,9 +75,23 @@ def build_timeline(evaluation: Evaluation) -> Timeline:
 
 def _class_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
     """Actions of a class, exchanges inside them, and messages between them."""
+    actions = list(_action_spans(step, lanes))
+    yield from actions
+    exchanges, inner = class_exchanges(step, lanes.number), actions
+    copied = copied_seconds(step.column(lanes.number))
+    if copied is not None:
+        moved = step.schedule(lanes.number).moves
+        yield from copy_spans(actions, class_copies(step, lanes.number), copied, moved)
+        inner = list(without_copies(actions, copied))
+    yield from exchange_spans(inner, exchanges, _routed(step, lanes.number))
+    yield from _message_spans(step, lanes)
+
+
+def _action_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
+    """Actions of a class, in the order in which they are placed."""
     exposed = exposed_seconds(step.column(lanes.number))
-    actions = [
-        Span(
+    for item in lanes.actions:
+        yield Span(
             rank=lanes.first + item.rank,
             stream=Stream.COMPUTE,
             kind=item.action.kind.name,
@@ -86,23 +101,15 @@ def _class_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
             microbatch=item.action.microbatch,
             exposed=float(exposed[item.action.kind][item.action.stage, 0]),
         )
-        for item in lanes.actions
-    ]
-    yield from actions
-    group = step.group(0, lanes.number)
-    routed = None
-    if step.plan.ep * step.plan.etp > 1:
-        shares = routed_shares(step.job_on(group), step.plan, step.pricing.layers(group))
-        schedule = step.schedule(lanes.number)
-        routed = {kind: schedule.in_copies(share) for kind, share in shares.items()}
-    exchanges, inner = class_exchanges(step, lanes.number), actions
-    copied = copied_seconds(step.column(lanes.number))
-    if copied is not None:
-        moved = step.schedule(lanes.number).moves
-        yield from copy_spans(actions, class_copies(step, lanes.number), copied, moved)
-        inner = list(without_copies(actions, copied))
-    yield from exchange_spans(inner, exchanges, routed)
-    yield from _message_spans(step, lanes)
+
+
+def _routed(step: PricedStep, number: int) -> dict[Kind, Array] | None:
+    """Shares of a class's exchanges that are all-to-alls of experts; None without experts."""
+    if step.plan.ep * step.plan.etp == 1:
+        return None
+    job, schedule = step.job_on(step.group(0, number)), step.schedule(number)
+    shares = routed_shares(job, step.plan, step.pricing.layers(step.group(0, number)))
+    return {kind: schedule.in_copies(share) for kind, share in shares.items()}
 
 
 def _message_spans(step: PricedStep, lanes: _Lanes) -> Iterator[Span]:
