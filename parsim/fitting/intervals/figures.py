@@ -3,7 +3,7 @@
 What makes some plans harder than others (`scale.py`), quantiles of the errors in units of
 that scale per device and software (`groups.py`), the growth of errors with the distance
 between runs (a variogram), and what is lost where nobody described the software: the same runs
-predicted as if it were so. What else may be new is in `levels.py`.
+predicted as if it were so. What else may be new is in `novelty.py`.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def gather_errors(
 ) -> Errors:
     """All figures of some runs, of the hardware suite's reports, and of measured peaks.
 
-    The factors of levels are not among them: `levels.py` computes those from these figures.
+    The factors of levels are not among them: `novelty.py` computes those from these figures.
     """
     calibrated = keyed(calibrated_errors(reports))
     whole = Errors(

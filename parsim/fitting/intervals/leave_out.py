@@ -1,7 +1,7 @@
 """Do intervals hold for a source that they have not seen, under constants fitted again without it?
 
 For `make ablation`, which fits each family again without each of its sources. What is cheap enough
-to be done at every `make reports` is in `levels.py`.
+to be done at every `make reports` is in `novelty.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from parsim.fitting.constants.influence import row_key
 from parsim.fitting.constants.leave_out import Judge
 from parsim.fitting.constants.source_cases import SourceCases
 from parsim.fitting.intervals.groups import Residual
-from parsim.fitting.intervals.levels import without
+from parsim.fitting.intervals.novelty import without
 from parsim.sim.confidence.interval import step_interval
 from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, coverage

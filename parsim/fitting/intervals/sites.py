@@ -8,7 +8,7 @@ device count once: with e their mean |log error| and h the mean half of their in
 
 Only rows that were set aside for fits enter (column `split`); the others judge it.
 
-Source: as the factors of levels (`levels.py`), with publishers as the groups that are exchangeable.
+Source: as the factors of levels (`novelty.py`), with publishers as groups that are exchangeable.
 Leaves out: that sites share causes, such as one release; stacks that some other table has measured.
 """
 

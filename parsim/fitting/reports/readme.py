@@ -20,7 +20,7 @@ from parsim.fitting.intervals.figures import (
     residuals_of,
     site_runs,
 )
-from parsim.fitting.intervals.levels import Novelty
+from parsim.fitting.intervals.novelty import Novelty
 from parsim.fitting.intervals.sites import with_sites
 from parsim.fitting.reports.evidence import evidence_text
 from parsim.planner import search

@@ -7,7 +7,7 @@ from dataclasses import asdict
 import pytest
 
 from parsim.fitting.intervals.figures import gather_errors, peaks_of, residuals_of
-from parsim.fitting.intervals.levels import Novelty
+from parsim.fitting.intervals.novelty import Novelty
 from parsim.validation.coverage import left_out_text, read_left_out, shipped_left_out
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate

@@ -36,7 +36,7 @@ from parsim.fitting.intervals.groups import (
     weights,
 )
 from parsim.fitting.intervals.leave_out import refitted
-from parsim.fitting.intervals.levels import without
+from parsim.fitting.intervals.novelty import without
 from parsim.sim.confidence.known_errors import ANY, CALIBRATED, Errors, read_errors, shipped_errors
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate

@@ -13,20 +13,8 @@ from parsim.fitting.constants.fit import Values
 from parsim.fitting.constants.influence import LeaveOut
 from parsim.fitting.intervals.figures import figures, residuals_of
 from parsim.fitting.intervals.groups import Residual
-from parsim.fitting.intervals.levels import (
-    FOLDS,
-    LEVELS,
-    NOT_BELOW,
-    Judged,
-    Novelty,
-    beyond,
-    by,
-    folds,
-    stacks,
-    widest,
-    with_level,
-    without,
-)
+from parsim.fitting.intervals.levels import FOLDS, LEVELS, beyond, by, folds, stacks, widest
+from parsim.fitting.intervals.novelty import NOT_BELOW, LeftOutRun, Novelty, with_level, without
 from parsim.sim.confidence.known_errors import LEVELS as FACTORS
 from parsim.sim.confidence.known_errors import Errors, shipped_errors
 from parsim.validation.step.case import Case
@@ -124,7 +112,7 @@ def test_a_release_leans_on_what_is_known_where_few_releases_say_so() -> None:
     assert with_level(known, "release", single).factors["release"] == pytest.approx(5 / 6, abs=0.03)
 
 
-def judged_release(runs: Sequence[Residual]) -> list[Judged]:
+def judged_release(runs: Sequence[Residual]) -> list[LeftOutRun]:
     return figured(runs)[0].judged["release"]
 
 
