@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from parsim.partition.hierarchy import Partition, partition
 from parsim.partition.layer_graph import LayerGraph, read_layer_graph
 from parsim.partition.levels import Level, Options
-from parsim.partition.simulated import PARSIM, Judged, improved
+from parsim.partition.simulated import PARSIM, ImprovedPartition, improved
 from parsim.partition.states import States, states_of
 
 SCHEMA_VERSION = 1
@@ -37,7 +37,7 @@ class PartitionReport:
     options: Options
     best: Partition
     stages: tuple[StageOfLayers, ...]
-    judged: Judged | None = None
+    judged: ImprovedPartition | None = None
 
     @property
     def name(self) -> str:

@@ -52,7 +52,7 @@ Moves = Callable[[Stages, States], Iterator[Stages]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class ImprovedPartition:
     """The best partition by its run, and what PipeDream's optimum takes by the same measure.
 
     So measured is `data_parallel` too, the whole model replicated on all devices, as if it fitted.
@@ -81,7 +81,7 @@ class Judged:
         }
 
 
-def improved(states: States, levels: Sequence[Level], options: Options) -> Judged:
+def improved(states: States, levels: Sequence[Level], options: Options) -> ImprovedPartition:
     """Find stages that a run takes the least time for.
 
     Raises:
@@ -100,7 +100,7 @@ def improved(states: States, levels: Sequence[Level], options: Options) -> Judge
             f"no partition that was run fits {options.memory:g} bytes a device with all versions "
             f"of its weights; more devices or more memory may fit"
         )
-    return Judged(
+    return ImprovedPartition(
         stages=best,
         seconds=seconds,
         of_pipedream=before,

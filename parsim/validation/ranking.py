@@ -47,7 +47,7 @@ class Ranking:
         return {name: getattr(self, name) for name in self.__slots__}
 
 
-class Choice(NamedTuple):
+class PlanTimes(NamedTuple):
     """A plan of a decision: its label, predicted and measured seconds, its 80 % interval."""
 
     plan: str
@@ -61,8 +61,8 @@ class Missed(NamedTuple):
 
     decision: tuple[str | int, ...]
     plans: int
-    chosen: Choice
-    fastest: Choice
+    chosen: PlanTimes
+    fastest: PlanTimes
 
     @property
     def regret(self) -> float:
@@ -78,9 +78,9 @@ class Missed(NamedTuple):
         return best.interval[0] <= first.predicted and best.predicted <= first.interval[1]
 
 
-def missed(rows: Iterable[tuple[tuple[str | int, ...], Choice]]) -> list[Missed]:
+def missed(rows: Iterable[tuple[tuple[str | int, ...], PlanTimes]]) -> list[Missed]:
     """The decisions that take a slower plan first, the worst of them first."""
-    groups: dict[tuple[str | int, ...], list[Choice]] = {}
+    groups: dict[tuple[str | int, ...], list[PlanTimes]] = {}
     for key, choice in rows:
         groups.setdefault(key, []).append(choice)
     judged = [

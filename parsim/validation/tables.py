@@ -53,7 +53,7 @@ def refuse_blind(tables: Iterable[str]) -> None:
         )
 
 
-class Judged(Protocol):
+class PredictedRow(Protocol):
     """A row of a table after its prediction; the reason is empty where there is one."""
 
     @property
@@ -67,7 +67,7 @@ class Judged(Protocol):
         ...
 
 
-def check_predicted(rows: Sequence[Judged]) -> None:
+def check_predicted(rows: Sequence[PredictedRow]) -> None:
     """Refuse tables of which no row at all could be predicted: a wrong table is no empty result.
 
     Raises:

@@ -14,7 +14,7 @@ from parsim.results import Result, figure_of
 from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, Summary, coverage, summarise
 from parsim.validation.predict_row import predict_row
-from parsim.validation.ranking import Choice, Missed, Ranking, missed, rank
+from parsim.validation.ranking import Missed, PlanTimes, Ranking, missed, rank
 from parsim.validation.step.measured_run import OPTIONAL as RUNS_OPTIONAL
 from parsim.validation.step.measured_run import REQUIRED as RUNS
 from parsim.validation.tables import Progress, check_columns, predict_tables, read_rows
@@ -143,7 +143,7 @@ class Validation(Result):
         """The decisions in which the plan predicted fastest is not the fastest, the worst first."""
         return missed(self._choices(None))
 
-    def _choices(self, table: str | None) -> Iterator[tuple[tuple[str | int, ...], Choice]]:
+    def _choices(self, table: str | None) -> Iterator[tuple[tuple[str | int, ...], PlanTimes]]:
         """Each plan of each decision once."""
         plans: dict[tuple[tuple[str | int, ...], str], list[ValidatedRow]] = {}
         for row in self.rows if table is None else self.of(table):
@@ -152,7 +152,7 @@ class Validation(Result):
         for (decision, label), rows in plans.items():
             predicted = mean(row.predicted_step or 0.0 for row in rows)
             measured = mean(row.measured_step or 0.0 for row in rows)
-            yield decision, Choice(label, predicted, measured, rows[0].step_interval)
+            yield decision, PlanTimes(label, predicted, measured, rows[0].step_interval)
 
     def coverage(self, table: str | None = None) -> Coverage:
         """Coverage of step intervals, of one table or of all."""

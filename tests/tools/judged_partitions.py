@@ -12,7 +12,7 @@ from pathlib import Path
 
 from parsim.errors import NoFeasiblePlan
 from parsim.partition.levels import Level, Options
-from parsim.partition.simulated import ROUNDS, Judged, improved
+from parsim.partition.simulated import ROUNDS, ImprovedPartition, improved
 from tests.parsim.partition.test_rows import ROWS, states
 
 HEAD = f"""# Partitions judged by runs
@@ -30,7 +30,7 @@ run. Where PipeDream's model leaves messages out (transfers 0), it is judged wit
 """
 
 
-def judged(row: dict[str, str]) -> Judged | None:
+def judged(row: dict[str, str]) -> ImprovedPartition | None:
     """What the search finds; None where no partition that it ran fits the memory."""
     pairs = zip(row["units"].split(), row["bandwidth_gb_per_s"].split(), strict=True)
     options = Options(

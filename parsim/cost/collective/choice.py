@@ -31,7 +31,7 @@ ALIKE = 1.05
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class CollectiveChoice:
     """What NCCL (of which release) does with a collective, and how long it takes."""
 
     library: str
@@ -48,7 +48,7 @@ def choose(
     *,
     algorithm: Algorithm | None = None,
     protocol: Protocol | None = None,
-) -> Choice:
+) -> CollectiveChoice:
     """What NCCL does with one collective of the first group, by its tables, and how long it takes.
 
     Forcing an algorithm (or protocol), as NCCL_ALGO and NCCL_PROTO do, gives the time of that one:
@@ -84,7 +84,7 @@ def choose(
     else:
         share = rates[taken] * (PROTOCOL_SHARE[wire] if protocol else 1.0) / max(rates.values())
         seconds = _forced(system, kind, size, where, share)
-    return Choice(library=system.library, algorithm=taken, protocol=wire, seconds=seconds)
+    return CollectiveChoice(library=system.library, algorithm=taken, protocol=wire, seconds=seconds)
 
 
 def _timed(
@@ -113,14 +113,16 @@ def _only_choice(
     where: Groups,
     algorithm: Algorithm | None,
     protocol: Protocol | None,
-) -> Choice:
+) -> CollectiveChoice:
     """The ring of gloo, or the messages of an all-to-all, for which there is nothing to choose."""
     only: Algorithm = "p2p" if kind == "all_to_all" else "ring"
     _refuse_other(algorithm, (only,), kind, system)
     if protocol not in (None, "Simple"):
         raise PlanError(f"{kind} has no protocol {protocol} on {system.id}; allowed: Simple")
     seconds = float(collective_time(system, kind, size, where)[0])
-    return Choice(library=system.library, algorithm=only, protocol="Simple", seconds=seconds)
+    return CollectiveChoice(
+        library=system.library, algorithm=only, protocol="Simple", seconds=seconds
+    )
 
 
 def _by_plugin(

@@ -27,7 +27,7 @@ CLOSE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedPlan:
     """One plan of a published job, and the best plan that a search of that job finds.
 
     `rows` are the runs of that plan (releases, repetitions). `best` is None where nothing fits.
@@ -68,7 +68,7 @@ VERDICTS = ("first", "within 3 %", "tied", "behind", "does not fit")
 AGREES = VERDICTS[:3]
 
 
-def judge(rows: Iterable[ValidatedRow]) -> Iterator[Judged]:
+def judge(rows: Iterable[ValidatedRow]) -> Iterator[JudgedPlan]:
     """Judge each plan of the runs that were predicted and measured, in their order."""
     known = [row for row in rows if row.case is not None and row.measured_step]
     for alike in _runs_of_a_plan(known):
@@ -83,7 +83,7 @@ def _runs_of_a_plan(rows: Sequence[ValidatedRow]) -> list[tuple[ValidatedRow, ..
     return [tuple(alike) for alike in groups.values()]
 
 
-def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Judged:
+def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> JudgedPlan:
     case = alike[0].case
     if case is None:
         raise ValueError(f"{alike[0].row_id} was not predicted")
@@ -92,11 +92,11 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
         result = search(case.job, space_around(case.plan), top=1)
     except NoFeasiblePlan:
         alone = ranked_plans(case.job, [expert], WHATEVER)[0]
-        return Judged(rows=alike, expert=alone, best=None, best_measured=None, looked=0)
+        return JudgedPlan(rows=alike, expert=alone, best=None, best_measured=None, looked=0)
     best = as_evaluated(result.plans[0])
     pair = sorted([best, expert], key=lambda entry: entry.step_time)
     ranked = ranked_plans(case.job, pair, WHATEVER)
-    return Judged(
+    return JudgedPlan(
         rows=alike,
         expert=ranked[pair.index(expert)],
         best=result.plans[0],

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from parsim.fitting.experts.judge import AGREES, VERDICTS, Judged, judge
+from parsim.fitting.experts.judge import AGREES, VERDICTS, JudgedPlan, judge
 from parsim.fitting.reports.network import table
 from parsim.planner.why.reasons import differences, step_parts
 from parsim.sim import simulate
@@ -64,7 +64,7 @@ def page(tables: Sequence[Path]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def tried(judged: Sequence[Judged]) -> str:
+def tried(judged: Sequence[JudgedPlan]) -> str:
     """How often the search's other choice ran faster, where somebody published a run of it."""
     other = [
         (plan.measured, plan.best_measured)
@@ -78,7 +78,7 @@ def tried(judged: Sequence[Judged]) -> str:
     )
 
 
-def summary(judged: Sequence[Judged], rows: Sequence[ValidatedRow]) -> Iterator[Row]:
+def summary(judged: Sequence[JudgedPlan], rows: Sequence[ValidatedRow]) -> Iterator[Row]:
     """How often each verdict was given, by table and in all."""
     names = dict.fromkeys(row.table for row in rows)
     for name in (*names, "all"):
@@ -89,7 +89,7 @@ def summary(judged: Sequence[Judged], rows: Sequence[ValidatedRow]) -> Iterator[
         yield name, str(runs), str(len(of)), *(str(counts[v]) for v in VERDICTS), str(skipped)
 
 
-def plan_row(plan: Judged) -> Row:
+def plan_row(plan: JudgedPlan) -> Row:
     """One expert's plan beside the search's."""
     best, tight = plan.best, " (tight)" if plan.expert.fit is Fit.TIGHT else ""
     ours = ("nothing fits", "", "") if best is None else _best(plan)
@@ -103,7 +103,7 @@ def plan_row(plan: Judged) -> Row:
     )
 
 
-def _best(plan: Judged) -> tuple[str, str, str]:
+def _best(plan: JudgedPlan) -> tuple[str, str, str]:
     if plan.best is None or plan.best.plan.label() == plan.expert.plan.label():
         return "the same", "", ""
     seconds = format_seconds(plan.best.step_time)
@@ -112,12 +112,12 @@ def _best(plan: Judged) -> tuple[str, str, str]:
     return f"`{plan.best.plan.label()}`", seconds, f"{100 * plan.slower:+.1f} %"
 
 
-def _job(plan: Judged) -> tuple[str, str, str]:
+def _job(plan: JudgedPlan) -> tuple[str, str, str]:
     first = plan.rows[0]
     return f"{first.model} {first.precision}", str(plan.expert.plan.world_size), first.system
 
 
-def behind_row(plan: Judged) -> Row:
+def behind_row(plan: JudgedPlan) -> Row:
     """What the expert's plan is predicted to lose against the best."""
     case, best = plan.rows[0].case, plan.best
     if case is None or best is None:
@@ -132,7 +132,7 @@ def _signed(seconds: float) -> str:
     return f"{'+' if seconds >= 0 else '-'}{format_seconds(abs(seconds))}"
 
 
-def large_row(plan: Judged) -> Row:
+def large_row(plan: JudgedPlan) -> Row:
     """What the expert's plan is predicted to hold."""
     case = plan.rows[0].case
     if case is None:

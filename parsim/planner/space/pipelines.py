@@ -28,7 +28,7 @@ class Pipeline(NamedTuple):
     layers: tuple[StageLayers, ...]
 
 
-class Judged(NamedTuple):
+class JudgedPipelines(NamedTuple):
     """Legal pipelines, why others are refused with how many numbers of layers, how many in all."""
 
     legal: tuple[Pipeline, ...]
@@ -50,11 +50,11 @@ class Pipelines:
     job: Job
     space: PlanSpace
     hosts: bool
-    judged: dict[tuple[int, ...], Judged] = field(default_factory=dict)
+    judged: dict[tuple[int, ...], JudgedPipelines] = field(default_factory=dict)
     asked: dict[int, tuple[Pipeline, ...]] = field(default_factory=dict)
     layers: dict[tuple[object, ...], JudgedLayers] = field(default_factory=dict)
 
-    def of(self, plan: Plan) -> Judged:
+    def of(self, plan: Plan) -> JudgedPipelines:
         """All pipelines on a plan's ranks; its own is of one chunk a rank, if it has one."""
         decisive: tuple[int, ...] = (plan.pp, plan.num_microbatches)
         if self.space.common.actions is not None:  # whose rules read all degrees
@@ -65,7 +65,7 @@ class Pipelines:
             self.judged[decisive] = self._judge(plan)
         return self.judged[decisive]
 
-    def _judge(self, single: Plan) -> Judged:
+    def _judge(self, single: Plan) -> JudgedPipelines:
         legal, refused = [], Counter[str]()
         for schedule, v, layers in self._asked(single.pp):
             plan = replace(single, schedule=schedule, v=v)
@@ -77,7 +77,7 @@ class Pipelines:
             else:
                 refused[message] += len(layers)
         asked = sum(len(each.layers) for each in self._asked(single.pp))
-        return Judged(tuple(each for each in legal if each.layers), refused, asked)
+        return JudgedPipelines(tuple(each for each in legal if each.layers), refused, asked)
 
     def _asked(self, pp: int) -> tuple[Pipeline, ...]:
         """All pipelines of so many ranks that the space asks for, legal or not."""

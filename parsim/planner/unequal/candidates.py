@@ -36,7 +36,7 @@ from parsim.planner.unequal.degree import PricedDegree
 from parsim.planner.unequal.divisions import Division, Divisions, divisions
 
 
-class Candidate(NamedTuple):
+class BoundedPlan(NamedTuple):
     """A plan, with the seconds that its step and the bytes that a device takes at least.
 
     The plan is None where it is illegal.
@@ -89,7 +89,7 @@ class Family:
         paces = sum(part.replicas / self.least[part.tp] for part in division)
         return float(np.max(self.count / paces))
 
-    def candidate(self, division: Division) -> Candidate:
+    def candidate(self, division: Division) -> BoundedPlan:
         """The division with its best cut by the partitioner's formula."""
         shares = [Share(part.replicas, self.degrees[part.tp].states, part.tp) for part in division]
         cut = [end - first for first, end, _ in fastest_by_formula(self.levels, shares)]
@@ -100,7 +100,7 @@ class Family:
         )
         plan = replace(self.single, tp=first, pp=len(stages), stages=stages)
         legal = illegal(self.job, plan) is None
-        return Candidate(
+        return BoundedPlan(
             bound=self._least_step(division, cut),
             bytes=self._least_bytes(division, cut),
             plan=plan if legal else None,

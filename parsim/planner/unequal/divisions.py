@@ -18,7 +18,7 @@ MOST_DIVISIONS = 1000
 """The first of the listed ones that may fit are looked at, so many of them."""
 
 
-class Part(NamedTuple):
+class StageDegrees(NamedTuple):
     """A stage's replicas and the tensor-parallel ranks of each."""
 
     replicas: int
@@ -30,7 +30,7 @@ class Part(NamedTuple):
         return self.replicas * self.tp
 
 
-Division = tuple[Part, ...]
+Division = tuple[StageDegrees, ...]
 
 
 class Divisions(NamedTuple):
@@ -63,18 +63,20 @@ def divisions(
 def _divisions(
     devices: int, replicas: Sequence[int], degrees: Sequence[int], most: int
 ) -> Iterator[Division]:
-    parts = sorted((Part(each, tp) for each in replicas for tp in degrees), key=_largest_first)
+    parts = sorted(
+        (StageDegrees(each, tp) for each in replicas for tp in degrees), key=_largest_first
+    )
     for stages in range(2, most + 1):
         for division in _sums(devices, stages, parts):
             if len({part.tp for part in division}) > 1 or len(degrees) == 1:
                 yield division
 
 
-def _largest_first(part: Part) -> tuple[int, int]:
+def _largest_first(part: StageDegrees) -> tuple[int, int]:
     return -part.devices, part.tp
 
 
-def _sums(devices: int, stages: int, parts: Sequence[Part]) -> Iterator[Division]:
+def _sums(devices: int, stages: int, parts: Sequence[StageDegrees]) -> Iterator[Division]:
     """Ordered sums of so many parts."""
     if not stages * parts[-1].devices <= devices <= stages * parts[0].devices:
         return

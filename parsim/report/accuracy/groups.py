@@ -11,7 +11,7 @@ from parsim.report.markdown import cell, markdown_table
 from parsim.report.text.measured.steps import RANKING, error_cells, ranking_cells
 from parsim.units import format_seconds, percent
 from parsim.validation.fitted_rows import cells, is_fitted
-from parsim.validation.ranking import Choice, Missed
+from parsim.validation.ranking import Missed, PlanTimes
 from parsim.validation.validate import Validation, step_errors
 from parsim.validation.validated_row import ValidatedRow
 
@@ -141,7 +141,7 @@ def _missed_cells(each: Missed) -> list[object]:
     return [*_job(each), *plans, percent(each.regret), "yes" if each.tied else "no"]
 
 
-def _plan(choice: Choice) -> str:
+def _plan(choice: PlanTimes) -> str:
     """A plan with its predicted and its measured step."""
     predicted, measured = (format_seconds(s) for s in (choice.predicted, choice.measured))
     return f"`{choice.plan}` {predicted}, measured {measured}"

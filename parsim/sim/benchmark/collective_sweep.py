@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from parsim.cluster.hardware import System
-from parsim.cost.collective.choice import Choice, choose
+from parsim.cost.collective.choice import CollectiveChoice, choose
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.group_bandwidth import GLOO
 from parsim.cost.collective.kinds import Algorithm, CollectiveKind, wire_share
@@ -194,7 +194,7 @@ def benchmark_choice(
     size: float,
     algorithm: Algorithm | None = None,
     protocol: Protocol | None = None,
-) -> Choice:
+) -> CollectiveChoice:
     """Algorithm, protocol and seconds of one collective in a loop of collectives.
 
     Raises:
@@ -211,7 +211,9 @@ def benchmark_choice(
     first, second, *others = layout.groups[0]
     crosses, share = layout.num_nodes > 1, pair_share(system, first, second, others)
     seconds = float(p2p_time(system, size, crosses=crosses, sharing=1.0, share=share))
-    return Choice(library=system.library, algorithm="p2p", protocol="Simple", seconds=seconds)
+    return CollectiveChoice(
+        library=system.library, algorithm="p2p", protocol="Simple", seconds=seconds
+    )
 
 
 def benchmarked(system: System) -> System:

@@ -23,7 +23,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, sorted_values
 from parsim.schedule import Kind
 from parsim.sim.lateness.draws import Block, Seconds
-from parsim.sim.lateness.pipelines import Part, RankGrid, ReplicaPipelines
+from parsim.sim.lateness.pipelines import AlikeReplicas, RankGrid, ReplicaPipelines
 from parsim.sim.recurrence.maxplus import ClassTimes, last_backwards
 from parsim.sim.recurrence.walk import PipelineEnds, walk
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
@@ -69,7 +69,7 @@ def _join(sharers: Flags) -> Callable[[Meeting, Array], Array]:
 
 
 def _prices(
-    pipelines: ReplicaPipelines, pairs: Sequence[tuple[Part, Block]], ranks: RankGrid
+    pipelines: ReplicaPipelines, pairs: Sequence[tuple[AlikeReplicas, Block]], ranks: RankGrid
 ) -> Mapping[str, Array]:
     """Prices of the tasks behind the pipelines: what all do at once, and late updates by class."""
     prices = {name: value[..., None] for name, value in prices_of(pipelines.costs).items()}
@@ -83,7 +83,7 @@ def _prices(
 
 
 def _late_updates(
-    pipelines: ReplicaPipelines, pairs: Sequence[tuple[Part, Block]], rank: int
+    pipelines: ReplicaPipelines, pairs: Sequence[tuple[AlikeReplicas, Block]], rank: int
 ) -> Array:
     """Seconds of the update of each class on a pipeline rank, lateness included, (C, steps)."""
     updates: dict[int, Array] = {}
@@ -104,14 +104,14 @@ def _gathers(pipelines: ReplicaPipelines, rank: int) -> Array:
     return np.array([[gathers[number]] for number in range(len(pipelines.sharers))])
 
 
-def _each_class(part: Part, values: Array) -> Iterator[tuple[int, float]]:
+def _each_class(part: AlikeReplicas, values: Array) -> Iterator[tuple[int, float]]:
     """A price of each class of a part, from its column or those of its replicas."""
     replicas = _of_replicas(part, values)
     for number in sorted_values(part.class_of).tolist():
         yield number, float(replicas[part.replicas_of_class(number)[0]])
 
 
-def _of_replicas(part: Part, values: Array) -> Array:
+def _of_replicas(part: AlikeReplicas, values: Array) -> Array:
     """Spread a price over the replicas of a part, (replicas,)."""
     return np.broadcast_to(values, len(part.replicas))
 
@@ -123,7 +123,7 @@ def _side_by_side(parts: Sequence[PipelineEnds]) -> PipelineEnds:
     return PipelineEnds(*(np.concatenate(times, axis=1) for times in zip(*parts, strict=True)))
 
 
-def _pipeline(part: Part, ranks: RankGrid, block: Block) -> PipelineEnds:
+def _pipeline(part: AlikeReplicas, ranks: RankGrid, block: Block) -> PipelineEnds:
     """Walk the actions in the compiled order; a message waits in a box for its one receiver."""
     compiled, costs = part.compiled, part.costs
     times = ClassTimes.of(compiled, costs)

@@ -27,7 +27,7 @@ from parsim.strategy import StepProgram
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class AlikeReplicas:
     """Replicas that run the same actions.
 
     `replicas` (n,) are which of the plan's they are, `class_of` (n,) the class of each. `costs`
@@ -48,7 +48,7 @@ class Part:
 class ReplicaPipelines:
     """All replicas of a plan; `sharers` (C, C) says which classes share parameters."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[AlikeReplicas, ...]
     sharers: Flags
 
     @classmethod
@@ -90,7 +90,9 @@ def priced_plan(job: Job, plan: Plan) -> PricedPlan:
     )
 
 
-def _parts(by_class: Sequence[CompiledSchedule], costs: StepCosts, class_of: Index) -> list[Part]:
+def _parts(
+    by_class: Sequence[CompiledSchedule], costs: StepCosts, class_of: Index
+) -> list[AlikeReplicas]:
     """Replicas by the schedule of their class, in the order of the first classes."""
     parts = []
     for compiled in {id(compiled): compiled for compiled in by_class}.values():
@@ -98,7 +100,7 @@ def _parts(by_class: Sequence[CompiledSchedule], costs: StepCosts, class_of: Ind
         replicas = np.flatnonzero(np.isin(class_of, alike))
         columns = class_of[replicas] if len(alike) > 1 else np.array(alike)
         parts.append(
-            Part(
+            AlikeReplicas(
                 compiled=compiled,
                 costs=costs.take(columns),
                 replicas=replicas,

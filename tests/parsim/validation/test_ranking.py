@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.validation.predict_row import predict_row
-from parsim.validation.ranking import Choice, missed, rank, regret, spearman
+from parsim.validation.ranking import PlanTimes, missed, rank, regret, spearman
 from parsim.validation.validate import Validation
 from parsim.validation.validated_row import ValidatedRow
 from tests.parsim.validation.conftest import MakeRow
@@ -88,9 +88,9 @@ def test_means_and_worst_are_over_groups() -> None:
 
 def test_where_a_slower_plan_is_taken() -> None:
     """The first choice of `a` is not the fastest, that of `b` is; `c` has too few plans."""
-    a = [Choice("slow", 1.0, 4.0, (0.5, 2.5)), Choice("fast", 2.0, 3.0, (0.9, 4.0))]
-    a += [Choice("third", 3.0, 5.0), Choice("fourth", 4.0, 6.0)]
-    b = [Choice(str(n), float(n), float(n)) for n in range(1, 5)]
+    a = [PlanTimes("slow", 1.0, 4.0, (0.5, 2.5)), PlanTimes("fast", 2.0, 3.0, (0.9, 4.0))]
+    a += [PlanTimes("third", 3.0, 5.0), PlanTimes("fourth", 4.0, 6.0)]
+    b = [PlanTimes(str(n), float(n), float(n)) for n in range(1, 5)]
     rows = [(("a",), each) for each in a] + [(("b",), each) for each in b]
     (wrong,) = missed([*rows, *((("c",), each) for each in a[:3])])
     assert (wrong.decision, wrong.plans) == (("a",), 4)

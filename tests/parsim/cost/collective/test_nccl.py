@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.choice import Choice, choose
+from parsim.cost.collective.choice import CollectiveChoice, choose
 from parsim.cost.collective.group_bandwidth import one_group
 from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.modelled import bandwidths
@@ -30,7 +30,7 @@ CALL = Call(
 
 def chosen(
     name: str, ranks: int, size: float, kind: CollectiveKind = "all_reduce", stride: int = 1
-) -> Choice:
+) -> CollectiveChoice:
     on = load_catalog().system(name)
     return choose(on, kind, size, one_group(on, ranks, stride))
 

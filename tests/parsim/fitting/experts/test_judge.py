@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from parsim.fitting.experts.judge import CLOSE, Judged, judge, space_around
+from parsim.fitting.experts.judge import CLOSE, JudgedPlan, judge, space_around
 from parsim.fitting.reports.experts import (
     VENDORS,
     behind_row,
@@ -24,7 +24,7 @@ DGXC = "nvidia_dgxc_benchmarking_public"
 
 
 @pytest.fixture(scope="module")
-def judged() -> list[Judged]:
+def judged() -> list[JudgedPlan]:
     """Nemotron-4 15B on 16 H100s: tp 4 with micro-batches of 4, and tp 2 with 2, both published."""
     table = next(path for path in vendor_tables() if path.stem == DGXC)
     wanted = {f"{DGXC}-{number}" for number in ("0023", "0073", "0119")}
@@ -36,7 +36,7 @@ def test_all_vendors_are_shipped() -> None:
     assert {path.stem for path in vendor_tables()} == set(VENDORS)
 
 
-def test_the_plan_that_ran_faster_is_the_first(judged: list[Judged]) -> None:
+def test_the_plan_that_ran_faster_is_the_first(judged: list[JudgedPlan]) -> None:
     slower, faster = judged
     assert [len(plan.rows) for plan in judged] == [2, 1]
     assert slower.measured > faster.measured
@@ -47,7 +47,7 @@ def test_the_plan_that_ran_faster_is_the_first(judged: list[Judged]) -> None:
     assert slower.best_measured == pytest.approx(faster.measured)
 
 
-def test_a_plan_is_tied_behind_or_too_large(judged: list[Judged]) -> None:
+def test_a_plan_is_tied_behind_or_too_large(judged: list[JudgedPlan]) -> None:
     plan = judged[0]
     assert plan.best is not None
     expert, best = plan.expert, plan.best
@@ -59,7 +59,7 @@ def test_a_plan_is_tied_behind_or_too_large(judged: list[Judged]) -> None:
     assert replace(plan, expert=replace(expert, fit=Fit.TOO_LARGE)).verdict == "does not fit"
 
 
-def test_rows_of_the_page(judged: list[Judged]) -> None:
+def test_rows_of_the_page(judged: list[JudgedPlan]) -> None:
     row = plan_row(judged[0])
     assert row[0] == "Nemotron-4 15B bf16"
     assert "(measured 2.746 s)" in row[7]
@@ -71,7 +71,7 @@ def test_rows_of_the_page(judged: list[Judged]) -> None:
     assert sum(map(int, counted[-1][3:8])) == 2
 
 
-def test_the_space_is_the_stacks(judged: list[Judged]) -> None:
+def test_the_space_is_the_stacks(judged: list[JudgedPlan]) -> None:
     plan = judged[0].expert.plan
     space = space_around(replace(plan, dp_replicate=2, dp_shard=2, stage_layers=(1, 2)))
     assert (space.tp, space.zero_stage, space.schedule, space.common.stage_layers) == (None,) * 4
