@@ -11,7 +11,8 @@ import numpy as np
 from parsim.cost.step.cuts import CUTS_OF_A_PLAN
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import PlanSpace
-from parsim.planner.equal.best_shapes import SLOWEST, BestShapes
+from parsim.planner.equal.best_shapes import BestShapes
+from parsim.planner.equal.best_steps import SLOWEST
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
 from parsim.planner.result import SearchResult, Shown, gap_words, shown, unknown_words
@@ -89,7 +90,7 @@ def front_equal(question: Question) -> SearchResult:
     work.run(request.progress)
     if not work.known.fits.any():
         raise NoFeasiblePlan(_nothing_fits(question, work))
-    plans = shown(job, work.known.front(work.table, work.worst), None, request)
+    plans = shown(job, work.known.front(work.table, work.best.worst), None, request)
     stopped = how_far(work, question.listed)
     unknown = _unknown(work, question.listed)
     optimality = f"{stopped}: front so far{unknown}" if stopped else PROVEN_FRONT

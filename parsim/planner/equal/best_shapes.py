@@ -15,7 +15,6 @@ none fits among the best of the tight ones.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import numpy as np
 
@@ -25,18 +24,17 @@ from parsim.cost.step.stages import plan_cut
 from parsim.plan import PlanSpace, PlanTable
 from parsim.plan.names import AUTO
 from parsim.planner.bounds import KnownCuts
+from parsim.planner.equal.best_steps import BestSteps
 from parsim.planner.equal.exact import ExactShape, compiled_of
 from parsim.planner.equal.known import Known
 from parsim.planner.equal.seen import Seen
+from parsim.planner.equal.telling import Telling
 from parsim.planner.equal.unseen import Unseen
 from parsim.planner.equal.waiting import Waiting, Waits
 from parsim.planner.equal.ways import longest_ways
 from parsim.planner.result import Progress, Sighted
 from parsim.planner.space.families import Families
 from parsim.planner.stop import PATIENCE, Stop
-
-SLOWEST = 2.0
-"""Steps of the fastest plan that one of a front of step time and memory may take."""
 
 NEAREST = 32
 """Plans whose bytes are counted exactly to tell which comes nearest."""
@@ -56,9 +54,6 @@ AHEAD = 1.05
 So that most plans of a schedule are, which is built for them once: to build it takes as long as to
 bound forty thousand plans.
 """
-
-QUIET = 20.0
-"""How many times as long as counting what is decided took a search works before it tells again."""
 
 
 class BestShapes:
@@ -82,7 +77,7 @@ class BestShapes:
                 time and in memory.
             stop: when the search ends at the latest; None: when it is done.
         """
-        self.job, self.space, self.top = job, space, top
+        self.job, self.space, self.best = job, space, BestSteps(top)
         self.stop = Stop() if stop is None else stop
         self.usable = min(job.device.usable_memory, space.memory_cap or np.inf)
         self.cuts: KnownCuts = {}
@@ -91,7 +86,6 @@ class BestShapes:
         except KeyboardInterrupt:  # the first plans at least, which are few then
             self.stop.interrupt()
             self._begin(families)
-        self.fitting, self.tight = np.zeros(0), np.zeros(0)
         self.stopped = ""
         self.in_hand, self.lost = np.inf, np.inf
 
@@ -104,13 +98,13 @@ class BestShapes:
 
     def run(self, progress: Progress | None, sighted: Sighted | None = None) -> None:
         """Search to the end, or until time is up, or Ctrl-C."""
-        telling = _Telling(progress, self.unseen.plans)
+        telling = Telling(progress, self.unseen.plans)
         try:
             while self._has_more() and not self.stop.due:
                 self._go_on()
                 telling.tell(lambda: self.decided)
-                if sighted and len(self.fitting):
-                    sighted(float(self.fitting[0]), self.gap)
+                if sighted and self.best.fastest < np.inf:
+                    sighted(self.best.fastest, self.gap)
             telling.tell(lambda: self.decided, last=True)
         except KeyboardInterrupt:
             self.stop.interrupt()
@@ -121,7 +115,7 @@ class BestShapes:
 
     def _has_more(self) -> bool:
         """Whether a plan that is left may be among the best, as far as bounds are known."""
-        while not (self.least <= self.worst and self.least < np.inf):
+        while not (self.least <= self.best.worst and self.least < np.inf):
             if not self.unseen.bound_more():
                 return False
         return True
@@ -136,7 +130,7 @@ class BestShapes:
     def _hurry(self) -> None:
         """Look on for a first plan that fits, with some patience, and for one plan whatever."""
         until = time.perf_counter() + PATIENCE
-        while not len(self.fitting) and self.least < np.inf:
+        while self.best.fastest == np.inf and self.least < np.inf:
             if self.known.counted.any() and time.perf_counter() > until:
                 break
             self._go_on()
@@ -158,10 +152,10 @@ class BestShapes:
         Infinite where none is known to fit, or where some plans have no bound; nothing where no
         bound of another is below it.
         """
-        if not len(self.fitting):
+        best = self.best.fastest
+        if best == np.inf or self.unseen.unbounded:
             return np.inf
-        best = float(self.fitting[0])
-        return np.inf if self.unseen.unbounded else best / min(self.undecided, best) - 1.0
+        return best / min(self.undecided, best) - 1.0
 
     @property
     def undecided(self) -> float:
@@ -174,29 +168,12 @@ class BestShapes:
         return min(self.waiting.least, self.unseen.least)
 
     @property
-    def worst(self) -> float:
-        """Seconds that a plan must not exceed to be among the best that fit."""
-        if self.top is None:
-            return SLOWEST * float(self.fitting[0]) if len(self.fitting) else np.inf
-        return float(self.fitting[-1]) if len(self.fitting) == self.top else np.inf
-
-    @property
-    def worst_tight(self) -> float:
-        """Seconds that a plan must not exceed to be told where it is tight.
-
-        Where plans fit, it is only if it is the fastest of all; else among the best.
-        """
-        if len(self.fitting):
-            return float(min(self.fitting[0], self.tight.min(initial=np.inf)))
-        return float(self.tight[-1]) if len(self.tight) == self.top else np.inf
-
-    @property
     def slower(self) -> int:
         """How many plans are not among the best by their bound alone, whether they fit or not."""
         known = self.known
         beaten = self._beaten(np.arange(len(self.table)))
         looked_at = int((~known.counted & ~known.too_large & beaten).sum())
-        return looked_at + self.unseen.slower(self.worst)
+        return looked_at + self.unseen.slower(self.best.worst)
 
     @property
     def decided(self) -> int:
@@ -210,15 +187,15 @@ class BestShapes:
 
     def _beaten(self, rows: Index) -> Flags:
         """Which of some plans are too slow by their bounds, those that cannot fit among them."""
-        if self.top is None:
-            return self.known.dominated(rows) | (self.known.bound[rows] > self.worst)
-        limit = np.where(self.known.roomy[rows], self.worst, self.worst_tight)
+        if self.best.top is None:
+            return self.known.dominated(rows) | (self.known.bound[rows] > self.best.worst)
+        limit = np.where(self.known.roomy[rows], self.best.worst, self.best.worst_tight)
         return np.asarray(self.known.bound[rows] > limit)
 
     def _see_more(self) -> None:
         """Bound the next plans."""
         before, self.in_hand = len(self.table), self.unseen.least
-        seen = self._looked_at(self.unseen.take(min(AHEAD * self.waiting.least, self.worst)))
+        seen = self._looked_at(self.unseen.take(min(AHEAD * self.waiting.least, self.best.worst)))
         self.seen = self.seen.appended(seen)
         self._wait(np.append(np.ones(before, dtype=bool), seen.known.too_large))
         self.in_hand = np.inf
@@ -282,9 +259,7 @@ class BestShapes:
         result = shape.evaluated(peak, known.usable)
         known.step[rows], known.bubble[rows] = result.step, result.bubble
         known.counted[rows] = True
-        fits, tight = known.fitting(rows), known.tightly(rows)
-        self.fitting = np.sort(np.append(self.fitting, result.step[fits]))[: self.top]
-        self.tight = np.sort(np.append(self.tight, result.step[tight]))[: self.top]
+        self.best.add(result.step[known.fitting(rows)], result.step[known.tightly(rows)])
 
     def nearest(self) -> int:
         """The plan that needs the least bytes, of those whose bytes were looked at."""
@@ -297,22 +272,3 @@ class BestShapes:
                 break
             self.count(np.array([row]))
         return int(np.argmin(np.where(looked, self.known.peak, np.inf)))
-
-
-class _Telling:
-    """Tells how many plans are decided, as often as counting them costs little of the search."""
-
-    def __init__(self, progress: Progress | None, total: int) -> None:
-        self.progress, self.total = progress, total
-        self.told, self.again = 0, 0.0
-
-    def tell(self, decided: Callable[[], int], *, last: bool = False) -> None:
-        """Count and tell, unless that was done a moment ago."""
-        begin = time.perf_counter()
-        if self.progress is None or (begin < self.again and not last):
-            return
-        done, end = decided(), time.perf_counter()
-        self.again = end + QUIET * (end - begin)
-        if done > self.told:
-            self.told = done
-            self.progress(done, self.total)

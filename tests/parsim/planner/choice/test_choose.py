@@ -13,7 +13,7 @@ from parsim.errors import InputError, NoFeasiblePlan
 from parsim.plan import PlanSpace, Recompute
 from parsim.planner.choice import ChoiceRequest, Choices, Limits, choose, node_counts
 from parsim.planner.choice.choices import MEASURES, front_of, read_objective
-from parsim.planner.equal.best_shapes import SLOWEST
+from parsim.planner.equal.best_steps import SLOWEST
 from parsim.planner.search import search, search_front
 from parsim.training_run import TrainingGoal
 from tests.parsim.planner.conftest import with_memory
