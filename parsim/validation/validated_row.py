@@ -24,6 +24,7 @@ class ValidatedRow:
     `predicted_bubble` by parsim's prices, `bubble_from_profile` by the times that the row states.
     Speed-ups say how many times as fast as the row that a table compares it with it is.
     `stack`, `device` and `precision` of a skipped row are as its cells say.
+    `strategy` is that of whole replicas, blank where their gradients are all-reduced.
     `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
     `practice` is the software, apart with experts (`Job.practice`).
     `predicted_reserved` is set where `measured_peak` is more than the allocated memory: what the
@@ -42,6 +43,7 @@ class ValidatedRow:
     practice: str = ""
     precision: str = ""
     plan: str = ""
+    strategy: str = ""
     decision: tuple[str | int, ...] = ()
     notes: tuple[str, ...] = ()
     predicted_step: float | None = None

@@ -3,7 +3,8 @@
     python -m parsim.report.accuracy.summary PAGE...
 
 It stands outside the fits, which know nothing of blind tables, and also keeps what predictions
-cite of them (`parsim/validation/data/blind/evidence.json`).
+cite of them (`parsim/validation/data/blind/evidence.json`) and of networks' runs with a strategy
+(`parsim/sim/confidence/strategy_runs.json`).
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parsim.report.accuracy.blind import blind_lines, memory_lines, unseen_text
+from parsim.report.accuracy.strategies import strategy_runs_text
 from parsim.report.markdown import markdown_table
 from parsim.report.writing import fill_pages
+from parsim.sim.confidence.strategy_runs import STRATEGY_RUNS
 from parsim.units import percent
 from parsim.validation.coverage import Coverage, LeftOut, Summary, shipped_left_out, summarise
 from parsim.validation.evidence import UNSEEN
@@ -115,6 +118,7 @@ def main(*pages: Path) -> None:
     }
     fill_pages(pages, blocks)
     Path(str(UNSEEN)).write_text(unseen_text(blind), encoding="utf-8")
+    Path(str(STRATEGY_RUNS)).write_text(strategy_runs_text(networks), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
 from parsim.sim.changed_memory import PeakBytes, with_memory
 from parsim.sim.confidence.interval import Z80, Interval
+from parsim.sim.confidence.strategy_runs import strategy_words
 from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.holdings import Holdings, holdings
 from parsim.sim.data_parallel.pace import Pace, pace
@@ -97,17 +98,14 @@ def _parts(
 
 
 def _interval(workers: Workers, ddp: Prediction, exposed: float, step: float) -> Interval:
-    """DDP's interval, widened by what is not known of messages nobody has measured."""
+    """DDP's interval, widened by what is not known of messages; no fit has seen such a run."""
     several = "across" if len(workers.systems) > 1 else "node"
     spread = SPREAD[several][int(size_class(workers.weight_bytes))]
     added = Z80 * spread * exposed
     low = hypot(log(ddp.step_time / ddp.interval.low), added)
     high = hypot(log(ddp.interval.high / ddp.step_time), added)
-    name = workers.plan.strategy.name
-    basis = (
-        f"{ddp.interval.basis}; no measured run with strategy {name}, whose messages and waits "
-        f"add {100 * added:.1f} %"
-    )
+    runs = strategy_words(workers.plan.strategy.name)
+    basis = f"{ddp.interval.basis}; {runs}; its messages and waits add {100 * added:.1f} %"
     return Interval(low=step * exp(-low), high=step * exp(high), basis=basis)
 
 

@@ -88,6 +88,7 @@ def _described(table: str, run: MeasuredSamples, case: Case) -> ValidatedRow:
         practice=job.practice,
         precision=plan.precision,
         plan=plan.label(),
+        strategy=plan.strategy.name if plan.strategy.own_program else "",
         notes=notes,
         measured_step=run.step_time,
         measured_speedup=run.speedup,
