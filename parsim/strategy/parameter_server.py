@@ -23,6 +23,8 @@ the one before; of Q seconds of all pushes
 
 Source: Li et al., Scaling Distributed Machine Learning with the Parameter Server (OSDI 2014); Chen
 et al., Revisiting Distributed Synchronous SGD (arXiv 1604.00981): backup workers.
+Leaves out: a next forward that begins when its first layers' weights are there, beside the pull of
+the others, and servers that update and send a part while they collect the next one.
 """
 
 from __future__ import annotations
