@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.cost.step.cuts import balanced_cuts
+from parsim.cost.step.cuts import Pipeline, balanced_cuts, short_weights
 from parsim.plan import Plan, PlanTable
 from parsim.schedule.placement import stage_ranks
 from parsim.sim.confidence.memory_fit import Fit
@@ -27,7 +27,7 @@ def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) ->
     """
     if not chooses_cut(job, plan):
         return plan
-    pipeline = (0, plan.num_stages, tuple(stage_ranks(plan)))
+    pipeline = Pipeline(0, plan.num_stages, tuple(stage_ranks(plan)), short_weights(plan))
     (cuts,) = balanced_cuts(job, PlanTable.of([plan]), [pipeline])
     balanced = [replace(plan, stage_layers=cut) for cut in cuts]
     legal = [each for each in balanced if illegal(job, each) is None]

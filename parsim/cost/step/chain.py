@@ -107,7 +107,7 @@ class Chain:
     @cached_property
     def least_largest(self) -> float:
         """What the largest stage takes at least, of any cut."""
-        return float(self._behind(self.segments, np.maximum)[0][0])
+        return float(_behind([self.segments] * self.num_stages, np.maximum)[0][0])
 
     @cached_property
     def alone_balanced(self) -> Cut:
@@ -115,19 +115,29 @@ class Chain:
 
         It does not know of ranks.
         """
-        kept = self.segments <= self.least_largest * (1.0 + SAME)
-        squares = np.where(kept, self.segments, np.inf) ** 2
-        ends = [0]
-        for rest in self._behind(squares, np.add)[1:]:
-            ends.append(int(np.argmin(squares[ends[-1]] + rest)))
+        return self.balanced((1.0,) * self.num_stages)
+
+    def balanced(self, weights: Sequence[float]) -> Cut:
+        """The cut as of `alone_balanced`, where stages count so many times their seconds, (S,)."""
+        kinds = {weight: self.segments * weight for weight in weights}
+        least = float(_behind([kinds[weight] for weight in weights], np.maximum)[0][0])
+        kept = {
+            weight: np.where(each <= least * (1.0 + SAME), each, np.inf) ** 2
+            for weight, each in kinds.items()
+        }
+        squares, ends = [kept[weight] for weight in weights], [0]
+        for each, rest in zip(squares, _behind(squares, np.add)[1:], strict=True):
+            ends.append(int(np.argmin(each[ends[-1]] + rest)))
         return tuple(np.diff(ends).tolist())
 
-    def _behind(self, each: Array, join: np.ufunc) -> list[Array]:
-        """The least that joined costs of stages s to S - 1 can be, by where s begins."""
-        behind = [np.where(np.arange(len(each)) < len(each) - 1, np.inf, 0.0)]
-        for _ in range(self.num_stages):
-            behind.append(join(each, behind[-1]).min(axis=1))
-        return behind[::-1]
+
+def _behind(stages: Sequence[Array], join: np.ufunc) -> list[Array]:
+    """The least that joined costs of stages s to S - 1 can be, by where s begins."""
+    count = len(stages[0])
+    behind = [np.where(np.arange(count) < count - 1, np.inf, 0.0)]
+    for each in reversed(stages):
+        behind.append(join(each, behind[-1]).min(axis=1))
+    return behind[::-1]
 
 
 def _rounded(seconds: Array) -> Array:

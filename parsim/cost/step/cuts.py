@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 
@@ -68,14 +69,45 @@ PARTS = 8
 """Parts of a layer that seconds are rounded to, so that plans that nearly agree have one cut."""
 
 CUTS_OF_A_PLAN = 3
-"""Cuts that a plan may have at most: even, balanced by ranks, balanced by stages alone."""
+"""Cuts that a plan may have at most: even, balanced by ranks, and by stages alone or weighted."""
+
+BACKWARD = 2.0
+"""Backward over forward: two products for each of the forward's."""
 
 Ranks = tuple[int, ...]
 """The rank of each stage, those of a second copy of the model behind the first's."""
 
 
+class Pipeline(NamedTuple):
+    """Stages to cut a plan into: the row of its layers, stages of a copy, and their ranks.
+
+    `weights` of stages are those of `short_weights`, or none.
+    """
+
+    row: int
+    stages: int
+    ranks: Ranks
+    weights: tuple[float, ...] = ()
+
+
+def short_weights(plan: Plan) -> tuple[float, ...]:
+    """How much each stage of 1F1B counts where micro-batches are no more than stages, else ().
+
+    With x_s of the layers on stage s the first gradient is back on it after F + B of the whole
+    chain; m - 1 backwards are left, and the forwards that are not in its warm-up of p - 1 - s:
+
+        step >= F + B + x_s ((m - 1) B + max(0, m - p + s) F)
+
+    Source: the schedule's order; on 2 to 4 stages it is met within 4 % (B = 2 F, no messages).
+    """
+    p, m = plan.pp, plan.num_microbatches
+    if plan.schedule != "1f1b" or plan.actions is not None or not 1 < m <= p:
+        return ()
+    return tuple((m - 1) * BACKWARD + max(0, m - p + stage) for stage in range(p))
+
+
 def balanced_cuts(
-    job: Job, table: PlanTable, pipelines: Iterable[tuple[int, int, Ranks]]
+    job: Job, table: PlanTable, pipelines: Iterable[Pipeline]
 ) -> Iterator[tuple[Cut, ...]]:
     """Find the cuts that make each pipeline's busiest rank fastest, without the even one.
 
@@ -83,23 +115,22 @@ def balanced_cuts(
         job: model, device, software.
         table: plans of one setting. Layers are compared under their degrees and micro-batches, with
             nothing computed again.
-        pipelines: for each the row of its plan's layers, its stages of a copy of the model, and the
-            ranks of all stages.
+        pipelines: their rows are those of the table.
 
     First comes the cut that looks at a rank's stages together (`balance.py`), then the one that
     looks at each alone, if its largest stage is smaller or its stages are more alike: where few
-    micro-batches pass between two chunks of a rank, they wait for stages. Embedding and
-    head may be stages by themselves. Leaves out: messages, memory, what is computed again, that a
-    rank of a short 1F1B has forwards to do before its first gradient comes; whether a plan is
-    faster with a cut, its step says.
+    micro-batches pass between two chunks of a rank, they wait for stages. Last
+    comes the one for few micro-batches under 1F1B. Embedding and head may be stages by themselves.
+    Leaves out: messages, memory, what is computed again; whether a plan is faster with a cut, its
+    step says.
     """
     chains = Chains.of(job, table)
     layers = [seconds.tobytes() for seconds in chains.seconds]
-    known: dict[tuple[bytes, int, Ranks], tuple[Cut, ...]] = {}
-    for row, stages, ranks in pipelines:
-        key = (layers[row], stages, ranks)
+    known: dict[tuple[bytes, Pipeline], tuple[Cut, ...]] = {}
+    for pipeline in pipelines:
+        key = (layers[pipeline.row], pipeline._replace(row=0))
         if key not in known:
-            known[key] = chains.cuts(row, stages, ranks)
+            known[key] = chains.cuts(pipeline)
         yield known[key]
 
 
@@ -126,15 +157,18 @@ class Chains:
         unit = each[:, apart[0] : len(cut) - apart[1]].mean(axis=1, keepdims=True) / PARTS
         return cls(seconds=np.rint(each / unit), layers=model.num_layers, apart=apart)
 
-    def cuts(self, row: int, stages: int, ranks: Ranks) -> tuple[Cut, ...]:
-        """The balanced cuts of a plan with so many stages on these ranks."""
+    def cuts(self, pipeline: Pipeline) -> tuple[Cut, ...]:
+        """The balanced cuts of one plan, without the even one."""
+        row, stages, ranks, weights = pipeline
         if not 1 < stages <= self.seconds.shape[1]:
             return ()
         chain = Chain.on(self.seconds[row], ranks, stages)
         together, alone = most_balanced(chain), chain.alone_balanced
         smoother = chain.unevenness(alone) < chain.unevenness(together)
-        cuts = map(self._of_layers, (together, alone) if smoother else (together,))
-        return tuple(cut for cut in cuts if cut != even_cut(self.layers, stages))
+        cuts = [together, *([alone] if smoother else [])]
+        cuts += [chain.balanced(weights)] if weights else []
+        layers = dict.fromkeys(map(self._of_layers, cuts))
+        return tuple(cut for cut in layers if cut != even_cut(self.layers, stages))
 
     def _of_layers(self, cut: Cut) -> Cut:
         """Layers of each stage, of its items."""

@@ -136,6 +136,17 @@ def test_a_cut_into_alike_stages_is_taken_where_micro_batches_wait_for_stages(
     )
 
 
+@pytest.mark.parametrize(("pp", "early"), [(2, (10, 2)), (3, (6, 6, 0))])
+def test_the_first_stages_of_a_short_1f1b_have_more_layers(pp: int, early: tuple[int, ...]) -> None:
+    """They have forwards to do until the first gradient comes back; the last stage has none."""
+    sizes = {"cluster.devices_per_node": pp, "training.global_batch_size": pp, "plan.pp": pp}
+    loaded = load_scenario(CPU, sizes)
+    stated = replace(loaded.fixed_plan(), stage_layers=early)
+    assert simulate(loaded.job, loaded.fixed_plan()).step_time <= (
+        simulate(loaded.job, stated).step_time
+    )
+
+
 def test_the_choice_is_of_stacks(tmp_path: Path) -> None:
     assert software("generic").balanced_cut
     assert software("executor-cpu").balanced_cut
