@@ -7,10 +7,12 @@ higher one, so the front page (`parsim/__init__.py`) says where they are, see `s
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from matplotlib.figure import Figure
     from pandas import DataFrame
 
@@ -76,6 +78,32 @@ class Result(ABC):
     def _repr_html_(self) -> str:
         """What a notebook shows."""
         return _display().html(self)
+
+
+class WithJson(Protocol):
+    """A row that converts to plain data with units in the names."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data with units in the names."""
+
+
+class RowsResult(Result):
+    """A result that is rows: its table has one record for each, and its picture shows all."""
+
+    __slots__ = ()
+    rows: Sequence[WithJson]
+
+    def records(self) -> list[dict[str, Any]]:
+        """One record per row: flat, with units in the names."""
+        return [row.to_json() for row in self.rows]
+
+    def plot(self, path: Path | None = None) -> Figure:
+        """Draw all rows; save the picture where a path is given.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        return figure_of(self, path=path)
 
 
 def figure_of(result: Result, **options: object) -> Figure:

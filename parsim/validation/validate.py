@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from parsim.cost.job import EXPERTS
 from parsim.errors import did_you_mean, shown
-from parsim.results import Result, figure_of
+from parsim.results import RowsResult
 from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, Summary, coverage, summarise
 from parsim.validation.predict_row import predict_row
@@ -23,9 +23,6 @@ from parsim.validation.vision.measured_samples import OPTIONAL as SAMPLES_OPTION
 from parsim.validation.vision.measured_samples import REQUIRED as SAMPLES
 from parsim.validation.vision.measured_samples import is_samples
 from parsim.validation.vision.predict_samples import predict_samples
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 
 def read_table(path: Path) -> list[dict[str, str]]:
@@ -50,7 +47,7 @@ MOST_UNREAD = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Validation(Result):
+class Validation(RowsResult):
     """All rows of all tables, in order."""
 
     rows: tuple[ValidatedRow, ...]
@@ -69,18 +66,6 @@ class Validation(Result):
             f"{summary.n:,} of {len(self.rows):,} rows, |error| of step time: median "
             f"{100 * summary.median_abs_error:.1f} %, max {100 * summary.max_abs_error:.1f} %"
         )
-
-    def plot(self, path: Path | None = None) -> Figure:
-        """Draw predicted against measured step times; save the picture where a path is given.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
-        return figure_of(self, path=path)
-
-    def records(self) -> list[dict[str, Any]]:
-        """One row per measured run."""
-        return [row.to_json() for row in self.rows]
 
     @property
     def tables(self) -> tuple[str, ...]:

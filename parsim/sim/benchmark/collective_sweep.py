@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -19,12 +18,9 @@ from parsim.cost.collective.measured_curve import collective_spread
 from parsim.cost.collective.mesh_messages import pair_share
 from parsim.cost.collective.nccl import Protocol
 from parsim.errors import PlanError
-from parsim.results import Result, figure_of
+from parsim.results import RowsResult
 from parsim.sim.benchmark.group_layout import GroupLayout
 from parsim.units import MIB
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 SCHEMA_VERSION = 1
 Collective = CollectiveKind | Literal["send_recv"]
@@ -99,7 +95,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
-class Sweep(Result):
+class Sweep(RowsResult):
     """Rows by kind, then size, of one group with nobody beside it."""
 
     layout: GroupLayout
@@ -111,18 +107,6 @@ class Sweep(Result):
         ranks, nodes = self.layout.num_ranks, self.layout.num_nodes
         noun = "node" if nodes == 1 else "nodes"
         return f"{self.layout.system.id}: {ranks} ranks on {nodes} {noun}"
-
-    def plot(self, path: Path | None = None) -> Figure:
-        """Draw times and bandwidths by size; save the picture where a path is given.
-
-        Raises:
-            InputError: the file cannot be written.
-        """
-        return figure_of(self, path=path)
-
-    def records(self) -> list[dict[str, Any]]:
-        """One row per kind and size."""
-        return [row.to_json() for row in self.rows]
 
     @property
     def kinds(self) -> tuple[Collective, ...]:
@@ -147,7 +131,7 @@ class Sweep(Result):
             "schema_version": SCHEMA_VERSION,
             "system": self.layout.system.id,
             "n_ranks": self.layout.num_ranks,
-            "rows": [row.to_json() for row in self.rows],
+            "rows": self.records(),
         }
 
 
