@@ -23,9 +23,10 @@ from parsim.cost.legal import check_legal
 from parsim.cost.software import GENERIC, software
 from parsim.errors import PlanError
 from parsim.plan import Plan
-from parsim.sim.confidence.interval import COVERAGE, Z80, Interval, standing_of, step_interval
+from parsim.sim.confidence.interval import Z80, Interval, standing_of, step_interval
 from parsim.sim.confidence.known_errors import (
     ANY,
+    COVERAGE,
     Errors,
     Standing,
     any_software,

@@ -8,8 +8,8 @@ from typing import Any
 
 from parsim.plan import Plan
 from parsim.results import Result
-from parsim.sim.confidence.interval import COVERAGE, Interval
-from parsim.sim.confidence.known_errors import Standing
+from parsim.sim.confidence.interval import Interval
+from parsim.sim.confidence.known_errors import COVERAGE, Standing
 from parsim.sim.confidence.memory_fit import Fit, Margin
 from parsim.sim.fullest import FullestRank
 from parsim.sim.memory.reserved import PRESSED

@@ -31,11 +31,12 @@ from parsim.fitting.intervals.groups import (
 from parsim.fitting.intervals.memory import memory_groups, memory_reach
 from parsim.fitting.intervals.scale import Observed, fit_scale
 from parsim.sim import simulate
-from parsim.sim.confidence.interval import COVERAGE, step_interval
+from parsim.sim.confidence.interval import step_interval
 from parsim.sim.confidence.known_errors import (
     ADDED,
     ANY,
     CALIBRATED,
+    COVERAGE,
     LEVELS,
     Errors,
     Group,

@@ -10,9 +10,9 @@ from math import exp, log
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.sim.confidence.interval import COVERAGE
 from parsim.sim.confidence.known_errors import (
     ANY,
+    COVERAGE,
     Group,
     Key,
     Sizes,

@@ -52,8 +52,6 @@ from parsim.sim.confidence.known_errors import (
 from parsim.sim.confidence.step_parts import parts_of
 from parsim.units import counted, percent
 
-COVERAGE = 0.8
-"""Share of measured steps that is to lie inside."""
 Z80 = 1.2816
 """Half of an 80 % interval in standard deviations."""
 FACTOR = 0.4

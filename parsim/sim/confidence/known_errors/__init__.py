@@ -21,7 +21,7 @@ from parsim.sim.confidence.known_errors.distances import (
     told_outside,
 )
 from parsim.sim.confidence.known_errors.errors import (
-    COVERED,
+    COVERAGE,
     KNOWN,
     LEVELS,
     WIDTH,
@@ -48,7 +48,7 @@ __all__ = [
     "ADDED",
     "ANY",
     "CALIBRATED",
-    "COVERED",
+    "COVERAGE",
     "KNOWN",
     "LEVELS",
     "SLOWER",

@@ -20,7 +20,7 @@ from parsim.sim.confidence.known_errors.groups import (
 )
 from parsim.sim.confidence.step_parts import Parts
 
-COVERED = 0.8
+COVERAGE = 0.8
 """Share of measured steps that an interval is to hold."""
 SHRINK = 5.0
 """Recorded runs that count as much as the shipped ones, as small groups of these do."""
@@ -139,7 +139,7 @@ class Errors:
         if not steps:
             return shipped
         sizes, count = sorted(abs(error) for error in steps), len(steps)
-        rank = min(ceil(COVERED * (count + 1)), count)
+        rank = min(ceil(COVERAGE * (count + 1)), count)
         mine = sizes[rank - 1]
         return max(mine, (count * mine + SHRINK * shipped) / (count + SHRINK))
 
