@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from parsim.timelines.timeline import Timeline
     from parsim.training_run.training_run import TrainingRun
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "CatalogError",
