@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.cost.step.cuts import Pipeline, balanced_cuts, short_weights
+from parsim.cost.step.cuts import PlacedStages, balanced_cuts, short_weights
 from parsim.plan import Plan, PlanTable
 from parsim.schedule.placement import stage_ranks
 from parsim.sim.confidence.memory_fit import Fit
@@ -19,6 +19,11 @@ def chooses_cut(job: Job, plan: Plan) -> bool:
     return job.software.balanced_cut and plan.pp > 1 and not fixed
 
 
+def placed_stages(plan: Plan) -> PlacedStages:
+    """The stages of a plan on their ranks, as cuts are found for."""
+    return PlacedStages(plan.num_stages, tuple(stage_ranks(plan)), short_weights(plan))
+
+
 def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) -> Plan:
     """The plan with a balanced cut, or as it is where that would be illegal or no better.
 
@@ -27,8 +32,7 @@ def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) ->
     """
     if not chooses_cut(job, plan):
         return plan
-    pipeline = Pipeline(0, plan.num_stages, tuple(stage_ranks(plan)), short_weights(plan))
-    (cuts,) = balanced_cuts(job, PlanTable.of([plan]), [pipeline])
+    (cuts,) = balanced_cuts(job, PlanTable.of([plan]), [(0, placed_stages(plan))])
     balanced = [replace(plan, stage_layers=cut) for cut in cuts]
     legal = [each for each in balanced if illegal(job, each) is None]
     if not legal:

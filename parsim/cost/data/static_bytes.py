@@ -23,11 +23,19 @@ def static_bytes(
     Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
     `experts`, the part of `by_rank` that is theirs, over the ranks that hold the same experts.
     """
-    if experts is not None:
-        shared = _states(job, table, by_rank - experts, table.shards)
-        routed = _states(job, table, experts, table.expert_shards)
-        return shared[0] + routed[0], shared[1] + routed[1], shared[2] + routed[2]
-    return _states(job, table, by_rank, table.shards)
+    shared, *routed = (_states(job, table, *part) for part in shared_out(table, by_rank, experts))
+    for each in routed:
+        shared = (shared[0] + each[0], shared[1] + each[1], shared[2] + each[2])
+    return shared
+
+
+def shared_out(
+    table: PlanTable, by_rank: Array, experts: Array | None
+) -> tuple[tuple[Array, Index], ...]:
+    """Parameters of each rank, (p, B), with how many ranks share them out: experts' apart."""
+    if experts is None:
+        return ((by_rank, table.shards),)
+    return (by_rank - experts, table.shards), (experts, table.expert_shards)
 
 
 def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Array, Array, Array]:

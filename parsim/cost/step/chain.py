@@ -107,7 +107,7 @@ class Chain:
     @cached_property
     def least_largest(self) -> float:
         """What the largest stage takes at least, of any cut."""
-        return float(_behind([self.segments] * self.num_stages, np.maximum)[0][0])
+        return _least_largest([self.segments] * self.num_stages)
 
     @cached_property
     def alone_balanced(self) -> Cut:
@@ -115,20 +115,32 @@ class Chain:
 
         It does not know of ranks.
         """
-        return self.balanced((1.0,) * self.num_stages)
+        squares = _squares(self.segments, self.least_largest)
+        return _least_sum([squares] * self.num_stages)
 
     def balanced(self, weights: Sequence[float]) -> Cut:
         """The cut as of `alone_balanced`, where stages count so many times their seconds, (S,)."""
-        kinds = {weight: self.segments * weight for weight in weights}
-        least = float(_behind([kinds[weight] for weight in weights], np.maximum)[0][0])
-        kept = {
-            weight: np.where(each <= least * (1.0 + SAME), each, np.inf) ** 2
-            for weight, each in kinds.items()
-        }
-        squares, ends = [kept[weight] for weight in weights], [0]
-        for each, rest in zip(squares, _behind(squares, np.add)[1:], strict=True):
-            ends.append(int(np.argmin(each[ends[-1]] + rest)))
-        return tuple(np.diff(ends).tolist())
+        stages = [self.segments * weight for weight in weights]
+        least = _least_largest(stages)
+        return _least_sum([_squares(each, least) for each in stages])
+
+
+def _least_largest(stages: Sequence[Array]) -> float:
+    """What the largest stage takes at least, of any cut, by what each may take."""
+    return float(_behind(stages, np.maximum)[0][0])
+
+
+def _squares(stage: Array, largest: float) -> Array:
+    """The squares of what a stage may take, infinite above the largest that is allowed."""
+    return np.where(stage <= largest * (1.0 + SAME), stage, np.inf) ** 2
+
+
+def _least_sum(stages: Sequence[Array]) -> Cut:
+    """The cut whose stages have the least sum."""
+    ends = [0]
+    for each, rest in zip(stages, _behind(stages, np.add)[1:], strict=True):
+        ends.append(int(np.argmin(each[ends[-1]] + rest)))
+    return tuple(np.diff(ends).tolist())
 
 
 def _behind(stages: Sequence[Array], join: np.ufunc) -> list[Array]:

@@ -78,13 +78,12 @@ Ranks = tuple[int, ...]
 """The rank of each stage, those of a second copy of the model behind the first's."""
 
 
-class Pipeline(NamedTuple):
-    """Stages to cut a plan into: the row of its layers, stages of a copy, and their ranks.
+class PlacedStages(NamedTuple):
+    """Stages to cut a plan's layers into: how many a copy of the model has, and all their ranks.
 
     `weights` of stages are those of `short_weights`, or none.
     """
 
-    row: int
     stages: int
     ranks: Ranks
     weights: tuple[float, ...] = ()
@@ -107,7 +106,7 @@ def short_weights(plan: Plan) -> tuple[float, ...]:
 
 
 def balanced_cuts(
-    job: Job, table: PlanTable, pipelines: Iterable[Pipeline]
+    job: Job, table: PlanTable, pipelines: Iterable[tuple[int, PlacedStages]]
 ) -> Iterator[tuple[Cut, ...]]:
     """Find the cuts that make each pipeline's busiest rank fastest, without the even one.
 
@@ -115,22 +114,21 @@ def balanced_cuts(
         job: model, device, software.
         table: plans of one setting. Layers are compared under their degrees and micro-batches, with
             nothing computed again.
-        pipelines: their rows are those of the table.
+        pipelines: for each the row of its plan's layers in the table, and its stages.
 
     First comes the cut that looks at a rank's stages together (`balance.py`), then the one that
     looks at each alone, if its largest stage is smaller or its stages are more alike: where few
-    micro-batches pass between two chunks of a rank, they wait for stages. Last
-    comes the one for few micro-batches under 1F1B. Embedding and head may be stages by themselves.
-    Leaves out: messages, memory, what is computed again; whether a plan is faster with a cut, its
-    step says.
+    micro-batches pass between two chunks of a rank, they wait for stages. Last comes the one for
+    few micro-batches under 1F1B. Embedding and head may be stages by themselves. Leaves out:
+    messages, memory, what is computed again; whether a plan is faster with a cut, its step says.
     """
     chains = Chains.of(job, table)
     layers = [seconds.tobytes() for seconds in chains.seconds]
-    known: dict[tuple[bytes, Pipeline], tuple[Cut, ...]] = {}
-    for pipeline in pipelines:
-        key = (layers[pipeline.row], pipeline._replace(row=0))
+    known: dict[tuple[bytes, PlacedStages], tuple[Cut, ...]] = {}
+    for row, placed in pipelines:
+        key = (layers[row], placed)
         if key not in known:
-            known[key] = chains.cuts(pipeline)
+            known[key] = chains.cuts(row, placed)
         yield known[key]
 
 
@@ -157,9 +155,9 @@ class Chains:
         unit = each[:, apart[0] : len(cut) - apart[1]].mean(axis=1, keepdims=True) / PARTS
         return cls(seconds=np.rint(each / unit), layers=model.num_layers, apart=apart)
 
-    def cuts(self, pipeline: Pipeline) -> tuple[Cut, ...]:
+    def cuts(self, row: int, placed: PlacedStages) -> tuple[Cut, ...]:
         """The balanced cuts of one plan, without the even one."""
-        row, stages, ranks, weights = pipeline
+        stages, ranks, weights = placed
         if not 1 < stages <= self.seconds.shape[1]:
             return ()
         chain = Chain.on(self.seconds[row], ranks, stages)

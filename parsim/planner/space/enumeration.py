@@ -19,7 +19,7 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.step.chain import Cut
-from parsim.cost.step.cuts import Pipeline, balanced_cuts, short_weights
+from parsim.cost.step.cuts import balanced_cuts
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.distinct import Cases
 from parsim.planner.result import EvaluatedPlan
@@ -34,8 +34,7 @@ from parsim.planner.space.options import (
     with_setting,
 )
 from parsim.planner.stop import Stop
-from parsim.schedule.placement import stage_ranks
-from parsim.sim.cuts import chooses_cut
+from parsim.sim.cuts import chooses_cut, placed_stages
 
 
 def balanced_twins(job: Job, families: Families) -> Iterator[Families]:
@@ -48,10 +47,9 @@ def balanced_twins(job: Job, families: Families) -> Iterator[Families]:
     few = np.minimum(table.num_microbatches, table.pp + 1)
     shapes = Cases.among(table.pp, table.v, table.schedule, few)
     both = Cases.among(layers.of, shapes.of)
-    plans = [table.plan(row) for row in shapes.first.tolist()]
-    placed = [(p.num_stages, tuple(stage_ranks(p)), short_weights(p)) for p in plans]
+    placed = [placed_stages(table.plan(row)) for row in shapes.first.tolist()]
     pairs = zip(layers.of[both.first].tolist(), shapes.of[both.first].tolist(), strict=True)
-    pipelines = [Pipeline(row, *placed[shape]) for row, shape in pairs]
+    pipelines = [(row, placed[shape]) for row, shape in pairs]
     by_cut: dict[Cut, list[int]] = {}
     for number, cuts in enumerate(balanced_cuts(job, table.take(layers.first), pipelines)):
         for cut in cuts:

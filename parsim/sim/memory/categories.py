@@ -16,9 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index, ratio
+from parsim.arrays import Array, Flags, ratio
 from parsim.cost.data.buckets import copies_gradients
-from parsim.cost.data.static_bytes import static_bytes
+from parsim.cost.data.static_bytes import shared_out, static_bytes
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
@@ -130,7 +130,7 @@ def memory_use(
         in_flight=in_flight,
         uncached=np.zeros_like(by_rank),
     )
-    parts = _shared_out(table, by_rank, routed)
+    parts = shared_out(table, by_rank, routed)
     copies = sum(update_copies(job, table, part, over) for part, over in parts)
     if not np.any(copies):
         return use
@@ -139,15 +139,6 @@ def memory_use(
     left = sum(part / np.where(freed, over, 1) for part, over in parts)
     gradients = use.gradients * ratio(left, by_rank)
     return _or_update(use, gradients, np.asarray(copies), lasting, schedule)
-
-
-def _shared_out(
-    table: PlanTable, by_rank: Array, experts: Array | None
-) -> tuple[tuple[Array, Index], ...]:
-    """Parameters of each rank, (p, B), with how many ranks share them out: experts' apart."""
-    if experts is None:
-        return ((by_rank, table.shards),)
-    return (by_rank - experts, table.shards), (experts, table.expert_shards)
 
 
 def _or_update(
