@@ -42,8 +42,13 @@ OPTIMIZERS = {
 }
 
 
-EXPERTS = ", experts"
-"""End of a practice with mixtures of experts."""
+EXPERTS, NETWORKS = ", experts", ", networks"
+"""Ends of a practice with mixtures of experts, and with networks of convolutions or cells."""
+
+
+def kind_of(practice: str) -> str:
+    """The end of a practice, which says what kind of model it is of; "" of dense transformers."""
+    return next((kind for kind in (EXPERTS, NETWORKS) if practice.endswith(kind)), "")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,13 +107,14 @@ class Job:
 
     @property
     def practice(self) -> str:
-        """Whose errors tell how sure a prediction is: the software's, apart with experts.
+        """Whose errors tell how sure a prediction is: the software's, for each kind of model.
 
-        What is known of a stack's dense models says little of its mixtures: other kernels, other
-        traffic, other bugs.
+        What is known of a stack's dense transformers says little of its mixtures and of networks:
+        other kernels, other traffic, other bugs.
         """
-        name = self.software.id
-        return name if self.model.experts is None else f"{name}{EXPERTS}"
+        if self.model.tokens == 1:
+            return f"{self.software.id}{NETWORKS}"
+        return self.software.id if self.model.experts is None else f"{self.software.id}{EXPERTS}"
 
     @property
     def mixed(self) -> bool:

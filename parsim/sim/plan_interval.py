@@ -18,9 +18,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import erf, exp, log, sqrt
 
-from parsim.cost.job import EXPERTS, Job
+from parsim.cost.job import Job, kind_of
 from parsim.cost.legal import check_legal
-from parsim.cost.software import GENERIC, software
+from parsim.cost.software import GENERIC, software, software_catalog
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.sim.confidence.interval import Z80, Interval, standing_of, step_interval
@@ -29,8 +29,7 @@ from parsim.sim.confidence.known_errors import (
     COVERAGE,
     Errors,
     Standing,
-    any_software,
-    shipped_errors,
+    errors_of,
 )
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.step_breakdown import breakdown
@@ -58,27 +57,25 @@ class StackTime:
 def software_unsaid(job: Job) -> bool:
     """Whether a job's software is not said, on a device of which several stacks were measured."""
     unsaid = job.software.id == GENERIC and not job.mixed and not job.device.calibrated
-    return unsaid and len(stacks_on(job, shipped_errors())) >= LEAST_STACKS
+    return unsaid and len(stacks_on(job, errors_of(job.practice))) >= LEAST_STACKS
 
 
 def stacks_on(job: Job, errors: Errors) -> list[str]:
-    """Ids of the stacks that were measured on the job's device, mixtures of experts apart."""
-    mixture = job.model.experts is not None
-    measured = sorted(
-        name for device, name, release in errors.groups if (device, release) == (job.device.id, ANY)
-    )
-    return [
-        name.removesuffix(EXPERTS)
-        for name in measured
-        if name != any_software(name) and name.endswith(EXPERTS) == mixture
-    ]
+    """Ids of the described stacks that were measured on the job's device with its kind of model."""
+    kind = kind_of(job.practice)
+    measured = {
+        name.removesuffix(kind)
+        for device, name, release in errors.groups
+        if (device, release) == (job.device.id, ANY) and kind_of(name) == kind
+    }
+    return sorted(measured & software_catalog().keys())
 
 
 def jobs_of_stacks(job: Job, plan: Plan) -> list[Job]:
     """The job under each measured stack that may run the plan."""
     return [
         candidate
-        for name in stacks_on(job, shipped_errors())
+        for name in stacks_on(job, errors_of(job.practice))
         if _is_legal(candidate := replace(job, software=software(name)), plan)
     ]
 

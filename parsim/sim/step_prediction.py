@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.coverage import coverage_notes
+from parsim.cost.job import Job
 from parsim.cost.recorded import recorded_notes
-from parsim.cost.software import Software
 from parsim.cost.step.offload import offload_note
 from parsim.plan import Plan, precision
 from parsim.sim.confidence.known_errors import Sizes
@@ -76,10 +76,10 @@ def _speed(evaluation: Evaluation) -> dict[str, Any]:
 def _memory(evaluation: Evaluation, sizes: Sizes, memory_margin: float | None) -> dict[str, Any]:
     """What ranks and hosts hold and whether it fits, by field of the prediction."""
     step, uses = evaluation.step, rank_uses(evaluation)
-    software, plan = step.job.software, step.plan
+    plan = step.plan
     kind, fullest = _fullest(evaluation, uses)
     by_rank = tuple(evaluation.memory_of(kind).at(rank, 0) for rank in range(plan.pp))
-    spread = _memory_spread(software, plan, sizes, by_rank[fullest.rank])
+    spread = _memory_spread(step.job, plan, sizes, by_rank[fullest.rank])
     highest, hosts = evaluation.peak.max(axis=1), _hosts(evaluation)
     fit, margin = _fit(evaluation, uses, hosts, memory_margin)
     return {
@@ -143,9 +143,7 @@ def _fit(
     return worst(words), margin
 
 
-def _memory_spread(
-    software: Software, plan: Plan, sizes: Sizes, use: Mapping[str, float]
-) -> MemorySpread:
+def _memory_spread(job: Job, plan: Plan, sizes: Sizes, use: Mapping[str, float]) -> MemorySpread:
     """How sure the peak of the fullest rank is, whose memory by category is `use`."""
     wide = plan.gradient_precision == "fp32"
     assumed = UnstatedBytes(
@@ -153,7 +151,7 @@ def _memory_spread(
         logits=use["logits"],
         width=4.0 if wide else float(precision(plan.precision).parameter),
     )
-    return unstated(plan_spread(software, plan, sizes), software, assumed)
+    return unstated(plan_spread(job, plan, sizes), job.software, assumed)
 
 
 def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> tuple[int, FullestRank]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from parsim.errors import shown
@@ -11,6 +12,11 @@ LEAST_MEASURED, MOST_MEASURED = 1e-15, 1e15
 """Between these is every time, rate and size that somebody measured, in any unit in use."""
 LARGEST = 10**9
 """No count of a run, a network or a kernel is larger; a typing mistake is."""
+
+
+def publisher_of(source: str) -> str:
+    """Who published a row: the first word of its source, a repository's owner or a first author."""
+    return re.split(r"[/ ,]", source.strip(), maxsplit=1)[0]
 
 
 class Cells:

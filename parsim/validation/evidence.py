@@ -17,15 +17,12 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parsim.cost.job import EXPERTS, Job
-from parsim.sim.confidence.known_errors import shipped_errors
+from parsim.cost.job import Job
+from parsim.sim.confidence.known_errors import ANY, any_software, errors_of
 from parsim.units import counted
 
 UNSEEN = files("parsim.validation") / "data" / "blind" / "evidence.json"
 """Figures of runs in blind tables; `make reports` writes it."""
-
-ANY = "any"
-"""Software name of the figures over all software stacks of a device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,7 +77,8 @@ def outside_intervals(job: Job) -> bool:
 
     The table of many publishers (DeepSpeed's users) is cited as evidence and judged apart.
     """
-    return not job.device.calibrated and (job.device.id, ANY, ANY) not in shipped_errors().groups
+    key = (job.device.id, any_software(job.practice), ANY)
+    return not job.device.calibrated and key not in errors_of(job.practice).groups
 
 
 def describe(evidence: Evidence | None, *, mixed: bool = False) -> str:
@@ -94,8 +92,11 @@ def describe(evidence: Evidence | None, *, mixed: bool = False) -> str:
 
 @cache
 def _shipped() -> Mapping[tuple[str, str], Evidence]:
-    text = (files("parsim.validation") / "evidence.json").read_text(encoding="utf-8")
-    entries = [Evidence(**entry) for entry in json.loads(text)["evidence"]]
+    texts = (
+        (files("parsim.validation") / name).read_text(encoding="utf-8")
+        for name in ("evidence.json", "evidence_networks.json")
+    )
+    entries = [Evidence(**entry) for text in texts for entry in json.loads(text)["evidence"]]
     return {(entry.device, entry.software): entry for entry in entries}
 
 
@@ -118,9 +119,4 @@ def _unseen() -> Mapping[str, Evidence]:
 def evidence_for(device: str, software: str) -> Evidence | None:
     """Figures of this device and software, else of the device under any software, else None."""
     known = _shipped()
-    return known.get((device, software)) or known.get((device, any_of(software)))
-
-
-def any_of(practice: str) -> str:
-    """Name of the figures over all software: those of mixtures of experts stand apart."""
-    return f"{ANY}{EXPERTS}" if practice.endswith(EXPERTS) else ANY
+    return known.get((device, software)) or known.get((device, any_software(software)))

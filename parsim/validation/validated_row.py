@@ -9,7 +9,8 @@ from typing import Any
 from parsim.sim.confidence.interval import step_interval
 from parsim.sim.confidence.known_errors import Errors, Standing
 from parsim.sim.confidence.memory_spread import memory_spread
-from parsim.validation.step.case import Case
+from parsim.validation.step.case import Case, PredictedCase
+from parsim.validation.step.measured_run import MeasuredRun
 
 NAMELESS = "(no row_id)"
 """What stands for a `row_id` that is blank."""
@@ -26,7 +27,7 @@ class ValidatedRow:
     `stack`, `device` and `precision` of a skipped row are as its cells say.
     `strategy` is that of whole replicas, blank where their gradients are all-reduced.
     `decision` is equal in rows that differ in the plan alone (see `validation/ranking.py`).
-    `practice` is the software, apart with experts (`Job.practice`).
+    `practice` is the software, apart for each kind of model (`Job.practice`).
     `predicted_reserved` is set where `measured_peak` is more than the allocated memory: what the
     allocator reserved, and with the driver's context where a row says so.
     `case` is what was predicted, and `standing` what its interval follows from.
@@ -58,7 +59,7 @@ class ValidatedRow:
     bubble_from_profile: float | None = None
     predicted_speedup: float | None = None
     measured_speedup: float | None = None
-    case: Case | None = None
+    case: PredictedCase | None = None
     standing: Standing | None = None
 
     @classmethod
@@ -81,14 +82,19 @@ class ValidatedRow:
         return bool(self.reason)
 
     @property
+    def run(self) -> MeasuredRun | None:
+        """The measured run of a transformer as its row states it; None of networks."""
+        return self.case.run if isinstance(self.case, Case) else None
+
+    @property
     def ran_out(self) -> bool:
         """Whether the run ended out of memory, as its row says."""
-        return self.case is not None and self.case.run.out_of_memory
+        return self.run is not None and self.run.out_of_memory
 
     @property
     def filled(self) -> tuple[str, ...]:
         """Sizes that the row leaves blank, each as `column=size (where it is from)`."""
-        return () if self.case is None else self.case.run.filled
+        return () if self.run is None else self.run.filled
 
     @property
     def error(self) -> float | None:
@@ -116,8 +122,9 @@ class ValidatedRow:
         if self.standing is None or self.case is None or not self.predicted_step or not peak:
             return self
         step = step_interval(self.standing, self.predicted_step, errors)
-        software, recompute = self.case.job.software, self.case.plan.recompute
-        spread = memory_spread(software, recompute, self.standing.sizes, errors)
+        job, sizes = self.case.job, self.standing.sizes
+        recompute = self.case.plan.recompute
+        spread = memory_spread(job.software, recompute, sizes, errors, job.practice)
         return replace(
             self, step_interval=(step.low, step.high), peak_interval=spread.interval(peak)
         )

@@ -43,6 +43,7 @@ from parsim.sim.confidence.known_errors import (
     MemoryGroup,
     stacks_of,
 )
+from parsim.validation.step.case import Case
 from parsim.validation.tables import refuse_blind
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
@@ -77,7 +78,7 @@ def site_runs(validation: Validation) -> list[Residual]:
     return _errors_of(
         row
         for row in validation.rows
-        if row.table in JUDGED_ALONE and row.case is not None and row.case.run.split == "fit"
+        if row.table in JUDGED_ALONE and row.run is not None and row.run.split == "fit"
     )
 
 
@@ -103,7 +104,8 @@ def _residual(
     case = row.case
     if not predicted or not measured or case is None or row.standing is None:
         return None
-    if case.format_assumed:  # half the time or less may have been another format's
+    # where it is assumed, half the time or less may have been another format's
+    if isinstance(case, Case) and case.format_assumed:
         return None
     plan, model = case.plan, case.job.model
     cell = (row.table, model.name, model.border // model.tokens, plan.tp, plan.microbatch_size)

@@ -20,7 +20,8 @@ from parsim.sim.confidence.known_errors import (
     any_software,
     scale,
 )
-from parsim.validation.step.case import Case
+from parsim.validation.step.case import Case, PredictedCase
+from parsim.validation.step.measured_run import MeasuredRun
 
 Cell = tuple[float, Array]
 
@@ -52,7 +53,12 @@ class Residual:
     error: float
     measured: float
     standing: Standing
-    case: Case
+    case: PredictedCase
+
+    @property
+    def run(self) -> MeasuredRun | None:
+        """The row of a transformer; None of networks."""
+        return self.case.run if isinstance(self.case, Case) else None
 
     @property
     def device(self) -> str:
@@ -181,7 +187,7 @@ def by_plan(runs: Sequence[Residual]) -> dict[tuple[object, ...], list[Residual]
 
 
 def _plan_of(run: Residual) -> tuple[object, ...]:
-    told = (getattr(run.case.run, column) for column in SAME_PLAN)
+    told = (getattr(run.run, column, None) for column in SAME_PLAN)
     return (run.device, run.software, *told)
 
 

@@ -12,7 +12,7 @@ from functools import partial
 from math import exp
 
 from parsim.fitting.constants.fit import Rows, Values
-from parsim.fitting.constants.influence import row_key
+from parsim.fitting.constants.influence import RowKey, row_key
 from parsim.fitting.constants.leave_out import Judge
 from parsim.fitting.constants.source_cases import SourceCases
 from parsim.fitting.intervals.groups import Residual
@@ -20,6 +20,7 @@ from parsim.fitting.intervals.novelty import without
 from parsim.sim.confidence.interval import step_interval
 from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, coverage
+from parsim.validation.step.case import Case
 
 
 def refitted(runs: Sequence[Residual], whole: Errors) -> Judge:
@@ -35,17 +36,21 @@ def _refitted(
     values: Values,
 ) -> Coverage:
     """Errors of the family's rows are those by `values`; other runs keep theirs."""
-    moved = {
+    moved: dict[RowKey | None, float] = {
         row_key(case): -float(error)
         for source in family
         for case, error in zip(source.cases, Rows(source.cases).errors(values), strict=True)
     }
-    again = [replace(run, error=moved.get(row_key(run.case), run.error)) for run in runs]
+    again = [replace(run, error=moved.get(_key(run), run.error)) for run in runs]
     left_keys = {row_key(case) for case in left.cases}
-    errors = without(whole, [run for run in again if row_key(run.case) not in left_keys])
+    errors = without(whole, [run for run in again if _key(run) not in left_keys])
     judged = []
     for run in again:
-        if row_key(run.case) in left_keys:
+        if _key(run) in left_keys:
             interval = step_interval(run.standing, 1.0, errors)
             judged.append((1.0, exp(run.error), (interval.low, interval.high)))
     return coverage(judged)
+
+
+def _key(run: Residual) -> RowKey | None:
+    return row_key(run.case) if isinstance(run.case, Case) else None

@@ -87,7 +87,7 @@ def beyond(runs: Sequence[Residual]) -> dict[Hashable, list[Residual]]:
 def widest(runs: Sequence[Residual]) -> dict[Hashable, list[Residual]]:
     """The runs of the widest dense models of a device and software, where others are narrower."""
     groups: dict[Hashable, list[Residual]] = {}
-    dense = [run for run in runs if _dense(run)]
+    dense = [run for run in runs if _dense(run) and WIDTH in run.sizes]
     for key, members in by(lambda run: [(run.device, run.software)])(dense).items():
         most = max(run.sizes[WIDTH] for run in members)
         wide = [run for run in members if run.sizes[WIDTH] == most]

@@ -36,6 +36,7 @@ from parsim.fitting.intervals.levels import LEVELS, SOURCE, Level
 from parsim.sim.confidence.interval import Half, half_of
 from parsim.sim.confidence.known_errors import CALIBRATED, KNOWN, Errors
 from parsim.validation.coverage import Coverage, LeftOut, LevelCoverage, coverage
+from parsim.validation.step.case import Case
 
 NOT_BELOW = {"size": "model", "mixture": "model"}
 """Levels that are new in more than another, whose factor theirs is not below; KNOWN's else."""
@@ -108,7 +109,7 @@ class Novelty:
 
     def _left_out(self, left: Sequence[Residual]) -> Array:
         """log(measured / predicted) of runs that the constants have not seen."""
-        cases = [run.case for run in left]
+        cases = [run.case for run in left if isinstance(run.case, Case)]
         values = self.leave_out.values(cases)
         return -Rows(cases).errors(values) if values else np.array([run.error for run in left])
 

@@ -21,7 +21,7 @@ from parsim.fitting.intervals.leave_out import refitted
 from parsim.fitting.reports.fit import told_summary
 from parsim.report.markdown import markdown_table
 from parsim.report.writing import check_writable, write_text
-from parsim.sim.confidence.known_errors import shipped_errors
+from parsim.sim.confidence.known_errors import errors_of
 from parsim.units import percent
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate
@@ -89,7 +89,7 @@ def _leave_out_cells(source: LeftOut) -> list[object]:
 
 
 def _all_left_out(chosen: tuple[Family, ...]) -> tuple[list[LeftOut], list[str]]:
-    judge = refitted(residuals_of(validate(shipped_tables())), shipped_errors())
+    judge = refitted(residuals_of(validate(shipped_tables())), errors_of())
     known: dict[Address, float] = {}
     left_out: list[LeftOut] = []
     alone = []

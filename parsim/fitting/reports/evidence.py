@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 
+from parsim.sim.confidence.known_errors import any_software
 from parsim.validation.coverage import summarise
-from parsim.validation.evidence import Evidence, any_of
+from parsim.validation.evidence import Evidence
 from parsim.validation.tables import refuse_blind
 from parsim.validation.validate import Validation
 from parsim.validation.validated_row import ValidatedRow
@@ -22,7 +23,7 @@ def gather_evidence(validation: Validation) -> list[Evidence]:
     for row in validation.rows:
         if row.error is not None:
             practice = row.practice or row.software
-            for software in (practice, any_of(practice)):
+            for software in (practice, any_software(practice)):
                 groups.setdefault((row.device, software), []).append(row)
     return [_figures(device, software, rows) for (device, software), rows in sorted(groups.items())]
 

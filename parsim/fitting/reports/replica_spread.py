@@ -17,7 +17,7 @@ from statistics import fmean
 
 import numpy as np
 
-from parsim.cost.software import software
+from parsim.cost.software import Software, software
 from parsim.fitting.reports.network import table
 from parsim.report.writing import write_text
 from parsim.sim import simulate
@@ -57,21 +57,23 @@ def ratios() -> list[Ratio]:
         for row in read_rows(path, lambda _path, _columns: None):
             try:
                 run = parse_samples(row)
-                job, plan, _ = case_of(run)
+                case = case_of(run)
             except RowSkipped:
                 continue
-            if job.software.id != STACK or run.step_time is None:
+            if case.job.software.id != STACK or run.step_time is None:
                 continue
             none, some = (
-                simulate(
-                    replace(job, software=replace(software(STACK), replica_spread={"default": s})),
-                    plan,
-                ).step_time
-                for s in (0.0, GRID[-1])
+                simulate(replace(case.job, software=_spread_by(spread)), case.plan).step_time
+                for spread in (0.0, GRID[-1])
             )
             key = (run.model, run.gpu_type, run.precision)
-            steps.setdefault(key, {})[plan.dp] = (run.step_time, none, some)
+            steps.setdefault(key, {})[case.plan.dp] = (run.step_time, none, some)
     return [_ratio(key, both) for key, both in steps.items() if set(both) == {1, 8}]
+
+
+def _spread_by(spread: float) -> Software:
+    """The stack with another spread of the replicas."""
+    return replace(software(STACK), replica_spread={"default": spread})
 
 
 def _ratio(key: tuple[str, str, str], both: dict[int, tuple[float, float, float]]) -> Ratio:

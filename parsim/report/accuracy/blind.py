@@ -14,9 +14,10 @@ from typing import Any
 
 from parsim.report.accuracy.fits import ran_out_line
 from parsim.report.markdown import markdown_table
+from parsim.sim.confidence.known_errors import ANY
 from parsim.units import percent
 from parsim.validation.coverage import summarise
-from parsim.validation.evidence import ANY, Evidence
+from parsim.validation.evidence import Evidence
 from parsim.validation.validate import Validation
 
 FIGURES = ("mean_abs_error", "median_abs_error", "p90_abs_error", "max_abs_error")

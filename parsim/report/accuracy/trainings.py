@@ -63,7 +63,7 @@ def page(validation: Validation) -> Iterator[str]:
 
 
 def _cells(row: ValidatedRow) -> list[str]:
-    run = row.case.run if row.case else None
+    run = row.run
     low, high = row.step_interval or (0.0, 0.0)
     seconds = row.predicted_step or 0.0, row.measured_step or 0.0
     steps = run.training_steps if run else None
@@ -86,7 +86,7 @@ def _cells(row: ValidatedRow) -> list[str]:
 def _summaries(rows: Sequence[ValidatedRow]) -> Iterator[str]:
     """One sentence of all rows, and one of each kind of measurement."""
     yield _sentence("All", rows)
-    printed = [row for row in rows if row.case and row.case.run.step_time_from == "measured"]
+    printed = [row for row in rows if row.run and row.run.step_time_from == "measured"]
     yield _sentence("Steps as printed", printed)
     yield _sentence("Whole trainings and rates", [row for row in rows if row not in printed])
 

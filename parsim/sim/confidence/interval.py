@@ -46,7 +46,7 @@ from parsim.sim.confidence.known_errors import (
     Standing,
     any_software,
     distance,
-    shipped_errors,
+    errors_of,
     told_outside,
 )
 from parsim.sim.confidence.step_parts import parts_of
@@ -80,7 +80,7 @@ class Interval:
 
 
 def trunk_of(job: Job) -> str:
-    """What makes a model another one to the figures: how many layers, how wide; an image's name."""
+    """What makes a model another to the figures: how many layers, how wide; a network's name."""
     if job.model.tokens == 1:
         return job.model.name
     return f"{job.model.num_layers} layers of {job.model.border // job.model.tokens}"
@@ -94,15 +94,17 @@ def kinds_of(job: Job, plan: Plan) -> tuple[str, ...]:
         "experts": job.model.experts is not None,
         **({f"{bits.peak} products": True} if bits else {}),
         "ZeRO-3": plan.zero_stage == 3,
-        "images": job.model.tokens == 1,
     }
     return tuple(kind for kind, has in present.items() if has)
 
 
 def sizes_of(job: Job, plan: Plan) -> dict[str, float]:
-    """The sizes that say how far a plan is from measured ones."""
+    """The sizes that say how far a plan is from measured ones; a network has no one width."""
+    devices = float(plan.world_size)
+    if job.model.tokens == 1:
+        return {"devices": devices, "microbatch_samples": float(plan.microbatch_size)}
     return {
-        "devices": float(plan.world_size),
+        "devices": devices,
         "hidden_size": float(job.model.border // job.model.tokens),
         "seq_len": float(job.model.tokens),
         "microbatch_tokens": plan.microbatch_size * job.model.tokens / plan.cp,
@@ -134,7 +136,7 @@ def standing_of(
 
 def step_interval(standing: Standing, step_time: float, errors: Errors | None = None) -> Interval:
     """The 80 % interval of a predicted step time, seconds."""
-    errors = errors or shipped_errors()
+    errors = errors or errors_of(standing.software)
     low, high = (standing_half(standing, errors, slower=slower) for slower in (False, True))
     basis = "; ".join(_basis(standing, errors.nearest(standing), errors))
     return Interval(low=step_time * exp(-low), high=step_time * exp(high), basis=basis)
@@ -206,6 +208,7 @@ def _added(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[st
         "layers": Z80 * standing.doubt.timed,
         "untimed": Z80 * standing.doubt.untimed,
         "clock": Z80 * standing.doubt.clock,
+        "messages": Z80 * standing.messages,
     }
 
 

@@ -71,7 +71,7 @@ def margin_of(job: Job, plan: Plan, stated: float | None = None) -> Margin:
     """The margin of one plan: what is stated, else what the prediction may be wrong by."""
     if stated is not None:
         return Margin(share=stated, basis=STATED)
-    spread = plan_spread(job.software, plan, sizes_of(job, plan))
+    spread = plan_spread(job, plan, sizes_of(job, plan))
     return Margin(share=spread.margin, basis=UPPER_END)
 
 

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, Software
 from parsim.plan import Plan, Recompute
 from parsim.sim.confidence.known_errors import (
@@ -32,7 +33,7 @@ from parsim.sim.confidence.known_errors import (
     MemoryGroup,
     Sizes,
     distance,
-    shipped_errors,
+    errors_of,
     told_outside,
 )
 
@@ -126,11 +127,19 @@ def _range(ends: tuple[float, float]) -> str:
 
 
 def memory_spread(
-    software: Software, recompute: Recompute, sizes: Sizes, errors: Errors | None = None
+    software: Software,
+    recompute: Recompute,
+    sizes: Sizes,
+    errors: Errors | None = None,
+    practice: str = "",
 ) -> MemorySpread:
-    """Spread of a predicted peak of a plan of some sizes with this recompute mode."""
-    errors = errors or shipped_errors()
-    group = errors.memory.get((software.id, recompute.name.lower()))
+    """Spread of a predicted peak of a plan of some sizes with this recompute mode.
+
+    `practice` is the software with the kind of model (`Job.practice`): its own peaks come first.
+    """
+    errors = errors or errors_of(practice)
+    mode = recompute.name.lower()
+    group = errors.memory.get((practice, mode)) or errors.memory.get((software.id, mode))
     if group is not None:
         sd, basis = _measured(group, sizes, errors), "; ".join(_basis(group, sizes))
         return MemorySpread(evidence="measured", sd=sd, basis=basis)
@@ -138,7 +147,6 @@ def memory_spread(
         sd = PARSIM_RUNS[software.id, recompute]
         return MemorySpread(evidence="measured", sd=sd, basis="parsim's own runs")
     evidence: Evidence = "unknown" if software.id == GENERIC else "known"
-    mode = recompute.name.lower()
     same_mode = (group for (_, its_mode), group in errors.memory.items() if its_mode == mode)
     least = (_measured(group, sizes, errors) for group in same_mode)
     sd = max(ASSUMED[evidence][recompute], *least, 0.0)  # no surer than what was measured
@@ -146,15 +154,14 @@ def memory_spread(
     return MemorySpread(evidence=evidence, sd=sd, basis=basis)
 
 
-def plan_spread(software: Software, plan: Plan, sizes: Sizes) -> MemorySpread:
+def plan_spread(job: Job, plan: Plan, sizes: Sizes) -> MemorySpread:
     """Spread of a predicted peak of a plan.
 
     Of one that recomputes a number of layers the wider of those of its two kinds of layers.
     """
     modes = [plan.recompute, *([Recompute.FULL] if plan.recompute_layers else [])]
-    return max(
-        (memory_spread(software, mode, sizes) for mode in modes), key=lambda spread: spread.margin
-    )
+    spreads = (memory_spread(job.software, mode, sizes, practice=job.practice) for mode in modes)
+    return max(spreads, key=lambda spread: spread.margin)
 
 
 def _measured(group: MemoryGroup, sizes: Sizes, errors: Errors) -> float:

@@ -1,8 +1,8 @@
 """How far predictions of published runs with a strategy of whole replicas were from them.
 
 A step under such a strategy has the interval of its all-reduced step, widened by what its messages
-leave open; no interval is made from runs under the strategy itself. Where there are any, their
-errors are told beside it: over all frameworks and devices, the runs of one publisher included.
+leave open and, where the nearest measured group has no run with the strategy, as a new kind of plan
+is. Errors of runs with it are told beside: over all frameworks and devices, those of networks.
 
 Source: the tables of networks' runs (`validation/data/vision`, `validation/data/strategies`);
 `report/accuracy/strategies.py` gathers their errors and `make reports` writes
@@ -41,14 +41,18 @@ class StrategyRuns:
         return asdict(self)
 
 
-def strategy_words(strategy: str) -> str:
-    """What published runs with a strategy say of its predictions, for people."""
+def strategy_words(strategy: str, *, among: bool) -> str:
+    """What published runs with a strategy say of its predictions, for people.
+
+    `among` says whether runs with it are among those that the interval rests on.
+    """
     runs = shipped_strategy_runs().get(strategy)
     if runs is None:
         return f"no measured run with strategy {strategy}"
+    which = "some of these" if among else "none of these"
     return (
-        f"{counted(runs.n, 'published run')} with strategy {strategy}, of which no interval is "
-        f"made: mean error {percent(runs.mean_abs_error)}, bias {percent(runs.bias, signed=True)}"
+        f"{counted(runs.n, 'published run')} with strategy {strategy}, {which}: mean error "
+        f"{percent(runs.mean_abs_error)}, bias {percent(runs.bias, signed=True)}"
     )
 
 

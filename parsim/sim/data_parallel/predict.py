@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from math import exp, hypot, log
+from math import exp, hypot, log, sqrt
 
 import numpy as np
 
@@ -18,7 +18,8 @@ from parsim.cost.collective.measured_curve import SPREAD, size_class
 from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
 from parsim.sim.changed_memory import PeakBytes, with_memory
-from parsim.sim.confidence.interval import Z80, Interval
+from parsim.sim.confidence.interval import Z80, Interval, standing_half
+from parsim.sim.confidence.known_errors import Standing, errors_of
 from parsim.sim.confidence.strategy_runs import strategy_words
 from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.holdings import Holdings, holdings
@@ -52,12 +53,14 @@ def prediction_of(
     holding = holdings(workers, priced, ddp.memory)
     parts = _parts(workers, priced, ddp, ran, step)
     figures = _figures(workers, priced, ran, step, holding)
+    standing = _standing(workers, ddp, parts["synchronisation"] / step)
     faster, sharers = ddp.step_time / step, plan.strategy.sharers
     return replace(
         _with_memory(workers, ddp, holding),
         plan=plan,
         step_time=step,
-        interval=_interval(workers, ddp, parts["synchronisation"] / step, step),
+        interval=_interval(standing, ddp, step),
+        standing=standing,
         pipeline_time=min(ddp.pipeline_time, step),
         tokens_per_second=ddp.tokens_per_second * faster,
         mfu=ddp.mfu * faster / sharers,
@@ -97,16 +100,31 @@ def _parts(
     return parts
 
 
-def _interval(workers: Workers, ddp: Prediction, exposed: float, step: float) -> Interval:
-    """DDP's interval, widened by what is not known of messages; no fit has seen such a run."""
+def _standing(workers: Workers, ddp: Prediction, exposed: float) -> Standing:
+    """DDP's, with the strategy as a kind of plan and with what is not known of its messages."""
     several = "across" if len(workers.systems) > 1 else "node"
     spread = SPREAD[several][int(size_class(workers.weight_bytes))]
-    added = Z80 * spread * exposed
-    low = hypot(log(ddp.step_time / ddp.interval.low), added)
-    high = hypot(log(ddp.interval.high / ddp.step_time), added)
-    runs = strategy_words(workers.plan.strategy.name)
-    basis = f"{ddp.interval.basis}; {runs}; its messages and waits add {100 * added:.1f} %"
-    return Interval(low=step * exp(-low), high=step * exp(high), basis=basis)
+    kinds = (*ddp.standing.kinds, workers.plan.strategy.name)
+    return replace(ddp.standing, kinds=kinds, messages=spread * exposed)
+
+
+def _interval(standing: Standing, ddp: Prediction, step: float) -> Interval:
+    """DDP's interval, widened by as much as the strategy is less sure on one kind of node."""
+    low, high = (_added(standing, ddp.standing, slower=slower) for slower in (False, True))
+    below = hypot(log(ddp.step_time / ddp.interval.low), low)
+    above = hypot(log(ddp.interval.high / ddp.step_time), high)
+    strategy, messages = standing.kinds[-1], Z80 * standing.messages
+    among = strategy not in errors_of(standing.software).nearest(standing).new_kinds
+    runs = strategy_words(strategy, among=among)
+    basis = f"{ddp.interval.basis}; {runs}; its messages and waits add {100 * messages:.1f} %"
+    return Interval(low=step * exp(-below), high=step * exp(above), basis=basis)
+
+
+def _added(standing: Standing, ddp: Standing, *, slower: bool) -> float:
+    """What the half of the strategy's interval has beside that of DDP's, ln."""
+    errors = errors_of(standing.software)
+    half, other = (standing_half(each, errors, slower=slower) for each in (standing, ddp))
+    return sqrt(max(half**2 - other**2, 0.0))
 
 
 def _with_memory(workers: Workers, ddp: Prediction, holding: Holdings) -> Prediction:

@@ -89,13 +89,19 @@ def _of_catalog(run: MeasuredRun, base: TransformerSpec, sizes: dict[str, Any]) 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """A run made predictable; `notes` say what had to be assumed for it."""
+class PredictedCase:
+    """What a prediction is of: job and plan; `notes` say what had to be assumed for them."""
 
-    run: MeasuredRun
     job: Job
     plan: Plan
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case(PredictedCase):
+    """A run of a transformer made predictable."""
+
+    run: MeasuredRun
 
     @property
     def format_assumed(self) -> bool:

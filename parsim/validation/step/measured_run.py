@@ -7,13 +7,13 @@ reason; it is never repaired.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from parsim.errors import shown
 from parsim.units import GIB
+from parsim.validation.cells import publisher_of
 from parsim.validation.step.known_models import Filled, blank_sizes, known_mixture, unmodelled
 from parsim.validation.step.known_models import cells as filled_cells
 from parsim.validation.step.row_cells import Profile, RunCells
@@ -153,7 +153,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         **_plain(cells, row),
         **_with_defaults(cells),
         release=row.get("stack_release", ""),
-        publisher=_publisher(row.get("source", "")),
+        publisher=publisher_of(row.get("source", "")),
         split=row.get("split", ""),
         internode_gbit=cells.number("internode_gbit_per_s_per_node"),
         overlap=cells.overlap(),
@@ -213,11 +213,6 @@ def _measured(cells: RunCells) -> dict[str, Any]:
         "memory_on_device": (cells.text("peak_memory_kind") or "").startswith(ON_DEVICE),
         "out_of_memory": cells.flag("out_of_memory") or False,
     }
-
-
-def _publisher(source: str) -> str:
-    """Who published a row: the first word of its source, a repository's owner or a first author."""
-    return re.split(r"[/ ,]", source.strip(), maxsplit=1)[0]
 
 
 def _told(filled: Filled) -> tuple[str, ...]:

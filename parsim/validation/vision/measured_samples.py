@@ -38,7 +38,7 @@ from parsim.plan.strategies import (
     Where,
 )
 from parsim.units import GIB
-from parsim.validation.cells import LARGEST, Cells
+from parsim.validation.cells import LARGEST, Cells, publisher_of
 from parsim.validation.tables import RowSkipped
 
 REQUIRED = (
@@ -109,6 +109,7 @@ class MeasuredSamples:
     internode_gbit: float | None = None
     assumed_batch: bool = False
     replicated_by: Strategy = DDP
+    publisher: str = ""
 
 
 class _Results(NamedTuple):
@@ -156,6 +157,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         internode_gbit=cells.number("internode_gbit_per_s_per_node"),
         assumed_batch=batch_is_assumed,
         replicated_by=_replicated_by(row, cells),
+        publisher=publisher_of(row.get("source", "")),
     )
 
 

@@ -12,7 +12,7 @@ from math import lcm
 import numpy as np
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.job import OPTIMIZERS, Job
+from parsim.cost.job import OPTIMIZERS, Job, kind_of
 from parsim.cost.software import software
 from parsim.errors import CatalogError, InputError, ModelError, NoFeasiblePlan, shown
 from parsim.model.graph.catalog import is_network, network
@@ -25,6 +25,8 @@ from parsim.plan.precision import PRECISIONS
 from parsim.plan.stages import Stage
 from parsim.plan.strategies import DDP
 from parsim.sim import simulate
+from parsim.sim.confidence.interval import step_interval
+from parsim.validation.step.case import PredictedCase
 from parsim.validation.step.case_cluster import case_cluster
 from parsim.validation.tables import RowSkipped
 from parsim.validation.validated_row import ValidatedRow
@@ -46,8 +48,6 @@ FRAMEWORKS: Mapping[str, str] = {
     "paddlepaddle": "tensorflow",
 }
 """First word of a framework, and the software that it is predicted as."""
-Case = tuple[Job, Plan, tuple[str, ...]]
-"""A job, its plan, and what had to be assumed."""
 ASSUMED: Mapping[str, str] = {"gpipe": "torchgpipe"}
 """Software that other frameworks are predicted as, by strategy; else DistributedDataParallel."""
 
@@ -57,26 +57,37 @@ def predict_samples(table: str, row: dict[str, str]) -> ValidatedRow:
     try:
         run = parse_samples(row)
         case = case_of(run)
-        prediction = simulate(*case[:2])
+        prediction = simulate(case.job, case.plan)
         pace = prediction.step_time / prediction.plan.global_batch_size
         speedup = None if run.speedup is None else _seconds_a_sample(baseline_of(row)) / pace
     except (RowSkipped, InputError) as reason:
         skipped = ValidatedRow.without_prediction(table, row, reason, row.get("framework", ""))
         return replace(skipped, measured_speedup=stated_speedup(row))
+    standing = replace(
+        prediction.standing, publisher=run.publisher, software=_practice(run, case.job)
+    )
+    interval = step_interval(standing, pace * run.global_batch_size)
     return replace(
         _described(table, run, case),
         predicted_step=pace * run.global_batch_size,
         predicted_speedup=speedup,
         predicted_peak=sum(prediction.peak_allocated),
         predicted_reserved=sum(prediction.peak_reserved),
-        step_interval=(prediction.interval.low, prediction.interval.high),
-        standing=prediction.standing,
+        step_interval=(interval.low, interval.high),
+        standing=standing,
     )
 
 
-def _described(table: str, run: MeasuredSamples, case: Case) -> ValidatedRow:
+def _practice(run: MeasuredSamples, job: Job) -> str:
+    """Whose errors a row's are: those of its framework, also where it is predicted as another."""
+    framework = _framework(run.framework)
+    known = framework in FRAMEWORKS
+    return job.practice if known else f"{framework}{kind_of(job.practice)}"
+
+
+def _described(table: str, run: MeasuredSamples, case: PredictedCase) -> ValidatedRow:
     """The row with what was run and measured, and nothing yet of what is predicted."""
-    job, plan, notes = case
+    job, plan = case.job, case.plan
     return ValidatedRow(
         table=table,
         row_id=run.row_id,
@@ -85,11 +96,12 @@ def _described(table: str, run: MeasuredSamples, case: Case) -> ValidatedRow:
         stack=run.framework.split(" ")[0],
         device=job.device.id,
         software=job.software.id,
-        practice=job.practice,
+        practice=_practice(run, job),
         precision=plan.precision,
         plan=plan.label(),
         strategy=plan.strategy.name if plan.strategy.own_program else "",
-        notes=notes,
+        notes=case.notes,
+        case=case,
         measured_step=run.step_time,
         measured_speedup=run.speedup,
         measured_peak=run.peak_memory,
@@ -98,11 +110,11 @@ def _described(table: str, run: MeasuredSamples, case: Case) -> ValidatedRow:
 
 def _seconds_a_sample(row: Mapping[str, str]) -> float:
     """What the run that a speed-up is over takes for a sample, over all its devices."""
-    job, plan, _ = case_of(parse_samples(row))
-    return simulate(job, plan).step_time / plan.global_batch_size
+    case = case_of(parse_samples(row))
+    return simulate(case.job, case.plan).step_time / case.plan.global_batch_size
 
 
-def case_of(run: MeasuredSamples) -> Case:
+def case_of(run: MeasuredSamples) -> PredictedCase:
     """What the run trained, its plan, and what had to be assumed.
 
     Raises:
@@ -112,7 +124,7 @@ def case_of(run: MeasuredSamples) -> Case:
 
 
 @lru_cache(maxsize=32)
-def _case(run: MeasuredSamples) -> Case:
+def _case(run: MeasuredSamples) -> PredictedCase:
     """The case of a run, of whose measurements nothing is told; rows of one plan share it."""
     if run.precision not in PRECISIONS:
         raise RowSkipped(f"precision '{shown(run.precision)}' is unknown")
@@ -135,11 +147,11 @@ def _case(run: MeasuredSamples) -> Case:
         optimizer=OPTIMIZERS["sgd" if name == "torchgpipe" else "sgd_momentum"],
     )
     if run.strategy == "pipedream":
-        return job, _replicated(job, run), (*notes, *told)
+        return PredictedCase(job=job, plan=_replicated(job, run), notes=(*notes, *told))
     plan = _plan(run, description)
     if plan.pp > 1 and plan.stage_layers is None:  # the stack's partitioner balances costs
         plan = replace(plan, stage_layers=_layers(job, plan, (1,) * plan.pp))
-    return job, plan, (*notes, *told)
+    return PredictedCase(job=job, plan=plan, notes=(*notes, *told))
 
 
 def _framework(text: str) -> str:

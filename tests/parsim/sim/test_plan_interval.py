@@ -18,7 +18,7 @@ from parsim.plan import Plan
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import Interval
-from parsim.sim.confidence.known_errors import shipped_errors
+from parsim.sim.confidence.known_errors import errors_of
 from parsim.sim.plan_interval import (
     StackTime,
     mixture_interval,
@@ -85,7 +85,7 @@ def test_the_assumed_step_time_lies_inside() -> None:
 
 
 def test_a_device_under_software_that_is_not_said() -> None:
-    known = stacks_on(job(GENERIC), shipped_errors())
+    known = stacks_on(job(GENERIC), errors_of())
     assert {"megatron-bridge", "nemo", "torchtitan"} <= set(known)
     prediction = simulate(job(GENERIC), PLAN)
     assert prediction.interval.low < prediction.step_time < prediction.interval.high
@@ -99,7 +99,7 @@ def test_a_mixture_of_experts_under_software_that_is_not_said() -> None:
     experts = replace(
         job(GENERIC, "gb200-nvl72"), model=build_transformer(model_spec("qwen3-30b-a3b"))
     )
-    assert {"megatron-bridge", "nemo"} <= set(stacks_on(experts, shipped_errors()))
+    assert {"megatron-bridge", "nemo"} <= set(stacks_on(experts, errors_of()))
     plan = Plan(dp_shard=72, ep=8, num_microbatches=4, zero_stage=1)
     prediction = simulate(experts, plan)
     assert "megatron-bridge " in prediction.interval.basis

@@ -1,5 +1,7 @@
 """What measured runs say about the errors of predictions: the figures of `interval.json`.
 
+Networks have figures of their own (`interval_networks.json`), as another kind of model.
+
 The standing of a plan enters; the measured group nearest to it and that group's errors leave.
 
 Errors are log(measured / predicted), in units of a scale that says how hard a plan is to predict:
@@ -40,8 +42,8 @@ from parsim.sim.confidence.known_errors.groups import (
 )
 from parsim.sim.confidence.known_errors.reading import (
     ADDED,
+    errors_of,
     read_errors,
-    shipped_errors,
 )
 
 __all__ = [
@@ -63,10 +65,10 @@ __all__ = [
     "Standing",
     "any_software",
     "distance",
+    "errors_of",
     "outside",
     "read_errors",
     "scale",
-    "shipped_errors",
     "stacks_of",
     "told_outside",
 ]

@@ -26,18 +26,17 @@ def distance(sizes: Sizes, ranges: Mapping[str, Range]) -> float:
 
 
 def outside(sizes: Sizes, ranges: Mapping[str, Range]) -> dict[str, float]:
-    """The factor, above 1, by which each size lies outside of its range."""
+    """The factor, above 1, by which each size that both have lies outside of its range."""
     factors = {
-        name: max(low / sizes[name], sizes[name] / high) for name, (low, high) in ranges.items()
+        name: max(low / sizes[name], sizes[name] / high)
+        for name, (low, high) in ranges.items()
+        if name in sizes
     }
     return {name: factor for name, factor in factors.items() if factor > 1.0}
 
 
 def told_outside(sizes: Sizes, ranges: Mapping[str, Range], least: float) -> Iterator[str]:
     """Words for the sizes that lie outside of their ranges by more than the share `least`."""
-    if sizes.get("seq_len") == 1.0:  # an image: its width and length compare with no sentence
-        yield "images are no sentences: their sizes are far from all measured ones"
-        return
     for name, factor in outside(sizes, ranges).items():
         if factor > 1.0 + least:
             yield f"{name} a factor {factor:.1f} outside of theirs"

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from parsim.cost.job import EXPERTS
+from parsim.cost.job import kind_of
 from parsim.sim.confidence.known_errors.distances import scale
 from parsim.sim.confidence.known_errors.groups import (
     ANY,
@@ -82,7 +82,7 @@ class Errors:
         """What is known of software that no run has on this device."""
         if (ANY, standing.software, ANY) in self.groups:
             return "elsewhere"
-        measured = standing.software.removesuffix(EXPERTS) in self.stacks
+        measured = standing.software.removesuffix(kind_of(standing.software)) in self.stacks
         return "described" if measured and not standing.generic else "generic"
 
     def _compared(
@@ -118,11 +118,10 @@ class Errors:
     def _as_wide(self, group: Group, standing: Standing) -> bool:
         """Whether a run, of any release, has a model at least as wide.
 
-        Width says how large dense models are: not mixtures, whose experts do, nor networks of
-        images.
+        Width says how large dense models are: not mixtures, whose experts do, nor networks.
         """
         releases = self.groups.get((group.device, group.software, ANY), group)
-        if WIDTH not in releases.ranges or {"images", "experts"} & set(standing.kinds):
+        if WIDTH not in releases.ranges.keys() & standing.sizes or "experts" in standing.kinds:
             return True
         return standing.sizes[WIDTH] <= releases.ranges[WIDTH][1]
 
@@ -149,5 +148,5 @@ class Errors:
 
 
 def stacks_of(names: Iterable[str]) -> frozenset[str]:
-    """The stacks of software whose mixtures count apart from its dense models."""
-    return frozenset(name.removesuffix(EXPERTS) for name in names)
+    """The stacks of software, of which each kind of model counts apart."""
+    return frozenset(name.removesuffix(kind_of(name)) for name in names)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from parsim.cost.job import EXPERTS
+from parsim.cost.job import kind_of
 from parsim.cost.layer_doubt import LayerDoubt
 from parsim.sim.confidence.known_errors.distances import Range, Sizes
 from parsim.sim.confidence.step_parts import Parts
@@ -20,8 +20,8 @@ Key = tuple[str, str, str]
 
 
 def any_software(name: str) -> str:
-    """All software of a kind: that of dense models, or of mixtures as the one of this name."""
-    return f"{ANY}{EXPERTS}" if name.endswith(EXPERTS) else ANY
+    """All software with the kind of model that the one of this name is of."""
+    return f"{ANY}{kind_of(name)}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +72,8 @@ class Standing:
     step by what a calibration has left open in kernels, and by how sure collectives are.
     `release` is the software's, where it is known, `publisher` who measured the run, where it is a
     published one. `doubt` is what a calibration has left open in
-    whole layers, `steps` the log errors that runs recorded on the device leave.
+    whole layers, `steps` the log errors that runs recorded on the device leave. `messages` is what
+    the strategy's messages and waits leave open, a standard deviation as `exchange`.
     """
 
     device: str
@@ -90,6 +91,7 @@ class Standing:
     kinds: tuple[str, ...] = ()
     doubt: LayerDoubt = field(default_factory=LayerDoubt)
     steps: tuple[float, ...] = ()
+    messages: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

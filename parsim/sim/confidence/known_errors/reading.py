@@ -1,4 +1,4 @@
-"""Reads the figures of `interval.json`."""
+"""Reads the figures of `interval.json`, and of networks those of `interval_networks.json`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
+from parsim.cost.job import NETWORKS, kind_of
 from parsim.sim.confidence.known_errors.distances import Range
 from parsim.sim.confidence.known_errors.errors import LEVELS, Errors, stacks_of
 from parsim.sim.confidence.known_errors.groups import Group, MemoryGroup
@@ -16,10 +17,15 @@ ADDED = ("unknown_software", "reach", "memory_reach", "site")
 """Names of the figures that distances from measured runs add, one each for all groups."""
 
 
+def errors_of(practice: str = "") -> Errors:
+    """The shipped figures that judge a practice: those of networks, else those of transformers."""
+    networks = kind_of(practice) == NETWORKS
+    return _shipped("interval_networks.json" if networks else "interval.json")
+
+
 @cache
-def shipped_errors() -> Errors:
-    """The figures of `interval.json`."""
-    text = (files("parsim.sim.confidence") / "interval.json").read_text(encoding="utf-8")
+def _shipped(name: str) -> Errors:
+    text = (files("parsim.sim.confidence") / name).read_text(encoding="utf-8")
     return read_errors(json.loads(text))
 
 

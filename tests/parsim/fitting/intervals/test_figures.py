@@ -37,7 +37,8 @@ from parsim.fitting.intervals.groups import (
 )
 from parsim.fitting.intervals.leave_out import refitted
 from parsim.fitting.intervals.novelty import without
-from parsim.sim.confidence.known_errors import ANY, CALIBRATED, Errors, read_errors, shipped_errors
+from parsim.sim.confidence.known_errors import ANY, CALIBRATED, Errors, errors_of, read_errors
+from parsim.validation.step.case import Case
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
 
@@ -58,7 +59,7 @@ def runs() -> tuple[Residual, ...]:
 
 @cache
 def gathered() -> Errors:
-    return figures(runs(), shipped_errors())
+    return figures(runs(), errors_of())
 
 
 def with_errors(values: list[float], cells: list[str] | None = None) -> list[Residual]:
@@ -178,7 +179,7 @@ def test_rows_are_judged_by_other_figures_without_predicting_them_again() -> Non
 def test_a_source_is_judged_by_constants_that_have_not_seen_it() -> None:
     """With the catalog's constants that is its table left out; slower ones move its rows."""
     table = "simumax_b200_real_vs_sim"
-    whole = figures(runs(), shipped_errors())
+    whole = figures(runs(), errors_of())
     listed = [source for family in families() for source in family.sources]
     parts = [load_source(entry) for entry in listed if entry.table == table]
     source = replace(
@@ -200,7 +201,8 @@ def test_a_source_is_judged_by_constants_that_have_not_seen_it() -> None:
 
 
 def test_a_run_of_a_guessed_format_is_in_no_figure() -> None:
-    guessed = [row for row in published().rows if row.case and row.case.format_assumed]
+    cases = ((row, row.case) for row in published().rows)
+    guessed = [row for row, case in cases if isinstance(case, Case) and case.format_assumed]
     assert [row.row_id for row in guessed] == ["mlperf-5.1-llama31_8b-226"]
     assert len(runs()) == sum(row.error is not None for row in published().rows) - len(guessed)
 

@@ -16,7 +16,7 @@ from parsim.fitting.intervals.groups import Residual
 from parsim.fitting.intervals.levels import FOLDS, LEVELS, beyond, by, folds, stacks, widest
 from parsim.fitting.intervals.novelty import NOT_BELOW, LeftOutRun, Novelty, with_level, without
 from parsim.sim.confidence.known_errors import LEVELS as FACTORS
-from parsim.sim.confidence.known_errors import Errors, shipped_errors
+from parsim.sim.confidence.known_errors import Errors, errors_of
 from parsim.validation.step.case import Case
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate
@@ -56,7 +56,7 @@ def made(errors: dict[str, list[float]], kinds: tuple[str, ...] = ()) -> list[Re
 
 
 def figured(runs: Sequence[Residual]) -> tuple[Novelty, Errors]:
-    novelty = Novelty(runs, figures(runs, shipped_errors()), Unmoved())
+    novelty = Novelty(runs, figures(runs, errors_of()), Unmoved())
     return novelty, novelty.figures()
 
 
@@ -92,8 +92,8 @@ def test_no_factor_is_below_that_of_what_is_new_in_less(figure: str, below: str)
         replace(row, half=replace(row.half, base=10.0))
         for row in figured(runs)[0].judged["nothing"]
     ]
-    surer = {**shipped_errors().factors, "known": 1.0, below: 1.7}
-    errors = replace(shipped_errors(), factors=surer)
+    surer = {**errors_of().factors, "known": 1.0, below: 1.7}
+    errors = replace(errors_of(), factors=surer)
     assert with_level(errors, figure, rows).factors[figure] == pytest.approx(1.7)
 
 
@@ -105,7 +105,7 @@ def test_a_release_leans_on_what_is_known_where_few_releases_say_so() -> None:
         for number, run in enumerate(runs)
     ]
     rows = [replace(row, half=replace(row.half, base=10.0)) for row in judged_release(released)]
-    known = replace(shipped_errors(), factors={**shipped_errors().factors, "known": 1.0})
+    known = replace(errors_of(), factors={**errors_of().factors, "known": 1.0})
     assert {row.group[1] for row in rows if isinstance(row.group, tuple)} == {"0", "1", "2", "3"}
     assert with_level(known, "release", rows).factors["release"] == pytest.approx(5 / 9, abs=0.03)
     single = [row for row in rows if row.group == rows[0].group]
@@ -174,9 +174,9 @@ def test_four_of_five_runs_of_a_left_out_level_lie_inside() -> None:
 
 def test_every_run_of_a_level_is_judged_without_its_group() -> None:
     runs = list(published())
-    rest = without(shipped_errors(), [run for run in runs if run.device != "b200-sxm"])
+    rest = without(errors_of(), [run for run in runs if run.device != "b200-sxm"])
     assert all(key[0] != "b200-sxm" for key in rest.groups)
-    novelty = Novelty(runs, shipped_errors(), Unmoved())
+    novelty = Novelty(runs, errors_of(), Unmoved())
     left_out = novelty.left_out()
     assert [level.level for level in left_out.levels] == [
         name
@@ -246,7 +246,7 @@ def test_a_run_may_be_in_several_groups() -> None:
 
 
 def test_the_shipped_figures_know_every_level() -> None:
-    errors = shipped_errors()
+    errors = errors_of()
     assert set(errors.factors) == set(FACTORS)
     assert errors.factors["device"] > errors.factors["model"]
     newer = [factor for level, factor in errors.factors.items() if level != "release"]

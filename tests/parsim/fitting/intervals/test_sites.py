@@ -12,12 +12,12 @@ from parsim.fitting.intervals.figures import errors_text, residuals_of, site_run
 from parsim.fitting.intervals.groups import Residual
 from parsim.fitting.intervals.sites import with_sites
 from parsim.sim.confidence.interval import standing_half, step_interval
-from parsim.sim.confidence.known_errors import read_errors, shipped_errors
+from parsim.sim.confidence.known_errors import errors_of, read_errors
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import Validation, validate
 
 ERRORS = replace(
-    shipped_errors(), site=0.0, sites=frozenset(), stacks=shipped_errors().stacks | {"described"}
+    errors_of(), site=0.0, sites=frozenset(), stacks=errors_of().stacks | {"described"}
 )
 
 
@@ -43,7 +43,7 @@ def made(errors: dict[str, list[float]], software: str = "described") -> list[Re
 def test_only_rows_for_fits_say_what_a_site_adds() -> None:
     apart = site_runs(deepspeed())
     assert len(apart) == 57
-    assert {run.case.run.split for run in apart} == {"fit"}
+    assert {run.run.split for run in apart if run.run} == {"fit"}
     assert residuals_of(deepspeed()) == []
 
 
@@ -95,14 +95,14 @@ def test_bars_hold_for_sites_that_no_figure_has_seen() -> None:
     judged = [
         row
         for row in deepspeed().rows
-        if row.case and row.error is not None and row.case.run.split == "judge"
+        if row.run and row.error is not None and row.run.split == "judge"
     ]
     by_site: dict[tuple[str, str, str], list[bool]] = {}
     for row in judged:
-        assert row.case
+        assert row.run
         assert row.step_interval
         assert row.measured_step
-        site = (row.case.run.publisher, row.practice, row.device)
+        site = (row.run.publisher, row.practice, row.device)
         low, high = row.step_interval
         by_site.setdefault(site, []).append(low <= row.measured_step <= high)
     shares = [sum(inside) / len(inside) for inside in by_site.values()]

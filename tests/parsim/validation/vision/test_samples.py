@@ -47,7 +47,8 @@ def public() -> Validation:
 def test_a_row_has_types() -> None:
     run = parse_samples(ROW)
     assert run.step_time == pytest.approx(896 / 2855)
-    job, plan, notes = case_of(run)
+    case = case_of(run)
+    job, plan, notes = case.job, case.plan, case.notes
     assert (plan.dp, plan.microbatch_size, plan.num_microbatches) == (8, 112, 1)
     assert job.software.id == "pytorch-ddp"
     assert notes == ()
@@ -67,7 +68,7 @@ STRATEGIES: list[tuple[dict[str, str], Strategy]] = [
 def test_replicas_are_kept_one_model_as_the_row_says(
     cells: dict[str, str], strategy: Strategy
 ) -> None:
-    _, plan, _ = case_of(parse_samples(ROW | cells))
+    plan = case_of(parse_samples(ROW | cells)).plan
     assert plan.strategy == strategy
     assert plan.dp == 8
 
@@ -99,7 +100,8 @@ def test_pipelines_without_flush_are_faster_than_with_one() -> None:
         ("pipedream_flush", "1f1b"),
         ("pipedream_2bw", "pipedream_2bw"),
     ):
-        job, plan, _ = case_of(parse_samples(row | {"strategy": name}))
+        case = case_of(parse_samples(row | {"strategy": name}))
+        job, plan = case.job, case.plan
         assert (plan.pp, plan.num_microbatches, plan.schedule) == (8, 16, schedule)
         steps[name] = simulate(job, plan).step_time
     assert steps["pipedream_2bw"] < 0.8 * steps["pipedream_flush"]
@@ -125,7 +127,8 @@ def test_a_server_is_predicted_slower_than_an_all_reduce_on_nvlink() -> None:
     ],
 )
 def test_frameworks_are_predicted_as_stacks_of_their_own(framework: str, stack: str) -> None:
-    job, _, notes = case_of(parse_samples(ROW | {"framework": framework}))
+    case = case_of(parse_samples(ROW | {"framework": framework}))
+    job, notes = case.job, case.notes
     assert job.software.id == stack
     assert notes == ()
 
@@ -150,7 +153,8 @@ def test_a_pipeline_is_cut_near_its_finer_pieces() -> None:
     row = ROW | {"framework": "torchgpipe 0.0.5", "model": "resnet101", "system": "p40-node"}
     row |= {"gpu_type": "p40", "n_gpus": "4", "strategy": "gpipe", "recompute": "full"}
     row |= {"global_batch_size": "5632", "batch_per_gpu": "", "note": note}
-    job, plan, _ = case_of(parse_samples(row))
+    case = case_of(parse_samples(row))
+    job, plan = case.job, case.plan
     assert (plan.pp, plan.microbatch_size, plan.num_microbatches) == (4, 22, 256)
     assert plan.stage_layers is not None
     # 44 of 370 pieces, in single nodes of the graph

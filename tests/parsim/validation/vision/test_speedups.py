@@ -30,9 +30,10 @@ ROW = rows_of("pipedream_2018")["pipedream2018-0075"]
 def test_the_run_that_it_is_over_is_the_row_with_other_cells() -> None:
     over = baseline_of(ROW)
     assert (over["strategy"], over["replicas"]) == ("data_parallel", "")
-    job, plan, _ = case_of(parse_samples(over))
+    case = case_of(parse_samples(over))
+    job, plan = case.job, case.plan
     assert (plan.dp, plan.microbatch_size, job.cluster.num_nodes) == (8, 32, 8)
-    piped = case_of(parse_samples(ROW))[1]
+    piped = case_of(parse_samples(ROW)).plan
     assert piped.schedule == "pipedream"
     assert [stage.replicas for stage in piped.stages or ()] == [7, 1]
     assert piped.global_batch_size == 7 * 32
