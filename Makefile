@@ -81,6 +81,7 @@ hardware: $(DEV) $(TORCH) ## calibrate, predict, run and compare on this machine
 
 reports: $(CORE) ## predict every shipped measured run; write reports/*.md and the tables of README and docs
 	$(BIN)/python -m parsim.fitting.reports.readme parsim/validation/evidence.json parsim/validation/left_out.json parsim/sim/confidence/interval.json reports/hardware reports/accuracy.md docs/timeline.png $(PAGES)
+	$(BIN)/python -m parsim.fitting.reports.networks parsim/validation/evidence_networks.json parsim/validation/left_out_networks.json parsim/sim/confidence/interval_networks.json reports/hardware
 	$(BIN)/python -m parsim.report.accuracy.summary $(PAGES)
 	$(BIN)/python -m parsim.report.accuracy.trainings reports/trainings.md
 	$(BIN)/python -m tests.benchmarks --report reports/benchmarks.md

@@ -14,61 +14,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from parsim.report.accuracy.blind import blind_lines, memory_lines, unseen_text
+from parsim.report.accuracy.networks import networks_block, networks_line
 from parsim.report.accuracy.strategies import strategy_runs_text
 from parsim.report.markdown import markdown_table
 from parsim.report.writing import fill_pages
 from parsim.sim.confidence.strategy_runs import STRATEGY_RUNS
 from parsim.units import percent
-from parsim.validation.coverage import Coverage, LeftOut, Summary, shipped_left_out, summarise
+from parsim.validation.coverage import Coverage, LeftOut, shipped_left_out
 from parsim.validation.evidence import UNSEEN
 from parsim.validation.tables import blind_tables, shipped_tables
 from parsim.validation.validate import Validation, validate
-
-
-def networks_block(rows: Validation) -> str:
-    """A line for each table and what its rows state: step times or speed-ups."""
-    columns = "table | of | n | skipped | mean | median | largest | bias"
-    cells = (
-        (
-            *(table, what, summary.n, summary.n_skipped),
-            *map(percent, (summary.mean_abs_error, summary.median_abs_error)),
-            percent(summary.max_abs_error),
-            percent(summary.bias, signed=True),
-        )
-        for table, what, summary in _summaries(rows)
-    )
-    return "\n".join(markdown_table(columns, cells, words=(0, 1)))
-
-
-def networks_line(rows: Validation) -> str:
-    """All of it in two sentences."""
-    steps = [row.error for row in rows.rows if row.error is not None]
-    gains = [row.speedup_error for row in rows.rows if row.speedup_error is not None]
-    judged = rows.coverage(None)
-    inside, half_width = map(percent, (judged.covered, judged.half_width))
-    return (
-        f"Networks that are not transformers, servers and pipelines: {_words(steps)} of "
-        f"{len(steps)} step times, {_words(gains)} of {len(gains)} published speed-ups "
-        f"([every table](docs/accuracy.md#networks-that-are-not-transformers)). Their 80 % "
-        f"intervals, which no such run has narrowed, hold {inside} of {judged.n} with a half "
-        f"width of {half_width}."
-    )
-
-
-def _summaries(rows: Validation) -> Iterator[tuple[str, str, Summary]]:
-    for table in rows.tables:
-        for what, summary in (
-            ("step time", rows.summary(table)),
-            ("speed-up", rows.speedup_summary(table)),
-            ("peak memory", rows.memory_summary(table)),
-        ):
-            if summary.n:
-                yield table, what, summary
-
-
-def _words(errors: list[float]) -> str:
-    summary = summarise(errors, 0)
-    return f"median error {percent(summary.median_abs_error)}"
 
 
 def summary_block(rows: Validation, left_out: LeftOut, blind: Validation) -> str:
@@ -114,11 +69,12 @@ def main(*pages: Path) -> None:
     """Predict the shipped tables and the blind ones; fill their blocks in the pages."""
     rows, blind = validate(shipped_tables()), validate(blind_tables())
     networks = validate([*shipped_tables("vision"), *shipped_tables("strategies")])
+    new_networks = shipped_left_out("left_out_networks.json")
     blocks = {
         "summary": summary_block(rows, shipped_left_out(), blind),
         "blind": "\n".join([*blind_lines(blind), "", *memory_lines(blind)]),
-        "networks": networks_block(networks),
-        "networks-line": networks_line(networks),
+        "networks": networks_block(networks, new_networks),
+        "networks-line": networks_line(networks, new_networks),
     }
     fill_pages(pages, blocks)
     Path(str(UNSEEN)).write_text(unseen_text(blind), encoding="utf-8")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
-from parsim.cost.job import Job
+from parsim.cost.job import NETWORKS, Job
 from parsim.cost.layer_doubt import LayerDoubt, Missing
 from parsim.cost.software import software
 from parsim.model.reader import model_spec
@@ -29,8 +29,10 @@ from parsim.sim.confidence.known_errors import (
     Standing,
     any_software,
     distance,
+    errors_of,
 )
 from parsim.sim.confidence.step_parts import Parts
+from parsim.sim.plan_interval import stacks_on
 from tests.commands import ROOT
 
 MODEL = build_transformer(model_spec("megatron-22b"))
@@ -120,8 +122,8 @@ def test_a_model_wider_than_any_of_the_software_on_the_device() -> None:
     wide = replace(BASE, sizes={**SIZES, "hidden_size": 16384.0})
     assert half(wide) == pytest.approx(hypot(0.05 * 1.25, 0.1 * log(2.0)))
     assert "all of narrower models" in step_interval(wide, 1.0, ERRORS).basis
-    for kind in ("images", "experts"):
-        other = replace(wide, kinds=(kind,))
+    others = (replace(wide, kinds=("experts",)), replace(wide, sizes={"devices": 32.0}))
+    for other in others:  # experts say how large a mixture is; a network has no one width
         assert "all of narrower models" not in step_interval(other, 1.0, ERRORS).basis
     # a release's runs may be narrower than those of the software's other releases
     narrow = replace(group("a100", "torch", 0.02, "2.1"), ranges={**RANGES, "hidden_size": (8, 9)})
@@ -361,13 +363,25 @@ def test_what_a_calibration_left_open_adds() -> None:
     assert "drift while calibrating" in basis
 
 
-def test_an_image_is_not_compared_with_sentences_in_words() -> None:
+def test_a_network_is_judged_by_runs_of_networks() -> None:
     scenario = load_scenario(ROOT / "scenarios/resnet50-dgx-1v.yaml")
-    basis = simulate(scenario.job, scenario.fixed_plan()).interval.basis
-    assert "none of a model of resnet50" in basis
-    assert "none with images" in basis
-    assert "images are no sentences" in basis
-    assert "hidden_size" not in basis
+    prediction = simulate(scenario.job, scenario.fixed_plan())
+    assert "under pytorch-ddp, networks" in prediction.interval.basis
+    assert prediction.standing.software == "pytorch-ddp, networks"
+    assert {name for _, name, _ in errors_of(prediction.standing.software).groups} & {
+        name for _, name, _ in errors_of().groups
+    } == {ANY}
+    standing, high = prediction.standing, prediction.interval.high / prediction.step_time
+    assert high == pytest.approx(step_interval(standing, 1.0, errors_of(NETWORKS)).high)
+    assert high < 1.2 < step_interval(standing, 1.0, errors_of()).high
+
+
+def test_frameworks_that_nobody_described_are_in_no_mixture() -> None:
+    scenario = load_scenario(ROOT / "scenarios/resnet50-dgx-1v.yaml", {"software": "generic"})
+    stacks = stacks_on(scenario.job, errors_of(scenario.job.practice))
+    assert stacks == ["mxnet", "pytorch-ddp", "tensorflow", "tensorflow-xla"]
+    undescribed = {"mxnet-2016", "tensorflow-2017", "caffe2"}
+    assert undescribed <= {name.removesuffix(NETWORKS) for _, name, _ in errors_of(NETWORKS).groups}
 
 
 def test_what_one_publisher_reached_is_no_bar_for_a_device_without_runs() -> None:
