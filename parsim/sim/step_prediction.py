@@ -77,14 +77,15 @@ def _memory(evaluation: Evaluation, sizes: Sizes, memory_margin: float | None) -
     """What ranks and hosts hold and whether it fits, by field of the prediction."""
     step, uses = evaluation.step, rank_uses(evaluation)
     plan = step.plan
-    kind, fullest = _fullest(evaluation, uses)
+    reserved = reserved_bytes(step.job.software, evaluation.peak, evaluation.uncached)
+    kind, fullest = _fullest(evaluation, uses, reserved)
     by_rank = tuple(evaluation.memory_of(kind).at(rank, 0) for rank in range(plan.pp))
     spread = _memory_spread(step.job, plan, sizes, by_rank[fullest.rank])
     highest, hosts = evaluation.peak.max(axis=1), _hosts(evaluation)
     fit, margin = _fit(evaluation, uses, hosts, memory_margin)
     return {
         "peak_allocated": tuple(float(size) for size in highest),
-        "peak_reserved": tuple(_reserved(evaluation).max(axis=1).tolist()),
+        "peak_reserved": tuple(reserved.max(axis=1).tolist()),
         "memory": by_rank[fullest.rank],
         "memory_by_rank": by_rank,
         "activations": _activations(evaluation, kind, fullest.rank),
@@ -98,12 +99,6 @@ def _memory(evaluation: Evaluation, sizes: Sizes, memory_margin: float | None) -
         "host_memory": hosts[0][0].host_memory,
         "rank_uses": uses if has_classes(step) else (),
     }
-
-
-def _reserved(evaluation: Evaluation) -> Array:
-    """Peak of reserved memory on each rank of each class, (p, C)."""
-    software = evaluation.step.job.software
-    return reserved_bytes(software, evaluation.peak, evaluation.uncached)
 
 
 class _Flops(NamedTuple):
@@ -154,8 +149,13 @@ def _memory_spread(job: Job, plan: Plan, sizes: Sizes, use: Mapping[str, float])
     return unstated(plan_spread(job, plan, sizes), job.software, assumed)
 
 
-def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> tuple[int, FullestRank]:
-    """The class of replicas whose memory is fullest, and the rank of it."""
+def _fullest(
+    evaluation: Evaluation, uses: tuple[RankUse, ...], reserved: Array
+) -> tuple[int, FullestRank]:
+    """The class of replicas whose memory is fullest, and the rank of it.
+
+    `reserved` are the bytes that the allocator has on each rank of each class, (p, C).
+    """
     use = max(uses, key=lambda use: use.peak_allocated / use.usable)
     kind = int(evaluation.step.classes.class_of[use.replicas[0]])
     groups = groups_of_rank(evaluation, use.pipeline_rank, kind)
@@ -165,7 +165,7 @@ def _fullest(evaluation: Evaluation, uses: tuple[RankUse, ...]) -> tuple[int, Fu
         devices=use.devices,
         groups=use.groups,
         peak_allocated=use.peak_allocated,
-        peak_reserved=float(_reserved(evaluation)[use.pipeline_rank, kind]),
+        peak_reserved=float(reserved[use.pipeline_rank, kind]),
         context=device.context_memory,
         capacity=device.memory,
     )

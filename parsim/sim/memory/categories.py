@@ -12,11 +12,12 @@ out: allocator rounding and fragmentation (`parsim/sim/memory/reserved.py`), the
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, ratio
+from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.data.buckets import copies_gradients
 from parsim.cost.data.static_bytes import shared_out, static_bytes
 from parsim.cost.job import Job
@@ -131,30 +132,40 @@ def memory_use(
         uncached=np.zeros_like(by_rank),
     )
     parts = shared_out(table, by_rank, routed)
-    copies = sum(update_copies(job, table, part, over) for part, over in parts)
+    copies = np.asarray(sum(update_copies(job, table, part, over) for part, over in parts))
     if not np.any(copies):
         return use
+    left = ratio(_left_at_update(job, table, parts), by_rank)
     lasting = lasting_bytes(job, table, with_blocks)
+    update = {
+        "parameters": use.parameters,
+        "gradients": use.gradients * left,
+        "optimizer": use.optimizer,
+        "temporary": copies + lasting,
+    }
+    return _or_update(use, update, copies, schedule)
+
+
+def _left_at_update(job: Job, table: PlanTable, parts: Iterable[tuple[Array, Index]]) -> Array:
+    """Parameters whose gradients are left at the update, (p, B).
+
+    Under ZeRO-1 those of other ranks' shards are gone, unless a sum keeps them.
+    """
     freed = (table.zero_stage == 1) & (not copies_gradients(job, table))
-    left = sum(part / np.where(freed, over, 1) for part, over in parts)
-    gradients = use.gradients * ratio(left, by_rank)
-    return _or_update(use, gradients, np.asarray(copies), lasting, schedule)
+    return np.asarray(sum(part / np.where(freed, over, 1) for part, over in parts))
 
 
 def _or_update(
-    use: MemoryUse, gradients: Array, copies: Array, lasting: Array, schedule: Schedule
+    use: MemoryUse, update: Mapping[str, Array], copies: Array, schedule: Schedule
 ) -> MemoryUse:
     """The higher of a backward's highest moment and the update's, rank by rank, plan by plan.
 
-    At the update `gradients` (p, B) are left (under ZeRO-1 those of other ranks' shards are gone,
-    unless a sum keeps them), with their `copies` and the `lasting` temporary buffers, (p, B) each.
+    The `update` holds bytes (p, B) by category, `copies` (p, B) of gradients among them.
     """
-    then = {"parameters": use.parameters, "optimizer": use.optimizer}
-    then |= {"gradients": gradients, "temporary": copies + lasting}
-    total = np.sum(list(then.values()), axis=0)
+    total = np.sum(list(update.values()), axis=0)
     higher, nothing = total > use.peak, np.zeros_like(total)
     now = {
-        name: np.where(higher, then.get(name, nothing), getattr(use, name)) for name in CATEGORIES
+        name: np.where(higher, update.get(name, nothing), getattr(use, name)) for name in CATEGORIES
     }
     of_stage = higher[list(schedule.stage_rank)]
     in_flight = np.where(of_stage, 0.0, use.in_flight)
