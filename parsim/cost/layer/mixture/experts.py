@@ -82,7 +82,7 @@ class ExpertCoster:
             products,
             self.kernel(PassPart.FORWARD, self._routing(), around),
             self.kernel(PassPart.FORWARD, self._moved()),
-            self.kernel(PassPart.FORWARD, self.activation(3.0)),
+            self.kernel(PassPart.FORWARD, self._between(3.0)),
             self.kernel(PassPart.FORWARD, self._biased(BIAS_FORWARD)),
             self.kernel(PassPart.FORWARD, self._casts(1.0)),
         )
@@ -93,7 +93,7 @@ class ExpertCoster:
             *self._gradients(),
             replace(self.kernel(PassPart.BACKWARD, self._routing()), runs=2.0),
             self.kernel(PassPart.BACKWARD, self._moved()),
-            self.kernel(PassPart.BACKWARD, self.activation(5.0)),
+            self.kernel(PassPart.BACKWARD, self._between(5.0)),
             self.kernel(PassPart.BACKWARD, self._biased(BIAS_BACKWARD)),
             self.kernel(PassPart.BACKWARD, self._casts(2.0)),
         )
@@ -217,10 +217,27 @@ class ExpertCoster:
         moved = self.rows * self.width * width * self.table.precision.activation
         return self._moving_bytes(moved, 1, "swiglu")
 
+    @property
+    def in_products(self) -> bool:
+        """Whether quantised products end with the activation and with the casts behind it.
+
+        Source: Transformer Engine 2.14 and later, ops/fused/forward_grouped_mlp.py and
+        backward_grouped_mlp.py: the kernel of the first product also writes the second one's input
+        quantised, in both orientations, that of the second one's input gradient the gradient before
+        the activation. What enters from outside is quantised apart.
+        Leaves out: that these kernels add biases too, which are priced apart here.
+        """
+        return self.job.software.fused_experts and self.how is not None
+
+    def _between(self, passes: float) -> Array:
+        """The activation between both products, nothing where a product's kernel has it."""
+        return np.zeros(len(self.table)) if self.in_products else self.activation(passes)
+
     def _casts(self, twice: float) -> Array:
         """Quantising both products' inputs forward, both outputs' gradients backward."""
         if self.how is None:
             return np.zeros(len(self.table))
-        wide = self.op.halves * self.width if twice > 1.0 else self.width
-        values = self.rows * (self.op.width + wide) * self._excess
+        inner = self.op.halves * self.width if twice > 1.0 else self.width
+        wide = self.op.width + (0.0 if self.in_products else inner)
+        values = self.rows * wide * self._excess
         return cast_time(self.job, self.how, values)[0]

@@ -135,6 +135,30 @@ def test_slow_kernels_around_experts_depend_on_multiprocessors() -> None:
     assert fast < seconds(row_rate=18e9, fused_experts=True) < slow
 
 
+def test_fused_products_of_8_bit_end_with_activation_and_casts() -> None:
+    """What a token's outer values cost stays; in 16 bit the activation is a kernel of its own.
+
+    4 rows a token. Forward: the activation reads 2 f and writes f of 2 bytes, and the cast of f is
+    4.1 bytes a value; backward: 5 f of 2 bytes, and 2 f are cast.
+    """
+
+    def kernels(precision: str, *, fused: bool) -> tuple[float, float]:
+        used = replace(job().software, fused_experts=fused, row_rate=0.0, traffic=1.0)
+        cluster = replace(job().cluster, system=load_catalog().system("dgx-b200"))
+        of = replace(job(), software=used, cluster=cluster)
+        cost = layer(of, plan(ep=8, precision=precision))
+        return float(cost.forward.kernels[0]), float(cost.backward.kernels[0])
+
+    device = load_catalog().system("dgx-b200").device
+    rate = device.memory_bandwidth * device.memory_efficiency
+    values = 4 * 4096 * 768 / rate  # of one activation's output
+    launch = 0.5 * device.kernel_latency
+    apart, together = (kernels("mxfp8", fused=fused) for fused in (False, True))
+    assert apart[0] - together[0] == pytest.approx((3 * 2 + 4.1) * values + launch, rel=1e-6)
+    assert apart[1] - together[1] == pytest.approx((5 * 2 + 2 * 4.1) * values + launch, rel=1e-6)
+    assert kernels("bf16", fused=True) == kernels("bf16", fused=False)
+
+
 def test_a_dispatcher_that_sends_a_token_once_copies_it_where_it_arrives() -> None:
     """A token with 4 experts on 8 ranks meets 8 (1 - (7/8)^4) ranks, and has a row for each."""
 
