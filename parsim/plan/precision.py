@@ -25,7 +25,8 @@ class Quantization:
     quantised once a step, or in each pass where it is gathered for the pass (ZeRO-3). `gathered`
     says that tensor-parallel ranks quantise their own tokens before they gather the others',
     `turned` what the other orientation of a value that came so reads and writes, on devices whose
-    products take one orientation only. `attention` names the format that attention takes where a
+    products take one orientation only. `chunked` says whether products may be cut into chunks that
+    run beside their collectives. `attention` names the format that attention takes where a
     stack quantises it too, `attended` is what it keeps of a query, key or value in bytes.
     """
 
@@ -37,6 +38,7 @@ class Quantization:
     rate: float = 1.0
     gathered: bool = True
     turned: float = 0.0
+    chunked: bool = True
     attention: Narrow = "fp8"
     attended: float = 1.0
 
@@ -94,11 +96,19 @@ MXFP8 = Quantization(
 Backward of attention takes queries and keys in both, and Transformer Engine keeps both."""
 
 NVFP4 = Quantization(
-    peak="nvfp4", operand=9 / 16, kept=9 / 16, moved=5.1, moved_weight=5.1, rate=0.78
+    peak="nvfp4",
+    operand=9 / 16,
+    kept=9 / 16,
+    moved=5.1,
+    moved_weight=5.1,
+    rate=0.78,
+    chunked=False,
 )
 """Blackwell, 4 bits and a scale byte for each 16 values under a scale a tensor: one pass for the
 tensor's maximum (2), one that reads 2 and writes both orientations. The rate is fitted to the
-Megatron-Bridge rows, whose recipe may also keep some layers in 16 bit."""
+Megatron-Bridge rows, whose recipe may also keep some layers in 16 bit. Transformer Engine's user
+buffers take 8 and 16 bit alone ("Unsupported quantizer for Userbuffers", module/base.py of 2.18),
+and all recipes of Megatron-Bridge set tp_comm_overlap to False in nvfp4 (v0.2.0 to v0.6.0)."""
 
 
 def _whole(name: str) -> Precision:

@@ -202,7 +202,8 @@ class OperatorKernels:
         (m, n, k), (ahead, inward, weight) = sides, beside
         (reduce, spread), (summed, behind) = self.borders.around(op, how)
         around = spread + summed
-        if self.job.software.tp_overlap and op.split is not Split.NONE:
+        chunked = self.job.software.tp_overlap and (how is None or how.chunked)
+        if chunked and op.split is not Split.NONE:
             rows = m / self.table.tp
             around = self.borders.chunked(around, ahead, self._seconds(how, (rows, n, k)))
             behind = self.borders.chunked(behind, inward, self._seconds(how, (rows, k, n)))

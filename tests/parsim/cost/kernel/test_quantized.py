@@ -183,6 +183,20 @@ def test_what_8_bit_products_need_is_gathered_in_8_bit() -> None:
     assert sixteen - eight == pytest.approx(2.0 * (wide - narrow), rel=1e-9)
 
 
+def test_products_of_4_bit_are_not_cut_into_chunks_beside_their_collectives() -> None:
+    """User buffers take 16 and 8 bit: all of what 4-bit products need shows, overlap or not."""
+    job = make_job(system="gb200-nvl72", stack="nemo")
+    waits = replace(job, software=replace(job.software, tp_overlap=False))
+    shapes = {"tp": 4, "sequence_parallel": True, "dp_replicate": 1}
+
+    def shown(of: Job, name: str) -> float:
+        return float(coster(of, name, **shapes).cost(of.model.blocks[0]).forward.exposed[0])
+
+    assert shown(job, "nvfp4") == shown(waits, "nvfp4") > 0.0
+    for name in ("bf16", "mxfp8"):
+        assert shown(job, name) < shown(waits, name)
+
+
 def passes(system: str, name: str, *, sequence_parallel: bool) -> tuple[float, float]:
     """Seconds of a layer's kernels forward and backward, with tp 8."""
     job = make_job(system=system)
