@@ -106,6 +106,16 @@ class Job:
         return self.system.device
 
     @property
+    def context_memory(self) -> float:
+        """Bytes of the driver's context on the device of every rank; raises as `system` does."""
+        return self.software.context_memory(self.device)
+
+    @property
+    def usable_memory(self) -> float:
+        """Bytes of that device beside the driver's context; raises as `system` does."""
+        return self.software.usable_memory(self.device)
+
+    @property
     def practice(self) -> str:
         """Whose errors tell how sure a prediction is: the software's, for each kind of model.
 

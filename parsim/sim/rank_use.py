@@ -63,7 +63,7 @@ def _rank_use(evaluation: Evaluation, known: _ByRank, rank: int, number: int) ->
         busy=float(known.busy[rank, number]),
         end=float(known.clock[rank, number]),
         peak_allocated=float(known.peak[rank, number]),
-        usable=min(group.system.device.usable_memory for group in groups),
+        usable=min(step.job.software.usable_memory(group.system.device) for group in groups),
     )
 
 

@@ -159,14 +159,15 @@ def _fullest(
     use = max(uses, key=lambda use: use.peak_allocated / use.usable)
     kind = int(evaluation.step.classes.class_of[use.replicas[0]])
     groups = groups_of_rank(evaluation, use.pipeline_rank, kind)
-    device = min((group.system.device for group in groups), key=lambda device: device.usable_memory)
+    used = evaluation.step.job.software
+    device = min((group.system.device for group in groups), key=used.usable_memory)
     return kind, FullestRank(
         rank=use.pipeline_rank,
         devices=use.devices,
         groups=use.groups,
         peak_allocated=use.peak_allocated,
         peak_reserved=float(reserved[use.pipeline_rank, kind]),
-        context=device.context_memory,
+        context=used.context_memory(device),
         capacity=device.memory,
     )
 

@@ -178,7 +178,7 @@ def _printed_peak(case: Case, prediction: Prediction) -> float | None:
     """Bytes of the fullest rank where more than the allocated is printed."""
     reserved = prediction.fullest.peak_reserved
     if case.run.memory_on_device:
-        return reserved + case.job.device.context_memory
+        return reserved + case.job.context_memory
     return reserved if case.job.software.prints_reserved else None
 
 

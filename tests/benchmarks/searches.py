@@ -69,7 +69,7 @@ def least_bounds() -> Array:
     """The least bounds of plans of the full space that may fit."""
     job, space, families = full_space()
     cuts: KnownCuts = {}
-    usable = job.device.usable_memory
+    usable = job.usable_memory
     unseen, best = Unseen(job, families, usable, cuts, Stop()), np.full(TOP, np.inf)
     while unseen.least <= best[-1]:
         known = Seen.of(job, space, unseen.take(best[-1]), usable, cuts).known
@@ -85,7 +85,7 @@ def tightness() -> Array:
     short = np.flatnonzero(table.pp * table.v * table.num_microbatches <= SHORT)
     plans = table.take(np.random.default_rng(0).choice(short, SAMPLE, replace=False))
     rows = np.arange(SAMPLE)
-    fewest = Fewest.of(job, plans, (plans, rows), job.device.usable_memory, None)
+    fewest = Fewest.of(job, plans, (plans, rows), job.usable_memory, None)
     room = fewest.room._replace(most=np.inf)
     bounds = plan_bounds(job, plans, price_layers(job, plans), rows, room)
     plans = replace(plans, recompute_layers=bounds.repeated)

@@ -136,7 +136,7 @@ class Device:
     launch_factor: float = 1.0
     # Shares of the rate that convolutions reach, by class and direction (empty: `CONVOLUTION`).
     convolution: Mapping[str, float] = field(default_factory=dict)
-    # Bytes of the driver's context.
+    # Bytes of the driver's context, with the kernels that a run uses.
     context_memory: float = 0.0
     # Watts that it is designed for (None: nobody says).
     power: float | None = None
@@ -167,11 +167,6 @@ class Device:
         """How much faster attention is in a format of 8 bit than in 16 bit; 1 if not measured."""
         direction = "backward" if backward else "forward"
         return self.quantized_attention.get(f"{form}_{direction}{'_wide' if wide else ''}", 1.0)
-
-    @property
-    def usable_memory(self) -> float:
-        """Memory left for the training process beside the driver's context, bytes."""
-        return self.memory - self.context_memory
 
     def peak(self, precision: str) -> float:
         """Dense peak FLOP/s in a precision.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
+from parsim.cluster.hardware import Device
 from parsim.plan.names import CpCommType
 
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
@@ -141,6 +142,8 @@ class Software:
     scaling_bytes: float
     # Scalar all-reduces that it adds.
     scaling_sums: float
+    # Bytes of kernels that no run uses and that are loaded into the driver's context all the same.
+    unused_kernels: float
     # Bytes of library workspaces and small buffers on each device.
     workspace: float
     # What gradients are accumulated in where the plan does not say: "fp32" or "same".
@@ -234,6 +237,14 @@ class Software:
         """(forward, backward) factor on the device's attention efficiency."""
         forward, backward = self.attention_factor[_longest(self.attention_factor, device_id)]
         return float(forward), float(backward)
+
+    def context_memory(self, device: Device) -> float:
+        """Bytes of the driver's context on a device, with all kernels that are loaded into it."""
+        return device.context_memory + self.unused_kernels
+
+    def usable_memory(self, device: Device) -> float:
+        """Memory left for the training process beside the driver's context, bytes."""
+        return device.memory - self.context_memory(device)
 
     def zero_stages_with(self, pp: int) -> tuple[int, ...]:
         """The ZeRO stages that the stack has with so many pipeline ranks."""

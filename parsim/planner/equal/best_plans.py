@@ -112,7 +112,7 @@ def _nothing_fits(question: Question, work: BestShapes) -> str:
             f"phase; the least of those looked at is {least:.3g}: allow as much"
         )
     if space.memory_cap is not None:  # as if the device had no more
-        least = min(job.device.memory, space.memory_cap + job.device.context_memory)
+        least = min(job.device.memory, space.memory_cap + job.context_memory)
         system = replace(job.system, device=replace(job.device, memory=least))
         job = replace(job, cluster=replace(job.cluster, system=system))
     nearest = work.nearest()

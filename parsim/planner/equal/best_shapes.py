@@ -79,7 +79,7 @@ class BestShapes:
         """
         self.job, self.space, self.best = job, space, BestSteps(top)
         self.stop = Stop() if stop is None else stop
-        self.usable = min(job.device.usable_memory, space.memory_cap or np.inf)
+        self.usable = min(job.usable_memory, space.memory_cap or np.inf)
         self.cuts: KnownCuts = {}
         try:
             self._begin(families)

@@ -79,7 +79,8 @@ class Candidates:
         self.laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
         self.growth = growth(job.cluster)
         cap = np.inf if space.memory_cap is None else space.memory_cap
-        self.usable = np.array([min(system.device.usable_memory, cap) for system in systems])
+        room = (job.software.usable_memory(system.device) for system in systems)
+        self.usable = np.array([min(usable, cap) for usable in room])
         self.margin = margin_shares(job, self.alike, space.memory_margin)[cases.of]
         self.cuts: KnownCuts = {}
 

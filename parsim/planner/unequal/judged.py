@@ -54,7 +54,7 @@ def _recomputing(plan: Plan, prediction: Prediction, share: float, usable: float
 def room_of(job: Job, space: PlanSpace) -> float:
     """Bytes of a device beside its context that a plan of a space may use."""
     cap = inf if space.memory_cap is None else space.memory_cap
-    return min(job.device.usable_memory, cap)
+    return min(job.usable_memory, cap)
 
 
 MOST_ALIKE = 4

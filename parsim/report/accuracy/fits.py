@@ -64,7 +64,7 @@ def _fit(row: ValidatedRow) -> Fit | None:
         return None
     job, plan = row.case.job, row.case.plan
     share = margin_of(job, plan).share
-    return fit_of(job.software, row.predicted_peak, job.device.usable_memory, share)
+    return fit_of(job.software, row.predicted_peak, job.usable_memory, share)
 
 
 def _cells(row: ValidatedRow) -> tuple[str, ...]:

@@ -75,7 +75,7 @@ def parts_of(
     step = sum(breakdown.values())
     ratio = float(host_share(job, layers)[0])
     reserved = float(reserved_bytes(job.software, np.array([peak]))[0])
-    filled = (reserved + job.device.context_memory) / job.device.memory
+    filled = (reserved + job.context_memory) / job.device.memory
     return Parts(
         host=ratio / (1.0 + ratio),
         within=_share(breakdown[IN_LAYERS], step),

@@ -1,6 +1,6 @@
 """What the caching allocator takes from the device for the tensors that it hands out.
 
-    context  the driver's context with NCCL, outside the allocator   Device.context_memory
+    context  the driver's context with NCCL, outside the allocator   Software.context_memory
     reserved = allocated x (1 + share) + uncached, in segments of 2 MiB    Software.reserved_share
     allocated, uncached                                           parsim/sim/memory/categories.py
 

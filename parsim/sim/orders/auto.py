@@ -155,7 +155,7 @@ class _Trial:
 
     def __init__(self, job: Job, plan: Plan, margin: Margin) -> None:
         self.job, self.plan, self.margin = job, plan, margin.share
-        usable = job.device.usable_memory
+        usable = job.usable_memory
         reserved = float(reserved_bytes(job.software, np.array(usable)))
         self.capacity = margin.left(usable) * usable / reserved
         self.schedules: dict[str, Schedule] = {}
@@ -195,7 +195,7 @@ class _Trial:
         return name in self.times and self._fit(name) == self._fit(chosen)
 
     def _fit(self, name: str) -> Fit:
-        usable = self.job.device.usable_memory
+        usable = self.job.usable_memory
         return fit_of(self.job.software, self.peaks[name], usable, self.margin)
 
 

@@ -6,6 +6,7 @@ from dataclasses import fields, replace
 
 import pytest
 
+from parsim.cluster.reader import load_catalog
 from parsim.cost.software import (
     GENERIC,
     Software,
@@ -34,6 +35,7 @@ AMOUNTS = (
     "scaling_bytes",
     "scaling_sums",
     "workspace",
+    "unused_kernels",
 )
 FLAGS = (
     "fused_attention",
@@ -158,3 +160,13 @@ def test_nothing_runs_beside_a_launch_that_blocks() -> None:
     assert blocking.expert_hidden("b200-sxm") == 0.0
     assert with_switches(usual, changed_switches(blocking)) == blocking
     assert with_switches(usual, {"blocking_launches": False}) == usual
+
+
+def test_old_frameworks_load_kernels_that_nobody_uses() -> None:
+    """1,687 MiB of an RTX 3090 under PyTorch 1.8.2; since 1.13 a kernel is loaded when launched."""
+    device = load_catalog().device("a100-sxm-40gb")
+    old, new = software("megatron-deepspeed-2022"), software("megatron-deepspeed-2023")
+    assert new.context_memory(device) == device.context_memory
+    assert old.context_memory(device) == pytest.approx(1687 * 2**20, rel=0.01)
+    for stack in (old, new):
+        assert stack.usable_memory(device) + stack.context_memory(device) == device.memory

@@ -19,7 +19,7 @@ from parsim.plan.rules.degrees import ZERO_STAGES
 
 def with_memory(job: Job, memory: float) -> Job:
     """This job on devices with so many bytes beside the driver's context."""
-    device = replace(job.device, memory=memory + job.device.context_memory)
+    device = replace(job.device, memory=memory + job.context_memory)
     system = replace(job.system, device=device)
     return replace(job, cluster=replace(job.cluster, system=system))
 

@@ -85,7 +85,7 @@ def _with_fewest(job: Job, plan: Plan) -> float:
         tried = replace(plan, recompute_layers=layers)
         peak = float(evaluate(job, tried, memory=True).peak.max())
         share = margin_of(job, tried).share
-        if fit_of(job.software, peak, job.device.usable_memory, share) is Fit.FITS:
+        if fit_of(job.software, peak, job.usable_memory, share) is Fit.FITS:
             return evaluate(job, tried).step_time
         if plan.recompute is Recompute.FULL:
             break
@@ -111,7 +111,7 @@ def check(seed: int, most: int = MOST_PLANS) -> None:
     work = BestShapes(tight, families, space, 10)
     work.run(None)
     known = work.known
-    assert (peaks[known.too_large] > tight.device.usable_memory).all()
+    assert (peaks[known.too_large] > tight.usable_memory).all()
     for row in np.flatnonzero(table.recompute_layers == FEWEST).tolist():
         steps[row] = _with_fewest(tight, plain.plan(row))
     everything = BestShapes(tight, families, space, 10**6)

@@ -64,7 +64,7 @@ def job() -> Job:
 
 
 def usable(job: Job) -> Array:
-    return np.array([device.usable_memory for device in job.cluster.devices])
+    return np.array([job.software.usable_memory(device) for device in job.cluster.devices])
 
 
 def all_placed(job: Job, space: PlanSpace) -> list[Plan]:

@@ -60,7 +60,7 @@ def all_placed(job: Job, space: PlanSpace) -> list[Plan]:
         return []
     layers = [price_layers(job.on(system), table) for system in job.cluster.systems]
     laid = {order: rank_groups(job.cluster, order) for order in orders(job.cluster)}
-    usable = np.array([device.usable_memory for device in job.cluster.devices])
+    usable = np.array([job.software.usable_memory(device) for device in job.cluster.devices])
     return [
         plan
         for row in range(len(table))

@@ -93,7 +93,7 @@ def test_three_numbers_in_json(job: Job) -> None:
     prediction = simulate(job, PLANS["1f1b"]).to_json()
     pairs = zip(prediction["peak_allocated_bytes"], prediction["peak_reserved_bytes"], strict=True)
     assert all(allocated < reserved for allocated, reserved in pairs)
-    assert prediction["context_bytes"] == job.device.context_memory
+    assert prediction["context_bytes"] == job.context_memory
     low, high = prediction["peak_allocated_interval_bytes"]
     assert low < max(prediction["peak_allocated_bytes"]) < high
     assert sum(prediction["activations_by_layer_bytes"].values()) == pytest.approx(
