@@ -123,6 +123,9 @@ def test_what_the_published_stacks_are_known_for() -> None:
     assert software("nemo").tp_overlap
     assert not software(GENERIC).tp_overlap
     assert software("torchtitan").fused_attention
+    for name in ("megatron-bridge", "megatron-te-2025"):  # the gradient stands where logits were
+        stack = software(name)
+        assert (stack.loss_bytes, stack.loss_kept, stack.loss_saved) == (2 + 4 + 4, 2, 2)
 
 
 def test_an_unknown_stack() -> None:
