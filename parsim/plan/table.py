@@ -199,7 +199,12 @@ class PlanTable:
 
     def take(self, rows: Index | Flags | slice) -> PlanTable:
         """The rows selected by an index, a mask array or a slice."""
-        columns = {name: getattr(self, name)[rows] for name in (*COLUMNS, "schedule", "setting")}
+        columns = {name: getattr(self, name) for name in (*COLUMNS, "schedule", "setting")}
+        if isinstance(rows, slice):
+            columns = {name: column[rows] for name, column in columns.items()}
+        else:  # positions at once, and `take`: faster than a mask or an index for each column
+            positions = np.flatnonzero(rows) if rows.dtype == bool else rows
+            columns = {name: column.take(positions) for name, column in columns.items()}
         some = replace(self, **columns)
         if len(self.settings) == 1:
             return some

@@ -15,6 +15,7 @@ the shortest.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import NamedTuple
 
@@ -61,7 +62,7 @@ def longest_ways(
     stage = compiled.duration_class // KINDS
     last = (stage % len(layers) == len(layers) - 1)[:, None] * each
     each = np.concatenate([each * stages[stage], last], axis=1)
-    ways = [graph.way(ends, hops) for ends, hops in zip(finish.T, times.hop.T, strict=True)]
+    ways = graph.ways(finish, times.hop)
     return sorted_values([_counted(each[way].sum(axis=0), sent) for way, sent in ways], axis=0)
 
 
@@ -83,8 +84,8 @@ def _times(compiled: CompiledSchedule, stages: Array) -> ClassTimes:
 class _Graph(NamedTuple):
     """What an action waits for: 1 + a position, or 0; and which actions send a message."""
 
-    before: list[int]
-    source: list[int]
+    before: Index
+    source: Index
     classes: Index
     sends: Flags
     blocking: bool
@@ -93,30 +94,30 @@ class _Graph(NamedTuple):
     def of(cls, compiled: CompiledSchedule, times: ClassTimes, blocking: bool) -> _Graph:
         """The graph of a schedule's actions; those send whose messages take time."""
         classes = compiled.duration_class
-        return cls(
-            before=compiled.before.tolist(),
-            source=compiled.source.tolist(),
-            classes=classes,
-            sends=(times.hop[:, -1] > 0.0)[classes],
-            blocking=blocking,
-        )
+        sends = (times.hop[:, -1] > 0.0)[classes]
+        return cls(compiled.before, compiled.source, classes, sends, blocking)
 
-    def way(self, finish: Array, hop: Array) -> tuple[Index, int]:
+    def ways(self, finish: Array, hop: Array) -> Iterator[tuple[Index, int]]:
         """Positions of the actions of a longest way, the last one first, and its messages.
 
-        `finish` (A,) are the ends of all actions, `hop` (C,) the messages behind those of a class.
+        One for each of T columns: `finish` (A, T) are the ends of all actions, `hop` (C, T) the
+        messages behind those of a class.
         """
-        ends = [-1.0, *finish.tolist()]
-        arrivals = [-1.0, *(finish + hop[self.classes]).tolist()]
-        way, received = [int(np.argmax(finish))], list[int]()
-        while True:
-            before, source = self.before[way[-1]], self.source[way[-1]]
-            if not before and not source:
-                break
-            by_message = arrivals[source] > ends[before]
-            if by_message:
-                received.append(source - 1)
-            way.append((source if by_message else before) - 1)
-        actions = np.array(way)
-        sent = actions[1:] if self.blocking else np.array(received, dtype=np.int64)
-        return actions, int(self.sends[sent].sum())
+        start = np.full((1, finish.shape[1]), -1.0)
+        arrivals = np.concatenate([start, finish + hop[self.classes]])[self.source]
+        by_message = arrivals > np.concatenate([start, finish])[self.before]
+        waits_for = np.where(by_message, self.source[:, None], self.before[:, None]) - 1
+        last = np.argmax(finish, axis=0).tolist()
+        for column, position in enumerate(last):
+            way = _back(waits_for[:, column].tolist(), position)
+            received = self.source[way[by_message[way, column]]] - 1
+            yield way, int(self.sends[way[1:] if self.blocking else received].sum())
+
+
+def _back(waits_for: Sequence[int], position: int) -> Index:
+    """A position, what it waits for, and so on back to what waits for nothing."""
+    way = list[int]()
+    while position >= 0:
+        way.append(position)
+        position = waits_for[position]
+    return np.array(way)

@@ -7,7 +7,7 @@ divided, so that thousands of degrees share some hundred answers.
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 from parsim.cost.job import Job
@@ -67,8 +67,9 @@ class Pipelines:
 
     def _judge(self, single: Plan) -> JudgedPipelines:
         legal, refused = [], Counter[str]()
+        shared = {each.name: getattr(single, each.name) for each in fields(Plan)}
         for schedule, v, layers in self._asked(single.pp):
-            plan = replace(single, schedule=schedule, v=v)
+            plan = Plan(**{**shared, "schedule": schedule, "v": v})
             message = self._message(plan)
             if message is None:
                 judged = self._layers(plan, layers)

@@ -52,8 +52,8 @@ class _Listing:
     """List scheduling of numbered actions: what each rank could run, holds and has run.
 
     `waiting` are the actions of each of a rank's queues, and bit q of `filled` says that its queue
-    q has some. `events` are what happens at each of the `times` to come: a number that can run, or
-    ~rank where a rank is free again.
+    q has some. `events` are what happens at each of the `times` to come: a number that ends, or
+    ~number where an action can run.
     """
 
     def __init__(self, numbered: Numbered) -> None:
@@ -63,45 +63,52 @@ class _Listing:
         self.room = list(numbered.work.limits)
         self.busy = [False] * count
         self.order: list[list[int]] = [[] for _ in range(count)]
-        self.events: dict[float, list[int]] = {0.0: list(numbered.first)}
+        self.events: dict[float, list[int]] = {0.0: [~number for number in numbered.first]}
         self.times = [0.0]
 
     def run(self, lengths: Sequence[float], message: float) -> list[list[int]]:
         """The order of each rank."""
-        rank_of, follower = self.numbered.rank, self.numbered.follower
         while self.times:
             clock = heappop(self.times)
-            for rank in self._noted(self.events.pop(clock)):
+            for rank in self._noted(clock, message):
                 number = -1 if self.busy[rank] else self._take(rank)
-                if number < 0:
-                    continue
-                end, after = clock + lengths[number], follower[number]
-                self._at(end, ~rank)
-                if after >= 0:
-                    self._at(end if rank_of[after] == rank else end + message, after)
+                if number >= 0:
+                    self._at(clock + lengths[number], number)
         return self.order
 
-    def _at(self, time: float, number: int) -> None:
+    def _at(self, time: float, event: int) -> None:
         """Let something happen at a time."""
         events = self.events.get(time)
         if events is None:
-            self.events[time] = [number]
+            self.events[time] = [event]
             heappush(self.times, time)
         else:
-            events.append(number)
+            events.append(event)
 
-    def _noted(self, events: Sequence[int]) -> set[int]:
-        """The ranks that are free again, or could run something more, since this moment."""
+    def _noted(self, clock: float, message: float) -> set[int]:
+        """The ranks that are free again, or could run something more, since this moment.
+
+        What has ended makes the next action possible, on another rank when its message has come.
+        """
         touched, busy, waiting, filled = set(), self.busy, self.waiting, self.filled
         rank_of, queue_of = self.numbered.rank, self.numbered.queue
-        for number in events:
-            if number < 0:
-                rank = ~number
+        follower = self.numbered.follower
+        for event in self.events.pop(clock):
+            if event >= 0:
+                rank = rank_of[event]
                 busy[rank] = False
+                touched.add(rank)
+                number = follower[event]
+                if number < 0:
+                    continue
+                if message and rank_of[number] != rank:
+                    self._at(clock + message, ~number)
+                    continue
             else:
-                rank, queue = rank_of[number], queue_of[number]
-                heappush(waiting[rank][queue], number)
-                filled[rank] |= 1 << queue
+                number = ~event
+            rank, queue = rank_of[number], queue_of[number]
+            heappush(waiting[rank][queue], number)
+            filled[rank] |= 1 << queue
             touched.add(rank)
         return touched
 
