@@ -9,39 +9,58 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping, Sequence
+from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated
 
 import typer
 
-from parsim.cli.catalog import app as catalog
-from parsim.cli.collectives import collectives
-from parsim.cli.executor import calibrate, run
-from parsim.cli.guide import guide
-from parsim.cli.partition import partition
-from parsim.cli.planning.export import export, import_config
-from parsim.cli.planning.init import init
-from parsim.cli.planning.report import report
-from parsim.cli.planning.search import search
-from parsim.cli.planning.sweep import sweep
-from parsim.cli.planning.why import why
-from parsim.cli.profile import profile
-from parsim.cli.schedules import schedules
-from parsim.cli.simulate import check, simulate
 from parsim.cli.terminal import INTERRUPTED
-from parsim.cli.timeline import compare, timeline
-from parsim.cli.validate import validate
 from parsim.errors import ParsimError, printable, shown
 
-app = typer.Typer(
-    name="parsim",
-    help="Predict step time, bubble and memory of parallel training plans, and find the best one.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+COMMANDS: Mapping[str, str] = {
+    **dict.fromkeys(("check", "simulate"), "simulate"),
+    **dict.fromkeys(("timeline", "compare"), "timeline"),
+    **dict.fromkeys(("run", "calibrate"), "executor"),
+    **dict.fromkeys(("export", "import-config"), "planning.export"),
+    **{name: f"planning.{name}" for name in ("init", "search", "why", "report", "sweep")},
+    **{name: name for name in ("guide", "schedules", "partition", "validate", "profile")},
+    **{name: name for name in ("collectives", "catalog")},
+}
+"""The module of each command, which has a function of its name."""
+
+ORDER = (
+    *("init", "check", "simulate", "guide", "search", "why", "report", "sweep", "timeline"),
+    *("compare", "schedules", "partition", "validate", "run", "calibrate", "profile"),
+    *("collectives", "export", "import-config", "catalog"),
 )
+"""The commands as help lists them."""
+
+
+def application(words: Sequence[str]) -> typer.Typer:
+    """The command line with the command that the words name; with all, where they name none.
+
+    The others are not imported, which would take a short search a thirtieth longer.
+    """
+    named = next((word for word in words if not word.startswith("-")), "")
+    app = typer.Typer(
+        name="parsim",
+        help="Predict step time, bubble and memory of parallel training plans, and find the best "
+        "one.",
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_options)
+    for name in [named] if named in COMMANDS else ORDER:
+        module = import_module(f"parsim.cli.{COMMANDS[name]}")
+        if name == "catalog":  # a group of commands
+            app.add_typer(module.app)
+        else:
+            app.command()(getattr(module, name.replace("-", "_")))
+    return app
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -53,7 +72,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _print_anywhere()
     try:
-        result = app(args=words, standalone_mode=False)
+        result = application(words)(args=words, standalone_mode=False)
         sys.stdout.flush()
         if result == INTERRUPTED:  # typer makes it of Ctrl-C within a command
             sys.stderr.write("interrupted\n")
@@ -120,7 +139,6 @@ def _version(show: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _options(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="print the version")
@@ -128,12 +146,3 @@ def _options(
     debug: Annotated[bool, typer.Option("--debug", help="show tracebacks")] = False,
 ) -> None:
     """Options of every command."""
-
-
-_COMMANDS: tuple[Callable[..., None], ...] = (
-    *(init, check, simulate, guide, search, why, report, sweep, timeline, compare),
-    *(schedules, partition, validate, run, calibrate, profile, collectives, export, import_config),
-)
-for _command in _COMMANDS:
-    app.command()(_command)
-app.add_typer(catalog)
