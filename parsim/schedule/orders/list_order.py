@@ -31,12 +31,13 @@ def best_order(work: Work) -> Ordered:
     """
     numbered = Numbered.of(work)
     durations = numbered.lengths(work.forward, work.backward)
-    tried = []
+    tried = list[tuple[float, list[list[int]]]]()
     for ratio in RATIOS:
         lengths = [ratio if backward else 1.0 for backward in numbered.backward]
         for message in dict.fromkeys((0.0, work.message)):
             order = _Listing(numbered).run(lengths, message)
-            tried.append((numbered.makespan(order, durations), order))
+            if all(order != other for _, other in tried):
+                tried.append((numbered.makespan(order, durations), order))
     length, order = min(tried, key=lambda each: each[0])
     return Ordered(rows=numbered.rows(order), makespan=length)
 
