@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from io import TextIOWrapper
 from typing import Annotated
@@ -38,12 +39,12 @@ ORDER = (
 """The commands as help lists them."""
 
 
-def application(words: Sequence[str]) -> typer.Typer:
-    """The command line with the command that the words name; with all, where they name none.
+@cache
+def application(named: str) -> typer.Typer:
+    """The command line with one command, by its name; with all of them where it is empty.
 
     The others are not imported, which would take a short search a thirtieth longer.
     """
-    named = next((word for word in words if not word.startswith("-")), "")
     app = typer.Typer(
         name="parsim",
         help="Predict step time, bubble and memory of parallel training plans, and find the best "
@@ -54,7 +55,7 @@ def application(words: Sequence[str]) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name in [named] if named in COMMANDS else ORDER:
+    for name in [named] if named else ORDER:
         module = import_module(f"parsim.cli.{COMMANDS[name]}")
         if name == "catalog":  # a group of commands
             app.add_typer(module.app)
@@ -72,7 +73,9 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _print_anywhere()
     try:
-        result = application(words)(args=words, standalone_mode=False)
+        named = next((word for word in words if not word.startswith("-")), "")
+        named = named if named in COMMANDS else ""
+        result = application(named)(args=words, standalone_mode=False)
         sys.stdout.flush()
         if result == INTERRUPTED:  # typer makes it of Ctrl-C within a command
             sys.stderr.write("interrupted\n")

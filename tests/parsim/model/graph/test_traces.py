@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from parsim.cli.app import app
+from parsim.cli.app import application
 from parsim.errors import ModelError
 from parsim.files import read_text
 from parsim.model.graph.build import build_graph
@@ -205,7 +205,9 @@ def test_traces_without_shapes_say_how_to_record_them() -> None:
 
 def test_profile_writes_a_model_file(tmp_path: Path) -> None:
     out = tmp_path / "mine.yaml"
-    told = CliRunner().invoke(app, ["profile", str(RECORDED), "-o", str(out), "--json"])
+    told = CliRunner().invoke(
+        application("profile"), ["profile", str(RECORDED), "-o", str(out), "--json"]
+    )
     assert told.exit_code == 0
     assert json.loads(told.stdout)["parameters"] == 9610
     assert measured(read_graph(out)) == measured(read_graph(RECORDED))
@@ -225,7 +227,9 @@ def test_profile_writes_a_model_file(tmp_path: Path) -> None:
 def test_profile_refuses_what_is_no_trace(tmp_path: Path, content: bytes, message: str) -> None:
     trace = tmp_path / "t.json.gz"
     trace.write_bytes(content)
-    told = CliRunner().invoke(app, ["profile", str(trace), "-o", str(tmp_path / "o.yaml")])
+    told = CliRunner().invoke(
+        application("profile"), ["profile", str(trace), "-o", str(tmp_path / "o.yaml")]
+    )
     assert message in f"{told.output}{told.exception}".replace("\n", " ")
     assert told.exit_code != 0
     assert not (tmp_path / "o.yaml").exists()
