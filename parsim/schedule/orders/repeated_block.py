@@ -19,8 +19,9 @@ that is searched for, or moved slot by slot, costs no more than a short one.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
-from itertools import takewhile
+from itertools import accumulate, takewhile
 
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.orders.weight_fill import Rows
@@ -32,6 +33,9 @@ two of the six are left for W."""
 Slots = list[list[int]]
 """Slots of one rank: of each micro-batch for each of the four kinds, or five with W."""
 
+Placed = tuple[int, Action]
+"""A slot and what is in it."""
+
 _F_LOW, _F_HIGH, _I_HIGH, _I_LOW, _W = range(5)
 _PERIOD = 6
 
@@ -40,19 +44,25 @@ def squeezed(blocks: Sequence[Offsets], m: int) -> Rows:
     """The rows of repeated blocks, one block a rank; no rank ever holds more than they do."""
     slots = [[[_PERIOD * mb + at for mb in range(m)] for at in block] for block in blocks]
     for rank in slots:
-        rank.append(sorted(slot for slot, _ in _idle_slots(rank)))
+        rank.append([slot for slot, _ in _idle_slots(rank)])
     _move(slots, ramp_up=True)
     slots = [rank[:_W] for rank in slots]
     _move(slots, ramp_up=False)
     return tuple(_row(number, rank, len(slots)) for number, rank in enumerate(slots))
 
 
-def _idle_slots(rank: Slots) -> list[tuple[int, Action]]:
-    """An idle slot for each W behind its I; the second chunk's go first (stages 0 and 1 here)."""
-    taken = {at: kind for kind, slots in enumerate(rank[:_W]) for at in slots}
-    waiting, done = [0, 0], [0, 0]
-    idle: list[tuple[int, Action]] = []
-    at, total = 0, 2 * len(rank[_F_LOW])
+def _idle_slots(rank: Slots, first: int = 0, before: Sequence[Placed] = ()) -> list[Placed]:
+    """An idle slot for each W behind its I; the second chunk's go first (stages 0 and 1 here).
+
+    Those from slot `first` on, where the W of `before` have theirs.
+    """
+    later = [slots[bisect_left(slots, first) :] for slots in rank[:_W]]
+    taken = {at: kind for kind, slots in enumerate(later) for at in slots}
+    high = next((action.microbatch + 1 for _, action in reversed(before) if action.stage), 0)
+    done = [len(before) - high, high]
+    waiting = [bisect_left(rank[_I_LOW], first) - done[0], bisect_left(rank[_I_HIGH], first) - high]
+    idle: list[Placed] = []
+    at, total = first, 2 * len(rank[_F_LOW]) - len(before)
     while len(idle) < total:
         kind = taken.get(at)
         if kind is None:
@@ -73,7 +83,11 @@ def _move(slots: list[Slots], *, ramp_up: bool) -> None:
     slots. What was moved before it is free of what is behind it, as that comes later.
     """
     kinds = len(slots[0])
-    peak = max(max(_in_flight(rank)) for rank in slots)
+    idle = [[] if ramp_up else _idle_slots(rank) for rank in slots]
+    peak = max(
+        max(_in_flight(rank, rank[_W] if ramp_up else [at for at, _ in placed]))
+        for rank, placed in zip(slots, idle, strict=True)
+    )
     taken: list[set[int]] = [set() for _ in slots]
     last, phase = len(slots[0][_F_LOW]) - 1, 0
     items = sorted(
@@ -89,10 +103,23 @@ def _move(slots: list[Slots], *, ramp_up: bool) -> None:
         if phase == 1 and (kind, mb) == (_F_LOW, last):
             phase = 2
         if not fixed:
-            rank, earliest = slots[number], _earliest(slots, number, kind, mb)
-            free = (s for s in range(earliest, at) if s not in taken[number])
-            rank[kind][mb] = next((s for s in free if _fits(rank, kind, mb, s, peak)), at)
+            earliest = _earliest(slots, number, kind, mb)
+            free = [slot for slot in range(earliest, at) if slot not in taken[number]]
+            _move_to_one_of(free, slots[number], idle[number], kind, mb, peak)
         taken[number].add(slots[number][kind][mb])
+
+
+def _move_to_one_of(
+    free: Sequence[int], rank: Slots, placed: list[Placed], kind: int, mb: int, peak: int
+) -> None:
+    """Move an action to the first slot in which the rank stays under the peak, if there is any."""
+    moved = next((slot for slot in free if _fits(rank, placed, kind, mb, slot, peak)), None)
+    if moved is None:
+        return
+    rank[kind][mb] = moved
+    if len(rank) == _W:  # W without slots of their own are in idle ones
+        first = bisect_left(placed, (moved,))
+        placed[first:] = _idle_slots(rank, moved, placed[:first])
 
 
 def _earliest(slots: list[Slots], number: int, kind: int, mb: int) -> int:
@@ -111,28 +138,41 @@ def _earliest(slots: list[Slots], number: int, kind: int, mb: int) -> int:
     return max(before, default=-1) + 1
 
 
-def _fits(rank: Slots, kind: int, mb: int, at: int, peak: int) -> bool:
-    """Whether the rank stays under the peak.
+def _fits(rank: Slots, placed: list[Placed], kind: int, mb: int, at: int, peak: int) -> bool:
+    """Whether the rank stays under the peak with an action at an earlier slot.
 
-    A forward holds more, and any move takes the idle slot of a W that has none of its own yet.
+    A forward holds more, and any move takes the idle slot of a W that has none of its own yet;
+    `placed` are those W as they are. Nothing changes before that slot, nor, where W have slots of
+    their own, behind the slot that the action leaves.
     """
-    if kind not in (_F_LOW, _F_HIGH) and len(rank) > _W:
+    own_slots = len(rank) > _W
+    if kind not in (_F_LOW, _F_HIGH) and own_slots:
         return True
     there, rank[kind][mb] = rank[kind][mb], at
-    fits = max(_in_flight(rank)) <= peak
+    if own_slots:
+        in_flight = _in_flight(rank, rank[_W], at, there + 1)
+    else:
+        before = placed[: bisect_left(placed, (at,))]
+        idle = [slot for slot, _ in _idle_slots(rank, at, before)]
+        in_flight = _in_flight(rank, idle, at, ended=len(before))
     rank[kind][mb] = there
-    return fits
+    return max(in_flight, default=0) <= peak
 
 
-def _in_flight(rank: Slots) -> list[int]:
-    """Chunks in flight behind each forward, in their order."""
-    weights = rank[_W] if len(rank) > _W else [at for at, _ in _idle_slots(rank)]
-    events = sorted([(at, 1) for at in rank[_F_LOW] + rank[_F_HIGH]] + [(at, -1) for at in weights])
-    flying, in_flight = 0, []
-    for _, change in events:
-        flying += change
-        in_flight.append(flying)
-    return in_flight
+def _in_flight(
+    rank: Slots, weights: Sequence[int], first: int = 0, until: int | None = None, ended: int = 0
+) -> list[int]:
+    """Chunks in flight behind each forward and W of some slots, in their order.
+
+    `weights` are the slots of W, without those of `ended` ones.
+    """
+    flying, events = -ended, list[tuple[int, int]]()
+    for slots, change in ((rank[_F_LOW], 1), (rank[_F_HIGH], 1), (weights, -1)):
+        start = bisect_left(slots, first)
+        end = None if until is None else bisect_left(slots, until)
+        flying += change * start
+        events += [(at, change) for at in slots[start:end]]
+    return list(accumulate((change for _, change in sorted(events)), initial=flying))[1:]
 
 
 def _row(number: int, rank: Slots, pp: int) -> tuple[Action, ...]:
