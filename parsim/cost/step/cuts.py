@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import groupby
 from typing import NamedTuple
 
@@ -71,6 +72,9 @@ PARTS = 8
 CUTS_OF_A_PLAN = 3
 """Cuts that a plan may have at most: even, balanced by ranks, and by stages alone or weighted."""
 
+CUTS_KEPT = 1 << 15
+"""Pipelines whose cuts are remembered: settings of a search ask for the same ones again."""
+
 BACKWARD = 2.0
 """Backward over forward: two products for each of the forward's."""
 
@@ -122,30 +126,25 @@ def balanced_cuts(
     few micro-batches under 1F1B. Embedding and head may be stages by themselves. Leaves out:
     messages, memory, what is computed again; whether a plan is faster with a cut, its step says.
     """
-    chains = Chains.of(job, table)
-    layers = [seconds.tobytes() for seconds in chains.seconds]
-    known: dict[tuple[bytes, PlacedStages], tuple[Cut, ...]] = {}
+    items = Items.of(job, table)
     for row, placed in pipelines:
-        key = (layers[row], placed)
-        if key not in known:
-            known[key] = chains.cuts(row, placed)
-        yield known[key]
+        yield _cuts_of(items[row], placed)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chains:
-    """What cuts of B plans share out: `seconds` (B, N) of the layers and of ends that are apart.
+class Items(NamedTuple):
+    """What cuts of a plan share out: the `seconds` (N,) of its layers and of ends that are apart.
 
     `apart` says of embedding and head whether they may be stages by themselves; if not, they are
-    part of the first and the last layer. `layers` are those that a cut counts.
+    part of the first and the last layer. `layers` are those that a cut counts. `seconds` are bytes
+    of an array: many plans, also of other settings, have equal ones.
     """
 
-    seconds: Array
+    seconds: bytes
     layers: int
     apart: tuple[bool, bool]
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable) -> Chains:
+    def of(cls, job: Job, table: PlanTable) -> list[Items]:
         """Price the layers of one device's share of each plan, rounded to parts of a layer."""
         model = job.model
         apart = bool(model.before and model.behind), bool(model.behind)
@@ -153,25 +152,29 @@ class Chains:
         forward, backward = _passes(job, _alone(table), cut)
         each = (forward + backward).T
         unit = each[:, apart[0] : len(cut) - apart[1]].mean(axis=1, keepdims=True) / PARTS
-        return cls(seconds=np.rint(each / unit), layers=model.num_layers, apart=apart)
+        rounded = np.rint(each / unit)
+        return [cls(seconds.tobytes(), model.num_layers, apart) for seconds in rounded]
 
-    def cuts(self, row: int, placed: PlacedStages) -> tuple[Cut, ...]:
-        """The balanced cuts of one plan, without the even one."""
-        stages, ranks, weights = placed
-        if not 1 < stages <= self.seconds.shape[1]:
-            return ()
-        chain = Chain.on(self.seconds[row], ranks, stages)
-        together, alone = most_balanced(chain), chain.alone_balanced
-        smoother = chain.unevenness(alone) < chain.unevenness(together)
-        cuts = [together, *([alone] if smoother else [])]
-        cuts += [chain.balanced(weights)] if weights else []
-        layers = dict.fromkeys(map(self._of_layers, cuts))
-        return tuple(cut for cut in layers if cut != even_cut(self.layers, stages))
-
-    def _of_layers(self, cut: Cut) -> Cut:
+    def of_layers(self, cut: Cut) -> Cut:
         """Layers of each stage, of its items."""
         first, *inner, last = cut
         return (first - self.apart[0], *inner, last - self.apart[1])
+
+
+@lru_cache(maxsize=CUTS_KEPT)
+def _cuts_of(items: Items, placed: PlacedStages) -> tuple[Cut, ...]:
+    """The balanced cuts of one plan, without the even one."""
+    stages, ranks, weights = placed
+    seconds = np.frombuffer(items.seconds)
+    if not 1 < stages <= len(seconds):
+        return ()
+    chain = Chain.on(seconds, ranks, stages)
+    together, alone = most_balanced(chain), chain.alone_balanced
+    smoother = chain.unevenness(alone) < chain.unevenness(together)
+    cuts = [together, *([alone] if smoother else [])]
+    cuts += [chain.balanced(weights)] if weights else []
+    layers = dict.fromkeys(map(items.of_layers, cuts))
+    return tuple(cut for cut in layers if cut != even_cut(items.layers, stages))
 
 
 def _alone(table: PlanTable) -> PlanTable:
