@@ -249,7 +249,7 @@ def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iter
     if nearest.software in ("elsewhere", "described"):
         yield f"none of it under {standing.software}"
     if nearest.software == "generic" and standing.generic:
-        yield f"software {standing.software}: generic assumptions"
+        yield f"software {GENERIC}: generic assumptions"
     elif nearest.software == "generic":
         yield f"no run of {standing.software} is known"
     if standing.software in errors.sites:
