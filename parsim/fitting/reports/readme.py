@@ -35,7 +35,7 @@ from parsim.report.text.summary import headline
 from parsim.report.writing import fill_pages
 from parsim.scenario import load_scenario
 from parsim.sim import Prediction, simulate
-from parsim.sim.confidence.known_errors import read_errors
+from parsim.sim.confidence.known_errors import read_again, read_errors
 from parsim.units import format_bytes, format_seconds
 from parsim.validation.coverage import LeftOut, left_out_text
 from parsim.validation.tables import shipped_tables
@@ -133,6 +133,7 @@ def main(
     novelty = Novelty(runs, gather_errors(runs, reports, peaks_of(rows)))
     figures = errors_text(with_sites(novelty.figures(), runs, site_runs(rows)))
     intervals.write_text(figures, encoding="utf-8")
+    read_again()
     errors = read_errors(json.loads(figures))
     judged, coverages = rows.with_errors(errors), novelty.left_out()
     evidence.write_text(evidence_text(judged), encoding="utf-8")

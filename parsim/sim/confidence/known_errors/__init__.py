@@ -43,6 +43,7 @@ from parsim.sim.confidence.known_errors.groups import (
 from parsim.sim.confidence.known_errors.reading import (
     ADDED,
     errors_of,
+    read_again,
     read_errors,
 )
 
@@ -67,6 +68,7 @@ __all__ = [
     "distance",
     "errors_of",
     "outside",
+    "read_again",
     "read_errors",
     "scale",
     "stacks_of",

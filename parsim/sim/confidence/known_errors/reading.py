@@ -23,6 +23,11 @@ def errors_of(practice: str = "") -> Errors:
     return _shipped("interval_networks.json" if networks else "interval.json")
 
 
+def read_again() -> None:
+    """Read the shipped figures anew when they are next asked for: they have just been written."""
+    _shipped.cache_clear()
+
+
 @cache
 def _shipped(name: str) -> Errors:
     text = (files("parsim.sim.confidence") / name).read_text(encoding="utf-8")
