@@ -21,22 +21,18 @@ from parsim.cli.terminal import INTERRUPTED
 from parsim.errors import ParsimError, printable, shown
 
 COMMANDS: Mapping[str, str] = {
+    "init": "planning.init",
     **dict.fromkeys(("check", "simulate"), "simulate"),
+    "guide": "guide",
+    **{name: f"planning.{name}" for name in ("search", "why", "report", "sweep")},
     **dict.fromkeys(("timeline", "compare"), "timeline"),
+    **{name: name for name in ("schedules", "partition", "validate")},
     **dict.fromkeys(("run", "calibrate"), "executor"),
+    **{name: name for name in ("profile", "collectives")},
     **dict.fromkeys(("export", "import-config"), "planning.export"),
-    **{name: f"planning.{name}" for name in ("init", "search", "why", "report", "sweep")},
-    **{name: name for name in ("guide", "schedules", "partition", "validate", "profile")},
-    **{name: name for name in ("collectives", "catalog")},
+    "catalog": "catalog",
 }
-"""The module of each command, which has a function of its name."""
-
-ORDER = (
-    *("init", "check", "simulate", "guide", "search", "why", "report", "sweep", "timeline"),
-    *("compare", "schedules", "partition", "validate", "run", "calibrate", "profile"),
-    *("collectives", "export", "import-config", "catalog"),
-)
-"""The commands as help lists them."""
+"""The module of each command, which has a function of its name; in the order of help."""
 
 
 @cache
@@ -55,7 +51,7 @@ def application(named: str) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name in [named] if named else ORDER:
+    for name in [named] if named else COMMANDS:
         module = import_module(f"parsim.cli.{COMMANDS[name]}")
         if name == "catalog":  # a group of commands
             app.add_typer(module.app)

@@ -88,7 +88,12 @@ def check_predicted(rows: Sequence[PredictedRow]) -> None:
 
 def all_step_tables() -> list[Path]:
     """Every public table of training runs: of transformers, of networks, of strategies."""
-    return [*shipped_tables(), *shipped_tables("vision"), *shipped_tables("strategies")]
+    return [*shipped_tables(), *network_tables()]
+
+
+def network_tables() -> list[Path]:
+    """The public tables of networks' runs, with strategies of whole replicas and pipelines."""
+    return [*shipped_tables("vision"), *shipped_tables("strategies")]
 
 
 def shipped_tables(folder: str = "") -> list[Path]:

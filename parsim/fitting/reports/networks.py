@@ -17,7 +17,7 @@ from parsim.fitting.intervals.figures import errors_text, gather_errors, peaks_o
 from parsim.fitting.intervals.novelty import Novelty
 from parsim.fitting.reports.evidence import evidence_text
 from parsim.validation.coverage import left_out_text
-from parsim.validation.tables import shipped_tables
+from parsim.validation.tables import network_tables
 from parsim.validation.validate import validate
 
 
@@ -30,7 +30,7 @@ def main(evidence: Path, left_out: Path, intervals: Path, suites: Path) -> None:
         intervals: what intervals follow from.
         suites: the folder of the hardware suite's reports, which is read.
     """
-    rows = validate([*shipped_tables("vision"), *shipped_tables("strategies")])
+    rows = validate(network_tables())
     runs, reports = residuals_of(rows), sorted(suites.glob("*/report.json"))
     novelty = Novelty(runs, gather_errors(runs, reports, peaks_of(rows)), LeaveOut([]))
     evidence.write_text(evidence_text(rows), encoding="utf-8")

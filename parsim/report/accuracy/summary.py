@@ -22,7 +22,7 @@ from parsim.sim.confidence.strategy_runs import STRATEGY_RUNS
 from parsim.units import percent
 from parsim.validation.coverage import Coverage, LeftOut, shipped_left_out
 from parsim.validation.evidence import UNSEEN
-from parsim.validation.tables import blind_tables, shipped_tables
+from parsim.validation.tables import blind_tables, network_tables, shipped_tables
 from parsim.validation.validate import Validation, validate
 
 
@@ -68,7 +68,7 @@ def _judged(
 def main(*pages: Path) -> None:
     """Predict the shipped tables and the blind ones; fill their blocks in the pages."""
     rows, blind = validate(shipped_tables()), validate(blind_tables())
-    networks = validate([*shipped_tables("vision"), *shipped_tables("strategies")])
+    networks = validate(network_tables())
     new_networks = shipped_left_out("left_out_networks.json")
     blocks = {
         "summary": summary_block(rows, shipped_left_out(), blind),

@@ -12,7 +12,7 @@ from parsim.fitting.intervals.figures import errors_text, gather_errors, peaks_o
 from parsim.fitting.intervals.novelty import Novelty
 from parsim.report.accuracy.networks import networks_block, networks_line
 from parsim.validation.coverage import shipped_left_out
-from parsim.validation.tables import shipped_tables
+from parsim.validation.tables import network_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
 
@@ -52,7 +52,7 @@ def test_new_networks_and_devices_lie_inside_as_often_as_promised() -> None:
 
 @pytest.mark.slow
 def test_the_shipped_figures_of_networks_are_those_of_the_shipped_rows() -> None:
-    rows = validate([*shipped_tables("vision"), *shipped_tables("strategies")])
+    rows = validate(network_tables())
     runs = residuals_of(rows)
     novelty = Novelty(runs, gather_errors(runs, (), peaks_of(rows)), LeaveOut([]))
     now = json.loads(errors_text(novelty.figures()))

@@ -9,7 +9,7 @@ import pytest
 from parsim.plan.strategies import Gossip, ParameterServer
 from parsim.report.accuracy.strategies import gather_strategy_runs, strategy_runs_text
 from parsim.sim.confidence.strategy_runs import STRATEGY_RUNS, StrategyRuns
-from parsim.validation.tables import shipped_tables
+from parsim.validation.tables import network_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
 from tests.parsim.sim.data_parallel.cases import predicted
@@ -39,7 +39,7 @@ def test_an_interval_cites_the_published_runs_with_its_strategy() -> None:
 @pytest.mark.slow
 def test_the_shipped_figures_are_those_of_the_shipped_rows() -> None:
     shipped = json.loads(STRATEGY_RUNS.read_text(encoding="utf-8"))
-    networks = validate([*shipped_tables("vision"), *shipped_tables("strategies")])
+    networks = validate(network_tables())
     now = json.loads(strategy_runs_text(networks))
     assert len(shipped["strategies"]) == len(now["strategies"])
     for old, new in zip(shipped["strategies"], now["strategies"], strict=True):
