@@ -28,7 +28,8 @@ COMMANDS: Mapping[str, str] = {
     **dict.fromkeys(("timeline", "compare"), "timeline"),
     **{name: name for name in ("schedules", "partition", "validate")},
     **dict.fromkeys(("run", "calibrate"), "executor"),
-    **{name: name for name in ("profile", "collectives")},
+    "profile": "profile",
+    "collectives": "benchmark.collectives",
     **dict.fromkeys(("export", "import-config"), "planning.export"),
     "catalog": "catalog",
 }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -33,6 +34,7 @@ from parsim.cli.terminal import (
 from parsim.errors import InputError, NoFeasiblePlan
 
 if TYPE_CHECKING:
+    from parsim.cli.contention import PlacedJob
     from parsim.scenario import Scenario
     from parsim.sim import Prediction
     from parsim.sim.contention.contention import Contention
@@ -95,10 +97,8 @@ def simulate(  # noqa: PLR0913  one parameter an option
     """Predict step time, bubble, memory and utilisation of a scenario's plan."""
     from parsim import api
     from parsim.planner.nearest_miss import shortage_message
-    from parsim.report.timeline.files import check_own_form, save_own_form
+    from parsim.report.timeline.files import check_own_form
     from parsim.sim.confidence.memory_fit import Fit
-    from parsim.training_run.training_run import predicted_run
-    from parsim.validation.evidence import cited
 
     loaded = load(scenario, overrides, device, price)
     plan = loaded.fixed_plan()
@@ -110,59 +110,90 @@ def simulate(  # noqa: PLR0913  one parameter an option
     note_price(price, loaded)
     jobs = placed_jobs(loaded, on, beside)
     note_spreads(loaded, prediction, drawn=jitter_steps is not None)
-    jitter = _jitter(loaded, jitter_steps, seed)
-    links = None if jobs else _contention(loaded, asked=contention, slow=jitter is not None)
-    together = simulate_together(jobs) if jobs else None
-    run = predicted_run(loaded.job, loaded.goal, prediction, links.slowdown if links else 1.0)
+    further = _further(loaded, prediction, jobs, jitter_steps, seed, contention)
     if as_json:
-        blocks = {"training_run": run, "jitter": jitter, "contention": links, "together": together}
-        print_json(_document(loaded, prediction, blocks))
+        print_json(_document(loaded, prediction, further))
     else:
-        from parsim.report.text.prediction import prediction_view
-
-        show(prediction_view(prediction, evidence=cited(loaded.job)))
-        _show_more(run, links, together, jitter)
-    if timeline is not None and prediction.timeline is not None:
-        save_own_form(prediction.timeline, timeline)
-        note(f"timeline written to {timeline}")
+        _show(loaded, prediction, further)
+    _save_timeline(prediction, timeline)
     if prediction.fit is Fit.TOO_LARGE:
         raise NoFeasiblePlan(shortage_message(loaded.job, plan, loaded.memory_margin))
 
 
-def _document(
-    loaded: Scenario, prediction: Prediction, blocks: Mapping[str, Any]
-) -> dict[str, Any]:
-    """The prediction, what measured runs say of it, and those of the further blocks there are."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Further:
+    """What goes with the prediction where the scenario or an option asks for it."""
+
+    training_run: TrainingRun | None
+    jitter: JitterResult | None
+    contention: Contention | None
+    together: JobsTogether | None
+
+    def to_json(self) -> dict[str, Any]:
+        """The blocks that there are, by name."""
+        blocks = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {name: block.to_json() for name, block in blocks.items() if block is not None}
+
+
+def _further(
+    loaded: Scenario,
+    prediction: Prediction,
+    jobs: Sequence[PlacedJob],
+    jitter_steps: int | None,
+    seed: int,
+    contention: bool,
+) -> _Further:
+    """Steps with ranks that differ, on shared links, with other jobs; then the whole run."""
+    from parsim.training_run.training_run import predicted_run
+
+    jitter = _jitter(loaded, jitter_steps, seed)
+    links = None if jobs else _contention(loaded, asked=contention, slow=jitter is not None)
+    together = simulate_together(jobs) if jobs else None
+    slowdown = links.slowdown if links else 1.0
+    run = predicted_run(loaded.job, loaded.goal, prediction, slowdown)
+    return _Further(training_run=run, jitter=jitter, contention=links, together=together)
+
+
+def _document(loaded: Scenario, prediction: Prediction, further: _Further) -> dict[str, Any]:
+    """The prediction, what measured runs say of it, and the further blocks there are."""
     from parsim.validation.evidence import evidence_of, unseen_of
 
-    more = {name: block.to_json() for name, block in blocks.items() if block is not None}
     rests = {"evidence": evidence_of(loaded.job), "unseen": unseen_of(loaded.job)}
     figures = {name: known and known.to_json() for name, known in rests.items()}
-    return {**prediction.to_json(), **figures, **more}
+    return {**prediction.to_json(), **figures, **further.to_json()}
 
 
-def _show_more(
-    run: TrainingRun | None,
-    links: Contention | None,
-    together: JobsTogether | None,
-    jitter: JitterResult | None,
-) -> None:
-    from parsim.report.text.planning.training_run import training_run_view
+def _show(loaded: Scenario, prediction: Prediction, further: _Further) -> None:
+    """Print the prediction and what goes with it."""
+    from parsim.report.text.prediction import prediction_view
+    from parsim.validation.evidence import cited
 
-    if run is not None:
-        show(training_run_view(run, shared=links is not None))
-    if together is not None:
+    show(prediction_view(prediction, evidence=cited(loaded.job)))
+    if further.training_run is not None:
+        from parsim.report.text.planning.training_run import training_run_view
+
+        show(training_run_view(further.training_run, shared=further.contention is not None))
+    if further.together is not None:
         from parsim.report.text.contention import together_view
 
-        show(together_view(together))
-    if links is not None:
+        show(together_view(further.together))
+    if further.contention is not None:
         from parsim.report.text.contention import contention_view
 
-        show(contention_view(links))
-    if jitter is not None:
+        show(contention_view(further.contention))
+    if further.jitter is not None:
         from parsim.report.text.jitter import jitter_view
 
-        show(jitter_view(jitter))
+        show(jitter_view(further.jitter))
+
+
+def _save_timeline(prediction: Prediction, file: Path | None) -> None:
+    """Write the step's timeline where `--timeline` says."""
+    from parsim.report.timeline.files import save_own_form
+
+    if file is not None and prediction.timeline is not None:
+        save_own_form(prediction.timeline, file)
+        note(f"timeline written to {file}")
 
 
 def _contention(scenario: Scenario, *, asked: bool, slow: bool) -> Contention | None:

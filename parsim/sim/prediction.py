@@ -167,6 +167,23 @@ class Prediction(Result):
         return {
             "schema_version": SCHEMA_VERSION,
             "plan": self.plan.to_json(),
+            **self._speed_json(),
+            **self._bubble_json(),
+            **self._peak_json(),
+            **self._host_json(),
+            **self.margin.to_json(),
+            "breakdown_s": dict(self.breakdown),
+            "memory_bytes": dict(self.memory),
+            "memory_by_rank_bytes": [dict(parts) for parts in self.memory_by_rank],
+            "activations_by_layer_bytes": dict(self.activations),
+            **({"rank_groups": groups} if groups else {}),
+            **({"strategy": self.strategy.to_json()} if self.strategy else {}),
+            "notes": list(self.all_notes),
+        }
+
+    def _speed_json(self) -> dict[str, Any]:
+        """The step's seconds with their interval, and what devices do in them."""
+        return {
             "step_time_s": self.step_time,
             "step_time_interval_s": self.interval.to_json(),
             "interval_coverage": COVERAGE,
@@ -177,9 +194,19 @@ class Prediction(Result):
             "mfu": self.mfu,
             "hfu": self.hfu,
             "peak_flops_per_s": self.peak_flops,
+        }
+
+    def _bubble_json(self) -> dict[str, Any]:
+        """Idle time in the pipeline by both definitions."""
+        return {
             "bubble_fraction": self.bubble_fraction,
             "bubble_overhead": self.bubble_overhead,
             "bubble_definition": BUBBLE_DEFINITION,
+        }
+
+    def _peak_json(self) -> dict[str, Any]:
+        """Bytes at the peak of every rank, and whether its device has them."""
+        return {
             "peak_allocated_bytes": list(self.peak_allocated),
             "peak_allocated_interval_bytes": list(self.peak_interval),
             "peak_memory_evidence": self.memory_evidence,
@@ -190,15 +217,6 @@ class Prediction(Result):
             "device_memory_bytes": self.fullest.capacity,
             "usable_memory_bytes": self.fullest.usable,
             "memory_fit": self.fit.value,
-            **self._host_json(),
-            **self.margin.to_json(),
-            "breakdown_s": dict(self.breakdown),
-            "memory_bytes": dict(self.memory),
-            "memory_by_rank_bytes": [dict(parts) for parts in self.memory_by_rank],
-            "activations_by_layer_bytes": dict(self.activations),
-            **({"rank_groups": groups} if groups else {}),
-            **({"strategy": self.strategy.to_json()} if self.strategy else {}),
-            "notes": list(self.all_notes),
         }
 
     def _host_json(self) -> dict[str, Any]:

@@ -134,36 +134,38 @@ def _search(
     as_json: bool,
 ) -> None:
     """The best plans of the scenario's cluster."""
-    from parsim import api
-
     if loaded.jitter.slow_ranks:
         note("note: a search takes no rank as slow; parsim simulate has jitter.slow_ranks")
-    most = max(top, asked.best) if asked else top
-    with progress("evaluating plans") as step:
-        result = api.search(
-            loaded, top=most, progress=step, time_limit=time_limit, sighted=step.sighted
-        )
-    order = None
-    if contention or loaded.needs_links:
-        from parsim.planner.contended import contended_order
-
-        with progress("simulating shared links") as step:
-            background = loaded.background
-            order = contended_order(loaded.job, result, background=background, progress=step)
+    result = _searched(loaded, max(top, asked.best) if asked else top, time_limit)
+    order = _contended(loaded, result) if contention or loaded.needs_links else None
     runs = None if asked is None else _measured(loaded, result, asked)
     if as_json:
-        more = {} if order is None else {"contention": order.to_json()}
-        more |= {} if runs is None else {"measured": runs.to_json()}
+        blocks = {"contention": order, "measured": runs}
+        more = {name: block.to_json() for name, block in blocks.items() if block is not None}
         print_json({**result.to_json(), **more})
     else:
-        _show(loaded, result, order)
-    if runs is not None and not as_json:
-        from parsim.report.text.planning.search import measured_view
-
-        show(measured_view(runs))
+        _show(loaded, result, order, runs)
     if order is not None and order.warning:
         note(f"warning: {order.warning}")
     _save(loaded, result.plans[0].plan, save)
+
+
+def _searched(loaded: Scenario, top: int, time_limit: float | None) -> SearchResult:
+    """The best plans while nothing contends."""
+    from parsim import api
+
+    with progress("evaluating plans") as step:
+        return api.search(
+            loaded, top=top, progress=step, time_limit=time_limit, sighted=step.sighted
+        )
+
+
+def _contended(loaded: Scenario, result: SearchResult) -> ContendedOrder:
+    """The best of them again, on shared links."""
+    from parsim.planner.contended import contended_order
+
+    with progress("simulating shared links") as step:
+        return contended_order(loaded.job, result, background=loaded.background, progress=step)
 
 
 def _measuring(best: int | None, steps: int, out: Path) -> MeasureRequest | None:
@@ -197,8 +199,13 @@ def _save(loaded: Scenario, plan: Plan, save: Path | None) -> None:
         note(f"best plan written to {save}")
 
 
-def _show(scenario: Scenario, result: SearchResult, order: ContendedOrder | None) -> None:
-    from parsim.report.text.planning.search import search_view
+def _show(
+    scenario: Scenario,
+    result: SearchResult,
+    order: ContendedOrder | None,
+    runs: MeasuredPlans | None,
+) -> None:
+    from parsim.report.text.planning.search import measured_view, search_view
     from parsim.validation.evidence import cited
 
     show(search_view(result, evidence=cited(scenario.job)))
@@ -206,3 +213,5 @@ def _show(scenario: Scenario, result: SearchResult, order: ContendedOrder | None
         from parsim.report.text.contention import order_view
 
         show(order_view(order))
+    if runs is not None:
+        show(measured_view(runs))

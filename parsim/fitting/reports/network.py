@@ -65,6 +65,8 @@ def speed_rows(benchmarks: Path) -> Iterator[Row]:
 
 
 ANCHOR = ("group", "collective", "size", "measured GB/s", "predicted GB/s", "error")
+FAR = ("system", "group", "collective", "size", "error")
+"""Columns of the anchors, and of points of curves that are not met."""
 
 
 def summary_block(benchmarks: Path, rates: Path) -> str:
@@ -100,8 +102,11 @@ def report(benchmarks: Path, rates: Path) -> str:
 
 def anchor_section() -> list[str]:
     """Measured bandwidths and curves beside predictions."""
-    near, all_, far = curve_points(shipped_tables("collectives"))
-    aside_near, aside_all, aside_far = curve_points([kept_aside()])
+    return [*_met_anchors(), *_public_curves(), *_curves_aside(), *_not_predicted()]
+
+
+def _met_anchors() -> list[str]:
+    """Every anchor beside its prediction, and what is known of those that are not met."""
     return [
         "## Measured anchors",
         "",
@@ -114,21 +119,41 @@ def anchor_section() -> list[str]:
         "",
         *remarks(),
         "",
+    ]
+
+
+def _public_curves() -> list[str]:
+    """How many points of the curves that constants are fitted to are met, and the others."""
+    near, all_, far = curve_points(shipped_tables("collectives"))
+    return [
         f"Of the unflagged points of public curves from 64 MiB on, {near} of {all_} are within "
         f"{100 * WITHIN:.0f} % (error of the time). The others:",
         "",
-        table(("system", "group", "collective", "size", "error"), iter(far), (3, 4)),
+        table(FAR, iter(far), (3, 4)),
         "",
         "The rows up to 512 MiB of the log of 2 x 8 dgx-h100 jump by 1.5 to 2 times and are "
         "flagged; at 1 GiB it still has 0.78 of its bandwidth at 2 GiB. On 1 x 8 aws-p6-b200 the "
         "second 64 MiB take 120 us, less than links and constants allow: NCCL changes what it "
         "does between 64 and 128 MiB.",
         "",
+    ]
+
+
+def _curves_aside() -> list[str]:
+    """Points of curves that no fit has seen."""
+    near, all_, far = curve_points([kept_aside()])
+    return [
         f"Of points from 64 MiB on of public curves outside `make fit-collectives` (`{ASIDE}`), "
-        f"{aside_near} of {aside_all} are within {100 * WITHIN:.0f} %. The others:",
+        f"{near} of {all_} are within {100 * WITHIN:.0f} %. The others:",
         "",
-        table(("system", "group", "collective", "size", "error"), iter(aside_far), (3, 4)),
+        table(FAR, iter(far), (3, 4)),
         "",
+    ]
+
+
+def _not_predicted() -> list[str]:
+    """Rows that prove nothing: what gave a constant its value, and what has no prediction."""
+    return [
         "Rows that gave a constant its value, and so prove nothing of it: 12 V100 of a DGX-2 the "
         "ramp of Volta, 8 RTX 4090 the share of PCIe through host memory, 4 x 8 aws-p5 at 64 MiB "
         "and from 256 MiB to 1 GiB the three figures of LL128 rings between nodes. The other "

@@ -10,7 +10,7 @@ predicted with the number that those of the other models give.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
@@ -97,8 +97,12 @@ def fitted(of: Sequence[Ratio]) -> int:
     return int(np.argmin(means))
 
 
-def left_out(every: Sequence[Ratio]) -> Iterator[tuple[str, str, int, list[float]]]:
-    """(model, precision, place fitted to the other models, signed errors of this one's ratios)."""
+Fold = tuple[str, str, int, list[float]]
+"""(model, precision, place fitted to the other models, signed errors of this one's ratios)."""
+
+
+def left_out(every: Sequence[Ratio]) -> Iterator[Fold]:
+    """Each model and precision with what the other models say of it."""
     for compute in ("default", "fp16"):
         same = [ratio for ratio in every if ratio.compute == compute]
         for model in dict.fromkeys(ratio.model for ratio in same):
@@ -110,24 +114,29 @@ def left_out(every: Sequence[Ratio]) -> Iterator[tuple[str, str, int, list[float
 def page() -> str:
     """The page as Markdown."""
     every = ratios()
-    stack = software(STACK)
-    spread = {name: stack.spread_of_replicas(name, images=True) for name in ("default", "fp16")}
-    shipped = [
-        abs(ratio.error(int(np.abs(GRID - spread[ratio.compute]).argmin()))) for ratio in every
-    ]
     folds = list(left_out(every))
-    errors = [abs(error) for *_, of in folds for error in of]
-    without = [abs(ratio.error(0)) for ratio in every]
-    rows = (
-        (
-            model,
-            "AMP" if compute == "fp16" else "fp32, tf32",
-            f"{GRID[index]:.3f}",
-            ", ".join(percent(error, signed=True) for error in of),
-        )
-        for model, compute, index, of in folds
-    )
+    spread = {precision: _spread(precision, images=True) for precision in ("default", "fp16")}
     lines = [
+        *_method(spread),
+        table(HEAD, map(_fold_row, folds), right=(2,)),
+        "",
+        *_means(every, folds, spread),
+        "",
+        "One stack and one publisher's machines: that other frameworks scale so is not shown.",
+        f"Replicas with tokens have {_spread('fp16', images=False):g} in any "
+        "precision, fitted to BERT-large's ratios (`parsim/cost/software.yaml`).",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _spread(precision: str, *, images: bool) -> float:
+    """What the stack ships for a precision."""
+    return software(STACK).spread_of_replicas(precision, images=images)
+
+
+def _method(spread: Mapping[str, float]) -> list[str]:
+    """The heading, and what each row of the table holds."""
+    return [
         "# Scaling from one device to eight, with each model left out of the fit",
         "",
         "Written by `python -m parsim.fitting.reports.replica_spread reports/replica-spread.md`.",
@@ -137,18 +146,31 @@ def page() -> str:
         "Each row has the value fitted to the ratios of the other models; the errors are of those",
         "of the model itself (eight devices over one, predicted / measured - 1).",
         "",
-        table(HEAD, rows, right=(2,)),
-        "",
-        f"- mean absolute error of {len(every)} ratios, each model left out: "
-        f"{percent(fmean(errors))}",
-        f"- with the shipped numbers, which are fitted to all of them: {percent(fmean(shipped))}",
-        f"- without any spread between replicas: {percent(fmean(without))}",
-        "",
-        "One stack and one publisher's machines: that other frameworks scale so is not shown.",
-        f"Replicas with tokens have {stack.spread_of_replicas('fp16', images=False):g} in any "
-        "precision, fitted to BERT-large's ratios (`parsim/cost/software.yaml`).",
     ]
-    return "\n".join(lines) + "\n"
+
+
+def _fold_row(fold: Fold) -> tuple[str, str, str, str]:
+    """One model's row of the table."""
+    model, compute, index, errors = fold
+    return (
+        model,
+        "AMP" if compute == "fp16" else "fp32, tf32",
+        f"{GRID[index]:.3f}",
+        ", ".join(percent(error, signed=True) for error in errors),
+    )
+
+
+def _means(
+    every: Sequence[Ratio], folds: Sequence[Fold], spread: Mapping[str, float]
+) -> Iterator[str]:
+    """Mean absolute errors with each model left out, with the shipped numbers, and with none."""
+    apart = fmean(abs(error) for *_, errors in folds for error in errors)
+    nearest = {name: int(np.abs(GRID - value).argmin()) for name, value in spread.items()}
+    shipped = fmean(abs(ratio.error(nearest[ratio.compute])) for ratio in every)
+    without = fmean(abs(ratio.error(0)) for ratio in every)
+    yield f"- mean absolute error of {len(every)} ratios, each model left out: {percent(apart)}"
+    yield f"- with the shipped numbers, which are fitted to all of them: {percent(shipped)}"
+    yield f"- without any spread between replicas: {percent(without)}"
 
 
 if __name__ == "__main__":

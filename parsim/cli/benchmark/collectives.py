@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from parsim.cli.sweep_request import SweepRequest, check_together, read_degrees, read_request
-from parsim.cli.terminal import AsJson, calibrated, note, print_json, progress, show
+from parsim.cli.benchmark.group_request import GroupRequest, measured_machine
+from parsim.cli.benchmark.sweep_request import SweepRequest, check_together, read_request
+from parsim.cli.terminal import AsJson, note, print_json, progress, show
 from parsim.errors import InputError
 
 if TYPE_CHECKING:
-    from parsim.cluster.hardware import System
     from parsim.sim.benchmark.collective_sweep import Sweep, Timings
     from parsim.sim.benchmark.concurrent import Concurrent
     from parsim.sim.benchmark.group_layout import GroupLayout
@@ -84,113 +84,76 @@ def collectives(  # noqa: PLR0913 - one argument per option
     as_json: AsJson = False,
 ) -> None:
     """Predict collectives by size as nccl-tests prints them, alone and several groups at once."""
-    from parsim.launch.measuring import collectives_hardware
-    from parsim.report.text.collectives import concurrent_view, sweep_view
-
-    began = time.time()
+    until = time.time() + time_limit
     request = read_request(kind, sizes, factor, algorithm, protocol, measure=measure)
     check_together(concurrent, group, ranks, request, measure=measure, nodes=nodes)
     if output is not None:
         from parsim.report.picture.saving import check_picture
 
         check_picture(output)
-    kind_of_device = None if _calibrated_file(device) else device
-    machine = collectives_hardware(kind_of_device) if measure else None
-    layout = _layout(_system(system, device, machine), nodes, ranks, group, concurrent, machine)
-    sweep = _predict(layout, request)
-    measured, conditions = None, ""
-    if machine is not None:
-        measured = _measure(layout, request, machine, until=began + time_limit)
-        conditions = _conditions(measured)
-        sweep = sweep.beside(_times(measured, groups=1))
-    several = _together(sweep, request, measured) if len(layout.groups) > 1 else None
+    groups = GroupRequest(
+        system=system, device=device, nodes=nodes, ranks=ranks, group=group, at_once=concurrent
+    )
+    benchmark = _run(request, groups, measured_machine(device) if measure else None, until)
     if output is not None:
-        from parsim.report.picture.collective_curves import draw_collectives
-
-        draw_collectives(sweep, output, remark=conditions, concurrent=several)
-        note(f"picture written to {output}")
-    for left in measured["left_out"] if measured else ():
+        benchmark.draw(output)
+    for left in benchmark.measured["left_out"] if benchmark.measured else ():
         note(f"note: {left}")
     if as_json:
-        blocks = {"concurrent": several and several.to_json(), "measurement": measured}
+        print_json(benchmark.to_json())
+    else:
+        benchmark.show(verbose=verbose)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Benchmark:
+    """Collectives of one group, those of several at once, and what the machine measured of both."""
+
+    sweep: Sweep
+    several: Concurrent | None
+    measured: dict[str, Any] | None
+
+    @property
+    def conditions(self) -> str:
+        """On what they were measured, where they were."""
+        return "" if self.measured is None else _conditions(self.measured)
+
+    def draw(self, output: Path) -> None:
+        """Write the picture."""
+        from parsim.report.picture.collective_curves import draw_collectives
+
+        draw_collectives(self.sweep, output, remark=self.conditions, concurrent=self.several)
+        note(f"picture written to {output}")
+
+    def to_json(self) -> dict[str, Any]:
+        """The document of `--json`."""
+        several = self.several and self.several.to_json()
+        blocks = {"concurrent": several, "measurement": self.measured}
         more = {name: block for name, block in blocks.items() if block is not None}
-        print_json({**sweep.to_json(), **more})
-        return
-    show(sweep_view(sweep, verbose=verbose))
-    if several is not None:
-        show(concurrent_view(several))
-    if conditions:
-        note(conditions)
+        return {**self.sweep.to_json(), **more}
+
+    def show(self, *, verbose: bool) -> None:
+        """Print the tables."""
+        from parsim.report.text.collectives import concurrent_view, sweep_view
+
+        show(sweep_view(self.sweep, verbose=verbose))
+        if self.several is not None:
+            show(concurrent_view(self.several))
+        if self.conditions:
+            note(self.conditions)
 
 
-def _calibrated_file(device: str | None) -> Path | None:
-    """The file of `parsim calibrate` that --device names, if it names one and no kind."""
-    file = Path(device or "")
-    return file if file.suffix in (".yaml", ".yml") else None
-
-
-def _system(name: str | None, device: str | None, machine: dict[str, Any] | None) -> System:
-    """The system that is named, else the calibrated file's, else this machine's."""
-    from parsim.cluster.reader import load_catalog
-
-    file = _calibrated_file(device)
-    if device is not None and file is None and machine is None:
-        raise InputError(
-            f"--device {device}: without --measure it must be a file of `parsim calibrate` (.yaml)"
-        )
-    catalog = load_catalog([file] if file else [])
-    if name is not None:
-        return catalog.system(name)
-    if file is not None:
-        name = calibrated(file).get("cluster.system")
-        if name is None:
-            raise InputError(
-                f"{file} holds no links: it was calibrated on one rank; name a --system"
-            )
-        return catalog.system(name)
-    if machine is None:
-        raise InputError("name a --system (see `parsim catalog systems`), or use --measure")
-    if machine["system"] is None:
-        raise InputError(
-            f"no system of the catalog has the GPU {machine['hardware']}; name the nearest one "
-            f"with --system, or calibrate and use --device FILE"
-        )
-    return catalog.system(machine["system"])
-
-
-def _layout(
-    system: System,
-    nodes: int,
-    ranks: int | None,
-    group: str | None,
-    at_once: int | None,
-    machine: dict[str, Any] | None,
-) -> GroupLayout:
-    from parsim.sim.benchmark.group_layout import axis_layout, spread_layout
-
-    if group is not None:
-        return axis_layout(system, nodes, read_degrees(group))
+def _run(
+    request: SweepRequest, groups: GroupRequest, machine: dict[str, Any] | None, until: float
+) -> _Benchmark:
+    """Predict, and measure on the machine where there is one."""
+    layout = groups.layout(machine)
+    sweep, measured = _predict(layout, request), None
     if machine is not None:
-        system, usual = _on_machine(system, machine)
-        ranks = usual if ranks is None else ranks
-    return spread_layout(system, nodes, ranks, at_once or 1)
-
-
-def _on_machine(system: System, machine: dict[str, Any]) -> tuple[System, int]:
-    """The system with as many devices as this machine has, and how many ranks are usual on it."""
-    if (system.library == "gloo") != (machine["backend"] == "gloo"):
-        raise InputError(
-            f"--system {system.id} uses {system.library}, this machine {machine['backend']}; "
-            f"leave out --system to predict this machine, or --measure"
-        )
-    if machine["most_ranks"] < 2:
-        raise InputError(
-            f"--measure: a collective needs two ranks, and this machine has one "
-            f"{machine['hardware']}; use --device cpu"
-        )
-    devices = max(machine["count"], 2)
-    usual = 2 if machine["kind"] == "cpu" else devices
-    return replace(system, devices_per_node=devices), usual
+        measured = _measure(layout, request, machine, until=until)
+        sweep = sweep.beside(_times(measured, groups=1))
+    several = _together(sweep, request, measured) if len(layout.groups) > 1 else None
+    return _Benchmark(sweep=sweep, several=several, measured=measured)
 
 
 def _predict(layout: GroupLayout, request: SweepRequest) -> Sweep:
