@@ -21,11 +21,11 @@ import torch.distributed as dist
 
 from executor.collectives.timing import VALUE, teams, timed
 from executor.devices.all_ranks import largest
+from executor.devices.capacity import most_ranks
 from executor.devices.machine import (
     DeviceReport,
     base_device,
     hardware_name,
-    most_ranks,
     probe,
     rank_device,
 )

@@ -1,23 +1,18 @@
-"""What this machine offers to ranks: its devices, their names, and which plans they can hold."""
+"""What this machine offers to ranks: its devices, their names, and how a process uses one."""
 
 from __future__ import annotations
 
 import ctypes
-import itertools
-import math
 import os
 import platform
 import re
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parsim.cluster.device_names import device_named
 from parsim.cluster.reader import load_catalog
 from parsim.errors import CatalogError, InputError, shown
-from parsim.launch.nodes import Nodes
-from parsim.plan import Plan
-from parsim.plan.rules.degrees import divisors
 from parsim.units import GIB
 
 if TYPE_CHECKING:
@@ -71,28 +66,35 @@ def probe(kind: str | None = None, *, nodes: int = 1) -> DeviceReport:
     if kind not in (None, "cpu", "cuda"):
         raise InputError(f"device={kind!r} is unknown; allowed: cpu, cuda")
     names = gpu_names()
-    gpus = len(names)
-    if kind == "cuda" and not gpus:
+    if kind == "cuda" and not names:
         raise InputError(
             f"device='cuda', but torch {torch.__version__} sees no GPU; use device='cpu', or "
             f"install a torch built for CUDA"
         )
-    if kind == "cpu" or not gpus:
-        cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-        return DeviceReport(
-            kind="cpu",
-            backend="gloo",
-            count=cores or 1,
-            names=("cpu",),
-            shareable=True,
-            nodes=nodes,
-        )
+    return _cores(nodes) if kind == "cpu" or not names else _gpus(names, nodes)
+
+
+def _cores(nodes: int) -> DeviceReport:
+    """The cores that this process may use."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return DeviceReport(
+        kind="cpu",
+        backend="gloo",
+        count=cores or 1,
+        names=("cpu",),
+        shareable=True,
+        nodes=nodes,
+    )
+
+
+def _gpus(names: tuple[str, ...], nodes: int) -> DeviceReport:
+    """The GPUs of these names."""
     # NCCL before 2.30 ends with "Duplicate GPU detected" when two ranks use one GPU
     able = nccl_version()[:2] >= SHARING_NCCL
     return DeviceReport(
         kind="cuda",
         backend="nccl",
-        count=gpus,
+        count=len(names),
         names=names,
         shareable=able and os.environ.get(SHARING_VARIABLE) == "1",
         nodes=nodes,
@@ -194,73 +196,3 @@ def base_device(report: DeviceReport, stated: str | None = None) -> str:
             f"{reason}; to measure it all the same, name the device whose figures stand in for "
             f"what is not measured, such as memory and network: --base ID"
         ) from None
-
-
-def most_ranks(report: DeviceReport) -> int:
-    """How many ranks can run here: a GPU each unless they can share it, some to a core."""
-    return report.count if not report.shareable else max(16, 4 * report.count)
-
-
-def check_world(plan: Plan, report: DeviceReport, *, oversubscribe: bool) -> None:
-    """Refuse a plan that this machine cannot hold.
-
-    Raises:
-        InputError: more ranks than devices, and sharing them was not asked for or cannot be.
-    """
-    here = Nodes(count=report.nodes).share(plan.world_size)
-    if here <= report.count or (oversubscribe and report.shareable):
-        return
-    smaller = largest_fitting(plan, report.count, nodes=report.nodes)
-    fit = f"what fits: {_degrees(smaller)} = {smaller.world_size}"
-    ranks = f"world size {plan.world_size} ({_degrees(plan)})"
-    if report.nodes > 1:
-        ranks += f" on {report.nodes} nodes, {here} on each,"
-    raise InputError(
-        f"{ranks} is more than the {report.count} {_devices(report)} of this machine; {fit}; "
-        f"{_way_out(report)}"
-    )
-
-
-def largest_fitting(plan: Plan, count: int, *, nodes: int = 1) -> Plan:
-    """Return the plan with the most ranks, up to `count` a node, whose degrees divide this one's.
-
-    Among equals the one that changes tensor parallelism least, then pipeline, then sharding.
-    """
-    names = ("tp", "pp", "dp_shard", "dp_replicate", "cp")
-    degrees = itertools.product(*(divisors(plan.degree(name)) for name in names))
-    sizes = [(math.prod(each), *each) for each in degrees]
-    fitting = [size for size in sizes if size[0] <= count * nodes and size[0] % nodes == 0]
-    _, tp, pp, shard, copies, cp = max(fitting, default=(plan.world_size, *map(plan.degree, names)))
-    best = replace(plan, tp=tp, pp=pp, dp_shard=shard, dp_replicate=copies, cp=cp)
-    return _settled(best)
-
-
-def _settled(plan: Plan) -> Plan:
-    """Take back what needs a degree above 1 that is gone."""
-    if plan.dp_shard * plan.cp == 1:
-        plan = replace(plan, zero_stage=0)
-    if plan.tp == 1:
-        plan = replace(plan, sequence_parallel=False)
-    if plan.pp == 1 and plan.schedule == "interleaved_1f1b":
-        plan = replace(plan, schedule="1f1b", v=1, stage_layers=None)
-    return plan
-
-
-def _degrees(plan: Plan) -> str:
-    return f"pp={plan.pp} x dp={plan.dp} x cp={plan.cp} x tp={plan.tp}"
-
-
-def _devices(report: DeviceReport) -> str:
-    single = report.count == 1
-    if report.kind == "cpu":
-        return "CPU core" if single else "CPU cores"
-    return "GPU" if single else "GPUs"
-
-
-def _way_out(report: DeviceReport) -> str:
-    if report.shareable:
-        return "or share the devices among ranks with --oversubscribe"
-    return (
-        f"or run on the CPU with --oversubscribe (one GPU holds one rank, unless NCCL is "
-        f"{'.'.join(map(str, SHARING_NCCL))} or newer and {SHARING_VARIABLE}=1)"
-    )

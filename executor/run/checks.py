@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from executor.devices.machine import DeviceReport, check_world
+from executor.devices.capacity import check_world
+from executor.devices.machine import DeviceReport
 from executor.faults.messages import say
 from executor.model.graph.modules import check_cut
 from executor.model.loss import check_trainable

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from executor.devices.machine import DeviceReport, most_ranks
+from executor.devices.capacity import most_ranks
+from executor.devices.machine import DeviceReport
 from parsim.plan import PlanTable
 from parsim.planner.space import enumerate_plans
 from parsim.scenario.record import Scenario

@@ -1,6 +1,7 @@
 """Reads topologies that machines print of themselves and makes catalog entries of them.
 
     nvidia-smi topo -m      smi.py          which devices and interfaces share what; no speeds
+                            smi_table.py    its table, read and checked
     NCCL_TOPO_DUMP_FILE     nccl.py         PCIe tree with speeds, NVLinks, interfaces
     NCCL_GRAPH_DUMP_FILE    nccl_graph.py   NCCL's channels and their speeds: a calibration
     lstopo --of xml         hwloc.py        PCIe tree with speeds; no NVLinks

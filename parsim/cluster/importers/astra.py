@@ -23,8 +23,9 @@ from parsim.cluster.importers.imported import (
     ImportedSystem,
     base_system,
     nvlink_of,
+    unnamed,
 )
-from parsim.errors import CatalogError, did_you_mean, shown
+from parsim.errors import did_you_mean, shown
 from parsim.units import written_rate, written_time
 
 SHAPES = ("Ring", "FullyConnected", "Switch")
@@ -56,36 +57,37 @@ def read_astra(text: str, file: str, device: str | None) -> ImportedSystem:
         CatalogError: `device` is not given, or not in the catalog.
     """
     document = parse_document(text, file)
-    dimensions = _dimensions(document)
+    first, *outer = _dimensions(document)
     if device is None:
-        raise CatalogError(f"{file}: names no device; say which it is, e.g. --device h100-sxm-80gb")
+        raise unnamed(file)
     base = base_system(nvlink_of(device).base)
-    first, *outer = dimensions
     source = f"{Path(file).name}: network of ASTRA-sim, GB = 2^30 bytes"
+    curves: dict[str, Field] = {"curves": ("null", "")} if base.curves else {}
+    return ImportedSystem(
+        origin=source,
+        base=base.id,
+        device=device,
+        fields={**_node(first, source, curves), **_network(document, first, outer, source)},
+        cables=tuple(_cables(first, bool(outer))),
+        notes=[f"devices are {device}, as told; ASTRA-sim's file does not name them"],
+    )
+
+
+def _node(first: Dimension, source: str, curves: dict[str, Field]) -> dict[str, Field]:
+    """The fields of a node; its `curves` are those of the base, where that has any to take back."""
     rate = first.rate * _links(first)
     fabric = "nvswitch" if first.shape == "Switch" or first.size == 1 else "nvlink-mesh"
-    fields: dict[str, Field] = {
+    return {
         "devices_per_node": (str(first.size), source),
         "call_overhead": ("0us", "ASTRA-sim has none"),
         "call_overhead_per_rank": ("0us", "ASTRA-sim has none"),
-        "curves": ("null", ""),
+        **curves,
         "intra.fabric": (fabric, ""),
         "intra.bandwidth": (written_rate(rate), f"{source}; all links of a device"),
         "intra.latency": (written_time(first.latency), source),
         "intra.efficiency": ("1.0", "ASTRA-sim's links carry their bandwidth"),
         "intra.nvls": ("false", ""),
     }
-    fields |= _network(document, first, outer, source)
-    if not base.curves:
-        del fields["curves"]
-    return ImportedSystem(
-        origin=source,
-        base=base.id,
-        device=device,
-        fields=fields,
-        cables=tuple(_cables(first, bool(outer))),
-        notes=[f"devices are {device}, as told; ASTRA-sim's file does not name them"],
-    )
 
 
 def _links(dimension: Dimension) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 
 from parsim.cluster.cables import parts_apart
 from parsim.cluster.hardware import Cable, Fabric, System
@@ -101,35 +102,44 @@ def own_switches(cables: Sequence[Cable]) -> list[Cable]:
     NCCL gives each device its own of equally near interfaces; with a switch of their own they are
     nearest, so that routes do the same instead of meeting on one interface by chance.
     """
+    ends = _ends_by_switch(cables)
+    free = count(1 + max((int(switch.partition(":")[2]) for switch in ends), default=0))
+    below: dict[tuple[str, str], str] = {}
+    added: list[Cable] = []
+    for switch, beside in ends.items():
+        there = [cable for cable in cables if switch in (cable.source, cable.target)]
+        fastest = max(there, key=lambda cable: cable.bandwidth)
+        for members in _pairings(beside):
+            lower = f"pcie:{next(free)}"
+            below |= {(end, switch): lower for end in members}
+            added.append(replace(fastest, source=lower, target=switch))
+    return [*(_lowered(cable, below) for cable in cables), *added]
+
+
+def _ends_by_switch(cables: Sequence[Cable]) -> dict[str, list[str]]:
+    """What hangs on each PCI Express switch."""
     beside: dict[str, list[str]] = {}
     for cable in cables:
         for end, switch in ((cable.source, cable.target), (cable.target, cable.source)):
             if cable.link_class == "pcie" and switch.startswith("pcie:"):
                 beside.setdefault(switch, []).append(end)
-    free = 1 + max((int(switch.partition(":")[2]) for switch in beside), default=0)
-    below: dict[tuple[str, str], str] = {}
-    new: list[tuple[str, str]] = []
-    for switch, ends in beside.items():
-        gpus, nics = ([end for end in ends if end.startswith(kind)] for kind in ("gpu:", "nic:"))
-        if len(gpus) < 2 or not nics or len(nics) % len(gpus):
-            continue
-        for index, gpu in enumerate(gpus):
-            lower = f"pcie:{free}"
-            free += 1
-            new.append((lower, switch))
-            each = len(nics) // len(gpus)
-            members = [gpu, *nics[index * each : (index + 1) * each]]
-            below |= {(end, switch): lower for end in members}
-    moved = [
-        replace(
-            cable,
-            source=below.get((cable.target, cable.source), cable.source),
-            target=below.get((cable.source, cable.target), cable.target),
-        )
-        for cable in cables
-    ]
-    for lower, switch in new:  # as fast as the fastest link of the old switch
-        there = [cable for cable in cables if switch in (cable.source, cable.target)]
-        fastest = max(there, key=lambda cable: cable.bandwidth)
-        moved.append(replace(fastest, source=lower, target=switch))
-    return moved
+    return beside
+
+
+def _pairings(ends: Sequence[str]) -> Iterator[list[str]]:
+    """Each device of a switch with its share of the interfaces; none where they do not go round."""
+    gpus, nics = ([end for end in ends if end.startswith(kind)] for kind in ("gpu:", "nic:"))
+    if len(gpus) < 2 or not nics or len(nics) % len(gpus):
+        return
+    each = len(nics) // len(gpus)
+    for index, gpu in enumerate(gpus):
+        yield [gpu, *nics[index * each : (index + 1) * each]]
+
+
+def _lowered(cable: Cable, below: Mapping[tuple[str, str], str]) -> Cable:
+    """A cable that ends at the switch of its own `below` the old one, where it has one."""
+    return replace(
+        cable,
+        source=below.get((cable.target, cable.source), cable.source),
+        target=below.get((cable.source, cable.target), cable.target),
+    )

@@ -10,7 +10,8 @@ from parsim.cluster.importers.imported import ImportedSystem
 from parsim.cluster.importers.markup import read_markup
 from parsim.cluster.importers.nccl import read_nccl
 from parsim.cluster.importers.nccl_graph import read_rings
-from parsim.cluster.importers.smi import looks_like_table, read_table
+from parsim.cluster.importers.smi import read_table
+from parsim.cluster.importers.smi_table import looks_like_table
 from parsim.errors import ScenarioError
 from parsim.files import read_text
 

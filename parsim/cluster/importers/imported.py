@@ -62,6 +62,11 @@ WHICH = "say which it is, e.g. --device h100-sxm-80gb"
 """What a user can do about a device that the file does not name well enough."""
 
 
+def unnamed(file: str) -> CatalogError:
+    """The error of a file that names no device, where no option names it either."""
+    return CatalogError(f"{file}: names no device; {WHICH}")
+
+
 def driver_device(name: str, file: str) -> str:
     """The catalog's id of the device that a file names as its driver does.
 

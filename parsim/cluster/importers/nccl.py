@@ -22,17 +22,17 @@ from collections.abc import Iterator, Sequence
 from itertools import combinations
 from pathlib import Path
 
-from parsim.cluster.hardware import Cable
+from parsim.cluster.hardware import Cable, System
 from parsim.cluster.importers.cables import Joined, hub_or_mesh, own_switches, pcie_cable, switched
 from parsim.cluster.importers.imported import (
     PCIE_BASE,
-    WHICH,
     Field,
     ImportedSystem,
     NVLink,
     base_system,
     check_cables,
     nvlink_of,
+    unnamed,
 )
 from parsim.cluster.importers.markup import Element
 from parsim.cluster.importers.nccl_tree import Tree, order_of, walk
@@ -77,33 +77,47 @@ def node_of(tree: Tree, file: str, device: str | None, form: str) -> ImportedSys
     joined = _usual(known, order, nvlink, notes) if tree.bare else _nvlinks(tree, order, nvlink)
     base = base_system(nvlink.base if joined.whole else PCIE_BASE)
     speed, used = _interfaces(tree)
-    if used and not speed:
-        notes.append(f"the speed of interfaces is not stated: taken as that of {base.id}")
-    if len(used) < len(tree.nets):
-        notes.append(f"{len(tree.nets) - len(used)} interfaces of other speeds are left out")
-    if not used:
-        notes.append("no interfaces are listed: one node only")
-    names = {f"gpu@{dev}": f"gpu:{index}" for index, dev in enumerate(order)}
-    names |= {f"net@{dev}": f"nic:{index}" for index, dev in enumerate(used)}
     below = [
-        pcie_cable(names.get(part, part), above, nvlink, base, rate)
-        for part, above, rate in tree.parts
-        if "@" not in names.get(part, part)
+        pcie_cable(part, above, nvlink, base, rate)
+        for part, above, rate in _numbered_parts(tree, order, used)
     ]
     cables = [*own_switches([*joined.cables, *below]), *_between_sockets(tree, file)]
     check_cables(file, cables, len(order))
     source = f"{Path(file).name}: {form}"
-    fields: dict[str, Field] = {"devices_per_node": (str(len(order)), source)}
-    fields |= joined.fields(base, source, nvlink)
-    fields |= _network_fields(len(used), speed, source)
     return ImportedSystem(
         origin=source,
         base=base.id,
         device=known,
-        fields=fields,
+        fields={
+            "devices_per_node": (str(len(order)), source),
+            **joined.fields(base, source, nvlink),
+            **_network_fields(len(used), speed, source),
+        },
         cables=cables,
-        notes=[*notes, *joined.notes],
+        notes=[*notes, *_interface_notes(tree, used, speed, base), *joined.notes],
     )
+
+
+def _interface_notes(tree: Tree, used: Sequence[str], speed: float, base: System) -> Iterator[str]:
+    """What is assumed of the interfaces, and which are left aside."""
+    if used and not speed:
+        yield f"the speed of interfaces is not stated: taken as that of {base.id}"
+    if len(used) < len(tree.nets):
+        yield f"{len(tree.nets) - len(used)} interfaces of other speeds are left out"
+    if not used:
+        yield "no interfaces are listed: one node only"
+
+
+def _numbered_parts(
+    tree: Tree, order: Sequence[str], used: Sequence[str]
+) -> Iterator[tuple[str, str, float | None]]:
+    """Parts, what is above them and at which rate; devices and interfaces by number, unused not."""
+    names = {f"gpu@{dev}": f"gpu:{index}" for index, dev in enumerate(order)}
+    names |= {f"net@{dev}": f"nic:{index}" for index, dev in enumerate(used)}
+    for part, above, rate in tree.parts:
+        name = names.get(part, part)
+        if "@" not in name:
+            yield name, above, rate
 
 
 def _between_sockets(tree: Tree, file: str) -> Iterator[Cable]:
@@ -127,7 +141,7 @@ def _device(tree: Tree, file: str, device: str | None) -> tuple[str, list[str]]:
     if device is not None:
         return device, []
     if tree.bare:
-        raise CatalogError(f"{file}: names no device; {WHICH}")
+        raise unnamed(file)
     first = next(iter(tree.gpus.values()))[0]
     capability = int(first.number(file, "sm"))
     linked = any(gpu.all("nvlink") for gpu, _ in tree.gpus.values())

@@ -6,7 +6,8 @@ import torch
 
 from executor.collectives.__main__ import hardware
 from executor.collectives.timing import Team, summary
-from executor.devices.machine import DeviceReport, most_ranks
+from executor.devices.capacity import most_ranks
+from executor.devices.machine import DeviceReport
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
 UNKNOWN = DeviceReport(kind="cuda", backend="nccl", count=4, names=("Other GPU",), shareable=False)

@@ -14,7 +14,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from executor.devices.machine import DeviceReport, check_world, largest_fitting
+from executor.devices.capacity import check_world, largest_fitting
+from executor.devices.machine import DeviceReport
 from executor.faults.ports import free_port
 from parsim.errors import InputError
 from parsim.plan import Plan
