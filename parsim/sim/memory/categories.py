@@ -27,7 +27,6 @@ from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.schedule.inflight import inflight_counts, split_counts
 from parsim.sim.memory.buffers import (
     communication_bytes,
     embedding_moment,
@@ -38,12 +37,9 @@ from parsim.sim.memory.buffers import (
     placeholder_bytes,
     update_copies,
 )
+from parsim.sim.memory.in_flight import guest_bytes, in_flight_and_whole
 from parsim.sim.memory.layer_moments import stage_again
-from parsim.sim.step.kept_bytes import (
-    frees_before_weights,
-    kept_for_weights,
-    stage_kept,
-)
+from parsim.sim.step.kept_bytes import stage_kept
 from parsim.sim.step.schedule_costs import on_ranks
 
 CATEGORIES = (
@@ -109,41 +105,59 @@ def memory_use(
     schedule: Schedule,
 ) -> MemoryUse:
     """Bytes of every category on every pipeline rank."""
-    by_rank = on_ranks(costs.parameters, schedule)
-    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+    by_rank, routed = parameters_of_ranks(costs, schedule)
     parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
     counts = layer_counts(job.model, stage_cut(job, table))
-    kept = schedule.in_copies(stage_kept(job, table, layers, counts))
     with_blocks = ranks_with_blocks(schedule.in_copies(counts), schedule)
-    in_flight, whole = _in_flight(job, table, kept, schedule)
-    logits, temporary = buffer_bytes(job, table, layers, schedule, (kept, whole), with_blocks)
-    temporary = temporary + stage_again(job, table, layers, counts, schedule)
-    temporary = temporary + with_blocks[:, None] * buffered_bytes(job, table, layers)
     use = MemoryUse(
         parameters=parameters,
         gradients=gradients,
         optimizer=optimizer,
-        activations=on_ranks(in_flight * kept, schedule) + guest_bytes(kept, schedule),
-        logits=logits,
-        temporary=temporary,
         communication=communication_bytes(job, table, by_rank, schedule),
         gathered=gathered_bytes(job, table, schedule, with_blocks),
-        in_flight=in_flight,
         uncached=np.zeros_like(by_rank),
+        **_in_backward(job, table, layers, schedule, counts, with_blocks),
     )
     parts = shared_out(table, by_rank, routed)
     copies = np.asarray(sum(update_copies(job, table, part, over) for part, over in parts))
     if not np.any(copies):
         return use
     left = ratio(_left_at_update(job, table, parts), by_rank)
-    lasting = lasting_bytes(job, table, with_blocks)
     update = {
         "parameters": use.parameters,
         "gradients": use.gradients * left,
         "optimizer": use.optimizer,
-        "temporary": copies + lasting,
+        "temporary": copies + lasting_bytes(job, table, with_blocks),
     }
     return _or_update(use, update, copies, schedule)
+
+
+def parameters_of_ranks(costs: StepCosts, schedule: Schedule) -> tuple[Array, Array | None]:
+    """Parameters on each rank, and those of experts where the model has any, (p, B)."""
+    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+    return on_ranks(costs.parameters, schedule), routed
+
+
+def _in_backward(
+    job: Job,
+    table: PlanTable,
+    layers: LayerTable,
+    schedule: Schedule,
+    counts: Array,
+    with_blocks: Flags,
+) -> dict[str, Array]:
+    """What stands beside the static bytes at the highest moment of a backward, and in flight."""
+    kept = schedule.in_copies(stage_kept(job, table, layers, counts))
+    in_flight, whole = in_flight_and_whole(job, table, kept, schedule)
+    logits, temporary = buffer_bytes(job, table, layers, schedule, (kept, whole), with_blocks)
+    temporary = temporary + stage_again(job, table, layers, counts, schedule)
+    temporary = temporary + with_blocks[:, None] * buffered_bytes(job, table, layers)
+    return {
+        "activations": on_ranks(in_flight * kept, schedule) + guest_bytes(kept, schedule),
+        "logits": logits,
+        "temporary": temporary,
+        "in_flight": in_flight,
+    }
 
 
 def _left_at_update(job: Job, table: PlanTable, parts: Iterable[tuple[Array, Index]]) -> Array:
@@ -177,43 +191,6 @@ def _or_update(
 def ranks_with_blocks(counts: Array, schedule: Schedule) -> Flags:
     """Which ranks hold any layers, (p,): not one with an embedding or a head alone."""
     return np.asarray(on_ranks(counts, schedule).sum(axis=1) > 0)
-
-
-def guest_bytes(kept: Array, schedule: Schedule) -> Array:
-    """Bytes of other ranks' micro-batches on each rank at their most, (p, B): its partner's."""
-    if schedule.limit is None:
-        return np.zeros((schedule.pp, kept.shape[1]))
-    return np.asarray(np.array(schedule.guests)[:, None] * kept[::-1])
-
-
-def _in_flight(job: Job, table: PlanTable, kept: Array, schedule: Schedule) -> tuple[Array, Array]:
-    """(micro-batches in flight, those of them that wait for their I) at the peak, (S, B).
-
-    One that waits for its W only counts as the share that W needs, where I frees the rest.
-    """
-    if not frees_before_weights(job, table, schedule):
-        in_flight = in_flight_at_peak(kept, schedule)
-        return in_flight, in_flight
-    after = schedule.in_copies(kept_for_weights(job, table))
-    whole, rest = np.zeros_like(kept), np.zeros_like(kept)
-    for rank, moments in enumerate(split_counts(schedule)):
-        stages = list(schedule.stages_on(rank))
-        counts = np.array(moments, dtype=np.float64)
-        both = np.concatenate([kept[stages], after[stages]])
-        highest = counts[(counts @ both).argmax(axis=0)].T
-        whole[stages], rest[stages] = np.split(highest, 2)
-    waiting = rest * after
-    return whole + ratio(waiting, kept), whole
-
-
-def in_flight_at_peak(kept: Array, schedule: Schedule) -> Array:
-    """Micro-batches in flight on each stage when its rank keeps the most bytes, (S, B)."""
-    in_flight = np.zeros_like(kept)
-    for rank, moments in enumerate(inflight_counts(schedule)):
-        stages = list(schedule.stages_on(rank))
-        counts = np.array(moments, dtype=np.float64)
-        in_flight[stages] = counts[(counts @ kept[stages]).argmax(axis=0)].T
-    return in_flight
 
 
 def buffer_bytes(

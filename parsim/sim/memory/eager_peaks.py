@@ -11,11 +11,11 @@ do better: what lives at each moment follows from the schedule.
                to the output projection on one stage, that one's from the head on, and their sum
     inputs     at the end of an I: beside what forward kept, which stays until W, the gradients of
                what each product and norm gave (`waiting_bytes`), and of the logits
-    weights    within a W, see `.weight_moments`
+    weights    within a W, see `.moments.weights`
     reduce     after a chunk's last backward: what its gradients are scattered into (ZeRO-1), or
                sent in where that is narrower, and the library's copies of them; all of it stays
                until the gradients of all chunks are waited for, behind the last action
-    sharded    ZeRO-2 and 3 without a pipeline: what travels, see `.sharded_moments`
+    sharded    ZeRO-2 and 3 without a pipeline: what travels, see `.moments.sharded`
 Gradients exist from a stage's first backward on, so GPipe's last forwards do not meet them; where
 they lie in buckets, DDP's or the executor's own (`in_buckets`), they are there for the whole run.
 Messages between stages take memory when they come and until they have gone (`.borders`).
@@ -39,15 +39,14 @@ from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.categories import MemoryUse, memory_use
-from parsim.sim.memory.eager_buffers import Buffers
+from parsim.sim.memory.categories import MemoryUse, memory_use, parameters_of_ranks
 from parsim.sim.memory.eager_kept import StageBytes, composed_bytes, sent_messages, waiting_bytes
-from parsim.sim.memory.moments import Moment, moments
-from parsim.sim.memory.rank_bytes import RankBytes
-from parsim.sim.memory.sharded_moments import is_sharded
-from parsim.sim.memory.weight_moments import WeightPass
+from parsim.sim.memory.moments.buffers import Buffers
+from parsim.sim.memory.moments.pipeline import Moment, moments
+from parsim.sim.memory.moments.rank_bytes import RankBytes
+from parsim.sim.memory.moments.sharded import is_sharded
+from parsim.sim.memory.moments.weights import WeightPass
 from parsim.sim.step.kept_bytes import is_split, stage_kept
-from parsim.sim.step.schedule_costs import on_ranks
 
 
 def peak_memory(
@@ -56,19 +55,8 @@ def peak_memory(
     """Bytes of every category on every pipeline rank at its peak, as the stack has them."""
     if not job.software.eager:
         return memory_use(job, table, layers, costs, schedule)
-    by_rank = on_ranks(costs.parameters, schedule)
-    counts, sent = _layers_and_sent(job, table)
-    kept = stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts)
-    waiting, weight_pass = _for_weights(job, table, layers, counts, schedule)
-    stages = StageBytes(
-        kept=schedule.in_copies(kept),
-        waiting=schedule.in_copies(waiting),
-        sent=schedule.in_copies(sent),
-        with_blocks=schedule.in_copies(counts).sum(axis=1) > 0,
-    )
-    buffers = Buffers.of(job, table, layers)
-    weights = WeightPass(*map(schedule.in_copies, weight_pass))
-    sharded = bool(is_sharded(table).any())
+    stages, weights = _stage_bytes(job, table, layers, schedule)
+    buffers, sharded = Buffers.of(job, table, layers), bool(is_sharded(table).any())
     ranks = [
         _highest(
             RankBytes.of(job, table, costs, schedule, rank, stages, weights, buffers),
@@ -76,7 +64,7 @@ def peak_memory(
         )
         for rank in range(schedule.pp)
     ]
-    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
+    by_rank, routed = parameters_of_ranks(costs, schedule)
     parameters, _, optimizer = static_bytes(job, table, by_rank, routed)
     return MemoryUse(
         parameters=parameters,
@@ -84,6 +72,22 @@ def peak_memory(
         uncached=np.zeros_like(by_rank),
         **_of_all_ranks(schedule, ranks, np.zeros_like(stages.kept)),
     )
+
+
+def _stage_bytes(
+    job: Job, table: PlanTable, layers: LayerTable, schedule: Schedule
+) -> tuple[StageBytes, WeightPass]:
+    """What each stage keeps and sends of a micro-batch, and its W."""
+    counts = layer_counts(job.model, stage_cut(job, table))
+    kept = stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts)
+    waiting, weight_pass = _for_weights(job, table, layers, counts, schedule)
+    stages = StageBytes(
+        kept=schedule.in_copies(kept),
+        waiting=schedule.in_copies(waiting),
+        sent=schedule.in_copies(sent_messages(job, table)),
+        with_blocks=schedule.in_copies(counts).sum(axis=1) > 0,
+    )
+    return stages, WeightPass(*map(schedule.in_copies, weight_pass))
 
 
 def _of_all_ranks(
@@ -104,11 +108,6 @@ def _for_weights(
         return waiting_bytes(job, table, layers, counts), WeightPass.of(job, table, counts)
     nothing = np.zeros((len(counts), len(table)))
     return nothing, WeightPass(nothing, nothing, nothing)
-
-
-def _layers_and_sent(job: Job, table: PlanTable) -> tuple[Array, Array]:
-    """Layers of each kind on each stage, (S, K), and bytes that it sends on, (S, B)."""
-    return layer_counts(job.model, stage_cut(job, table)), sent_messages(job, table)
 
 
 def _highest(rank: RankBytes, to_compare: Iterable[Moment]) -> dict[str, Array]:

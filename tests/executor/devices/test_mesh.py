@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from executor.devices.machine import DeviceReport, check_world, largest_fitting
+from executor.devices.capacity import check_world, largest_fitting
+from executor.devices.machine import DeviceReport
 from executor.devices.mesh import coordinates, ranks_by_place, replica_index
 from parsim.errors import InputError, PlanError
 from parsim.plan import AXES, Plan

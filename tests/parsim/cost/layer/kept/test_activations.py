@@ -24,7 +24,7 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.schedule import build_schedule
-from parsim.sim.memory.categories import in_flight_at_peak
+from parsim.sim.memory.in_flight import in_flight_at_peak
 from parsim.sim.step.schedule_costs import on_ranks
 from parsim.units import GIB
 

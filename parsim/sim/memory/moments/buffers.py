@@ -18,7 +18,6 @@ from parsim.cost.step.stages import largest_layer_parameters
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.sim.memory.buffers import embedding_moment, logit_values
-from parsim.sim.memory.graph_walk import first_backward, graph_bytes, walked
 from parsim.sim.memory.layer_moments import (
     column_moment,
     exchanged_bytes,
@@ -26,8 +25,9 @@ from parsim.sim.memory.layer_moments import (
     gathered_moment,
     repeated_beyond,
 )
-from parsim.sim.memory.moments import Moment
-from parsim.sim.memory.sharded_moments import Sharded
+from parsim.sim.memory.moments.graph_walk import first_backward, graph_bytes, walked
+from parsim.sim.memory.moments.pipeline import Moment
+from parsim.sim.memory.moments.sharded import Sharded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,12 +12,12 @@ from parsim.cost.job import Job
 from parsim.cost.step.step import StepCosts
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.borders import Borders
-from parsim.sim.memory.categories import guest_bytes
-from parsim.sim.memory.eager_buffers import Buffers
 from parsim.sim.memory.eager_kept import StageBytes, in_buckets, reduce_bytes
-from parsim.sim.memory.moments import Moment
-from parsim.sim.memory.weight_moments import WeightPass
+from parsim.sim.memory.in_flight import guest_bytes
+from parsim.sim.memory.moments.borders import Borders
+from parsim.sim.memory.moments.buffers import Buffers
+from parsim.sim.memory.moments.pipeline import Moment
+from parsim.sim.memory.moments.weights import WeightPass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

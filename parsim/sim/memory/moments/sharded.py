@@ -38,17 +38,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index
-from parsim.cost.data.buckets import reduced_bytes
+from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import composed_kept
 from parsim.cost.layer.head_copies import copied_parameters
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.stages import rank_experts, rank_parameters
-from parsim.model.layer import Layer
-from parsim.model.operators import Experts, Linear
 from parsim.plan import PlanTable
-from parsim.sim.memory.moments import Moment
+from parsim.sim.memory.moments.groups import (
+    GatheredGroup,
+    ends_group,
+    largest_groups,
+    outer_parameters,
+)
+from parsim.sim.memory.moments.pipeline import Moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,25 +60,6 @@ class Travelling:
     gathered: Array
     gradients: Array
     gone: Array
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Group:
-    """Parameters that are gathered together, bytes (B,).
-
-    `whole` as they are gathered, `sent` their gradients as they travel, `last` the gradient of the
-    last parameter, `shards` the ranks that share them out.
-    """
-
-    whole: Array
-    sent: Array
-    last: Array
-    shards: Index
-
-    def scattered(self, copies: float, *, shares: bool = True) -> Array:
-        """While gradients are put into a flat buffer, or it is scattered, whichever is more."""
-        share = 1.0 / self.shards if shares else 0.0
-        return np.maximum(self.whole + self.sent, self.sent * (1.0 + copies + share) + self.last)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +73,9 @@ class Sharded:
 
     two: Flags
     three: Flags
-    layer: Group
-    experts: Group
-    ends: Group
+    layer: GatheredGroup
+    experts: GatheredGroup
+    ends: GatheredGroup
     shards: Array
     all_layers: Array
     kept: Array
@@ -104,9 +87,9 @@ class Sharded:
     def of(cls, job: Job, table: PlanTable, layers: LayerTable) -> Sharded:
         """Price it for all plans."""
         here = is_sharded(table)
-        layer, experts = _largest_groups(job, table, here)
+        layer, experts = largest_groups(job, table, here)
         value, gathered = table.precision.parameter, float(table.precision.gathered)
-        ends = _ends(job, table, here)
+        ends = ends_group(job, table, here)
         copied = sum(copied_parameters(layer, table) for layer in job.model.layers)
         all_parameters = job.model.parameters / table.tp + copied
         return cls(
@@ -205,73 +188,6 @@ def is_sharded(table: PlanTable) -> Flags:
     return np.asarray((table.zero_stage >= 2) & (table.pp == 1))
 
 
-def _largest_groups(job: Job, table: PlanTable, here: Flags) -> tuple[Group, Group]:
-    """The groups of each plan's largest layer: its experts where they are apart, and all else."""
-    sizes, lasts = (
-        np.stack([measure(layer, table) for layer in job.model.kinds])
-        for measure in (_group_sizes, _last_parameters)
-    )
-    largest = np.argmax(sizes.sum(axis=1), axis=0)[None, None, :]
-    gathered, sent = float(table.precision.gathered), reduced_bytes(table)
-    size, last = (np.take_along_axis(each, largest, axis=0)[0] * here for each in (sizes, lasts))
-    layer, experts = (
-        Group(
-            whole=size[index] * gathered,
-            sent=size[index] * sent,
-            last=last[index] * gathered,
-            shards=np.maximum(shards, 1),
-        )
-        for index, shards in enumerate((table.shards, table.expert_shards))
-    )
-    return layer, experts
-
-
-def _group_sizes(layer: Layer, table: PlanTable) -> Array:
-    """Parameters of a layer but for experts that are apart, and of these, (2, B)."""
-    experts = np.where(_apart(layer, table), rank_experts(layer, table), 0.0)
-    return np.stack([rank_parameters(layer, table) - experts, experts])
-
-
-def _last_parameters(layer: Layer, table: PlanTable) -> Array:
-    """Values of the last parameter of a layer's two groups, (2, B).
-
-    Where experts are apart the router is its layer's last one, too small to count.
-    """
-    size = np.zeros(len(table))
-    for op in layer.operators:
-        if isinstance(op, Linear):
-            size = (op.outputs if op.bias else op.inputs * op.outputs) / table.tp
-        elif isinstance(op, Experts):
-            size = op.count * op.width * op.ffn_hidden_size / table.expert_ranks
-    apart = _apart(layer, table)
-    return np.stack([np.where(apart, 0.0, size), np.where(apart, size, 0.0)])
-
-
-def _apart(layer: Layer, table: PlanTable) -> Flags:
-    """Whether a layer's experts have other ranks than the layer, (B,)."""
-    routed = layer.experts is not None
-    return np.asarray(routed & (table.expert_ranks * table.tp * table.cp > 1))
-
-
-def _ends(job: Job, table: PlanTable, here: Flags) -> Group:
-    """Embedding and head: one group, which ends with the head's matrix unless that is tied."""
-    gathered = float(table.precision.gathered)
-    parameters = here * _outer_parameters(job.model.ends, table)
-    tied = job.model.tied_embeddings
-    last = np.zeros(len(table)) if tied else here * _outer_parameters(job.model.behind, table)
-    return Group(
-        whole=parameters * gathered,
-        sent=parameters * reduced_bytes(table),
-        last=last * gathered,
-        shards=np.maximum(table.shards, 1),
-    )
-
-
-def _outer_parameters(layers: tuple[Layer, ...], table: PlanTable) -> Array:
-    sizes = [layer.split_parameters / table.tp + layer.repeated_parameters for layer in layers]
-    return np.asarray(sum(sizes, start=np.zeros(len(table))))
-
-
 def _kept(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     """The least that a layer keeps until its backward, (B,)."""
     composed = [composed_kept(layer, table, job.software) for layer in job.model.kinds]
@@ -285,5 +201,5 @@ def _head_gradient(job: Job, table: PlanTable) -> Array:
 
     A tied table's is counted with the embedding's.
     """
-    whole = _outer_parameters(job.model.behind, table) * float(table.precision.gathered)
+    whole = outer_parameters(job.model.behind, table) * float(table.precision.gathered)
     return np.zeros(len(table)) if job.model.tied_embeddings else np.asarray(whole)

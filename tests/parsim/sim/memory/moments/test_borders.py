@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from parsim.schedule import build_schedule
-from parsim.sim.memory.borders import Borders
+from parsim.sim.memory.moments.borders import Borders
 
 SENT = np.array([[10.0], [20.0], [30.0], [40.0]])
 """Bytes that each of four stages sends on; the last one's are the model's output."""

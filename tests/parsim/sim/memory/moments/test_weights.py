@@ -9,7 +9,7 @@ from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import stage_cut
 from parsim.plan import Plan, PlanTable
-from parsim.sim.memory.weight_moments import WeightPass
+from parsim.sim.memory.moments.weights import WeightPass
 from tests.parsim.sim.memory.small import F, H, T, V, small_job
 
 JOB = small_job(4)

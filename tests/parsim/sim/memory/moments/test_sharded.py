@@ -10,8 +10,8 @@ from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, PlanTable
-from parsim.sim.memory.moments import Moment
-from parsim.sim.memory.sharded_moments import Sharded, is_sharded
+from parsim.sim.memory.moments.pipeline import Moment
+from parsim.sim.memory.moments.sharded import Sharded, is_sharded
 from tests.parsim.sim.memory.small import F, H, V, small_job
 
 LAYER = 4.0 * (4 * H * H + 3 * H * F + 2 * H)

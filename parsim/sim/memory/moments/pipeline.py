@@ -1,8 +1,8 @@
 """Moments of a rank's step that can be its highest in eager PyTorch, as counts of what lives then.
 
-    loss forward head layer inputs embedding reduce update               see `.eager_peaks`
-    weights first_weights                                                see `.weight_moments`
-    and those whose parameters and gradients travel                      see `.sharded_moments`
+    loss forward head layer inputs embedding reduce update               see `..eager_peaks`
+    weights first_weights                                                see `.weights`
+    and those whose parameters and gradients travel                      see `.sharded`
 
 I of the first stage does nothing, as nobody needs the gradient of tokens: its W is a whole
 backward.
