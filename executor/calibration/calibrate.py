@@ -20,8 +20,9 @@ from executor.calibration.choice.candidates import choice
 from executor.calibration.choice.choose import Choice
 from executor.calibration.choice.link_needs import link_needs
 from executor.calibration.choice.spread import shapes_known
-from executor.calibration.conclude import Measurements, conclude
+from executor.calibration.conclude import conclude
 from executor.calibration.fitting.earlier_file import compatible, read_calibration
+from executor.calibration.measurements import Measurements
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import WholeLayers, time_layers
 from executor.calibration.timing.bench import Bench, TimedKernels, measure, updates_again

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import log
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 
 from executor.calibration.cases.samples import Sample, link_times
@@ -22,54 +21,17 @@ from executor.calibration.fitting.catalog_file import DRIFT, catalog_text, sourc
 from executor.calibration.fitting.constants import CHECKS, DEVICE_CONSTANTS, fit_device, fit_system
 from executor.calibration.fitting.curves import curves_of, system_document
 from executor.calibration.fitting.deviations import lines, points, residuals, spreads
-from executor.calibration.gaps import Gap, by_share, unmeasured_kinds
+from executor.calibration.fitting.layer_times import whole_layers
+from executor.calibration.gaps import by_share, unmeasured_kinds
+from executor.calibration.measurements import Measurements
 from executor.calibration.timing.layers import LayerSample
-from executor.calibration.timing.losses import Losses
 from executor.calibration.timing.passes import BUSY
 from executor.devices.machine import hardware_name
 from parsim.cluster.evidence import CLOCK
-from parsim.cluster.hardware import Cluster, Device, System
+from parsim.cluster.hardware import Device, System
 from parsim.cluster.measured import WAITED
-from parsim.cost.job import Job
-from parsim.cost.layer.layers import LayerCoster, measured_kind
-from parsim.cost.step.sharded_stages import sharding_times
-from parsim.plan import PlanTable
 
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measurements:
-    """Everything timed on one machine, and the `gaps` that were not.
-
-    `reference` is the same product at three moments; `repeated` layers were timed twice,
-    and for the share `queued` of a layer's time at most there was no core for it. `rank_spread` is
-    the standard deviation, as a share, between ranks that did the same at the same time, `losses`
-    what they lose to one another, the mean of several moments; None: nobody shares anything.
-    `core_product` are the seconds of a small product on one core at its quickest, None on a GPU.
-    """
-
-    kernels: Sequence[Sample]
-    links: Sequence[Sample]
-    reference: tuple[float, ...]
-    notes: tuple[str, ...]
-    layers: Sequence[LayerSample] = ()
-    gaps: Sequence[Gap] = ()
-    repeated: int = 0
-    queued: float = 0.0
-    rank_spread: float = 0.0
-    losses: Losses | None = None
-    core_product: float | None = None
-
-    @property
-    def drift(self) -> float:
-        """How much longer the slowest reference product took than the fastest."""
-        return max(self.reference) / min(self.reference) - 1.0
-
-    @property
-    def clock(self) -> float:
-        """Standard deviation of the reference product's logarithm: what all times share."""
-        return float(np.std(np.log(self.reference)))
 
 
 class Conclusion(NamedTuple):
@@ -87,23 +49,15 @@ def conclude(setting: Setting, measured: Measurements) -> Conclusion:
     """Fit the constants and say how good they are."""
     source = source_text(hardware_name(setting.report), setting.kernels.precision, measured.drift)
     device, system = constants_of(setting, measured, source)
-    fitted = replace(device, residuals={})
+    fitted, bare = replace(device, residuals={}), system and replace(system, residuals={})
     of_kernels = setting.kernels.times(fitted, measured.kernels).tolist()
-    bare = replace(system, residuals={}) if system else None
     of_links = link_times(bare, measured.links).tolist() if bare else []
-    of_layers, whole = _whole_layers(system or setting.system, device, setting, measured.layers)
-    scatters = [sd for layer in measured.layers for sd in layer.scatter][: len(whole)]
+    of_layers, whole = whole_layers(system or setting.system, device, setting, measured.layers)
     kinds_measured = {x.kind.removesuffix("_forward") for x in whole} | {*device.residuals}
     device, system = _with_layers(device, system, whole)
-    device = replace(
-        device,
-        spreads={**spreads(whole, scatters), CLOCK: measured.clock},
-        unmeasured=unmeasured_kinds(measured.gaps, kinds_measured),
-        core_product=measured.core_product,
-    )
+    device = _with_certainty(device, measured, whole, kinds_measured)
     system = system and replace(system, device=device)
     base = setting.device.id, setting.system.id if setting.system else ""
-    text = catalog_text(device, system, base, source)
     document = {
         "schema_version": SCHEMA_VERSION,
         "device": _device_document(device, setting, measured),
@@ -117,7 +71,20 @@ def conclude(setting: Setting, measured: Measurements) -> Conclusion:
             "collectives": residuals(measured.links, of_links) if system else {},
         },
     }
-    return Conclusion(text, document, fitted)
+    return Conclusion(catalog_text(device, system, base, source), document, fitted)
+
+
+def _with_certainty(
+    device: Device, measured: Measurements, whole: Sequence[Sample], kinds: set[str]
+) -> Device:
+    """The device with how sure it is, what was not measured, and its small product."""
+    scatters = [sd for layer in measured.layers for sd in layer.scatter][: len(whole)]
+    return replace(
+        device,
+        spreads={**spreads(whole, scatters), CLOCK: measured.clock},
+        unmeasured=unmeasured_kinds(measured.gaps, kinds),
+        core_product=measured.core_product,
+    )
 
 
 def _with_layers(
@@ -148,22 +115,12 @@ def constants_of(
     return device, system
 
 
-def _whole_layers(
-    system: System | None, device: Device, setting: Setting, layers: Sequence[LayerSample]
-) -> tuple[list[float], list[Sample]]:
-    """Modelled seconds of measured layers, and the layers as samples over these."""
-    modelled = layer_times(system, device, setting, layers)
-    bare = [layer._replace(part=layer.part.removesuffix(WAITED)) for layer in layers]
-    wholes = layer_times(system, device, setting, bare)
-    return modelled, layer_samples(layers, modelled, wholes)
-
-
 def deviations(
     setting: Setting, device: Device, system: System | None, layers: Sequence[LayerSample]
 ) -> list[float]:
     """|ln(measured / sum of kernels and collectives)| of layers' passes, waits left out."""
     seconds = [layer for layer in layers if not layer.part.endswith(WAITED)]
-    _, samples = _whole_layers(system or setting.system, device, setting, seconds)
+    _, samples = whole_layers(system or setting.system, device, setting, seconds)
     return [abs(log(sample.seconds / sample.shape["seconds"])) for sample in samples]
 
 
@@ -186,49 +143,6 @@ def _system(
         rank_spread=measured.rank_spread,
         **(losses._asdict() if losses else {}),
     )
-
-
-def layer_samples(
-    layers: Sequence[LayerSample], modelled: Sequence[float], wholes: Sequence[float]
-) -> list[Sample]:
-    """Forward and backward of each layer as samples, whose coordinate is the modelled time.
-
-    Of waits, the modelled time of the collectives beside the measured share of the whole that is
-    modelled. Empty where the layers could not be priced.
-    """
-    samples = []
-    for i, (seconds, whole) in enumerate(zip(modelled, wholes, strict=True)):
-        layer = layers[i // 2]
-        direction, lasted = (("forward", layer.forward), ("backward", layer.backward))[i % 2]
-        lasted *= whole if layer.part.endswith(WAITED) else 1.0
-        kind = f"{measured_kind(layer.workload.plan, layer.part)}_{direction}"
-        samples.append(Sample(kind=kind, shape={"seconds": seconds}, seconds=lasted))
-    return samples
-
-
-def layer_times(
-    system: System | None, device: Device, setting: Setting, layers: Sequence[LayerSample]
-) -> list[float]:
-    """Seconds that the simulator gives the layers, forward and backward in turn.
-
-    Where waits were measured, those of the layers' collectives.
-    """
-    if system is None:
-        return []
-    system, software = replace(system, device=device), setting.kernels.software
-    times: list[float] = []
-    for layer in layers:
-        model = layer.workload.model
-        job = Job(model=model, cluster=Cluster(system=system, num_nodes=1), software=software)
-        table = PlanTable.of([layer.workload.plan])
-        if layer.part.startswith(SHARDED):
-            times += sharding_times(job, table)
-            continue
-        parts = {part.name: part for part in (*model.ends, model.kinds[0])}
-        cost = LayerCoster(job, table).cost(parts[layer.part.removesuffix(WAITED)])
-        for way in (cost.forward, cost.backward):
-            times.append(float((way.exposed if layer.part.endswith(WAITED) else way.seconds)[0]))
-    return times
 
 
 def _notes(setting: Setting, measured: Measurements) -> list[str]:

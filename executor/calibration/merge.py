@@ -11,12 +11,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Kernels, Sample, link_time, link_times
@@ -25,7 +23,7 @@ from executor.calibration.cases.workloads import distinct_cases, memory_cases
 from executor.calibration.fitting.catalog_file import catalog_text, with_units
 from executor.calibration.fitting.constants import DEVICE_CONSTANTS, fit_device, fit_system
 from executor.calibration.fitting.curves import curves_of, system_document
-from executor.calibration.fitting.deviations import lines, points, residuals
+from executor.calibration.fitting.deviations import points, residuals
 from executor.calibration.fitting.earlier_file import (
     Calibration,
     compatible,
@@ -33,10 +31,11 @@ from executor.calibration.fitting.earlier_file import (
     read_calibration,
     where_of,
 )
+from executor.calibration.fitting.merged_lines import merged_lines
 from executor.calibration.timing.losses import Losses
 from executor.faults.parent import command
 from parsim.cluster.hardware import Device, Measured, System
-from parsim.cluster.measured import WHOLE_LIMIT, WHOLE_SPAN, is_layer_kind
+from parsim.cluster.measured import is_layer_kind
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software
 from parsim.plan.precision import precision
@@ -56,35 +55,44 @@ def merge(first: Calibration, second: Calibration) -> tuple[str, dict[str, Any]]
         InputError: the calibrations do not belong together.
     """
     old, new = (first, second) if first.latest <= second.latest else (second, first)
-    notes = _compatible(first, second)
+    notes = [*_compatible(first, second), *_recorded(old)]
     kernels = _kernels(new)
     launches = _launches(kernels)
     samples = _joined(*(_kernel_samples(file, kernels, launches) for file in (old, new)))
-    base = load_catalog().device(new.base[0])
-    device = fit_device(base, samples, kernels)
-    device = replace(
-        device,
-        id=new.device.id,
-        name=new.device.name,
-        core_product=new.device.core_product or old.device.core_product,
-    )
-    modelled = kernels.times(device, samples).tolist()
-    of_device = {**points(samples, modelled), **_merged_lines(old.device, new.device)}
-    device = replace(device, residuals=of_device, **_certainty(old.device, new.device, of_device))
-    if old.device.steps:
-        notes.append(
-            f"{len(old.device.steps)} recorded runs corrected {old.file}; they are not of the "
-            f"merged constants: give them again with --from"
-        )
+    device, modelled = _merged_device(old, new, kernels, samples)
     system, timed, links = _merged_system(old, new, device)
     text = catalog_text(device, system, new.base, _listed(old, new))
     return text, {
         "device": with_units({name: getattr(device, name) for name in DEVICE_CONSTANTS}),
         "system": system and system_document(system, timed),
         "residuals": {"kernels": residuals(samples, modelled), **links},
-        "merged": _origins(old, new, sum(map(len, of_device.values()))),
+        "merged": _origins(old, new, _points(device)),
         "notes": list(dict.fromkeys(notes)),
     }
+
+
+def _merged_device(
+    old: Calibration, new: Calibration, kernels: Kernels, samples: Sequence[Sample]
+) -> tuple[Device, list[float]]:
+    """The device fitted to the samples of both, and the seconds that its constants give them."""
+    fitted = replace(
+        fit_device(load_catalog().device(new.base[0]), samples, kernels),
+        id=new.device.id,
+        name=new.device.name,
+        core_product=new.device.core_product or old.device.core_product,
+    )
+    modelled = kernels.times(fitted, samples).tolist()
+    both = {**points(samples, modelled), **merged_lines(old.device, new.device)}
+    return replace(fitted, residuals=both, **_certainty(old.device, new.device, both)), modelled
+
+
+def _recorded(old: Calibration) -> Iterator[str]:
+    """What becomes of recorded runs of the older file."""
+    if old.device.steps:
+        yield (
+            f"{len(old.device.steps)} recorded runs corrected {old.file}; they are not of the "
+            f"merged constants: give them again with --from"
+        )
 
 
 def _compatible(first: Calibration, second: Calibration) -> list[str]:
@@ -99,7 +107,7 @@ def _compatible(first: Calibration, second: Calibration) -> list[str]:
 
 def _origins(old: Calibration, new: Calibration, points_of_both: int) -> dict[str, Any]:
     """Where the merged file's points are from, and how many they are."""
-    counts = {"older": _count(old), "newer": _count(new), "merged": points_of_both}
+    counts = {"older": _points(old.device), "newer": _points(new.device), "merged": points_of_both}
     return {"sources": _listed(old, new).split("; "), "points": counts}
 
 
@@ -121,8 +129,9 @@ def _listed(old: Calibration, new: Calibration) -> str:
     return "; ".join(sorted({*old.sources, *new.sources}))
 
 
-def _count(calibration: Calibration) -> int:
-    return sum(map(len, calibration.device.residuals.values()))
+def _points(device: Device) -> int:
+    """How many measured points a device has."""
+    return sum(map(len, device.residuals.values()))
 
 
 def _kernels(calibration: Calibration) -> Kernels:
@@ -166,35 +175,6 @@ def _joined(old: Iterable[Sample], new: Iterable[Sample]) -> list[Sample]:
     return [newest[key] for key in sorted(newest)]
 
 
-def _merged_lines(old: Device | System, new: Device | System) -> Measured:
-    """Lines of whole layers through the measured range of both files."""
-    samples = [
-        Sample(kind=kind, shape={"seconds": x}, seconds=ratio * x)
-        for kind in sorted({*old.residuals, *new.residuals})
-        if is_layer_kind(kind)
-        for x, ratio in _core(old.residuals.get(kind, ()), new.residuals.get(kind, ()))
-    ]
-    return lines(samples)
-
-
-def _core(*files: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
-    """Points of lines without what was added at both ends (see `lines`).
-
-    The written points lie on ratio = fixed / x + slope, so that is known but for rounding.
-    """
-    inner_points = []
-    for rows in files:
-        if rows:
-            inside = [row for row in rows if 1.0 / WHOLE_LIMIT < row[1] < WHOLE_LIMIT]
-            table = np.array(inside or rows)
-            columns = np.stack([1.0 / table[:, 0], np.ones(len(table))], axis=1)
-            (fixed, slope), *_ = np.linalg.lstsq(columns, table[:, 1], rcond=None)
-            low, high = rows[0][0] * WHOLE_SPAN, rows[-1][0] / WHOLE_SPAN
-            at = [low, *(x for x, _ in rows if low < x < high), high]
-            inner_points += [(x, float(fixed / x + slope)) for x in at]
-    return sorted(inner_points)
-
-
 def _merged_system(
     old: Calibration, new: Calibration, device: Device
 ) -> tuple[System | None, list[Sample], dict[str, Any]]:
@@ -217,7 +197,7 @@ def _merged_system(
     )
     system = replace(system, curves=curves_of(system, samples, _listed(old, new)))
     modelled = link_times(system, samples).tolist()
-    of_links = {**points(samples, modelled), **_merged_lines(systems[0], systems[-1])}
+    of_links = {**points(samples, modelled), **merged_lines(systems[0], systems[-1])}
     errors = {"collectives": residuals(samples, modelled)}
     return replace(system, residuals=of_links), samples, errors
 

@@ -14,8 +14,8 @@ from executor.calibration.cases.setting import Setting
 from executor.calibration.cases.workloads import TimedCase
 from executor.calibration.choice.candidates import shape_of
 from executor.calibration.choice.choose import Choice
-from executor.calibration.conclude import Measurements
 from executor.calibration.gaps import NOT_REPRESENTABLE, TIME_OVER, Gap
+from executor.calibration.measurements import Measurements
 from executor.devices.machine import DeviceReport
 from parsim.cluster.hardware import Device
 

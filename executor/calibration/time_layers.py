@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -12,8 +13,9 @@ import torch.distributed as dist
 
 from executor.calibration.cases.setting import Setting
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, untold_blocks
-from executor.calibration.conclude import Measurements, constants_of, deviations
+from executor.calibration.conclude import constants_of, deviations
 from executor.calibration.gaps import Gap, is_out_of_memory
+from executor.calibration.measurements import Measurements
 from executor.calibration.timing.layer_session import LayerSession
 from executor.calibration.timing.layers import LayerBench, LayerSample
 from executor.calibration.timing.pace import Pace
@@ -41,38 +43,56 @@ def time_layers(
         until: when the last one may begin by this process's clock, if the seconds are over.
         measured: kernels and links, on rank 0.
     """
-    device, shared = pace.device, setting.groups.oversubscribed
-    idle = dist.get_rank() >= setting.groups.devices
-    layers = LayerBench(device, pace, alone=shared, idle=idle)
+    timing = _Timing.of(setting, pace)
     tasks = layer_tasks(setting, setting.base or load_catalog().system("cpu"))
-    runnable = [task for task in tasks if layers.runs(task.workload)]
-    spread, now = RankSpread(device, devices=setting.groups.devices), time.perf_counter()
-
-    def timed(task: LayerTask, share: float) -> list[LayerSample] | None:
-        samples = _try(layers, task, share)
-        if samples is not None:
-            spread.add(task, samples, layers.queued[-1] if layers.queued else 0.0)
-        return samples
-
+    runnable = [task for task in tasks if timing.layers.runs(task.workload)]
     session = LayerSession(
-        time_task=timed,
-        agree=lambda value: _of_rank_0(value, device),
+        time_task=timing.samples,
+        agree=lambda value: _of_rank_0(value, pace.device),
         clock=time.perf_counter,
-        end=max(until, now + seconds),
-        queued=lambda: max(layers.queued, default=0.0),
+        end=max(until, time.perf_counter() + seconds),
+        queued=lambda: max(timing.layers.queued, default=0.0),
     )
     session.gaps += untold_blocks(setting)
     session.gaps += [_too_few(task) for task in tasks if task not in runnable]
-
     session.first_pass(runnable, seconds)
-    fitted = constants_of(setting, measured, "") if measured is not None else None
+    session.second_pass(runnable, _deviating(setting, measured))
+    timing.layers.forget()
+    return WholeLayers(session, timing.spread.value)
 
-    def deviating(samples: Sequence[LayerSample]) -> list[float]:
-        return deviations(setting, *fitted, samples) if fitted is not None else []
 
-    session.second_pass(runnable, deviating)
-    layers.forget()
-    return WholeLayers(session, spread.value)
+@dataclass(frozen=True, slots=True)
+class _Timing:
+    """Times tasks, and counts by how much the ranks differ in them."""
+
+    layers: LayerBench
+    spread: RankSpread
+
+    @classmethod
+    def of(cls, setting: Setting, pace: Pace) -> _Timing:
+        """What times the layers of a setting on this rank."""
+        groups = setting.groups
+        idle = dist.get_rank() >= groups.devices
+        layers = LayerBench(pace.device, pace, alone=groups.oversubscribed, idle=idle)
+        return cls(layers, RankSpread(pace.device, devices=groups.devices))
+
+    def samples(self, task: LayerTask, share: float) -> list[LayerSample] | None:
+        """Samples of a task, where all ranks have the memory."""
+        samples = _try(self.layers, task, share)
+        if samples is not None:
+            queued = self.layers.queued
+            self.spread.add(task, samples, queued[-1] if queued else 0.0)
+        return samples
+
+
+def _deviating(
+    setting: Setting, measured: Measurements | None
+) -> Callable[[Sequence[LayerSample]], list[float]]:
+    """How far layers are from the constants of what was measured; of no use on other ranks."""
+    if measured is None:
+        return lambda _: []
+    device, system = constants_of(setting, measured, "")
+    return lambda samples: deviations(setting, device, system, samples)
 
 
 def _too_few(task: LayerTask) -> Gap:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 
 import torch
@@ -21,39 +21,50 @@ SUSTAINED = "kernels were timed one after the other, as a step runs them"
 
 def catalog_text(device: Device, system: System | None, base: tuple[str, str], source: str) -> str:
     """The file that `cluster.catalog` reads: fitted constants over the entries they start from."""
-    lines = [f"# Measured by parsim calibrate. {source}", "devices:", f"  {device.id}:"]
-    lines += [f"    from: {base[0]}", f"    name: {json.dumps(device.name)}"]
-    rates = {name: f"{value / 1e12:.6g}TFLOP/s" for name, value in device.peak_flops.items()}
-    lines.append("    peak_flops:")
-    lines += [f"      {name}: {_sourced(rate, SCALE)}" for name, rate in rates.items()]
-    lines.append(f"    memory_bandwidth: {_sourced(written_rate(device.memory_bandwidth), SCALE)}")
-    lines += _figures(device, DEVICE_CONSTANTS, source)
-    lines += _figures(device, sorted({*RATES, *BYTES} - {*DEVICE_CONSTANTS}), SCALE)
-    lines += _figures(device, ("gemm_sustained", "attention_sustained"), SUSTAINED)
-    if device.core_product is not None:
-        lines += _figures(device, ("core_product",), source)
-    lines += [*_residual_lines(device.residuals), *_evidence_lines(device)]
-    lines.append("    calibrated: true")
-    if system is None:
-        return "\n".join(lines) + "\n"
-    lines += ["systems:", f"  {system.id}:", f"    from: {base[1]}"]
-    lines += [f"    name: {json.dumps(system.name)}", f"    device: {device.id}"]
-    count = _sourced(str(system.devices_per_node), "devices of this machine")
-    lines += [f"    devices_per_node: {count}", "    intra:"]
-    lines.append(f"      bandwidth: {_sourced(written_rate(system.intra.bandwidth), source)}")
-    lines += [f"  {line}" for line in _figures(system.intra, ("efficiency", "latency"), source)]
-    lines += _figures(system, ("call_overhead", "call_overhead_per_rank"), source)
-    lost = ("interference", "interference_rate", "message_interference")
-    lines += _figures(system, [name for name in lost if getattr(system, name) is not None], source)
-    written = [
-        name
-        for name in ("rank_spread", "memory_contention", "two_way_loss")
-        if getattr(system, name)
-    ]
-    lines += _figures(system, written, source)
-    lines += _curve_lines(system.curves)
-    lines += [*_residual_lines(system.residuals), "    calibrated: true"]
+    lines = [f"# Measured by parsim calibrate. {source}", *_device_lines(device, base[0], source)]
+    if system is not None:
+        lines += _system_lines(system, device.id, base[1], source)
     return "\n".join(lines) + "\n"
+
+
+def _device_lines(device: Device, base: str, source: str) -> Iterator[str]:
+    """The device's entry over that of its base."""
+    yield from ("devices:", f"  {device.id}:", f"    from: {base}")
+    yield f"    name: {json.dumps(device.name)}"
+    yield "    peak_flops:"
+    for name, value in device.peak_flops.items():
+        yield f"      {name}: {_sourced(f'{value / 1e12:.6g}TFLOP/s', SCALE)}"
+    yield f"    memory_bandwidth: {_sourced(written_rate(device.memory_bandwidth), SCALE)}"
+    yield from _figures(device, DEVICE_CONSTANTS, source)
+    yield from _figures(device, sorted({*RATES, *BYTES} - {*DEVICE_CONSTANTS}), SCALE)
+    yield from _figures(device, ("gemm_sustained", "attention_sustained"), SUSTAINED)
+    if device.core_product is not None:
+        yield from _figures(device, ("core_product",), source)
+    yield from _residual_lines(device.residuals)
+    yield from _evidence_lines(device)
+    yield "    calibrated: true"
+
+
+def _system_lines(system: System, device: str, base: str, source: str) -> Iterator[str]:
+    """The system's entry over that of its base, with the device of this id."""
+    yield from ("systems:", f"  {system.id}:", f"    from: {base}")
+    yield f"    name: {json.dumps(system.name)}"
+    yield f"    device: {device}"
+    count = _sourced(str(system.devices_per_node), "devices of this machine")
+    yield f"    devices_per_node: {count}"
+    yield "    intra:"
+    yield f"      bandwidth: {_sourced(written_rate(system.intra.bandwidth), source)}"
+    for line in _figures(system.intra, ("efficiency", "latency"), source):
+        yield f"  {line}"
+    yield from _figures(system, ("call_overhead", "call_overhead_per_rank"), source)
+    lost = ("interference", "interference_rate", "message_interference")
+    known = [name for name in lost if getattr(system, name) is not None]
+    shared = ("rank_spread", "memory_contention", "two_way_loss")
+    yield from _figures(system, known, source)
+    yield from _figures(system, [name for name in shared if getattr(system, name)], source)
+    yield from _curve_lines(system.curves)
+    yield from _residual_lines(system.residuals)
+    yield "    calibrated: true"
 
 
 def _figures(entry: Device | System | IntraNode, names: Iterable[str], source: str) -> list[str]:

@@ -19,9 +19,11 @@ pytest.importorskip("torch")
 from executor.calibration import merge as module
 from executor.calibration.cases.samples import Sample, link_time
 from executor.calibration.cases.setting import cases, setting_for
-from executor.calibration.conclude import Measurements, conclude, layer_times
+from executor.calibration.conclude import conclude
 from executor.calibration.fitting.constants import DEVICE_CONSTANTS, system_constants
 from executor.calibration.fitting.earlier_file import Calibration, read_calibration
+from executor.calibration.fitting.layer_times import layer_times
+from executor.calibration.measurements import Measurements
 from executor.calibration.merge import merge
 from executor.calibration.timing.layers import LayerSample
 from executor.devices.machine import DeviceReport

@@ -15,8 +15,9 @@ pytest.importorskip("torch")
 from executor.calibration.cases.rank_groups import RankGroups, rank_groups
 from executor.calibration.cases.samples import Sample, link_time
 from executor.calibration.cases.setting import Setting, setting_for
-from executor.calibration.conclude import Measurements, conclude
+from executor.calibration.conclude import conclude
 from executor.calibration.fitting.curves import curves_of, fitted
+from executor.calibration.measurements import Measurements
 from executor.calibration.timing.links import link_cases
 from executor.devices.machine import DeviceReport
 from parsim.cli.app import main

@@ -11,7 +11,8 @@ torch = pytest.importorskip("torch")
 
 from executor.calibration.cases.samples import Sample  # noqa: E402
 from executor.calibration.cases.setting import cases, setting_for  # noqa: E402
-from executor.calibration.conclude import Measurements, conclude  # noqa: E402
+from executor.calibration.conclude import conclude  # noqa: E402
+from executor.calibration.measurements import Measurements  # noqa: E402
 from executor.devices.machine import DeviceReport  # noqa: E402
 from parsim.cluster.reader import load_catalog  # noqa: E402
 from parsim.errors import CatalogError, InputError  # noqa: E402
