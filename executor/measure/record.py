@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -20,7 +20,7 @@ from executor.measure.gather import RankPlace
 from executor.measure.spans import SpanRecorder
 from executor.measure.steps import run_timed
 from executor.measure.traffic import Traffic
-from executor.model.loss import Batch
+from executor.model.loss import Batch, LossFn
 from executor.parallel.held_twice import gradient_parts
 from executor.torch_internals.autograd import after_backward
 from executor.training.trainer import Trainer
@@ -152,49 +152,63 @@ def _loop(trainer: Trainer, recorder: SpanRecorder, batch: Batch) -> None:
     """A step without pipeline, split into F and B of each micro-batch."""
     with _split(trainer, recorder.mark) as marks:
         trainer.backward(*batch)
-    for number, (start, middle, end) in enumerate(zip(*marks, strict=True)):
+    each = zip(marks.starts, marks.losses, marks.ends, strict=True)
+    for number, (start, middle, end) in enumerate(each):
         recorder.add(SpanKind.F, start, middle, stage=0, microbatch=number)
         recorder.add(SpanKind.B, middle, end, stage=0, microbatch=number)
     if trainer.replicas[0].kind == "ddp":  # it waits for its buckets in C++
-        recorder.waited(marks[-1][-1], recorder.mark())
+        recorder.waited(marks.ends[-1], recorder.mark())
+
+
+@dataclass(slots=True)
+class _Marks:
+    """When each micro-batch's forward started, had its loss, and had its backward computed."""
+
+    clock: Callable[[], Mark]
+    starts: list[Mark] = field(default_factory=list)
+    losses: list[Mark] = field(default_factory=list)
+    ends: list[Mark] = field(default_factory=list)
+
+    def start(self, *_: object) -> None:
+        """Note a forward; a hook of the module."""
+        self.starts.append(self.clock())
+
+    def end(self) -> None:
+        """Note that a backward is computed."""
+        self.ends.append(self.clock())
+
+    def watch(self, _module: object, _inputs: object, output: Tensor) -> None:
+        """Wait for the backward of what the module gave; a hook of the module."""
+        output.register_hook(lambda _: after_backward(self.end))
+
+    def noting(self, loss_fn: LossFn) -> LossFn:
+        """The loss, which notes when it is there."""
+
+        def loss(outputs: Tensor, targets: Tensor) -> Tensor:
+            value = loss_fn(outputs, targets)
+            self.losses.append(self.clock())
+            return value
+
+        return loss
 
 
 @contextmanager
-def _split(
-    trainer: Trainer, clock: Callable[[], Mark]
-) -> Iterator[tuple[list[Mark], list[Mark], list[Mark]]]:
-    """When each micro-batch's forward started, had its loss, and had its backward computed.
+def _split(trainer: Trainer, clock: Callable[[], Mark]) -> Iterator[_Marks]:
+    """Split the step of a trainer by hooks around the module and the loss.
 
-    By hooks around the module and the loss. A forward starts before `fully_shard` gathers what
-    belongs to its root. A backward has computed all before DistributedDataParallel begins to wait
-    for its buckets, and after `fully_shard` has reduced what belongs to its root.
+    A forward starts before `fully_shard` gathers what belongs to its root. A backward has computed
+    all before DistributedDataParallel begins to wait for its buckets, and after `fully_shard` has
+    reduced what belongs to its root.
     """
-    starts: list[Mark] = []
-    losses: list[Mark] = []
-    ends: list[Mark] = []
+    marks = _Marks(clock)
     module, loss_fn = trainer.replicas[0].module, trainer.loss_fn
-
-    def started(*_: object) -> None:
-        starts.append(clock())
-
-    def computed() -> None:
-        ends.append(clock())
-
-    def returned(_module: object, _inputs: object, output: Tensor) -> None:
-        output.register_hook(lambda _: after_backward(computed))
-
-    def loss(outputs: Tensor, targets: Tensor) -> Tensor:
-        value = loss_fn(outputs, targets)
-        losses.append(clock())
-        return value
-
     hooks = [
-        module.register_forward_pre_hook(started, prepend=True),
-        module.register_forward_hook(returned),
+        module.register_forward_pre_hook(marks.start, prepend=True),
+        module.register_forward_hook(marks.watch),
     ]
-    trainer.loss_fn = loss
+    trainer.loss_fn = marks.noting(loss_fn)
     try:
-        yield starts, losses, ends
+        yield marks
     finally:
         trainer.loss_fn = loss_fn
         for hook in hooks:

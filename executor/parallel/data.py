@@ -53,14 +53,7 @@ def apply_data_parallel(
     if kind == "fully_shard":
         shard_fully(stage, plan, mesh, experts)
     elif kind == "ddp":
-        module = DistributedDataParallel(
-            stage,
-            process_group=mesh["dp_replicate"].get_group(),
-            bucket_cap_mb=(plan.bucket_bytes or BUCKET_BYTES) / MIB,
-            gradient_as_bucket_view=True,
-            # no_sync skips the bookkeeping of the first backward that a static graph relies on
-            static_graph=plan.num_microbatches == 1,
-        )
+        module = _distributed(stage, plan, mesh)
     elif kind == "buckets":
         buckets = _buckets(stage, plan, mesh, None if experts is None else experts.gradients)
     return Replica(
@@ -71,6 +64,18 @@ def apply_data_parallel(
         mesh=mesh,
         buckets=buckets,
         experts=experts,
+    )
+
+
+def _distributed(stage: Stage, plan: Plan, mesh: DeviceMesh) -> DistributedDataParallel:
+    """The stage as torch wraps it for replicas."""
+    return DistributedDataParallel(
+        stage,
+        process_group=mesh["dp_replicate"].get_group(),
+        bucket_cap_mb=(plan.bucket_bytes or BUCKET_BYTES) / MIB,
+        gradient_as_bucket_view=True,
+        # no_sync skips the bookkeeping of the first backward that a static graph relies on
+        static_graph=plan.num_microbatches == 1,
     )
 
 

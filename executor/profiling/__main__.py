@@ -91,18 +91,9 @@ def profiled(target: str, inputs: Sequence[str], *, hooks: bool) -> dict[str, ob
     model = built(target)
     batch = batch_of(target, inputs, model)
     name = target.rpartition(":")[0].rpartition("/")[2].removesuffix(".py")
-    device = f"cpu: one thread of {platform.processor() or platform.machine()}"
     notes: list[str] = []
-    graph = None
-    if not hooks:
-        try:
-            graph = _of_export(name, model, batch, device, notes)
-        except ParsimError as reason:
-            notes.append(f"{reason}; modules are timed one after another instead (hooks)")
-    if graph is None:
-        graph = _of_hooks(name, model, batch, device, notes)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    graph = replace(graph, profiled_parameters=parameters)
+    graph = replace(_graph(name, model, batch, notes, hooks), profiled_parameters=parameters)
     read_back = build_graph(graph)
     if read_back.parameters != parameters:
         notes.append(
@@ -117,6 +108,17 @@ def profiled(target: str, inputs: Sequence[str], *, hooks: bool) -> dict[str, ob
         "notes": notes,
         "text": graph_text(graph, tuple(notes)),
     }
+
+
+def _graph(name: str, model: nn.Module, batch: Batch, notes: list[str], hooks: bool) -> Graph:
+    """The module's graph as torch exports it; by hooks where that fails or they are asked for."""
+    device = f"cpu: one thread of {platform.processor() or platform.machine()}"
+    if not hooks:
+        try:
+            return _of_export(name, model, batch, device, notes)
+        except ParsimError as reason:
+            notes.append(f"{reason}; modules are timed one after another instead (hooks)")
+    return _of_hooks(name, model, batch, device, notes)
 
 
 def _of_export(name: str, model: nn.Module, batch: Batch, device: str, notes: list[str]) -> Graph:

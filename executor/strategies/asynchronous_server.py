@@ -26,6 +26,7 @@ from executor.strategies.link import size_of
 from executor.strategies.replays.log import Applied, Trained
 from executor.strategies.replica import FlatOptimizer, clip
 from executor.strategies.server_messages import Share, pull, shares
+from executor.strategies.threads import answering
 from executor.strategies.work import Work
 from parsim.plan.strategies import AsynchronousServer, of_kind
 
@@ -68,35 +69,31 @@ def asynchronous_server(work: Work) -> Trained:
     rank, world = dist.get_rank(), dist.get_world_size()
     weights = work.replica.flat
     pieces = shares(strategy, len(weights), world)
-    servers = {
+    servers = _servers_here(work, pieces, strategy.staleness)
+    others = [worker for worker in range(world) if worker != rank]
+    calls = ((server, worker, work, strategy) for server in servers.values() for worker in others)
+    compressor, trained = Compressor(strategy), Trained(weights=weights)
+    with answering(_serve, calls):
+        for number in range(work.rounds):
+            loss, gradient = gradient_of(work, number)
+            norm = norm_of(gradient)
+            _exchange(compressor, pieces, servers, clip(gradient, work.config.clip, norm), weights)
+            work.end(trained, number, loss, float(norm))
+    pull(pieces, {number: server.weights.flat for number, server in servers.items()}, weights)
+    trained.applied = [entry for server in servers.values() for entry in server.applied]
+    return trained
+
+
+def _servers_here(work: Work, pieces: Sequence[Share], bound: int | None) -> dict[int, Server]:
+    """The servers of this rank by number, with their shares of the weights."""
+    rank, world, weights = dist.get_rank(), dist.get_world_size(), work.replica.flat
+    return {
         number: Server(
-            number,
-            FlatOptimizer(weights[share.part].clone(), work.servers_config),
-            world,
-            strategy.staleness,
+            number, FlatOptimizer(weights[share.part].clone(), work.servers_config), world, bound
         )
         for number, share in enumerate(pieces)
         if share.rank == rank
     }
-    threads = [
-        threading.Thread(target=_serve, args=(server, worker, work, strategy))
-        for server in servers.values()
-        for worker in range(world)
-        if worker != rank
-    ]
-    for thread in threads:
-        thread.start()
-    compressor, trained = Compressor(strategy), Trained(weights=weights)
-    for number in range(work.rounds):
-        loss, gradient = gradient_of(work, number)
-        norm = norm_of(gradient)
-        _exchange(compressor, pieces, servers, clip(gradient, work.config.clip, norm), weights)
-        work.end(trained, number, loss, float(norm))
-    for thread in threads:
-        thread.join()
-    pull(pieces, {number: server.weights.flat for number, server in servers.items()}, weights)
-    trained.applied = [entry for server in servers.values() for entry in server.applied]
-    return trained
 
 
 def _exchange(

@@ -23,6 +23,7 @@ from executor.strategies.compression import Compressor, empty_message, unpacked
 from executor.strategies.compute import gradient_of, norm_of
 from executor.strategies.replays.log import Applied, Trained
 from executor.strategies.replica import FlatOptimizer
+from executor.strategies.threads import answering
 from executor.strategies.work import Work
 from parsim.plan.strategies import ParameterServer
 
@@ -77,27 +78,19 @@ def backup_workers(work: Work, strategy: ParameterServer) -> Trained:
     rank, world = dist.get_rank(), dist.get_world_size()
     weights = work.replica.flat
     server = Quorum(FlatOptimizer(weights.clone(), work.config), world - strategy.backup_workers)
-    others = range(world) if rank == SERVER else ()
-    threads = [
-        threading.Thread(target=_serve, args=(server, worker, work, strategy))
-        for worker in others
-        if worker != SERVER
-    ]
-    for thread in threads:
-        thread.start()
+    others = [worker for worker in range(world) if worker != SERVER] if rank == SERVER else []
     compressor, trained, number = Compressor(strategy), Trained(weights=weights), 0
-    while number < work.rounds:
-        loss, gradient = gradient_of(work, number)
-        message = compressor.pack(0, gradient)
-        if rank == SERVER:
-            mine = unpacked(strategy, message, len(weights))
-            following = server.exchange(rank, number, mine, weights)
-        else:
-            following = _asked(message, number, weights)
-        work.end(trained, number, loss, float(norm_of(gradient)))
-        number = following
-    for thread in threads:
-        thread.join()
+    with answering(_serve, ((server, worker, work, strategy) for worker in others)):
+        while number < work.rounds:
+            loss, gradient = gradient_of(work, number)
+            message = compressor.pack(0, gradient)
+            if rank == SERVER:
+                mine = unpacked(strategy, message, len(weights))
+                following = server.exchange(rank, number, mine, weights)
+            else:
+                following = _asked(message, number, weights)
+            work.end(trained, number, loss, float(norm_of(gradient)))
+            number = following
     if rank == SERVER:
         weights.copy_(server.weights.flat)
     dist.broadcast(weights, src=SERVER)

@@ -16,6 +16,7 @@ from executor.strategies.compute import gradient_of
 from executor.strategies.link import size_of
 from executor.strategies.replays.log import Event, Trained
 from executor.strategies.replica import FlatOptimizer, FlatReplica
+from executor.strategies.threads import answering
 from executor.strategies.work import Work
 from parsim.plan.strategies import Gossip, of_kind
 from parsim.strategy.gossip import neighbours
@@ -135,23 +136,16 @@ def asynchronous_gossip(work: Work) -> Trained:
     peers = drawn_peers(rank, world, work.rounds)
     me = Peer(FlatOptimizer(work.replica.weights, work.config), work.clock)
     trained = Trained(weights=me.weights)
-    answering = [
-        threading.Thread(target=_answer, args=(me, other, world, work))
-        for other in range(world)
-        if other != rank
-    ]
-    for thread in answering:
-        thread.start()
-    for number, peer in enumerate(peers):
-        me.copy(work.replica, number)
-        average = threading.Thread(target=_asked, args=(me, peer, number, work))
-        average.start()
-        loss, gradient = gradient_of(work, number)
-        average.join()
-        norm = me.apply(gradient, number)
-        work.end(trained, number, loss, norm, me.snapshot)
-    for thread in answering:
-        thread.join()
+    others = [other for other in range(world) if other != rank]
+    with answering(_answer, ((me, other, world, work) for other in others)):
+        for number, peer in enumerate(peers):
+            me.copy(work.replica, number)
+            average = threading.Thread(target=_asked, args=(me, peer, number, work))
+            average.start()
+            loss, gradient = gradient_of(work, number)
+            average.join()
+            norm = me.apply(gradient, number)
+            work.end(trained, number, loss, norm, me.snapshot)
     trained.events = me.events
     return trained
 

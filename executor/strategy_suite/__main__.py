@@ -74,15 +74,7 @@ def _work(options: argparse.Namespace) -> int:
     out.mkdir(parents=True, exist_ok=True)
     began = now()
     ages = _kept(out / "ages.json", lambda: _aged(out, options.delay))
-    ddp = [case for case in (*cases(), *limited_cases()) if case.name.endswith(", ddp")]
-    platform = platform_of(out, out / "shapes", ddp, options.calibration)
-    steps, limited = {}, {}
-    if options.links != "limited":
-        steps = _kept(out / "steps.json", lambda: _steps(out, platform, options, MACHINE))
-    if options.links != "machine":
-        measured = read_json(out / "calibration.json")["device"]["id"]
-        bare = replace(platform, system="cpu", device=str(measured))  # without curves of its links
-        limited = _kept(out / "limited.json", lambda: _steps(out, bare, options, SLOW_LINKS))
+    steps, limited = _both_links(out, options)
     machine = _kept(out / "machine.json", lambda: asdict(look("cpu")))
     document = {
         "schema_version": 1,
@@ -100,6 +92,20 @@ def _work(options: argparse.Namespace) -> int:
     write_text(page.with_suffix(".json"), json.dumps(document, indent=1) + "\n")
     write_report(document, page)
     return 0
+
+
+def _both_links(out: Path, options: argparse.Namespace) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Steps on the machine's links, and on slow ones, each where it is asked for."""
+    ddp = [case for case in (*cases(), *limited_cases()) if case.name.endswith(", ddp")]
+    platform = platform_of(out, out / "shapes", ddp, options.calibration)
+    steps, limited = {}, {}
+    if options.links != "limited":
+        steps = _kept(out / "steps.json", lambda: _steps(out, platform, options, MACHINE))
+    if options.links != "machine":
+        measured = read_json(out / "calibration.json")["device"]["id"]
+        bare = replace(platform, system="cpu", device=str(measured))  # without curves of its links
+        limited = _kept(out / "limited.json", lambda: _steps(out, bare, options, SLOW_LINKS))
+    return steps, limited
 
 
 def _kept(path: Path, make: Any) -> Any:  # noqa: ANN401 - a part of a document

@@ -146,34 +146,39 @@ def errors(results: Sequence[Result]) -> Figure:
     tall = 1.0 + 0.26 * len(results)
     figure = Figure(figsize=(10.0, tall), dpi=DPI, layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
-    places = range(len(results))
+    _time_errors(left, results)
+    _bars(right, [100.0 * (result.peak.error or 0.0) for result in results])
+    left.set(xlabel="error of step time [%]", ylim=(len(results) - 0.4, -0.6))
+    left.set_yticks(range(len(results)), [result.name for result in results])
+    left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, borderaxespad=0.0)
+    right.set(xlabel="error of peak memory [%]")
+    right.tick_params(left=False)
+    return figure
+
+
+def _time_errors(axes: Axes, results: Sequence[Result]) -> None:
+    """Bars of step time with their scatter, and marks of the error against the fastest step."""
     of_time = [100.0 * (result.step_time.error or 0.0) for result in results]
-    _bars(left, of_time)
-    left.errorbar(
+    rows = range(len(results))
+    _bars(axes, of_time)
+    axes.errorbar(
         of_time,
-        places,
+        rows,
         xerr=[[100.0 * gap for gap in side] for side in _whiskers(results)],
         fmt="none",
         ecolor="black",
         elinewidth=1.0,
         capsize=2.0,
     )
-    left.plot(
+    axes.plot(
         [100.0 * result.error_of_least for result in results],
-        places,
+        rows,
         "|",
         color="#D55E00",
         markersize=8,
         markeredgewidth=1.6,
         label="against the fastest step",
     )
-    _bars(right, [100.0 * (result.peak.error or 0.0) for result in results])
-    left.set(xlabel="error of step time [%]", ylim=(len(results) - 0.4, -0.6))
-    left.set_yticks(places, [result.name for result in results])
-    left.legend(loc="lower left", bbox_to_anchor=(0.0, 1.0), frameon=False, borderaxespad=0.0)
-    right.set(xlabel="error of peak memory [%]")
-    right.tick_params(left=False)
-    return figure
 
 
 def _bars(axes: Axes, values: Sequence[float]) -> None:

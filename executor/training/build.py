@@ -86,6 +86,12 @@ class _Groups(NamedTuple):
     context: dist.ProcessGroup | None
     experts: ExpertPlace | None
 
+    @classmethod
+    def of(cls, text: TransformerSpec | None, plan: Plan, device: str) -> _Groups:
+        """The groups of a plan, on all ranks at once; `text` is None of a model without tokens."""
+        mesh, context = build_mesh(plan, device), context_group(plan)
+        return cls(mesh, context, None if text is None else expert_place(plan, text, device))
+
 
 def build_trainer(
     spec: Description,
@@ -108,13 +114,10 @@ def build_trainer(
     text = None if isinstance(spec, Graph) else spec
     schedule = schedule_of(plan)
     _check(spec, plan, schedule, device)
-    mesh, context = build_mesh(plan, device.type), context_group(plan)
+    mesh, context, experts = groups = _Groups.of(text, plan, device.type)
     position = coordinates(plan, dist.get_rank())
     seed_dropout(seed, *_dropout_place(plan, position))
-    experts = None if text is None else expert_place(plan, text, device.type)
-    groups = _Groups(mesh, context, experts)
-    stages = schedule.stages_on(position["pp"])
-    first = values or seeded(seed)
+    stages, first = schedule.stages_on(position["pp"]), values or seeded(seed)
     replicas = tuple(_replica(spec, plan, groups, stage, device, first) for stage in stages)
     if backend is not None:
         for replica in replicas:
