@@ -32,19 +32,24 @@ def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
         replace(product(spec, "qkv", h, qkv_width, Split.COLUMN, bias=spec.qkv_bias), shared=both),
         *_of_queries_and_keys(spec, q_width + kv_width, keys),
         *transposes,
-        Attention(
-            tokens=spec.seq_len,
-            heads=spec.num_attention_heads,
-            kv_heads=spec.num_key_value_heads,
-            head_dim=d,
-            causal=spec.causal,
-            fused=spec.fused_attention,
-            dropout=spec.dropout,
-            window=spec.window if near else None,
-        ),
+        _core(spec, spec.num_key_value_heads, near=near),
         product(spec, "projection", q_width, h, Split.ROW, bias=spec.projection_bias),
         residual(spec, "attention_residual", spec.projection_bias),
         *after,
+    )
+
+
+def _core(spec: TransformerSpec, kv_heads: int, *, near: bool) -> Attention:
+    """Both products of the scores, over all tokens or those of a window."""
+    return Attention(
+        tokens=spec.seq_len,
+        heads=spec.num_attention_heads,
+        kv_heads=kv_heads,
+        head_dim=spec.head_dim,
+        causal=spec.causal,
+        fused=spec.fused_attention,
+        dropout=spec.dropout,
+        window=spec.window if near else None,
     )
 
 
@@ -109,17 +114,7 @@ def _latent_attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, .
         product(spec, "kv_up", spec.kv_lora_rank, kv_width, Split.COLUMN),
         # queries are read and written, keys and values put together from what all heads share
         _heads_apart(spec, "rope", 2 * a * d + a * spec.value_width, launches=(2, 2)),
-        Attention(
-            tokens=spec.seq_len,
-            heads=a,
-            kv_heads=a,
-            head_dim=d,
-            causal=spec.causal,
-            fused=spec.fused_attention,
-            dropout=spec.dropout,
-            value_dim=spec.value_width,
-            window=spec.window if near else None,
-        ),
+        replace(_core(spec, a, near=near), value_dim=spec.value_width),
         product(spec, "projection", a * spec.value_width, h, Split.ROW, bias=spec.projection_bias),
         residual(spec, "attention_residual", spec.projection_bias),
     )

@@ -52,27 +52,13 @@ def _flash(
 
     A ring runs cp kernels of s_k/cp keys each and adds up their results.
     """
-    s = op.key_tokens
-    rows = table.on_rank(op.tokens)
-    square = 4.0 * rows * s * op.heads * op.mean_dim / table.tp
+    square = 4.0 * table.on_rank(op.tokens) * op.key_tokens * op.heads * op.mean_dim / table.tp
     share = slowest_share(job, table, op)
-    flops = square * op.seen * share
     blocks = np.where(on_ring(job, table), table.cp, 1).astype(np.float64)
-
-    def block(part: PassPart, work: Array, launches: Array) -> Kernel:
-        shape = (work / blocks, s / blocks)
-        return Kernel(
-            kind=BACKWARD if part is PassPart.BACKWARD else FORWARD,
-            part=part,
-            shape=shape,
-            seconds=_flash_seconds(job, table, op, part, how, *shape),
-            runs=blocks,
-            launches=launches,
-        )
-
-    first = block(PassPart.CORE, flops, 2 * blocks - 1)
-    backward_flops = FLASH_BACKWARD * square * _backward_seen(op, how) * share
-    second = block(PassPart.BACKWARD, backward_flops, 3 * blocks - 1)
+    flops = square * op.seen * share
+    again = FLASH_BACKWARD * square * _backward_seen(op, how) * share
+    first = _blocks(job, table, op, how, PassPart.CORE, flops, blocks)
+    second = _blocks(job, table, op, how, PassPart.BACKWARD, again, blocks)
     calls = copying(job, table)
     for kernel, seconds in zip((first, second), moving(job, table, op), strict=True):
         # launches of adding up what the blocks of a ring came to are counted with the blocks
@@ -84,6 +70,31 @@ def _flash(
     ahead, behind = exposed_exchange(job, table, op, (first.total, second.total))
     yield Exchange(part=PassPart.CORE, exposed=ahead)
     yield Exchange(part=PassPart.BACKWARD, exposed=behind)
+
+
+def _blocks(
+    job: Job,
+    table: PlanTable,
+    op: Attention,
+    how: Quantization | None,
+    part: PassPart,
+    flops: Array,
+    blocks: Array,
+) -> Kernel:
+    """The fused kernels of one direction, one for each block of keys; `flops` are those of all.
+
+    The results of a ring's blocks are added up by one launch more for each, backward by two.
+    """
+    backward = part is PassPart.BACKWARD
+    shape = (flops / blocks, op.key_tokens / blocks)
+    return Kernel(
+        kind=BACKWARD if backward else FORWARD,
+        part=part,
+        shape=shape,
+        seconds=_flash_seconds(job, table, op, part, how, *shape),
+        runs=blocks,
+        launches=3 * blocks - 1 if backward else 2 * blocks - 1,
+    )
 
 
 def _backward_seen(op: Attention, how: Quantization | None) -> float:
@@ -148,36 +159,43 @@ def _flash_seconds(
 def _unfused(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels]:
     """Two batched GEMMs and the traffic of softmax and dropout over b a s s_k scores.
 
-    Forward softmax reads and writes the scores, dropout again with a mask byte: 9 bytes a score
-    in 16 bit. Backward softmax reads two and writes one, dropout as before: 11 bytes. Each product
-    has two of its size in backward. What a stack does to the scores beside (`scores_beside`) counts
-    apart, without launches of its own.
+    Each product has two of its size in backward.
     """
-    s, d, v = float(op.key_tokens), float(op.head_dim), table.precision.activation
+    products = list(_products(job, table, op))
+    twice = [replace(product, part=PassPart.BACKWARD, runs=2.0, launches=2) for product in products]
+    yield (*products, _softmax(job, table, op, PassPart.CORE))
+    yield (*twice, _softmax(job, table, op, PassPart.BACKWARD))
+
+
+def _products(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernel]:
+    """Queries times keys, and their scores times values: forward, a product for each head."""
+    s, d = float(op.key_tokens), float(op.head_dim)
     rows = np.asarray(float(op.tokens) / table.cp)
     batch = np.asarray(table.microbatch_size * op.heads / table.tp)
-    drop = 1 if op.dropout else 0
-    products = [
-        Kernel(
+    used, value = table.precision.compute, table.precision.activation
+    for n, k in ((s, d), (float(op.output_dim), s)):
+        yield Kernel(
             kind="gemm",
             part=PassPart.CORE,
             shape=(rows * batch, n, k),
-            seconds=gemm_time(
-                job.device, table.precision.compute, m=rows, n=n, k=k, batch=batch, value=v
-            ),
+            seconds=gemm_time(job.device, used, m=rows, n=n, k=k, batch=batch, value=value),
             launches=1,
         )
-        for n, k in ((s, d), (float(op.output_dim), s))
-    ]
-    stack = job.software
 
-    def softmax(part: PassPart, values: int) -> Kernel:
-        beside = stack.scores_beside[part is PassPart.BACKWARD] * v / 2.0
-        each = stack.scores_traffic * (values * v + drop * (2 * v + 1)) + beside
-        moved, launches = batch * rows * s * each, 1 + drop
-        seconds = memory_time(job.device, moved, launches)
-        return Kernel(kind="", part=part, shape=(moved,), seconds=seconds, launches=launches)
 
-    twice = [replace(product, part=PassPart.BACKWARD, runs=2.0, launches=2) for product in products]
-    yield (*products, softmax(PassPart.CORE, 2))
-    yield (*twice, softmax(PassPart.BACKWARD, 3))
+def _softmax(job: Job, table: PlanTable, op: Attention, part: PassPart) -> Kernel:
+    """Traffic of softmax and dropout over the scores in one direction.
+
+    Forward softmax reads and writes the scores, dropout again with a mask byte: 9 bytes a score
+    in 16 bit. Backward softmax reads two and writes one, dropout as before: 11 bytes. What a stack
+    does to the scores beside (`scores_beside`) counts apart, without launches of its own.
+    """
+    backward, v = part is PassPart.BACKWARD, table.precision.activation
+    rows = np.asarray(float(op.tokens) / table.cp)
+    batch = np.asarray(table.microbatch_size * op.heads / table.tp)
+    drop, values = 1 if op.dropout else 0, 3 if backward else 2
+    beside = job.software.scores_beside[backward] * v / 2.0
+    each = job.software.scores_traffic * (values * v + drop * (2 * v + 1)) + beside
+    moved, launches = batch * rows * float(op.key_tokens) * each, 1 + drop
+    seconds = memory_time(job.device, moved, launches)
+    return Kernel(kind="", part=part, shape=(moved,), seconds=seconds, launches=launches)

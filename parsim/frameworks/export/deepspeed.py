@@ -18,7 +18,9 @@ from parsim.frameworks.export.rules import (
     model_unsaid,
     no_layers,
     no_placement,
+    no_sharded_pipeline,
     optimizer_unsaid,
+    schedule_name,
     whole_heads,
 )
 from parsim.model.transformer import TransformerSpec
@@ -59,12 +61,9 @@ def deepspeed_json(scenario: Scenario, plan: Plan) -> str:
 
 
 def _rules(plan: Plan) -> Rules:
-    named = plan.schedule if plan.actions is None else "a schedule of your own"
+    named = schedule_name(plan)
     yield (plan.pp > 1 and named != "1f1b", f"schedule {named}; its pipelines have 1f1b")
-    yield (
-        plan.zero_stage >= 2 and plan.pp > 1,
-        f"zero_stage={plan.zero_stage} with pp={plan.pp}; with pipelines use zero_stage 0 or 1",
-    )
+    yield no_sharded_pipeline(plan)
     yield (plan.ep > 1 and plan.etp > 1, f"etp={plan.etp}; it splits no experts, use etp=1")
     beside = {"pp": plan.pp > 1, "cp": plan.cp > 1, "zero_stage": plan.zero_stage == 3}
     clash = next((name for name, has in beside.items() if has), "")

@@ -8,7 +8,7 @@ parsim writes without pipelines only.
 from __future__ import annotations
 
 from parsim.cost.step.stages import plan_cut
-from parsim.frameworks.export.rules import Rules
+from parsim.frameworks.export.rules import Rules, no_sharded_pipeline, schedule_name
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import RANK_ORDER, REPLICAS_OUTSIDE, Plan, Recompute
 from parsim.plan.names import REGION_MODULES
@@ -18,15 +18,11 @@ SCHEDULES = ("1f1b", "interleaved_1f1b")
 
 def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
     """Rules of Megatron-LM that parsim's plans can break."""
-    named = plan.schedule if plan.actions is None else "a schedule of your own"
     yield (
         plan.pp > 1 and (plan.actions is not None or plan.schedule not in SCHEDULES),
-        f"schedule {named}; it has {' and '.join(SCHEDULES)}",
+        f"schedule {schedule_name(plan)}; it has {' and '.join(SCHEDULES)}",
     )
-    yield (
-        plan.zero_stage >= 2 and plan.pp > 1,
-        f"zero_stage={plan.zero_stage} with pp={plan.pp}; with pipelines use zero_stage 0 or 1",
-    )
+    yield no_sharded_pipeline(plan)
     yield (
         plan.cp > 1 and spec.seq_len % (2 * plan.cp) != 0,
         f"seq_len={spec.seq_len} is not divisible by 2 x cp={2 * plan.cp}",
@@ -35,21 +31,31 @@ def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
         plan.schedule == "interleaved_1f1b" and plan.pp == 2 and not plan.overlap_p2p,
         "interleaving with pp=2 needs overlapped messages; set overlap_p2p=true or use pp > 2",
     )
-    yield (
-        plan.rank_order not in (RANK_ORDER, REPLICAS_OUTSIDE),
-        f"rank_order={'-'.join(plan.rank_order)}; it has {'-'.join(RANK_ORDER)} and "
-        f"{'-'.join(REPLICAS_OUTSIDE)}",
-    )
+    yield _known_order(plan)
     yield (
         plan.overlap_param_gather and not plan.overlap_grad_reduce and plan.zero_stage > 0,
         "overlap_param_gather needs overlap_grad_reduce",
     )
+    yield _known_modules(plan)
+    yield from _offload_rules(spec, plan)
+
+
+def _known_order(plan: Plan) -> tuple[bool, str]:
+    """The rule that ranks are laid out in one of two orders."""
+    return (
+        plan.rank_order not in (RANK_ORDER, REPLICAS_OUTSIDE),
+        f"rank_order={'-'.join(plan.rank_order)}; it has {'-'.join(RANK_ORDER)} and "
+        f"{'-'.join(REPLICAS_OUTSIDE)}",
+    )
+
+
+def _known_modules(plan: Plan) -> tuple[bool, str]:
+    """The rule that modules are recomputed which Megatron-LM has a name for."""
     unknown = [name for name in plan.recompute_modules if name in REGION_MODULES]
-    yield (
+    return (
         bool(unknown),
         f"recompute_modules={'+'.join(unknown)}; its --recompute-modules has no such module",
     )
-    yield from _offload_rules(spec, plan)
 
 
 def _offload_rules(spec: TransformerSpec, plan: Plan) -> Rules:

@@ -44,6 +44,19 @@ def no_placement(plan: Plan) -> Rules:
     )
 
 
+def schedule_name(plan: Plan) -> str:
+    """What a message calls the plan's schedule."""
+    return plan.schedule if plan.actions is None else "a schedule of your own"
+
+
+def no_sharded_pipeline(plan: Plan) -> tuple[bool, str]:
+    """The rule of targets whose pipelines shard no gradients."""
+    return (
+        plan.zero_stage >= 2 and plan.pp > 1,
+        f"zero_stage={plan.zero_stage} with pp={plan.pp}; with pipelines use zero_stage 0 or 1",
+    )
+
+
 def no_layers(plan: Plan) -> Rules:
     """Rules of targets that treat all layers of a stage alike: none moves, none repeats more."""
     yield (

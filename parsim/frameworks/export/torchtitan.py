@@ -21,6 +21,7 @@ from parsim.frameworks.export.rules import (
     no_layers,
     no_placement,
     optimizer_unsaid,
+    schedule_name,
     torchs_context,
     transformer_of,
     whole_heads,
@@ -112,7 +113,7 @@ def rules(plan: Plan) -> Rules:
 
 def _pipeline_rules(plan: Plan) -> Rules:
     """Which schedules it has, and what it shards with a pipeline and without one."""
-    named = plan.schedule if plan.actions is None else "a schedule of your own"
+    named = schedule_name(plan)
     yield (
         plan.pp > 1 and plan.actions is None and plan.schedule not in TORCH_SCHEDULES,
         f"schedule {named}; it has {', '.join(TORCH_SCHEDULES)}, and files of actions",

@@ -60,16 +60,7 @@ def search_mixed(question: Question) -> SearchResult:
     return SearchResult(
         plans=best,
         faster_tight=faster_tight,
-        counts={
-            "enumerated": question.listed.enumerated,
-            "illegal": question.listed.illegal,
-            "placed": ran.placed,
-            "out_of_memory": ran.too_large,
-            "tight": len(ran.tight),
-            "slower": ran.slower,
-            **({"idle": ran.idle} if space.max_bubble is not None else {}),
-            "evaluated": ran.evaluated - ran.idle,
-        },
+        counts=_counts(ran, question),
         illegal_reasons=question.listed.reasons,
         optimality=_optimality(ran, question.listed, proven(some)) + cut,
         left_out=left_out(job, space) | ({"node_order": f"{ALL_BUT}{some}"} if some else {}),
@@ -77,6 +68,21 @@ def search_mixed(question: Question) -> SearchResult:
         seconds=time.perf_counter() - question.begin,
         limits=tuple(work.usable.tolist()),
     )
+
+
+def _counts(ran: Run, question: Question) -> dict[str, int]:
+    """How many plans and placements there were, and what became of them."""
+    limited = question.space.max_bubble is not None
+    return {
+        "enumerated": question.listed.enumerated,
+        "illegal": question.listed.illegal,
+        "placed": ran.placed,
+        "out_of_memory": ran.too_large,
+        "tight": len(ran.tight),
+        "slower": ran.slower,
+        **({"idle": ran.idle} if limited else {}),
+        "evaluated": ran.evaluated - ran.idle,
+    }
 
 
 def _optimality(ran: Run, listed: Enumeration, proof: str) -> str:

@@ -8,6 +8,7 @@ from math import inf
 
 import numpy as np
 
+from parsim.arrays import Index
 from parsim.sim.changed_memory import PeakBytes, with_memory
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.prediction import Prediction
@@ -74,30 +75,37 @@ def _interval(run: TaskRun, alike: Prediction) -> Interval:
 
 def _breakdown(run: TaskRun) -> dict[str, float]:
     """Parts that sum to the step, mean over devices, seconds."""
-    prices, plan, mixed = run.prices, run.plan, run.priced.mixed
-    firsts = [run.priced.replicas.ranks(stage)[0] for stage in range(plan.pp)]
-    weights = run.widths[firsts]
-    each = plan.num_microbatches / int(run.widths.sum())
+    weights = run.widths[[run.priced.replicas.ranks(stage)[0] for stage in range(run.plan.pp)]]
+    each = run.plan.num_microbatches / int(run.widths.sum())
+    shares = _pass_parts(run, weights, each)
+    if run.versions is None:
+        return {**shares, **_behind_pipeline(run, sum(shares.values()))}
+    shares["gradient_reduction"] = float(np.sum(run.prices.reduce * weights)) * each
+    shares["optimizer"] = float((run.prices.update * weights).sum()) * each / run.versions.batch
+    return {**shares, "bubble": run.step_time - sum(shares.values())}
+
+
+def _pass_parts(run: TaskRun, weights: Index, each: float) -> dict[str, float]:
+    """What passes take; stages count by `weights`, each device has `each` micro-batches."""
     names = ("forward", "backward", "exposed_forward", "exposed_backward", "recomputed")
     ahead, back, hidden, behind, again = (
-        float((mixed(name) * weights).sum()) * each for name in names
+        float((run.priced.mixed(name) * weights).sum()) * each for name in names
     )
-    parts = {
+    return {
         "forward": ahead - hidden,
         "backward": back - behind - again,
         "recompute": again,
         "exposed_communication": hidden + behind,
     }
-    if run.versions is not None:
-        parts["gradient_reduction"] = float(np.sum(prices.reduce * weights)) * each
-        parts["optimizer"] = float((prices.update * weights).sum()) * each / run.versions.batch
-        return {**parts, "bubble": run.step_time - sum(parts.values())}
+
+
+def _behind_pipeline(run: TaskRun, busy: float) -> dict[str, float]:
+    """The bubble beside `busy` seconds of a pipeline that flushes, and what comes behind it."""
     times, updated = run.end.times, float(run.end.updated[0])
     before = float(times[LATE].end.max())
-    norm, gather = (float(prices.tail[name].max()) for name in (NORM, GATHER))
+    norm, gather = (float(run.prices.tail[name].max()) for name in (NORM, GATHER))
     return {
-        **parts,
-        "bubble": run.pipeline_time - sum(parts.values()),
+        "bubble": run.pipeline_time - busy,
         "gradient_reduction": before - run.pipeline_time,
         "gradient_norm": norm,
         "optimizer": updated - before - norm - gather,

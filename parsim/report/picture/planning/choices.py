@@ -33,27 +33,12 @@ def draw_choices(result: Choices, path: Path | None = None) -> Figure:
         InputError: the file cannot be written.
     """
     check_picture(path)
-    whole = all(choice.ranked.run for choice in result.choices)
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=SIZE, layout="constrained")
         cost, memory = figure.subplots(1, 2)
-        for number, nodes in enumerate(sorted({choice.nodes for choice in result.choices})):
-            alike = [choice for choice in result.choices if choice.nodes == nodes]
-            look: dict[str, Any] = {
-                "color": COLOURS[number % len(COLOURS)],
-                "fmt": MARKS[number % len(MARKS)],
-            }
-            label = f"{nodes} node{'s' if nodes > 1 else ''}"
-            _draw(cost, [(choice, _cost(choice)) for choice in alike], look, label)
-            _draw(memory, [(choice, _memory(choice)) for choice in alike], look, "")
-        time = "days, interruptions included" if whole else "step time, s"
-        cost.set(xlabel=time, ylabel=_cost_words(result))
-        memory.set(xlabel=time, ylabel="peak memory, GiB")
-        for axes in (cost, memory):
-            axes.set_ylim(bottom=0.0)
-            axes.set_xlim(left=0.0)
-            axes.grid(visible=True, color="#EEEEEE", linewidth=0.6)
-            axes.set_axisbelow(True)
+        _draw_by_nodes(result, cost, memory)
+        _settle(cost, result, _cost_words(result))
+        _settle(memory, result, "peak memory, GiB")
         figure.suptitle(
             "bars: intervals of the time; faint: another choice is better in time, memory and cost",
             fontsize=10,
@@ -62,6 +47,27 @@ def draw_choices(result: Choices, path: Path | None = None) -> Figure:
         figure.legend(*cost.get_legend_handles_labels(), loc="outside lower center", **look)
     save_picture(figure, path)
     return figure
+
+
+def _draw_by_nodes(result: Choices, cost: Axes, memory: Axes) -> None:
+    """Draw the choices of each number of nodes in a colour and with a mark of its own."""
+    for number, nodes in enumerate(sorted({choice.nodes for choice in result.choices})):
+        alike = [choice for choice in result.choices if choice.nodes == nodes]
+        look = {"color": COLOURS[number % len(COLOURS)], "fmt": MARKS[number % len(MARKS)]}
+        label = f"{nodes} node{'s' if nodes > 1 else ''}"
+        _draw(cost, [(choice, _cost(choice)) for choice in alike], look, label)
+        _draw(memory, [(choice, _memory(choice)) for choice in alike], look, "")
+
+
+def _settle(axes: Axes, result: Choices, upward: str) -> None:
+    """Name both axes, which begin at zero, and draw a faint grid."""
+    whole = all(choice.ranked.run for choice in result.choices)
+    time = "days, interruptions included" if whole else "step time, s"
+    axes.set(xlabel=time, ylabel=upward)
+    axes.set_ylim(bottom=0.0)
+    axes.set_xlim(left=0.0)
+    axes.grid(visible=True, color="#EEEEEE", linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def _draw(

@@ -166,7 +166,6 @@ def averaged_bytes(program: StepProgram, size: float, workers: int) -> float:
 def local_steps(workers: Workers) -> Priced:
     """Averages of weights every so-many-th step, or steps of an outer optimizer."""
     strategy = of_kind(workers.plan.strategy, LocalSGD, DiLoCo)
-    outer = isinstance(strategy, DiLoCo)
     local = strategy if isinstance(strategy, LocalSGD) else None
     node_every = (local.node_every or 0) if local else 0
     program = STRATEGIES[strategy.name].program(
@@ -176,25 +175,33 @@ def local_steps(workers: Workers) -> Priced:
         node_every=node_every,
         after=local.after if local else 0,
         rounds=(local.steps or 0) if local else 0,
-        outer=outer,
+        outer=isinstance(strategy, DiLoCo),
     )
-    divided = workers.passes_over(workers.parameters, DIVIDED).max()
-    exposed = workers.evaluation.barrier - workers.evaluation.pipeline_time
-    node = node_collective(workers, "all_reduce", workers.gradient_bytes)
-    prices = {
-        **compute_prices(workers),
-        "reduce": np.array([exposed]),
-        "average": np.array([workers.all_reduce + divided]),
-        "node_average": np.array([node + divided if node_every else 0.0]),
-        "outer": workers.passes_over(workers.parameters, OUTER_TRAFFIC),
-    }
-    size = workers.gradient_bytes
+    size, exposed = workers.gradient_bytes, _exposed_reduction(workers)
     traffic = averaged_bytes(program, size, workers.count)
     exposed_size = size * min(exposed / workers.all_reduce, 1.0) if exposed > 0.0 else size
     return Priced(
         program=program,
-        seconds=prices,
+        seconds=_average_prices(workers, exposed, in_nodes=node_every > 0),
         sent=traffic,
         received=traffic,
         carried={"average": size, "node_average": size, "reduce": exposed_size},
     )
+
+
+def _exposed_reduction(workers: Workers) -> float:
+    """Seconds of a step's gradient reduction that its passes do not hide."""
+    return workers.evaluation.barrier - workers.evaluation.pipeline_time
+
+
+def _average_prices(workers: Workers, exposed: float, *, in_nodes: bool) -> dict[str, Array]:
+    """Seconds of each task's price of workers that take local steps."""
+    divided = workers.passes_over(workers.parameters, DIVIDED).max()
+    node = node_collective(workers, "all_reduce", workers.gradient_bytes)
+    return {
+        **compute_prices(workers),
+        "reduce": np.array([exposed]),
+        "average": np.array([workers.all_reduce + divided]),
+        "node_average": np.array([node + divided if in_nodes else 0.0]),
+        "outer": workers.passes_over(workers.parameters, OUTER_TRAFFIC),
+    }
