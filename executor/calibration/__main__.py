@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 
 from executor.calibration.calibrate import SHARES, calibrate, choice_for, known_from, mergeable
-from executor.calibration.cases.setting import Setting, setting_for
+from executor.calibration.cases.setting import CalibrationSetting, setting_for
 from executor.calibration.outcome import announced
 from executor.devices.machine import probe
 from executor.faults.messages import say
@@ -22,7 +22,7 @@ from executor.faults.parent import command
 from executor.faults.reports import finish
 
 
-def _split(setting: Setting, seconds: float) -> str:
+def _split(setting: CalibrationSetting, seconds: float) -> str:
     """How the seconds are divided, one line."""
     named = ", ".join(f"{name} {share * seconds:.0f} s" for name, share in SHARES.items())
     groups = setting.groups.words(setting.report.kind)

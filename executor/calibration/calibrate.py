@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from executor.calibration.cases.samples import Sample
-from executor.calibration.cases.setting import Setting
+from executor.calibration.cases.setting import CalibrationSetting
 from executor.calibration.choice.belief import Shape
 from executor.calibration.choice.candidates import choice
 from executor.calibration.choice.choose import Choice
@@ -51,12 +51,16 @@ def known_from(old: Path | None) -> frozenset[Shape]:
     return shapes_known(earlier, torch.__version__, datetime.date.today())
 
 
-def choice_for(setting: Setting, seconds: float, known: frozenset[Shape] = frozenset()) -> Choice:
+def choice_for(
+    setting: CalibrationSetting, seconds: float, known: frozenset[Shape] = frozenset()
+) -> Choice:
     """Which kernels are timed in a calibration of so many seconds."""
     return choice(setting, SHARES["kernels"] * seconds, known)
 
 
-def links_for(setting: Setting, seconds: float, known: frozenset[Shape] = frozenset()) -> Choice:
+def links_for(
+    setting: CalibrationSetting, seconds: float, known: frozenset[Shape] = frozenset()
+) -> Choice:
     """Which collectives of which groups, and messages between two ranks, are timed."""
     system = setting.base or load_catalog().system("cpu")
     memory = LINK_MEMORY * setting.device.memory
@@ -73,7 +77,7 @@ def links_for(setting: Setting, seconds: float, known: frozenset[Shape] = frozen
     )
 
 
-def mergeable(old: Path, setting: Setting) -> list[str]:
+def mergeable(old: Path, setting: CalibrationSetting) -> list[str]:
     """Notes on an earlier calibration, if what is measured now can be merged with it.
 
     Raises:
@@ -109,7 +113,9 @@ class Laps:
         return dict(zip(PARTS, lasted, strict=True))
 
 
-def calibrate(setting: Setting, out: Path, seconds: float, known: frozenset[Shape]) -> None:
+def calibrate(
+    setting: CalibrationSetting, out: Path, seconds: float, known: frozenset[Shape]
+) -> None:
     """One rank's part; rank 0 writes `device.yaml` and `calibration.json` into `out`."""
     device, laps = rank_device(setting.report), Laps(seconds)
     with process_group(setting.report.backend, max(300.0, 10.0 * seconds), device):
@@ -141,7 +147,7 @@ class _Rank:
     `lost` are what ranks lose to one another after each part.
     """
 
-    setting: Setting
+    setting: CalibrationSetting
     bench: Bench
     pace: Pace
     laps: Laps
@@ -206,7 +212,11 @@ class _Rank:
 
 
 def _write(
-    out: Path, setting: Setting, measured: Measurements, choices: tuple[Choice, Choice], laps: Laps
+    out: Path,
+    setting: CalibrationSetting,
+    measured: Measurements,
+    choices: tuple[Choice, Choice],
+    laps: Laps,
 ) -> None:
     """Fit, and write the catalog file and the document; `choices` are kernels' and links'."""
     text, document, fitted = conclude(setting, measured)
@@ -219,7 +229,7 @@ def _write(
 
 
 def _measured(
-    setting: Setting,
+    setting: CalibrationSetting,
     kernels: TimedKernels | None,
     links: Sequence[Sample],
     lost: Losses | None,
@@ -236,7 +246,7 @@ def _measured(
     )
 
 
-def _notes(setting: Setting) -> tuple[str, ...]:
+def _notes(setting: CalibrationSetting) -> tuple[str, ...]:
     """What of the groups was left out, and what shares a device."""
     groups, kind = setting.groups, setting.report.kind
     remarks = [groups.unmeasured(kind, shareable=setting.report.shareable)]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from executor.calibration.cases.samples import Sample, link_times
-from executor.calibration.cases.setting import Setting
+from executor.calibration.cases.setting import CalibrationSetting
 from executor.calibration.choice.layer_tasks import SHARDED
 from executor.calibration.fitting.catalog_file import DRIFT, catalog_text, source_text, with_units
 from executor.calibration.fitting.constants import CHECKS, DEVICE_CONSTANTS, fit_device, fit_system
@@ -45,7 +45,7 @@ class Conclusion(NamedTuple):
     fitted: Device
 
 
-def conclude(setting: Setting, measured: Measurements) -> Conclusion:
+def conclude(setting: CalibrationSetting, measured: Measurements) -> Conclusion:
     """Fit the constants and say how good they are."""
     source = source_text(hardware_name(setting.report), setting.kernels.precision, measured.drift)
     device, system = constants_of(setting, measured, source)
@@ -100,7 +100,7 @@ def _with_layers(
 
 
 def constants_of(
-    setting: Setting, measured: Measurements, source: str
+    setting: CalibrationSetting, measured: Measurements, source: str
 ) -> tuple[Device, System | None]:
     """Device and system with fitted constants, and what kernels and links deviate from them."""
     name = hardware_name(setting.report)
@@ -116,7 +116,10 @@ def constants_of(
 
 
 def deviations(
-    setting: Setting, device: Device, system: System | None, layers: Sequence[LayerSample]
+    setting: CalibrationSetting,
+    device: Device,
+    system: System | None,
+    layers: Sequence[LayerSample],
 ) -> list[float]:
     """|ln(measured / sum of kernels and collectives)| of layers' passes, waits left out."""
     seconds = [layer for layer in layers if not layer.part.endswith(WAITED)]
@@ -125,7 +128,7 @@ def deviations(
 
 
 def _system(
-    setting: Setting, measured: Measurements, name: str, device: Device, source: str
+    setting: CalibrationSetting, measured: Measurements, name: str, device: Device, source: str
 ) -> System | None:
     """The system with fitted links; None without links, or where the catalog has no such system."""
     if setting.base is None or not measured.links:
@@ -145,7 +148,7 @@ def _system(
     )
 
 
-def _notes(setting: Setting, measured: Measurements) -> list[str]:
+def _notes(setting: CalibrationSetting, measured: Measurements) -> list[str]:
     """What whoever uses the file should know of how it was measured."""
     notes = [setting.stand_in] if setting.stand_in else []
     notes += [f"not in the constants, only in their own residuals: {', '.join(CHECKS)}"]
@@ -172,7 +175,9 @@ def _notes(setting: Setting, measured: Measurements) -> list[str]:
     return notes
 
 
-def _device_document(device: Device, setting: Setting, measured: Measurements) -> dict[str, Any]:
+def _device_document(
+    device: Device, setting: CalibrationSetting, measured: Measurements
+) -> dict[str, Any]:
     return {
         "id": device.id,
         "from": setting.device.id,

@@ -10,7 +10,7 @@ import numpy as np
 
 from executor.calibration.cases.rank_groups import RankGroups
 from executor.calibration.cases.samples import Sample
-from executor.calibration.cases.setting import Setting
+from executor.calibration.cases.setting import CalibrationSetting
 from executor.calibration.cases.workloads import TimedCase
 from executor.calibration.choice.candidates import shape_of
 from executor.calibration.choice.choose import Choice
@@ -33,7 +33,11 @@ def announced(choice: Choice) -> str:
 
 
 def achieved(
-    choice: Choice, links: Choice, setting: Setting, fitted: Device, measured: Measurements
+    choice: Choice,
+    links: Choice,
+    setting: CalibrationSetting,
+    fitted: Device,
+    measured: Measurements,
 ) -> dict[str, Any]:
     """`chosen` and `interval` of a calibration's document.
 
@@ -56,7 +60,7 @@ def achieved(
 
 
 def scatter(
-    device: Device, setting: Setting, samples: Sequence[Sample]
+    device: Device, setting: CalibrationSetting, samples: Sequence[Sample]
 ) -> dict[str, tuple[float, int]]:
     """Standard deviation of ln(measured / modelled by the constants) per kind, and the count."""
     logs: dict[str, list[float]] = {}

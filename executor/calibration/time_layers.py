@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 import torch.distributed as dist
 
-from executor.calibration.cases.setting import Setting
+from executor.calibration.cases.setting import CalibrationSetting
 from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, untold_blocks
 from executor.calibration.conclude import constants_of, deviations
 from executor.calibration.gaps import Gap, is_out_of_memory
@@ -32,7 +32,11 @@ class WholeLayers(NamedTuple):
 
 
 def time_layers(
-    setting: Setting, pace: Pace, seconds: float, until: float, measured: Measurements | None
+    setting: CalibrationSetting,
+    pace: Pace,
+    seconds: float,
+    until: float,
+    measured: Measurements | None,
 ) -> WholeLayers:
     """Run a session; to be called on all ranks.
 
@@ -69,7 +73,7 @@ class _Timing:
     spread: RankSpread
 
     @classmethod
-    def of(cls, setting: Setting, pace: Pace) -> _Timing:
+    def of(cls, setting: CalibrationSetting, pace: Pace) -> _Timing:
         """What times the layers of a setting on this rank."""
         groups = setting.groups
         idle = dist.get_rank() >= groups.devices
@@ -86,7 +90,7 @@ class _Timing:
 
 
 def _deviating(
-    setting: Setting, measured: Measurements | None
+    setting: CalibrationSetting, measured: Measurements | None
 ) -> Callable[[Sequence[LayerSample]], list[float]]:
     """How far layers are from the constants of what was measured; of no use on other ranks."""
     if measured is None:

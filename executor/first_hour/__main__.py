@@ -79,7 +79,7 @@ def _work(options: argparse.Namespace) -> int:
     check_imports(wanted)
     # what these import may be among what was missing
     from executor.first_hour.hour import parts_of
-    from executor.first_hour.parts import Parts, archived
+    from executor.first_hour.parts import HourParts, archived
     from executor.suite.machine import look
 
     out: Path = options.out
@@ -88,7 +88,7 @@ def _work(options: argparse.Namespace) -> int:
         parts = tuple(part for part in parts_of(out, machine, options.base) if part.name in wanted)
         seconds = options.seconds or SECONDS[machine.kind]
         try:
-            return Parts(out=out, parts=parts, seconds=seconds).run()
+            return HourParts(out=out, parts=parts, seconds=seconds).run()
         except KeyboardInterrupt:
             say("error: interrupted; the same command goes on with what is left")
             return 130

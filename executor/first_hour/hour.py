@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
-from executor.first_hour.parts import SECONDS_LEFT, Part
+from executor.first_hour.parts import SECONDS_LEFT, HourPart
 from executor.suite.cases import GPT2, LLAMA, TINY
 from executor.suite.machine import SHARING, Machine
 from parsim.report.writing import write_text
@@ -24,7 +24,7 @@ NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 """Environment of tests whose ranks belong on the CPU: two of them do not fit on one GPU."""
 
 
-def parts_of(out: Path, machine: Machine, base: str | None = None) -> tuple[Part, ...]:
+def parts_of(out: Path, machine: Machine, base: str | None = None) -> tuple[HourPart, ...]:
     """The parts on this machine.
 
     `base` is the catalog's device that stands in for a GPU that the catalog lacks.
@@ -36,7 +36,7 @@ def parts_of(out: Path, machine: Machine, base: str | None = None) -> tuple[Part
     models = [json.dumps(TINY)] if small else [json.dumps(GPT2), json.dumps(LLAMA)]
     return (
         _tests("tests", "do the code paths of CUDA work at all?", "gpu", kind, 300.0),
-        Part(
+        HourPart(
             name="suite",
             answers="how far are step time and memory off?",
             words=[*suite, f"--seconds={SECONDS_LEFT}", *(["--quick"] if small else [])],
@@ -55,9 +55,9 @@ _OF_MODELS = (
 )
 
 
-def _of_model(name: str, answers: str, out: Path, models: Sequence[str], kind: str) -> Part:
+def _of_model(name: str, answers: str, out: Path, models: Sequence[str], kind: str) -> HourPart:
     words = [f"--device={kind}", *(f"--model={model}" for model in models)]
-    return Part(
+    return HourPart(
         name=name,
         answers=answers,
         words=["-m", f"executor.first_hour.{name}", str(out / f"{name}.json"), *words],
@@ -66,7 +66,7 @@ def _of_model(name: str, answers: str, out: Path, models: Sequence[str], kind: s
     )
 
 
-def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600.0) -> Part:
+def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600.0) -> HourPart:
     """Tests of the checkout; on a CPU those of a GPU run there, and of faults only the first.
 
     Whole runs come first: they say of each model family whether it works. A warning of another
@@ -79,7 +79,7 @@ def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600
     else:
         words += [str(TESTS / "faults" / "test_processes.py")]
         words += ["-k", "killed_rank"] if kind == "cpu" else []
-    return Part(
+    return HourPart(
         name=name,
         answers=answers,
         words=words,
@@ -95,7 +95,7 @@ def _at_a_time(kind: str) -> list[str]:
     return ["-n", "4"] if enough and find_spec("xdist") else ["-p", "no:xdist"]
 
 
-def _sharing(out: Path, machine: Machine) -> Part:
+def _sharing(out: Path, machine: Machine) -> HourPart:
     """Two ranks of data parallelism on the first device, or on a core.
 
     Over gloo where NCCL is too old for several ranks on the only GPU.
@@ -104,7 +104,7 @@ def _sharing(out: Path, machine: Machine) -> Part:
     results, device = out / "sharing", f"--device={machine.kind}"
     words = ["-m", "parsim", "run", str(path), f"--out={results}", "--oversubscribe", "--steps=5"]
     staged = ["-m", "executor.first_hour.sharing", str(path), str(results), device]
-    return Part(
+    return HourPart(
         name="sharing",
         answers="do several ranks work on one device?",
         words=staged if over_gloo else [*words, "--verify", device, "--timeout=60"],

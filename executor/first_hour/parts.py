@@ -43,7 +43,7 @@ GRACE = 10.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class HourPart:
     """One part: Python's arguments, and the most seconds that it may take.
 
     `answers` is the question that it answers, `writes` what it leaves in the folder.
@@ -58,11 +58,11 @@ class Part:
 
 
 @dataclass(slots=True, kw_only=True)
-class Parts:
+class HourParts:
     """Parts in a folder, with so many `seconds` for those that are not done yet."""
 
     out: Path
-    parts: Sequence[Part]
+    parts: Sequence[HourPart]
     seconds: float
     done: dict[str, dict[str, Any]] = field(init=False)
 
@@ -92,7 +92,7 @@ class Parts:
             self._run(part, min(part.seconds, left))
         return int(any(entry["status"] != "done" for entry in self.done.values()))
 
-    def _run(self, part: Part, limit: float) -> None:
+    def _run(self, part: HourPart, limit: float) -> None:
         say(f"{part.name}: {part.answers} (at most {limit:.0f} s)")
         self._note(part, "cut short", "", began_at=now())
         began = time.monotonic()
@@ -106,7 +106,7 @@ class Parts:
         self._note(part, status, reason, seconds=took)
         say(f"{part.name}: {status} after {took:.0f} s{f': {reason}' if reason else ''}")
 
-    def _process(self, part: Part, limit: float) -> int | None:
+    def _process(self, part: HourPart, limit: float) -> int | None:
         """The exit code of a part; None if it took longer than it may."""
         environment = {**os.environ, **part.variables, PARENT: str(os.getpid())}
         with (self.out / f"{part.name}.log").open("w", encoding="utf-8") as log:
@@ -124,14 +124,14 @@ class Parts:
             finally:
                 _end(process)
 
-    def _note(self, part: Part, status: str, reason: str, **more: object) -> None:
+    def _note(self, part: HourPart, status: str, reason: str, **more: object) -> None:
         before = self.done.get(part.name, {})
         entry = {"answers": part.answers, "writes": part.writes, **before, **more}
         self.done[part.name] = {**entry, "status": status, "reason": reason}
         write_text(self.out / "parts.json", json.dumps(self.done, indent=2) + "\n")
 
 
-def _words(part: Part, limit: float) -> list[str]:
+def _words(part: HourPart, limit: float) -> list[str]:
     """Arguments of a part that has so many seconds."""
     return [word.replace(SECONDS_LEFT, f"{WORK * limit:.0f}") for word in part.words]
 

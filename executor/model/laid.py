@@ -34,7 +34,7 @@ from parsim.model.graph.record import INPUT, Node
 from parsim.model.graph.texts import CrossEntropy, Dense, MeanLoss
 
 
-class Parts:
+class DeviceParts:
     """Where this device is on a mesh, and what it has of parameters, by their names in a model."""
 
     def __init__(self, laid: Laid, rank: int) -> None:
@@ -81,7 +81,7 @@ class Parts:
 class LaidModel:
     """Runs a device's graph, forward to the losses."""
 
-    def __init__(self, parts: Parts, stage: GraphStage, seed: int = 0) -> None:
+    def __init__(self, parts: DeviceParts, stage: GraphStage, seed: int = 0) -> None:
         """Fit the modules of a stage that was built from the graph of one device."""
         self.parts, self.laid = parts, parts.laid
         self.axes = parts.axes()

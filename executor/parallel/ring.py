@@ -36,7 +36,7 @@ Gradient = Callable[[int, Tensor], tuple[slice, Tensor, Tensor]]
 gradients and those of their values."""
 
 
-class Part(NamedTuple):
+class SeenPart(NamedTuple):
     """What of the local queries sees what of a block of keys."""
 
     queries: slice
@@ -61,7 +61,7 @@ class Ring:
         attended: Tensor = _Attention.apply(q, torch.stack((k, v)), self)
         return attended
 
-    def part(self, source: int, tokens: int) -> Part:
+    def part(self, source: int, tokens: int) -> SeenPart:
         """What is seen here of the block of a rank."""
         return part(dist.get_rank(self.group), source, tokens, causal=self.causal)
 
@@ -158,14 +158,14 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch has no
         return by_query, ctx.ring.returned(kv, gradient), None
 
 
-def part(rank: int, source: int, tokens: int, *, causal: bool) -> Part:
+def part(rank: int, source: int, tokens: int, *, causal: bool) -> SeenPart:
     """What the queries of a rank see of the keys of another one; both have so many tokens."""
     half = tokens // 2
     if not causal or source == rank:
-        return Part(WHOLE, WHOLE, causal and source == rank)
+        return SeenPart(WHOLE, WHOLE, causal and source == rank)
     if source < rank:
-        return Part(WHOLE, slice(0, half), causal=False)
-    return Part(slice(half, None), WHOLE, causal=False)
+        return SeenPart(WHOLE, slice(0, half), causal=False)
+    return SeenPart(slice(half, None), WHOLE, causal=False)
 
 
 def put_in(out: Tensor, lse: Tensor, more: Tensor, its: Tensor) -> None:

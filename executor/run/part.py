@@ -34,7 +34,7 @@ FRESH = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class RankPart:
     """What one rank trains: a feed, another to evaluate with, and first weights.
 
     The `held_out` one and the `values` are None where they are not asked for.
@@ -48,7 +48,7 @@ class Part:
     values: Values | None
 
     @classmethod
-    def of(cls, scenario: Scenario, options: RunOptions, device: torch.device) -> Part:
+    def of(cls, scenario: Scenario, options: RunOptions, device: torch.device) -> RankPart:
         """The part of a run's options: its text or images, and published weights if it has some.
 
         Raises:

@@ -29,7 +29,7 @@ from executor.measure.steps import Spread, Step, Steps, take_steps
 from executor.model.loss import Batch
 from executor.run.document import Measured, measured_hardware, run_document
 from executor.run.evaluation import BATCHES, Evaluation
-from executor.run.part import Feed, Part
+from executor.run.part import Feed, RankPart
 from executor.run.results import named, save_results
 from executor.run.start import started
 from executor.run.step_log import StepLog
@@ -49,7 +49,7 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     """One rank's part of `parsim run`."""
     with started(scenario, report, options) as start:
         predicted = start.predicted
-        part = Part.of(scenario, options, start.device)
+        part = RankPart.of(scenario, options, start.device)
         HERE.enter("verify" if options.verify else "build")
         checked = part.verify() if options.verify else None
         trainer = _built(part)
@@ -76,7 +76,7 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
             save_results(scenario, options.out, document, steps.losses, options.warmup, timeline)
 
 
-def _built(part: Part) -> Trainer:
+def _built(part: RankPart) -> Trainer:
     HERE.enter("build")
     options = part.options
     trainer = build_trainer(
@@ -126,7 +126,7 @@ def _restored(
 
 
 def _train(
-    part: Part,
+    part: RankPart,
     trainer: Trainer,
     mine: Iterator[Batch],
     before: Sequence[float],
@@ -163,7 +163,7 @@ def _train(
     return replace(steps, restarts=checkpoints.attempt), evaluation.losses
 
 
-def _log_of(part: Part, attempt: int) -> StepLog:
+def _log_of(part: RankPart, attempt: int) -> StepLog:
     """The log of a run that was started again so many times."""
     tokens = part.scenario.job.model.tokens
     return StepLog(

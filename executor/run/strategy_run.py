@@ -23,10 +23,10 @@ from executor.faults.reports import HERE
 from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import relative_error
 from executor.model.graph.modules import without_dropout
-from executor.model.laid import Parts
+from executor.model.laid import DeviceParts
 from executor.model.module import seed_dropout
 from executor.run.evaluation import BATCHES
-from executor.run.part import Part
+from executor.run.part import RankPart
 from executor.run.results import save_results
 from executor.run.run import optimizer_of
 from executor.run.start import started
@@ -50,7 +50,7 @@ from parsim.sim.branches.priced import placement_of
 from parsim.sim.layouts.priced import laid_out
 
 
-def strategy_work(part: Part, *, still: bool = False) -> Work:
+def strategy_work(part: RankPart, *, still: bool = False) -> Work:
     """What a rank trains, its clock not yet at zero; `still` is without dropout."""
     options, plan = part.options, part.scenario.fixed_plan()
     spec = part.still if still else part.scenario.model
@@ -70,19 +70,19 @@ def strategy_work(part: Part, *, still: bool = False) -> Work:
 
 
 def _replica(
-    part: Part, spec: Description, placement: Placement | None, laid: Laid | None
+    part: RankPart, spec: Description, placement: Placement | None, laid: Laid | None
 ) -> FlatReplica:
     """The model, or this rank's part of it."""
     seed, plan = part.options.seed, part.scenario.fixed_plan()
     if laid is not None:
-        parts = Parts(laid, dist.get_rank())
+        parts = DeviceParts(laid, dist.get_rank())
         return FlatReplica(laid.local, seed=seed, device=part.device, values=parts.values(seed))
     device = dist.get_rank() % plan.strategy.sharers
     only = None if placement is None else placement.nodes(device)
     return FlatReplica(spec, seed=seed, device=part.device, values=part.values, only=only)
 
 
-def _placement(part: Part) -> Placement | None:
+def _placement(part: RankPart) -> Placement | None:
     """Where the paths of the model are, as rank 0 finds it; None where every rank has all."""
     plan, job = part.scenario.fixed_plan(), part.scenario.job
     if not isinstance(plan.strategy, BranchParallel):
@@ -90,7 +90,7 @@ def _placement(part: Part) -> Placement | None:
     return _of_first(lambda: placement_of(job, plan))
 
 
-def _laid(part: Part, *, still: bool) -> Laid | None:
+def _laid(part: RankPart, *, still: bool) -> Laid | None:
     """How the model is laid out, as rank 0 finds it; None where it is not."""
     plan, job = part.scenario.fixed_plan(), part.scenario.job
     if not isinstance(plan.strategy, Layout):
@@ -113,7 +113,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
     """Train for warm-up and measured rounds, verify where asked for, and write what came out."""
     with started(scenario, report, options) as start:
         predicted = start.predicted
-        part = Part.of(scenario, options, start.device)
+        part = RankPart.of(scenario, options, start.device)
         HERE.enter("verify" if options.verify else "build")
         checked = verify(strategy_work(part, still=True), options.seed) if options.verify else None
         work = strategy_work(part)
@@ -142,7 +142,7 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             save_results(scenario, options.out, document, measured.losses, options.warmup)
 
 
-def _teller(part: Part, work: Work) -> Teller:
+def _teller(part: RankPart, work: Work) -> Teller:
     """What tells of the rounds of rank 0's worker."""
     return Teller.of(part, work.config.rate.at, worker=0)
 
@@ -159,7 +159,7 @@ def _told(work: Work, teller: Teller | None) -> Work:
     return replace(work, told=told)
 
 
-def _evaluations(part: Part, work: Work, done: Trained) -> list[Evaluated]:
+def _evaluations(part: RankPart, work: Work, done: Trained) -> list[Evaluated]:
     """Losses, of data that is not trained on, of the weights that were kept on the way."""
     results = []
     batches = [
@@ -191,7 +191,7 @@ def _workers_here(work: Work) -> Sequence[int]:
     return range(work.plan.dp) if one_process else (dist.get_rank(),)
 
 
-def _replayed(part: Part, done: Trained, measured: Measured) -> float | None:
+def _replayed(part: RankPart, done: Trained, measured: Measured) -> float | None:
     """Largest error of the final weights against a replay of the log, where there is one.
 
     None with dropout, whose masks are drawn anew.

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from executor.measure.device_state import DeviceMonitor
 from executor.measure.steps import Step
-from executor.run.part import Part
+from executor.run.part import RankPart
 from executor.run.step_log import StepLog
 from executor.strategies.replays.log import Ended
 
@@ -27,7 +27,7 @@ class Teller:
     core_products: list[float] = field(default_factory=list)
 
     @classmethod
-    def of(cls, part: Part, rate: Callable[[int], float], worker: int | None = None) -> Teller:
+    def of(cls, part: RankPart, rate: Callable[[int], float], worker: int | None = None) -> Teller:
         """The log of a run, nothing in it; of one `worker`, where each has losses of its own."""
         options, model = part.options, part.scenario.job.model
         log = StepLog(

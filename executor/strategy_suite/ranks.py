@@ -26,7 +26,7 @@ from executor.devices.mesh import process_group
 from executor.faults.parent import end_with_parent
 from executor.measure.steps import mean_over_ranks, run_timed
 from executor.model.loss import Batch
-from executor.run.part import Part
+from executor.run.part import RankPart
 from executor.run.run import optimizer_of
 from executor.run.strategy_document import Measured
 from executor.run.strategy_run import strategy_work
@@ -147,7 +147,7 @@ def _rotated(
     return seconds
 
 
-def _second_step(trainer: Trainer, part: Part) -> Callable[[], float]:
+def _second_step(trainer: Trainer, part: RankPart) -> Callable[[], float]:
     """Takes two steps and gives the seconds of the second: the first finds a stranger's caches."""
     batches = part.batches()
 
@@ -159,14 +159,14 @@ def _second_step(trainer: Trainer, part: Part) -> Callable[[], float]:
     return take
 
 
-def _part(path: Path) -> Part:
+def _part(path: Path) -> RankPart:
     scenario = load_scenario(path)
     alone = isinstance(scenario.fixed_plan().strategy, AsynchronousServer | AsynchronousGossip)
     steps = MEASURED_ASYNCHRONOUS if alone else MEASURED
-    return Part.of(scenario, RunOptions(out=path.parent, warmup=WARMUP, steps=steps), CPU)
+    return RankPart.of(scenario, RunOptions(out=path.parent, warmup=WARMUP, steps=steps), CPU)
 
 
-def _turn(part: Part, rate: float) -> float:
+def _turn(part: RankPart, rate: float) -> float:
     """Seconds of a step in one turn of a case, tried again where workers were never together.
 
     Of workers that do not wait for each other the machine may hold one up until the others are
@@ -179,7 +179,7 @@ def _turn(part: Part, rate: float) -> float:
     raise ParsimError(f"{part.options.out}: in {TRIES} tries workers were never at work together")
 
 
-def _step(part: Part, rate: float) -> float:
+def _step(part: RankPart, rate: float) -> float:
     """Seconds of a step of a case, NaN without any in which all worked; idle ranks wait."""
     plan = part.scenario.fixed_plan()
     rounds = _strategy_rounds(part, rate) if plan.strategy.own_program else _ddp_rounds(part)
@@ -188,7 +188,7 @@ def _step(part: Part, rate: float) -> float:
     return measured.step_time
 
 
-def _strategy_rounds(part: Part, rate: float) -> list[Ended]:
+def _strategy_rounds(part: RankPart, rate: float) -> list[Ended]:
     """The rounds of a strategy, its batches drawn before any rank begins."""
     work = strategy_work(part)
     workers, numbers = range(work.plan.dp), range(work.rounds)
@@ -208,7 +208,7 @@ def _strategy_rounds(part: Part, rate: float) -> list[Ended]:
     ).rounds
 
 
-def _ddp_rounds(part: Part) -> list[Ended]:
+def _ddp_rounds(part: RankPart) -> list[Ended]:
     """The trainer's steps, timed as those of a strategy are: nobody waits between them."""
     trainer, rank = _trainer(part), dist.get_rank()
     rounds_of_turn = part.options.warmup + part.options.steps
@@ -220,7 +220,7 @@ def _ddp_rounds(part: Part) -> list[Ended]:
     return rounds
 
 
-def _trainer(part: Part) -> Trainer:
+def _trainer(part: RankPart) -> Trainer:
     config = optimizer_of(part.scenario, part.options)
     plan = part.scenario.fixed_plan()
     return build_trainer(part.scenario.model, plan, device=CPU, seed=0, optimizer=config)

@@ -32,7 +32,7 @@ Groups = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class LayoutPart:
     """One thing that all devices do in a micro-batch: compute, or meet in `groups`.
 
     `price` names seconds, `row` is its row; `route` is the collective.
@@ -45,7 +45,7 @@ class Part:
 
 
 def layout(
-    parts: Sequence[Part], *, ranks: int, microbatches: int = 1, roles: tuple[str, ...] = ()
+    parts: Sequence[LayoutPart], *, ranks: int, microbatches: int = 1, roles: tuple[str, ...] = ()
 ) -> StepProgram:
     """Write the program of a step.
 
@@ -75,7 +75,7 @@ def layout(
     return StepProgram(tasks=tuple(tasks), ranks=ranks, roles=roles)
 
 
-def _tasks(part: Part, microbatch: int, everybody: tuple[int, ...]) -> Iterator[Task]:
+def _tasks(part: LayoutPart, microbatch: int, everybody: tuple[int, ...]) -> Iterator[Task]:
     """Compute on all devices, or a collective of each group."""
     if not part.groups:
         kind = "F" if part.price == FORWARD else "B"

@@ -26,7 +26,7 @@ from parsim.scenario import Scenario, load_scenario
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class CalibrationSetting:
     """What is calibrated: the entries it starts from, the workloads, and how they are priced.
 
     `targets` are the plans that the calibration is for, `asked_for` their workloads, `usual`
@@ -83,7 +83,7 @@ def setting_for(
     *,
     oversubscribe: bool = False,
     stated: str | None = None,
-) -> Setting:
+) -> CalibrationSetting:
     """The catalog's entries for this machine, the workloads, with those of plans, and the groups.
 
     Precision and software are those of the first scenario. `stated` is the catalog's device that
@@ -102,7 +102,7 @@ def setting_for(
     numbers, usual = precision(used), usual_workloads(report.kind, used)
     kernels = Kernels(precision=numbers.compute, value=numbers.activation, software=software(stack))
     standard = system or catalog.system("cpu")
-    return Setting(
+    return CalibrationSetting(
         report=report,
         device=device,
         system=system,
@@ -127,7 +127,7 @@ def _targets_of(
     return tuple(targets)
 
 
-def cases(setting: Setting) -> tuple[TimedCase, ...]:
+def cases(setting: CalibrationSetting) -> tuple[TimedCase, ...]:
     """The kernels of all workloads, and sizes that have no layer, each once."""
     software = setting.kernels.software
     small = setting.report.kind == "cpu"

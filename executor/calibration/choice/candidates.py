@@ -9,7 +9,7 @@ import numpy as np
 
 from executor.calibration.cases import kinds
 from executor.calibration.cases.networks import convolution_of
-from executor.calibration.cases.setting import Setting
+from executor.calibration.cases.setting import CalibrationSetting
 from executor.calibration.cases.setting import cases as spread_cases
 from executor.calibration.cases.targets import Target
 from executor.calibration.cases.workloads import (
@@ -54,7 +54,9 @@ DEAREST = 0.25
 """A single shape may take so much of the time."""
 
 
-def choice(setting: Setting, seconds: float, known: frozenset[Shape] = frozenset()) -> Choice:
+def choice(
+    setting: CalibrationSetting, seconds: float, known: frozenset[Shape] = frozenset()
+) -> Choice:
     """Choose what to measure for the setting's plans within a time.
 
     `known` are shapes that an earlier calibration measured, as its file has them.
@@ -93,7 +95,7 @@ def _weights(targets: Sequence[Target]) -> dict[Shape, Array]:
     return shares
 
 
-def _cases(setting: Setting) -> dict[Shape, TimedCase]:
+def _cases(setting: CalibrationSetting) -> dict[Shape, TimedCase]:
     """Everything that can be run by itself, the plans' own shapes first."""
     listed = [case for target in setting.targets for case in _own(target, setting.kernels.software)]
     listed += [*spread_cases(setting), *_attention(setting.targets[0])]
@@ -140,7 +142,7 @@ def _resized(case: TimedCase, size: float) -> Iterator[TimedCase]:
 
 
 def _candidate(
-    shape: Shape, case: TimedCase | None, setting: Setting, seconds: float
+    shape: Shape, case: TimedCase | None, setting: CalibrationSetting, seconds: float
 ) -> ShapeCandidate:
     """A shape with its cost, refused where it cannot be run, or is too large for memory or time."""
     if case is None:
@@ -155,7 +157,7 @@ def _candidate(
     return ShapeCandidate(shape=shape, case=case, cost=math.inf, refused=why)
 
 
-def _cost(case: TimedCase, setting: Setting) -> float:
+def _cost(case: TimedCase, setting: CalibrationSetting) -> float:
     """Seconds of measuring a case."""
     kind = setting.report.kind
     once, moved = setting.kernels.time(setting.device, case.kind, case.shape), _moved(case)

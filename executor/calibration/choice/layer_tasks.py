@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from executor.calibration.cases.setting import Setting
+from executor.calibration.cases.setting import CalibrationSetting
 from executor.calibration.cases.targets import Target
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.gaps import NOT_REPRESENTABLE, Gap
@@ -81,7 +81,7 @@ class LayerTask:
         return f"{self.kind} of {size}{''.join(degrees)}"
 
 
-def layer_tasks(setting: Setting, system: System) -> tuple[LayerTask, ...]:
+def layer_tasks(setting: CalibrationSetting, system: System) -> tuple[LayerTask, ...]:
     """All tasks of a setting in the order of measuring; the links are priced as `system`'s."""
     shares = part_shares(setting.targets)
     several = setting.groups.world > 1 and not setting.groups.oversubscribed
@@ -115,7 +115,7 @@ def parts_of(workload: Workload, *, sharded: bool) -> Iterable[str]:
         yield SHARDED
 
 
-def untold_blocks(setting: Setting) -> list[Gap]:
+def untold_blocks(setting: CalibrationSetting) -> list[Gap]:
     """Blocks of the targets' that no task times: chains of several kinds, dense and mixtures."""
     shares, gaps = part_shares(setting.targets), dict[str, Gap]()
     for workload in setting.asked_for:

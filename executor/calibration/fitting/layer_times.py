@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from executor.calibration.cases.samples import Sample
-from executor.calibration.cases.setting import Setting
+from executor.calibration.cases.setting import CalibrationSetting
 from executor.calibration.choice.layer_tasks import SHARDED
 from executor.calibration.timing.layers import LayerSample
 from parsim.cluster.hardware import Cluster, Device, System
@@ -18,7 +18,10 @@ from parsim.plan import PlanTable
 
 
 def whole_layers(
-    system: System | None, device: Device, setting: Setting, layers: Sequence[LayerSample]
+    system: System | None,
+    device: Device,
+    setting: CalibrationSetting,
+    layers: Sequence[LayerSample],
 ) -> tuple[list[float], list[Sample]]:
     """Modelled seconds of measured layers, and the layers as samples over these."""
     modelled = layer_times(system, device, setting, layers)
@@ -46,7 +49,10 @@ def layer_samples(
 
 
 def layer_times(
-    system: System | None, device: Device, setting: Setting, layers: Sequence[LayerSample]
+    system: System | None,
+    device: Device,
+    setting: CalibrationSetting,
+    layers: Sequence[LayerSample],
 ) -> list[float]:
     """Seconds that the simulator gives the layers, forward and backward in turn.
 

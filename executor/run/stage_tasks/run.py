@@ -15,7 +15,7 @@ from executor.faults.reports import HERE
 from executor.model.graph.modules import check_cut
 from executor.model.stage import has_experts, layer_count
 from executor.parallel.refused import check_splits
-from executor.run.part import Part
+from executor.run.part import RankPart
 from executor.run.results import save_results
 from executor.run.stage_tasks.stage_trainer import StageTrainer
 from executor.run.stage_tasks.stepped import Stepped, rounds_of
@@ -87,7 +87,7 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
     with started(scenario, report, options) as start:
         predicted = start.predicted
         HERE.enter("verify" if options.verify else "build")
-        part = Part.of(scenario, options, start.device)
+        part = RankPart.of(scenario, options, start.device)
         session = StageTrainer(part)
         checked = session.verify() if options.verify else None
         HERE.enter("step", 0)
@@ -114,7 +114,7 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             save_results(scenario, options.out, document, measured.losses, options.warmup)
 
 
-def _trained(part: Part, session: StageTrainer) -> Stepped:
+def _trained(part: RankPart, session: StageTrainer) -> Stepped:
     """Train, and tell of steps on one of the ranks; what tells is gone when memory is measured."""
     if not session.tells:
         return session.train()

@@ -37,7 +37,7 @@ from executor.parallel.precision import apply_autocast, gradient_dtype, storage_
 from executor.parallel.tensor import apply_tensor_parallel
 from executor.pipeline.stage_groups import StageGroups, StageOrder, Weights
 from executor.pipeline.stage_run import Ran, StageRank, replay
-from executor.run.part import Part
+from executor.run.part import RankPart
 from executor.run.run import optimizer_of
 from executor.run.stage_tasks.descent import Descent
 from executor.run.stage_tasks.stage_gradient import StageGradient
@@ -68,7 +68,7 @@ def order_of(plan: Plan) -> StageOrder:
 class StageTrainer:
     """This rank's stage, its optimizer and its micro-batches."""
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: RankPart) -> None:
         """Build the stage of this rank; to be called on all ranks at once."""
         self.part, self.options = part, part.options
         self.plan = part.scenario.fixed_plan()

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from executor.devices.all_ranks import gathered
 from executor.model.boxing import assembled
-from executor.model.laid import LaidModel, Parts
+from executor.model.laid import DeviceParts, LaidModel
 from executor.strategies.compute import wait
 from executor.strategies.replays.log import Trained
 from executor.strategies.together.rounds import microbatches_of, train_together
@@ -38,7 +38,7 @@ class Devices:
 
     work: Work
     model: LaidModel
-    parts: Parts
+    parts: DeviceParts
     sums: Summands
 
     @classmethod
@@ -46,7 +46,7 @@ class Devices:
         """This rank's mesh; every rank must call it."""
         if work.laid is None:
             raise PlanError("strategy layout needs a graph that is laid out")
-        parts = Parts(work.laid, dist.get_rank())
+        parts = DeviceParts(work.laid, dist.get_rank())
         model = LaidModel(parts, work.replica.model)
         return cls(work=work, model=model, parts=parts, sums=Summands(work, parts, model))
 

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from executor.devices.mesh import subgroup
 from executor.model.graph.stage import key_of
-from executor.model.laid import LaidModel, Parts
+from executor.model.laid import DeviceParts, LaidModel
 from executor.parallel.gradients.split import copy_apart, flattened
 from executor.strategies.link import size_of
 from executor.strategies.work import Work
@@ -53,7 +53,7 @@ class _Sum:
 class Summands:
     """Adds up, in place, the gradients that are summands on this rank; every rank has the same."""
 
-    def __init__(self, work: Work, parts: Parts, model: LaidModel) -> None:
+    def __init__(self, work: Work, parts: DeviceParts, model: LaidModel) -> None:
         self._link, self._silent = work.link, model.silent
         self._beside = work.plan.overlap_grad_reduce
         named = dict(work.replica.model.named_parameters())

@@ -8,7 +8,7 @@ from parsim.arrays import Array, Columns
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
-from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.parts import TellingParts
 from parsim.planner.bounds.work import by_layer, repeated_by_stage
 from parsim.sim.step.backward_in_two import least_in_two
 
@@ -35,7 +35,7 @@ class Halves(Columns):
     first_weight: Array
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Halves:
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts) -> Halves:
         """Price the ranks of a table with equal numbers of ranks that stand for all."""
         least, _ = repeated_by_stage(table, layers, parts)
         inner, weight = least_in_two(job, table, layers, parts.counts, least)

@@ -11,7 +11,7 @@ from parsim.arrays import Array, Columns, Flags, Ints
 from parsim.cluster.placement import hop_crosses
 from parsim.cost.job import Job
 from parsim.plan import PlanTable
-from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.parts import TellingParts
 from parsim.planner.distinct import Cases
 
 
@@ -32,7 +32,7 @@ class Hops(Columns):
     apart: Flags
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, parts: Parts) -> Hops:
+    def of(cls, job: Job, table: PlanTable, parts: TellingParts) -> Hops:
         """Count them for a table whose plans have `parts`."""
         stride, world = table.stride("pp"), table.world_size
         cases = Cases.among(stride, world, table.pp, table.v, parts.looped, parts.both)
@@ -48,7 +48,7 @@ class Hops(Columns):
 
 
 def _counted_hops(
-    job: Job, table: PlanTable, parts: Parts, row: int, stride: int, world: int
+    job: Job, table: PlanTable, parts: TellingParts, row: int, stride: int, world: int
 ) -> tuple[Array, Array, Array, Array]:
     """Count the messages of a row; a single rank and a schedule of the user's own have none."""
     pp, ranks = int(table.pp[row]), parts.rank[:, row]

@@ -22,7 +22,7 @@ from parsim.cost.step.offload import buffered_bytes, offloads
 from parsim.cost.step.stages import largest_layer_parameters, stage_experts, stage_parameters
 from parsim.plan import PlanTable, Recompute
 from parsim.plan.names import BALANCED
-from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.parts import TellingParts
 from parsim.planner.bounds.work import borders, offloaded
 from parsim.schedule.inflight import FOLDED, TWO_WAY, WARM, least_in_flight
 from parsim.sim.memory.buffers import (
@@ -104,7 +104,7 @@ class Kept(Columns):
     scores: Num
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Kept:
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts) -> Kept:
         """Count the ranks of a table with equal numbers of ranks that stand for all."""
         kept = _kept(job, table, layers, parts)
         moment, scores = _moments(job, table, layers, parts, kept)
@@ -132,7 +132,7 @@ class Kept(Columns):
         return filled, np.asarray(self.moment + (flights.every - 1) * self.scores)
 
 
-def _dropped(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Num, Num]:
+def _dropped(table: PlanTable, layers: LayerTable, parts: TellingParts) -> tuple[Num, Num]:
     """(least, most) bytes that such layers of each kind of stage keep less, (R, C) each, or 0.0."""
     if not recomputes_layers(table):
         return 0.0, 0.0
@@ -141,7 +141,7 @@ def _dropped(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Num, N
     return some * dropped.min(axis=0), some * dropped.max(axis=0)
 
 
-def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array:
+def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts) -> Array:
     """Bytes that a micro-batch keeps on each kind of stage at the least, (R, C).
 
     Of a stack that checkpoints whole stages nothing counts. In eager PyTorch messages are received
@@ -162,7 +162,7 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Array
 
 
 def _moments(
-    job: Job, table: PlanTable, layers: LayerTable, parts: Parts, kept: Array
+    job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts, kept: Array
 ) -> tuple[Array, Num]:
     """(highest moment of a backward, logits of each further micro-batch), (Q, C) each.
 
@@ -194,7 +194,7 @@ def _spread(least: Num, most: Num) -> Num:
     return spread[0] if isinstance(spread, np.ndarray) else 0.0
 
 
-def _last_rank(parts: Parts) -> Flags:
+def _last_rank(parts: TellingParts) -> Flags:
     """Which of the ranks hold the last stage, once each, (Q, C)."""
     return np.asarray(parts.on_rank[:, -1] > 0)
 
@@ -211,7 +211,7 @@ class Standing(Columns):
     bucketed: Flags
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, parts: Parts) -> Standing:
+    def of(cls, job: Job, table: PlanTable, parts: TellingParts) -> Standing:
         """Count the ranks of a table with equal numbers of ranks that stand for all."""
         stages = stage_parameters(job.model, table, parts.counts)
         experts = stage_experts(job.model, table, parts.counts) if job.model.experts else None
@@ -222,7 +222,7 @@ class Standing(Columns):
 
 
 def _static(
-    job: Job, table: PlanTable, parts: Parts, by_rank: Array, routed: Array | None
+    job: Job, table: PlanTable, parts: TellingParts, by_rank: Array, routed: Array | None
 ) -> tuple[Array, Array]:
     """(all but gradients, gradients): bytes of each rank, (Q, C), for the whole run.
 
@@ -239,7 +239,7 @@ def _static(
     return fixed + np.where(stages, apart * bucket, 0.0) + _gathered(job, table, parts), gradients
 
 
-def _gathered(job: Job, table: PlanTable, parts: Parts) -> Array:
+def _gathered(job: Job, table: PlanTable, parts: TellingParts) -> Array:
     """What ZeRO-3 holds gathered: a layer, embedding and head on their ranks, (Q, C)."""
     blocks = parts.sums(parts.counts.sum(axis=1)) > 0
     out = blocks * largest_layer_parameters(job.model, table)

@@ -25,7 +25,7 @@ from parsim.schedule.placement import stage_ranks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Parts(Columns):
+class TellingParts(Columns):
     """R stages and Q ranks that stand for those of C plans.
 
     `counts` (R, K, C) are a stage's layers of each kind, `every` (R, C) how many such stages there
@@ -47,7 +47,7 @@ class Parts(Columns):
     by_user: bool
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, folded: Flags, known: KnownCuts) -> Parts:
+    def of(cls, job: Job, table: PlanTable, folded: Flags, known: KnownCuts) -> TellingParts:
         """Find a table's stages and ranks; `folded` (C,) plans run down the ranks and back up."""
         cuts = [_known_cut(job, table, row, folded, known) for row in range(len(folded))]
         kinds = max(len(cut.counts) for cut in cuts)
@@ -82,7 +82,7 @@ def _placed(plan: Plan, folded: bool) -> Plan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cut:
-    """`Parts` of one plan, without the last axis."""
+    """`TellingParts` of one plan, without the last axis."""
 
     counts: Array
     every: Array

@@ -14,7 +14,7 @@ from parsim.plan import PlanTable
 from parsim.planner.bounds.closed_forms import ROUNDING, ClosedForms, Kinds, Runs, Seconds
 from parsim.planner.bounds.halves import Halves
 from parsim.planner.bounds.kept import Flights, Kept, Standing
-from parsim.planner.bounds.parts import KnownCuts, Parts
+from parsim.planner.bounds.parts import KnownCuts, TellingParts
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
 from parsim.planner.distinct import Cases
@@ -41,7 +41,7 @@ class Priced:
     rows: Index
     works: PlanTable
     layers: LayerTable
-    parts: Parts
+    parts: TellingParts
     flights: Flights
     work_in: Index
     flight_of: Index
@@ -61,7 +61,7 @@ class Priced:
         kinds, both = Kinds.of(table), table.copies > 1
         folded = kinds.folded[table.schedule]
         cuts = Cases.among(table.pp, table.v, folded, both)
-        parts = Parts.of(job, table.take(cuts.first), folded[cuts.first], known)
+        parts = TellingParts.of(job, table.take(cuts.first), folded[cuts.first], known)
         works = Cases.among(layer_row, cuts.of, table.recompute_layers)
         flights = Cases.among(works.of, table.schedule)
         shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)

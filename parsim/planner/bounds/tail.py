@@ -22,7 +22,7 @@ from parsim.cost.step.stages import stage_experts, stage_parameters
 from parsim.cost.step.step import reduces_beside, straggler
 from parsim.plan import PlanTable
 from parsim.planner.bounds.hops import Hops
-from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.parts import TellingParts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Tail(Columns):
     beside: bool
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, parts: Parts) -> Tail:
+    def of(cls, job: Job, table: PlanTable, parts: TellingParts) -> Tail:
         """Price the ranks of a table with equal numbers of ranks that stand for all."""
         data = DataParallel.of(job, table)
         stages = stage_parameters(job.model, table, parts.counts)
@@ -84,7 +84,7 @@ class Tail(Columns):
 
 
 def _wires(
-    data: DataParallel, parts: Parts, stages: Array, experts: Array | None
+    data: DataParallel, parts: TellingParts, stages: Array, experts: Array | None
 ) -> tuple[Num, Num, Num, Num]:
     """Seconds of collectives inside forwards and backwards: a rank's, and those of stages before.
 
@@ -103,7 +103,7 @@ def _wires(
     return parts.sums(forward), parts.sums(backward), *ahead
 
 
-def _summed(job: Job, table: PlanTable, parts: Parts, first: Array) -> Array:
+def _summed(job: Job, table: PlanTable, parts: TellingParts, first: Array) -> Array:
     """All-reduce of what the first and the last rank both hold, if those are two, (C,).
 
     A tied table, or of a pipeline that runs both ways all parameters of the `first`.

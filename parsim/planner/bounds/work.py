@@ -21,7 +21,7 @@ from parsim.cost.step.messages import message_seconds
 from parsim.cost.step.offload import copy_seconds, offloads
 from parsim.plan import PlanTable
 from parsim.planner.bounds.hops import Hops
-from parsim.planner.bounds.parts import Parts
+from parsim.planner.bounds.parts import TellingParts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ class Work(Columns):
     copied_most: Num
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> Work:
+    def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts) -> Work:
         """Price the ranks of a table with equal numbers of ranks that stand for all."""
         forward = forward_times(job, layers, parts.counts).time
         repeated = repeated_by_stage(table, layers, parts)
@@ -95,7 +95,7 @@ class Work(Columns):
         )
 
 
-def by_layer(parts: Parts, stages: Array) -> tuple[Array, Array]:
+def by_layer(parts: TellingParts, stages: Array) -> tuple[Array, Array]:
     """The least share that a layer has of its stage's seconds, and what the last stage has more.
 
     From (R, C) to (C,) each.
@@ -119,7 +119,7 @@ def borders(job: Job) -> list[int]:
     return list(dict.fromkeys(layer.outputs for layer in ends))
 
 
-def _messages(job: Job, table: PlanTable, parts: Parts) -> Iterator[Array]:
+def _messages(job: Job, table: PlanTable, parts: TellingParts) -> Iterator[Array]:
     """Seconds of messages at the narrowest border of the model.
 
     Each of the ranks' `Hops`, (Q, C), and the shortest between two neighbouring ranks, (C,).
@@ -134,7 +134,7 @@ def _messages(job: Job, table: PlanTable, parts: Parts) -> Iterator[Array]:
     yield np.where(hops.apart, across, inside)
 
 
-def offloaded(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Array, Array]:
+def offloaded(table: PlanTable, layers: LayerTable, parts: TellingParts) -> tuple[Array, Array]:
     """(least, most) bytes of a micro-batch that each kind of stage moves to the host, (R, C) each.
 
     Which kinds of layer its first ones are is not looked at: of one kind both are exact.
@@ -145,7 +145,7 @@ def offloaded(table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Array
 
 
 def repeated_by_stage(
-    table: PlanTable, layers: LayerTable, parts: Parts
+    table: PlanTable, layers: LayerTable, parts: TellingParts
 ) -> tuple[Pass | None, Pass | None]:
     """(least, most) that each kind of stage repeats more for its layers recomputed as a whole.
 
@@ -164,7 +164,7 @@ def repeated_by_stage(
     return least, most
 
 
-def _copies(job: Job, table: PlanTable, layers: LayerTable, parts: Parts) -> tuple[Num, Num]:
+def _copies(job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts) -> tuple[Num, Num]:
     """(least, most) seconds of copies to the host on each kind of stage, (R, C) each, or 0.0."""
     if not offloads(table):
         return 0.0, 0.0

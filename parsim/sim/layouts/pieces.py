@@ -25,7 +25,7 @@ from parsim.model.graph.record import Node
 from parsim.plan import PlanTable
 from parsim.sim.layouts.exchanges import MeshExchange
 from parsim.sim.layouts.prices import NodePasses, NodePrices
-from parsim.strategy.layout import BACKWARD, EXCHANGE, FORWARD, REDUCE, Part
+from parsim.strategy.layout import BACKWARD, EXCHANGE, FORWARD, REDUCE, LayoutPart
 
 
 @dataclass(slots=True)
@@ -33,7 +33,7 @@ class Pieces:
     """Parts of a micro-batch in order, and by the names of their prices seconds and bytes."""
 
     laid: Laid
-    parts: list[Part] = field(default_factory=list)
+    parts: list[LayoutPart] = field(default_factory=list)
     seconds: dict[str, list[float]] = field(
         default_factory=lambda: {name: [] for name in (FORWARD, BACKWARD, EXCHANGE, REDUCE)}
     )
@@ -47,14 +47,14 @@ class Pieces:
         if last is not None and last.price == name and self.parts[-1] is last:
             self.seconds[name][-1] += seconds
             return
-        self.parts.append(Part(price=name, row=len(self.seconds[name])))
+        self.parts.append(LayoutPart(price=name, row=len(self.seconds[name])))
         self.seconds[name].append(seconds)
 
     def meet(self, name: str, exchange: MeshExchange) -> None:
         """Append a collective."""
         groups = self.laid.mesh.groups(exchange.axes)
         row = len(self.seconds[name])
-        self.parts.append(Part(price=name, row=row, groups=groups, route=exchange.kind))
+        self.parts.append(LayoutPart(price=name, row=row, groups=groups, route=exchange.kind))
         self.seconds[name].append(exchange.seconds)
         self.exchanges[name].append(exchange)
 

@@ -18,7 +18,7 @@ pytest.importorskip("torch")
 import torch
 
 from executor.calibration.cases.samples import Kernels, Sample, link_time, neighbours
-from executor.calibration.cases.setting import Setting, cases, setting_for
+from executor.calibration.cases.setting import CalibrationSetting, cases, setting_for
 from executor.calibration.cases.workloads import (
     TimedCase,
     Workload,
@@ -187,7 +187,7 @@ def test_the_nearest_device() -> None:
     assert {name: base_device(replace(H200, names=(name,))) for name in names} == names
 
 
-def concluded(setting: Setting, links: bool) -> tuple[str, dict[str, object]]:
+def concluded(setting: CalibrationSetting, links: bool) -> tuple[str, dict[str, object]]:
     measured = Measurements(
         kernels=kernel_samples(known_device(setting.device), cases(setting_for(CPU))),
         links=link_samples(known_system()) if links else (),
@@ -250,7 +250,7 @@ def test_a_measured_shape_is_reproduced_from_the_file(tmp_path: Path) -> None:
         assert modelled == pytest.approx(sample.seconds, rel=1e-4)
 
 
-def layers_of(setting: Setting, slower: float) -> list[LayerSample]:
+def layers_of(setting: CalibrationSetting, slower: float) -> list[LayerSample]:
     """Blocks that take so many times what the catalog's device would."""
     bare = [LayerSample(workload, "block", 0.0, 0.0) for workload in setting.workloads]
     times = layer_times(known_system(), setting.device, setting, bare)

@@ -9,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.calibration.cases.setting import Setting, setting_for  # noqa: E402
+from executor.calibration.cases.setting import CalibrationSetting, setting_for  # noqa: E402
 from executor.calibration.cases.targets import Target, whole_layers  # noqa: E402
 from executor.calibration.cases.workloads import Workload  # noqa: E402
 from executor.calibration.choice.layer_tasks import BLOCK, HEAD, LayerTask  # noqa: E402
@@ -32,14 +32,14 @@ plan: {microbatch_size: 2}
 
 
 @pytest.fixture
-def setting(tmp_path: Path) -> Setting:
+def setting(tmp_path: Path) -> CalibrationSetting:
     (tmp_path / "tiny.yaml").write_text(SCENARIO)
     return setting_for(CPU, [tmp_path / "tiny.yaml"])
 
 
 @pytest.mark.parametrize(("used", "dtype"), [("bf16_amp", "bfloat16"), ("fp32", "float32")])
 def test_products_are_of_the_plan_s_precision(
-    used: str, dtype: str, setting: Setting, one_rank: None
+    used: str, dtype: str, setting: CalibrationSetting, one_rank: None
 ) -> None:
     [workload] = setting.asked_for
     workload = Workload(spec=workload.spec, plan=replace(workload.plan, precision=used))
@@ -57,7 +57,7 @@ def test_products_are_of_the_plan_s_precision(
 
 
 def test_weights_are_drawn_where_they_are_timed(
-    setting: Setting, one_rank: None, monkeypatch: pytest.MonkeyPatch
+    setting: CalibrationSetting, one_rank: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The host draws some ten million a second, and a GPU waits for it."""
     drawn: list[object] = []
@@ -79,7 +79,7 @@ def test_a_device_s_own_first_values() -> None:
         first_values("fc1.weight", shape, 1, "cuda" if not torch.cuda.is_available() else "none")
 
 
-def test_each_precision_has_layers_of_its_own(setting: Setting) -> None:
+def test_each_precision_has_layers_of_its_own(setting: CalibrationSetting) -> None:
     [target] = setting.targets
     assert target.workload is not None
     plan = replace(target.plan, precision="fp32")

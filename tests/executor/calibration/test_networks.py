@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from executor.calibration.cases import kinds  # noqa: E402
 from executor.calibration.cases.networks import convolution_case, convolution_of  # noqa: E402
 from executor.calibration.cases.samples import Kernels, Sample  # noqa: E402
-from executor.calibration.cases.setting import Setting, setting_for  # noqa: E402
+from executor.calibration.cases.setting import CalibrationSetting, setting_for  # noqa: E402
 from executor.calibration.choice.candidates import choice, rounded, shape_of  # noqa: E402
 from executor.calibration.fitting.constants import fit_device  # noqa: E402
 from executor.calibration.fitting.deviations import points  # noqa: E402
@@ -39,13 +39,13 @@ KERNELS = Kernels(precision="fp32", value=4, software=software("executor-cpu"))
 
 
 @pytest.fixture(scope="module")
-def asked(tmp_path_factory: pytest.TempPathFactory) -> Setting:
+def asked(tmp_path_factory: pytest.TempPathFactory) -> CalibrationSetting:
     path = tmp_path_factory.mktemp("networks") / "scenario.yaml"
     path.write_text(SCENARIO)
     return setting_for(CPU, [Path(path)])
 
 
-def test_nearly_all_of_a_networks_step_can_be_measured(asked: Setting) -> None:
+def test_nearly_all_of_a_networks_step_can_be_measured(asked: CalibrationSetting) -> None:
     """What a plan needs is measured first; gradients that meet and losses are no kernels alone."""
     (target,) = asked.targets
     kernels = plan_kernels(target.job, target.plan)
@@ -77,7 +77,7 @@ def test_a_convolution_is_priced_and_run_as_the_one_it_is(kind: str) -> None:
 
 
 @pytest.mark.parametrize("name", kinds.PASSES)
-def test_passes_over_tensors_run_both_ways(name: str, asked: Setting) -> None:
+def test_passes_over_tensors_run_both_ways(name: str, asked: CalibrationSetting) -> None:
     build = Operators(torch.device("cpu"), torch.float32).build
     cases = [case for case in asked.targets[0].cases() if case.kind.startswith(f"{name}_")]
     assert cases

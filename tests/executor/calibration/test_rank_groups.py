@@ -14,7 +14,7 @@ pytest.importorskip("torch")
 
 from executor.calibration.cases.rank_groups import RankGroups, rank_groups
 from executor.calibration.cases.samples import Sample, link_time
-from executor.calibration.cases.setting import Setting, setting_for
+from executor.calibration.cases.setting import CalibrationSetting, setting_for
 from executor.calibration.conclude import conclude
 from executor.calibration.fitting.curves import curves_of, fitted
 from executor.calibration.measurements import Measurements
@@ -131,7 +131,7 @@ def test_a_curve_needs_sizes_and_growing_times() -> None:
     assert fast is None or min(fast) >= 0.0
 
 
-def links(setting: Setting, *groups: int) -> list[Sample]:
+def links(setting: CalibrationSetting, *groups: int) -> list[Sample]:
     """Times of groups that are slower than links alone would be, each by a factor of its own."""
     base = setting.base
     assert base is not None

@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from executor.first_hour.__main__ import PARTS, main
 from executor.first_hour.hour import parts_of
 from executor.first_hour.needs import ALWAYS, FOR_TESTS, missing
-from executor.first_hour.parts import Part, Parts, archived
+from executor.first_hour.parts import HourPart, HourParts, archived
 from executor.first_hour.sharing import main as staged
 from executor.suite.__main__ import main as suite
 from executor.suite.machine import SHARING, Machine
@@ -36,7 +36,7 @@ H200 = Machine(
 CPU = replace(H200, kind="cpu", backend="gloo", names=("cpu",), cuda="", nccl=())
 
 
-def named(folder: Path, machine: Machine) -> dict[str, Part]:
+def named(folder: Path, machine: Machine) -> dict[str, HourPart]:
     return {part.name: part for part in parts_of(folder, machine)}
 
 
@@ -116,8 +116,8 @@ def test_two_ranks_over_gloo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_the_suite_is_told_the_seconds_that_are_left(tmp_path: Path) -> None:
     assert "--seconds={seconds}" in named(tmp_path, H200)["suite"].words
     code = "import sys; print(sys.argv[1])"
-    part = Part(name="a", answers="?", words=["-c", code, "--seconds={seconds}"], seconds=600.0)
-    assert Parts(out=tmp_path, parts=(part,), seconds=100.0).run() == 0
+    part = HourPart(name="a", answers="?", words=["-c", code, "--seconds={seconds}"], seconds=600.0)
+    assert HourParts(out=tmp_path, parts=(part,), seconds=100.0).run() == 0
     told = (tmp_path / "a.log").read_text().strip()
     assert told in ("--seconds=89", "--seconds=90")  # nine tenths of what is left of 100
 

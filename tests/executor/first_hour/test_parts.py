@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from executor.first_hour.parts import Part, Parts
+from executor.first_hour.parts import HourPart, HourParts
 
 
-def part(name: str, code: str, seconds: float = 30.0) -> Part:
-    return Part(name=name, answers=f"does {name} end?", words=["-c", code], seconds=seconds)
+def part(name: str, code: str, seconds: float = 30.0) -> HourPart:
+    return HourPart(name=name, answers=f"does {name} end?", words=["-c", code], seconds=seconds)
 
 
 def statuses(out: Path) -> dict[str, str]:
@@ -28,7 +28,7 @@ def test_a_part_that_failed_does_not_end_the_hour(tmp_path: Path) -> None:
         part("right", "import os; print(os.getpid())"),
     )
     began = time.monotonic()
-    assert Parts(out=tmp_path, parts=parts, seconds=60.0).run() == 1
+    assert HourParts(out=tmp_path, parts=parts, seconds=60.0).run() == 1
     assert time.monotonic() - began < 30.0
     assert statuses(tmp_path) == {"wrong": "failed", "long": "cut short", "right": "done"}
     record = json.loads((tmp_path / "parts.json").read_text())
@@ -40,19 +40,19 @@ def test_a_part_that_failed_does_not_end_the_hour(tmp_path: Path) -> None:
 def test_what_is_done_is_not_done_again(tmp_path: Path) -> None:
     counted = f"open({str(tmp_path / 'count')!r}, 'a').write('x')"
     first = (part("a", counted), part("b", "raise SystemExit(1)"))
-    assert Parts(out=tmp_path, parts=first, seconds=60.0).run() == 1
+    assert HourParts(out=tmp_path, parts=first, seconds=60.0).run() == 1
     second = (part("a", counted), part("b", counted))
-    assert Parts(out=tmp_path, parts=second, seconds=60.0).run() == 0
+    assert HourParts(out=tmp_path, parts=second, seconds=60.0).run() == 0
     assert (tmp_path / "count").read_text() == "xx"
     assert statuses(tmp_path) == {"a": "done", "b": "done"}
 
 
 def test_a_part_without_time_is_left_out(tmp_path: Path) -> None:
-    assert Parts(out=tmp_path, parts=(part("a", ""),), seconds=1.0).run() == 1
+    assert HourParts(out=tmp_path, parts=(part("a", ""),), seconds=1.0).run() == 1
     assert statuses(tmp_path) == {"a": "left out"}
 
 
 def test_a_record_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "parts.json").write_text("[]")
     with pytest.raises(Exception, match="not a record of parts"):
-        Parts(out=tmp_path, parts=(), seconds=1.0)
+        HourParts(out=tmp_path, parts=(), seconds=1.0)

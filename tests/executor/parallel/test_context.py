@@ -17,7 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from executor.model.attention.window import mask  # noqa: E402
 from executor.parallel.context import rank_part, token_places  # noqa: E402
 from executor.parallel.gathered import blocks  # noqa: E402
-from executor.parallel.ring import Part, part, put_in  # noqa: E402
+from executor.parallel.ring import SeenPart, part, put_in  # noqa: E402
 from executor.parallel.token_order import by_rank, in_sequence, spans  # noqa: E402
 from executor.torch_internals import kernels  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
@@ -143,10 +143,10 @@ def test_a_sequence_in_its_order_and_by_rank(causal: bool) -> None:
 
 
 def test_foreign_blocks_are_half_seen() -> None:
-    assert part(1, 1, 8, causal=True) == Part(slice(None), slice(None), causal=True)
-    assert part(1, 0, 8, causal=True) == Part(slice(None), slice(0, 4), causal=False)
-    assert part(1, 2, 8, causal=True) == Part(slice(4, None), slice(None), causal=False)
-    assert part(1, 2, 8, causal=False) == Part(slice(None), slice(None), causal=False)
+    assert part(1, 1, 8, causal=True) == SeenPart(slice(None), slice(None), causal=True)
+    assert part(1, 0, 8, causal=True) == SeenPart(slice(None), slice(0, 4), causal=False)
+    assert part(1, 2, 8, causal=True) == SeenPart(slice(4, None), slice(None), causal=False)
+    assert part(1, 2, 8, causal=False) == SeenPart(slice(None), slice(None), causal=False)
 
 
 class _Sums(TorchDispatchMode):  # type: ignore[misc]  # torch has no types here

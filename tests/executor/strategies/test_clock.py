@@ -17,7 +17,7 @@ from torch import distributed as dist  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
 from executor.run import strategy_run  # noqa: E402
-from executor.run.part import Part  # noqa: E402
+from executor.run.part import RankPart  # noqa: E402
 from executor.strategies.clock import clock_of_ranks  # noqa: E402
 from executor.strategies.work import Work  # noqa: E402
 from executor.training.update_rule import OptimizerConfig  # noqa: E402
@@ -77,7 +77,7 @@ def test_a_run_is_timed_by_the_clock_of_all_ranks(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(strategy_run, "seed_dropout", lambda *_: None)
     monkeypatch.setattr(strategy_run, "clock_of_ranks", lambda _: lambda: 42.0)
     monkeypatch.setattr(strategy_run, "train", train)
-    monkeypatch.setattr(Part, "of", lambda *_: SimpleNamespace(device=CPU))
+    monkeypatch.setattr(RankPart, "of", lambda *_: SimpleNamespace(device=CPU))
     with pytest.raises(KeyboardInterrupt):
         strategy_run.run_strategy(nothing, nothing, RunOptions())
     assert timed == [42.0]

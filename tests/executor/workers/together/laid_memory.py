@@ -16,7 +16,7 @@ import torch.distributed as dist
 from executor.devices.all_ranks import gathered
 from executor.devices.mesh import process_group
 from executor.measure.memory import peak_above
-from executor.model.laid import Parts
+from executor.model.laid import DeviceParts
 from executor.strategies.replica import FlatOptimizer, FlatReplica
 from executor.strategies.together.layout import Devices
 from executor.strategies.work import Work
@@ -41,7 +41,9 @@ def measured(path: Path, overrides: dict[str, str]) -> dict[str, list[float]]:
     inputs, targets = batch_of(graph, plan.global_batch_size, 0)
     work = Work(
         plan=plan,
-        replica=FlatReplica(laid.local, seed=0, device=CPU, values=Parts(laid, rank).values(0)),
+        replica=FlatReplica(
+            laid.local, seed=0, device=CPU, values=DeviceParts(laid, rank).values(0)
+        ),
         batches=lambda worker, _: (
             inputs[worker * rows : (worker + 1) * rows],
             targets[worker * rows : (worker + 1) * rows],

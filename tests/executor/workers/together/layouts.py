@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 
 from executor.model.graph.modules import without_dropout
-from executor.model.laid import Parts
+from executor.model.laid import DeviceParts
 from executor.model.loss import Batch
 from executor.strategies.replica import FlatOptimizer, FlatReplica
 from executor.strategies.together.layout import Devices
@@ -178,7 +178,7 @@ def work_of(graph: Graph, plan: Plan, dtype: torch.dtype = torch.float32) -> Wor
         inputs = inputs.to(dtype) if inputs.is_floating_point() else inputs
         return inputs[mine], targets[mine]
 
-    values = Parts(whole, dist.get_rank()).values(SEED)
+    values = DeviceParts(whole, dist.get_rank()).values(SEED)
     return Work(
         plan=plan,
         replica=FlatReplica(whole.local, seed=SEED, device=CPU, values=values, dtype=dtype),
