@@ -21,8 +21,8 @@ from executor.calibration.fitting.catalog_file import DRIFT, catalog_text, sourc
 from executor.calibration.fitting.constants import CHECKS, DEVICE_CONSTANTS, fit_device, fit_system
 from executor.calibration.fitting.curves import curves_of, system_document
 from executor.calibration.fitting.deviations import lines, points, residuals, spreads
-from executor.calibration.fitting.layer_times import whole_layers
 from executor.calibration.gaps import by_share, unmeasured_kinds
+from executor.calibration.layer_times import whole_layers
 from executor.calibration.measurements import Measurements
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.passes import BUSY

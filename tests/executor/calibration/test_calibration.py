@@ -31,7 +31,7 @@ from executor.calibration.conclude import conclude
 from executor.calibration.fitting.catalog_file import catalog_text
 from executor.calibration.fitting.constants import CHECKS, fit_device, fit_system
 from executor.calibration.fitting.deviations import lines, residuals
-from executor.calibration.fitting.layer_times import layer_times
+from executor.calibration.layer_times import layer_times
 from executor.calibration.measurements import Measurements
 from executor.calibration.timing.bench import Bench, measure, updates_again
 from executor.calibration.timing.interference import lost, products_beside

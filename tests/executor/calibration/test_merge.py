@@ -22,7 +22,7 @@ from executor.calibration.cases.setting import cases, setting_for
 from executor.calibration.conclude import conclude
 from executor.calibration.fitting.constants import DEVICE_CONSTANTS, system_constants
 from executor.calibration.fitting.earlier_file import Calibration, read_calibration
-from executor.calibration.fitting.layer_times import layer_times
+from executor.calibration.layer_times import layer_times
 from executor.calibration.measurements import Measurements
 from executor.calibration.merge import merge
 from executor.calibration.timing.layers import LayerSample
