@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from executor.devices.accelerator import accelerator
-from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
+from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
 from executor.torch_internals.distributed import stored_tensor
 from executor.training.optimizer import StageOptimizer
 from executor.training.trainer import Trainer

@@ -16,8 +16,9 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE, Values
 from executor.model.loss import cross_entropy
-from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, TransformerStage, Values, build_model
+from executor.model.module import TransformerStage, build_model
 from executor.model.stage import Stage, answers, average_balance
 from executor.parallel.context import token_places
 from executor.parallel.gradients.split import whole_tensor

@@ -49,7 +49,7 @@ from torch import Tensor
 from executor.measure.gradients import Gradients, max_relative_error, reference
 from executor.measure.roundings import Roundings
 from executor.measure.steps import known
-from executor.model.module import Values
+from executor.model.first_values import Values
 from executor.model.stage import has_experts
 from executor.parallel.precision import compute_dtype
 from parsim.model.reader import Description

@@ -22,10 +22,10 @@ from torch.nn import functional
 from executor.devices.mesh import subgroup
 from executor.model.batch_norm import BatchNorm
 from executor.model.boxing import Axis, Change, Joined, cut, pieces
+from executor.model.first_values import Values, seeded
 from executor.model.graph.stage import GraphStage, key_of, last_read
 from executor.model.graph.tokens import Table
 from executor.model.loss import cross_entropy
-from executor.model.module import Values, seeded
 from parsim.layout.candidates import inputs_on
 from parsim.layout.laid import Laid
 from parsim.layout.mesh import REPLICAS, NdSbp

@@ -7,18 +7,17 @@ same weights.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Callable, Collection
-from functools import partial
+from collections.abc import Collection
 
 import torch
 from torch import Tensor, nn
 
 from executor.model.attention.rotary import Rotary
 from executor.model.blocks import Block, Embedding, Head
+from executor.model.first_values import Values, fill_parameters, mixed, seeded
 from executor.model.graph.modules import check_graph
 from executor.model.graph.stage import GraphStage
-from executor.model.mixture.experts import WHOLE, Experts, Mixture, Share
+from executor.model.mixture.experts import WHOLE, Mixture, Share
 from executor.model.stage import Stage, layer_count
 from parsim.errors import ModelError, PlanError
 from parsim.model.graph.record import Graph
@@ -26,16 +25,6 @@ from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec, build_transformer, check_spec
 from parsim.plan import Recompute
 from parsim.plan.rules.executor.runnable import unbuildable
-
-INITIAL_STD = 0.02
-"""Standard deviation of first weights (GPT-2 and BERT configurations: initializer_range)."""
-
-TOKEN_TABLE = "embedding.token.weight"
-OUTPUT_TABLE = "head.logits.weight"
-
-
-Values = Callable[[str, tuple[int, ...]], Tensor]
-"""Gives a parameter's first values for its name and shape, on any device."""
 
 
 class TransformerStage(Stage):
@@ -199,64 +188,13 @@ def _allocate(stage: Stage, device: torch.device, dtype: torch.dtype) -> None:
     stage.tie()
 
 
-@torch.no_grad()  # type: ignore[untyped-decorator]
-def fill_parameters(stage: Stage, values: Values) -> None:
-    """Overwrite every (unsharded) parameter with its first values."""
-    for name, parameter in stage.named_parameters():
-        tied_copy = stage.tied and name == OUTPUT_TABLE
-        source = TOKEN_TABLE if tied_copy else name
-        if ".experts." not in name:
-            parameter.copy_(values(source, tuple(parameter.shape)))
-    for path, mixture in stage.mixtures().items():
-        _fill_experts(f"{path}.experts", mixture.experts, values)
-
-
-def _fill_experts(path: str, experts: Experts, values: Values) -> None:
-    """Each expert's values hang on its number in the layer, of which a rank may hold a slice."""
-    share = experts.share
-    for name, parameter in experts.named_parameters():
-        for number, mine in enumerate(parameter, experts.first):
-            if name.endswith("bias"):
-                mine.zero_()
-                continue
-            rows, width, *rest = mine.shape
-            whole = values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest))
-            mine.copy_(whole.narrow(1, share.slice * width, width))
-
-
-def seeded(seed: int, device: torch.device | str = "cpu") -> Values:
-    """First values that hang on the seed; drawn on a `device` they hang on its kind too."""
-    return partial(first_values, seed=seed, device=device)
-
-
-def first_values(
-    name: str, shape: tuple[int, ...], seed: int, device: torch.device | str = "cpu"
-) -> Tensor:
-    """Return the first fp32 values of a parameter, drawn on the CPU: the same for every device.
-
-    Tables and matrices are normal, biases zero, the weights of norms one. Where only seconds count
-    another `device` draws values of its own, which takes it no time.
-    """
-    if len(shape) < 2:
-        bias = name.rpartition(".")[2].startswith("bias")  # torch's cells have bias_ih_l0
-        return torch.zeros(shape) if bias else torch.ones(shape)
-    generator = torch.Generator(device).manual_seed(_mixed(seed, name))
-    return torch.empty(shape, device=device).normal_(0.0, INITIAL_STD, generator=generator)
-
-
 def seed_dropout(seed: int, *position: int) -> None:
     """Seed the generators that dropout draws from, from the seed and a place in the plan.
 
     Give the data-parallel replica and the pipeline rank. Tensor-parallel ranks must draw the same
     masks where they repeat the same tokens, so their number does not belong in `position`.
     """
-    torch.manual_seed(_mixed(seed, "dropout", *position))
-
-
-def _mixed(seed: int, *words: object) -> int:
-    text = ":".join(str(word) for word in (seed, *words))
-    digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "little") >> 1  # below 2^63, the largest seed
+    torch.manual_seed(mixed(seed, "dropout", *position))
 
 
 def check_buildable(spec: Description) -> None:

@@ -12,9 +12,9 @@ import torch.distributed as dist
 from executor.measure.gradients import gather_gradients
 from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import judge
+from executor.model.first_values import Values
 from executor.model.graph.modules import without_dropout
 from executor.model.loss import Batch
-from executor.model.module import Values
 from executor.model.stage import hides_words, reads_text, text_length
 from executor.parallel.context import rank_part
 from executor.training.build import build_trainer

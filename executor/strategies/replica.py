@@ -8,8 +8,9 @@ from functools import partial
 import torch
 from torch import Tensor, nn
 
+from executor.model.first_values import Values
 from executor.model.loss import Batch, cross_entropy
-from executor.model.module import Values, build_model
+from executor.model.module import build_model
 from executor.model.stage import Stage, answers, average_balance
 from executor.parallel.gradients.layout import trainable
 from executor.parallel.precision import compute_fp32_as

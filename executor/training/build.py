@@ -16,10 +16,11 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.devices.mesh import build_mesh, coordinates, replica_group
 from executor.model.batch_norm import synchronise
 from executor.model.compiled import compile_layers
+from executor.model.first_values import Values, seeded
 from executor.model.graph.modules import check_cut
 from executor.model.loss import check_trainable
 from executor.model.mixture.experts import WHOLE
-from executor.model.module import TransformerStage, Values, build_stage, seed_dropout, seeded
+from executor.model.module import TransformerStage, build_stage, seed_dropout
 from executor.model.offload import HostStore, keep_in, keep_on_host
 from executor.model.stage import Stage, has_experts, layer_count, reads_text, recompute_first
 from executor.parallel.context import apply_context_parallel, context_group

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from executor.devices.all_ranks import gathered
 from executor.faults.reports import writing
-from executor.model.module import OUTPUT_TABLE
+from executor.model.first_values import OUTPUT_TABLE
 from executor.model.stage import Stage
 from executor.parallel.gradients.split import whole_tensor
 from executor.training.trainer import Trainer

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
+from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
 from parsim.model.config.writer import family_of
 from parsim.model.spec import TransformerSpec
 

@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE, build_model
+from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
+from executor.model.module import build_model
 from executor.weights.names import Theirs, also_called, theirs
 from executor.weights.safetensors import File
 from parsim.errors import InputError, ModelError, shown

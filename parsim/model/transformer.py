@@ -11,7 +11,8 @@ from parsim.model.attention import attention, mamba
 from parsim.model.layer import Layer
 from parsim.model.model import Model
 from parsim.model.operators import Linear, Lookup, Loss, Operator, Split
-from parsim.model.spec import Head, RopeScaling, TransformerSpec, check_spec, with_options
+from parsim.model.spec import Head, RopeScaling, TransformerSpec
+from parsim.model.spec_rules import check_spec, with_options
 from parsim.model.transformer_operators import elementwise, experts, mlp, norm, product
 
 __all__ = (

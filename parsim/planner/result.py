@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, PlanSpace
+from parsim.planner.ranked import Ranked
 from parsim.planner.stop import PATIENCE, Stop
 from parsim.results import Result
 from parsim.sim.confidence.interval import Interval
@@ -20,7 +21,6 @@ from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import evaluate
-from parsim.sim.rounds.figures import StrategyFigures
 from parsim.sim.simulate import simulate
 from parsim.sim.step_breakdown import breakdown
 from parsim.sim.utilisation import mean_peak_flops
@@ -28,7 +28,7 @@ from parsim.space.words import looked_at
 from parsim.training_run import TrainingGoal
 from parsim.training_run.estimate import Estimate
 from parsim.training_run.power import computing_share
-from parsim.training_run.training_run import TrainingRun, training_run
+from parsim.training_run.training_run import training_run
 from parsim.units import format_bytes, format_seconds
 
 Progress = Callable[[int, int], None]
@@ -79,68 +79,6 @@ class Request:
     stop: Stop
     goal: TrainingGoal
     sighted: Sighted | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ranked:
-    """One plan of the result, seconds and bytes.
-
-    `tied` says that this plan and the best one lie in one another's interval: published runs do
-    not tell which of the two is faster. `peak_allocated` is of the fullest rank, `fit` is one word
-    for all its devices, `margin` the share of memory that it must leave free to fit. `breakdown`
-    sums to `step_time`, `run` is what a whole training run takes, where one is asked for.
-    """
-
-    plan: Plan
-    step_time: float
-    interval: Interval
-    tied: bool
-    tokens_per_second: float
-    speed_unit: str
-    mfu: float
-    bubble_fraction: float
-    peak_allocated: float
-    fit: Fit
-    margin: float
-    breakdown: Mapping[str, float]
-    run: TrainingRun | None = None
-    strategy: StrategyFigures | None = None
-
-    @property
-    def trains_otherwise(self) -> bool:
-        """Whether the same samples may train less or more than with the whole batch's gradient."""
-        return self.strategy is not None and self.strategy.trains_otherwise
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain data with units in the names."""
-        return {
-            "plan": self.plan.to_json(),
-            "step_time_s": self.step_time,
-            "step_time_interval_s": self.interval.to_json(),
-            "interval_basis": self.interval.basis,
-            "tied_with_best": self.tied,
-            "tokens_per_s": self.tokens_per_second,
-            "mfu": self.mfu,
-            "bubble_fraction": self.bubble_fraction,
-            "peak_allocated_bytes": self.peak_allocated,
-            "memory_fit": self.fit.value,
-            "memory_margin": self.margin,
-            "breakdown_s": dict(self.breakdown),
-            **({"training_run": self.run.to_json()} if self.run else {}),
-            **({"strategy": self.strategy.to_json()} if self.strategy else {}),
-        }
-
-    def record(self) -> dict[str, Any]:
-        """One row of a table: the plan's fields and its numbers side by side."""
-        low, high = self.interval.low, self.interval.high
-        numbers = self.to_json()
-        del numbers["plan"], numbers["step_time_interval_s"], numbers["breakdown_s"]
-        numbers.pop("training_run", None)
-        figures = numbers.pop("strategy", None)
-        otherwise = {"trains_otherwise": figures["trains_otherwise"]} if figures else {}
-        whole = self.run.records()[0] if self.run else {}
-        ends = {"step_time_low_s": low, "step_time_high_s": high}
-        return {**self.plan.to_json(), **numbers, **ends, **otherwise, **whole}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)

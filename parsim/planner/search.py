@@ -11,7 +11,8 @@ from parsim.plan import PlanSpace
 from parsim.plan.names import AUTO
 from parsim.planner.equal.best_plans import front_equal, search_equal
 from parsim.planner.question import Question
-from parsim.planner.result import Progress, Ranked, Request, SearchResult, Sighted
+from parsim.planner.ranked import Ranked
+from parsim.planner.result import Progress, Request, SearchResult, Sighted
 from parsim.planner.space import check_space, enumerate_plans, nothing_legal
 from parsim.planner.stop import Stop
 from parsim.training_run import TrainingGoal

@@ -25,7 +25,8 @@ from parsim.plan import Plan, PlanSpace
 from parsim.plan.layout_axes import in_axes
 from parsim.plan.strategies import Strategy
 from parsim.planner.limits import allowed
-from parsim.planner.result import Ranked, SearchResult, beside
+from parsim.planner.ranked import Ranked
+from parsim.planner.result import SearchResult, beside
 from parsim.planner.space.families import Families
 from parsim.sim import Prediction, simulate
 from parsim.training_run import TrainingGoal

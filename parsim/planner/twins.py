@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from parsim.plan import Plan, Recompute
-from parsim.planner.result import Ranked
+from parsim.planner.ranked import Ranked
 from parsim.space.axes import SETTINGS
 
 PLAIN = Plan()

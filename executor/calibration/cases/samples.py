@@ -14,7 +14,8 @@ from parsim.cluster.hardware import Device, System
 from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.kernel.convolutions import convolution_time
-from parsim.cost.kernel.kernels import flash_attention_time, gemm_time, memory_time
+from parsim.cost.kernel.flash import flash_attention_time
+from parsim.cost.kernel.kernels import gemm_time, memory_time
 from parsim.cost.software import Software
 
 

@@ -21,9 +21,10 @@ from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, L
 from executor.calibration.timing.pace import Pace
 from executor.calibration.timing.passes import LEAST_ADDED, Forward, PassTimer
 from executor.devices.mesh import build_mesh, mesh_of
+from executor.model.first_values import seeded
 from executor.model.loss import LossFn, cross_entropy
 from executor.model.mixture.experts import WHOLE
-from executor.model.module import build_stage, seeded
+from executor.model.module import build_stage
 from executor.model.stage import Stage
 from executor.parallel.context import apply_context_parallel
 from executor.parallel.data import apply_data_parallel

@@ -47,7 +47,7 @@ class Device:
     """One accelerator (or CPU socket share) and how well kernels use it.
 
     The formulas that take the constants are in `parsim/cost/kernel/`: `gemm_*` in `gemm.py`,
-    `attention_*` and `grouped_*` in `kernels.py`, `convolution` in `convolutions.py`.
+    `attention_*` in `flash.py`, `grouped_*` in `kernels.py`, `convolution` in `convolutions.py`.
     """
 
     # Its key in the catalog.

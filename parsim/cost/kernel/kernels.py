@@ -1,4 +1,4 @@
-"""Seconds of single kernels on a device: matrix products, attention, memory-bound passes.
+"""Seconds of single kernels on a device: matrix products and memory-bound passes.
 
 Shapes are arrays (or numbers) that broadcast against each other; m, n, k as in
 C(m,n) = A(m,k) B(k,n). `isolated` asks for a kernel alone in a benchmark, with what was published
@@ -7,7 +7,7 @@ about the device; otherwise for one in a training step, at the clock and power t
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import Literal
 
 import numpy as np
 
@@ -35,8 +35,6 @@ NARROW = ("fp8", "mxfp8", "nvfp4")
 """Precisions whose products take the device's `fp8_efficiency`."""
 NARROWEST = ("nvfp4",)
 """Precisions whose products take its `fp4_efficiency` too."""
-WIDE_HEAD = 128.0
-"""Heads wider than this take the `attention_*_wide` factor."""
 ACCUMULATE = "accumulate"
 """Kind of a pass that adds one long vector to another."""
 
@@ -94,7 +92,7 @@ def gemm_time(  # noqa: PLR0913 - a keyword for each fact of a kernel, as everyw
     if wide:
         seconds = seconds * device.gemm_accumulate_factor
     where = (m * batch, n, k, layout_code(layout, wide))
-    return _corrected(device, "gemm", seconds, where, isolated and precision in PUBLISHED)
+    return corrected(device, "gemm", seconds, where, isolated and precision in PUBLISHED)
 
 
 def layout_code(layout: Layout, wide: bool) -> float:
@@ -165,82 +163,6 @@ def grouped_gemm_time(  # noqa: PLR0913
     return np.asarray(experts * (each + device.grouped_gemm_latency))
 
 
-def flash_attention_time(  # noqa: PLR0913
-    device: Device,
-    precision: str,
-    *,
-    flops: Num,
-    seq_len: Num,
-    backward: bool,
-    efficiency: float = 1.0,
-    head_dim: float = 128.0,
-    narrow: str | None = None,
-    isolated: bool = False,
-) -> Array:
-    """Time of a fused attention kernel for its really executed FLOPs.
-
-    In a step F / (peak e) (1 + L/s) + t0; isolated (floor^4 + (t + F / (peak e))^4)^(1/4). Each
-    direction has its e, and its factor for heads wider than 128; L is the half-length. F counts a
-    causal kernel's half of the square, so e is half of what SimuMax prints.
-
-    Args:
-        device: gives peak, e and the latencies.
-        precision: which peak.
-        flops: executed, backward 2.5 times the forward ones.
-        seq_len: keys of one query, where the half-length counts.
-        backward: which direction.
-        efficiency: the software's factor on e.
-        head_dim: of queries and keys.
-        narrow: the format of 8 bit that it takes its operands in, None for 16 bit; its rate is the
-            device's `quantized_attention` over that of 16 bit.
-        isolated: alone in a benchmark, whose calls have latencies and floors of about 100 us.
-
-    Source: SimuMax, A100 PCIe and B200, `reports/kernels.md`; in steps, where kernels queue, fits
-    to llm-foundry (Triton flash) and NeMo (cuDNN) rows.
-    Leaves out: heads smaller than 128 (64 is up to a third slower), windows, cross attention.
-    """
-    flash = _flash(device, backward=backward)
-    share = efficiency * flash.efficiency
-    if head_dim > WIDE_HEAD:
-        share *= flash.wide
-    if narrow is not None:
-        share *= device.attention_gain(narrow, backward=backward, wide=head_dim > WIDE_HEAD)
-    work = np.asarray(flops, dtype=np.float64) / (device.peak(precision) * share)
-    if isolated:
-        seconds = smooth_max(flash.floor, flash.latency + work, 4)
-    else:
-        work = work / device.attention_sustained * (1.0 + device.attention_half_length / seq_len)
-        seconds = work + device.kernel_latency
-    where = (flops, seq_len, head_dim)
-    kind = "attention_backward" if backward else "attention_forward"
-    return _corrected(device, kind, seconds, where, isolated)
-
-
-class _Flash(NamedTuple):
-    """A direction's share of the peak, its factor for wide heads, and its seconds when alone."""
-
-    efficiency: float
-    wide: float
-    latency: float
-    floor: float
-
-
-def _flash(device: Device, *, backward: bool) -> _Flash:
-    if backward:
-        return _Flash(
-            efficiency=device.attention_backward_efficiency,
-            wide=device.attention_backward_wide,
-            latency=device.attention_backward_latency,
-            floor=device.attention_backward_floor,
-        )
-    return _Flash(
-        efficiency=device.attention_forward_efficiency,
-        wide=device.attention_forward_wide,
-        latency=device.attention_forward_latency,
-        floor=device.attention_forward_floor,
-    )
-
-
 def memory_time(device: Device, moved: Num, launches: Num = 1, kind: str = "") -> Array:
     """Time of memory-bound kernels: bytes / (HBM e_h) + launches t0/2.
 
@@ -276,8 +198,9 @@ def known_points(device: Device, kind: str, published: bool) -> tuple[Measured, 
     return published_points.points, published_points.scales.get(kind)
 
 
-def _corrected(
+def corrected(
     device: Device, kind: str, seconds: Array, where: tuple[Num, ...], published: bool
 ) -> Array:
+    """Seconds times what was measured over what is modelled at the nearest points of a kind."""
     points, scales = known_points(device, kind, published)
     return np.asarray(seconds * measured_factor(points, kind, *where, scales=scales))

@@ -21,7 +21,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.errors import CatalogError, did_you_mean
-from parsim.fitting.constants.effects import on_system
+from parsim.fitting.constants.changes import on_system
 
 T = TypeVar("T")
 

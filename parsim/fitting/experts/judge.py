@@ -16,7 +16,8 @@ from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.space import Between
 from parsim.planner import search
-from parsim.planner.result import EvaluatedPlan, Ranked, ranked_plans
+from parsim.planner.ranked import Ranked
+from parsim.planner.result import EvaluatedPlan, ranked_plans
 from parsim.planner.search import WHATEVER
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit

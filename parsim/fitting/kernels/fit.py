@@ -15,7 +15,8 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cluster.hardware import Device
 from parsim.cluster.measured import Scales
-from parsim.cost.kernel.kernels import flash_attention_time, gemm_time, grouped_gemm_time
+from parsim.cost.kernel.flash import flash_attention_time
+from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time
 from parsim.cost.kernel.residuals import left_out, measured_factor
 from parsim.least_squares import Descent, Loss, least_loss, numeric_slopes
 from parsim.validation.kernel.measured_kernel import Kernel

@@ -7,7 +7,7 @@ from typing import Any
 
 from parsim.errors import InputError, shown
 from parsim.frameworks.reading.arguments import Reader
-from parsim.model.spec import MAX_LAYERS
+from parsim.model.spec_rules import MAX_LAYERS
 from parsim.units import whole_number
 
 

@@ -17,7 +17,7 @@ from parsim.cost.data.reduction import bucketed_reduction, updated_gathers
 from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
 from parsim.cost.step.pair_sums import head_sums, pair_seconds, tied_seconds
-from parsim.cost.step.sharded_stages import BucketWire, LayerWire
+from parsim.cost.step.shard_wires import BucketWire, LayerWire
 from parsim.cost.step.stages import stage_experts, stage_parameters
 from parsim.cost.step.step import reduces_beside, straggler
 from parsim.plan import PlanTable

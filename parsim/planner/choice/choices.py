@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 from parsim.errors import InputError, alternatives, matching, shown
-from parsim.planner.result import Ranked
+from parsim.planner.ranked import Ranked
 from parsim.results import Result
 from parsim.training_run import TrainingGoal
 from parsim.units import format_seconds, format_span

@@ -16,7 +16,8 @@ from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.plan.rules.violation import violation
 from parsim.plan.space import FEWEST
-from parsim.planner.result import Progress, Ranked
+from parsim.planner.ranked import Ranked
+from parsim.planner.result import Progress
 from parsim.planner.search import search
 from parsim.planner.space import enumerate_plans
 from parsim.planner.space.left_out import by_rule

@@ -14,7 +14,8 @@ from parsim.cost.job import Job
 from parsim.errors import InputError, NoFeasiblePlan, PlanError
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan, PlanSpace
-from parsim.planner.result import Progress, Ranked
+from parsim.planner.ranked import Ranked
+from parsim.planner.result import Progress
 from parsim.planner.search import search
 from parsim.planner.why.surroundings import on_network, surroundings
 from parsim.results import Result

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from parsim.cost.kernel.flash import flash_attention_time
 from parsim.cost.kernel.kernels import (
     PUBLISHED,
-    flash_attention_time,
     gemm_time,
     grouped_gemm_time,
     known_points,

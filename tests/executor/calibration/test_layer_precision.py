@@ -16,7 +16,7 @@ from executor.calibration.choice.layer_tasks import BLOCK, HEAD, LayerTask  # no
 from executor.calibration.timing.layers import LayerBench  # noqa: E402
 from executor.calibration.timing.pace import Pace  # noqa: E402
 from executor.devices.machine import DeviceReport  # noqa: E402
-from executor.model.module import Values, first_values, seeded  # noqa: E402
+from executor.model.first_values import Values, first_values, seeded  # noqa: E402
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
 SCENARIO = """

@@ -16,14 +16,9 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
+from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE, first_values  # noqa: E402
 from executor.model.loss import cross_entropy  # noqa: E402
-from executor.model.module import (  # noqa: E402
-    OUTPUT_TABLE,
-    TOKEN_TABLE,
-    build_model,
-    build_stage,
-    first_values,
-)
+from executor.model.module import build_model, build_stage  # noqa: E402
 from tests.executor.tiny import (  # noqa: E402
     FAMILIES,
     META,

@@ -22,8 +22,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from executor.measure.gradients import gather_gradients, max_relative_error, reference
 from executor.measure.memory import step_bytes
 from executor.model.factors import local_tensor
+from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
 from executor.model.loss import IGNORED
-from executor.model.module import OUTPUT_TABLE, TOKEN_TABLE
 from executor.parallel.context import rank_part
 from executor.parallel.gradients.split import whole_tensor
 from executor.training.build import build_trainer

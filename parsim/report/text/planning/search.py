@@ -11,7 +11,8 @@ from rich.table import Table
 from rich.text import Text
 
 from parsim.planner.measured import MeasuredPlans
-from parsim.planner.result import Ranked, SearchResult
+from parsim.planner.ranked import Ranked
+from parsim.planner.result import SearchResult
 from parsim.planner.space.left_out import ALL_BUT, by_rule, with_full
 from parsim.planner.twins import fold_twins, twin_words
 from parsim.report.text.tables import amount, between, table

@@ -8,7 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from parsim.planner.result import Ranked
+from parsim.planner.ranked import Ranked
 from parsim.planner.why import Reasons, Sensitivity
 from parsim.planner.why.reasons import differences
 from parsim.planner.why.sensitivity import bandwidth_words

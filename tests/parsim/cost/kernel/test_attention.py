@@ -9,7 +9,7 @@ from __future__ import annotations
 import pytest
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.kernel.kernels import flash_attention_time
+from parsim.cost.kernel.flash import flash_attention_time
 from parsim.cost.software import software
 
 KEYS = (2048, 4096, 8192, 16384, 32768)

@@ -10,13 +10,9 @@ from hypothesis import strategies as st
 
 from parsim.cluster.hardware import Device
 from parsim.cluster.reader import load_catalog
+from parsim.cost.kernel.flash import flash_attention_time
 from parsim.cost.kernel.gemm import TILINGS
-from parsim.cost.kernel.kernels import (
-    flash_attention_time,
-    gemm_time,
-    grouped_gemm_time,
-    memory_time,
-)
+from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time, memory_time
 
 DEVICES = ("v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "b200-sxm", "l4", "t4", "cpu")
 names = st.sampled_from(DEVICES)

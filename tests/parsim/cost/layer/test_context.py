@@ -16,7 +16,8 @@ from parsim.cost.collective.collectives import collective_time, p2p_time
 from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import flash_attention_time, memory_time
+from parsim.cost.kernel.flash import flash_attention_time
+from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.attention import attention_core
 from parsim.cost.layer.passes import Exchange, seconds_of
 from parsim.cost.software import software
