@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
-from parsim.model.config.writer import family_of
+from parsim.model.config.family_of_spec import family_of
 from parsim.model.spec import TransformerSpec
 
 

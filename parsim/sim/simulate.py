@@ -92,9 +92,9 @@ def _as_tasks(
     job: Job, plan: Plan, timeline: bool, memory_margin: float | None, tier: Tier
 ) -> Prediction:
     """Predict a plan whose actions are tasks, from the plan whose stages are alike."""
-    from parsim.sim.stages.plan_prices import alike
     from parsim.sim.stages.predict import prediction_of, tier_times
     from parsim.sim.stages.run import TaskRun
+    from parsim.sim.stages.variants import alike
 
     run = TaskRun(job, plan)
     evaluation = evaluate(run.job, alike(run.plan, tp=max(run.plan.stage_tp)), keep=True)

@@ -32,7 +32,7 @@ from parsim.plan.names import WITHOUT_FLUSH
 from parsim.plan.rules.executor.training import wrong_update
 from parsim.scenario import Scenario
 from parsim.sim import Prediction
-from parsim.sim.stages.plan_prices import alike
+from parsim.sim.stages.variants import alike
 
 UNSCALED = ("fp32", "tf32", "bf16", "bf16_amp")
 """Precisions whose gradients need no scale of the loss."""

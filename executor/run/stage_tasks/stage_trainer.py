@@ -50,8 +50,8 @@ from parsim.model.reader import Description
 from parsim.plan import Plan, Recompute
 from parsim.plan.stages import warmups
 from parsim.schedule.replicas import StageReplicas
-from parsim.sim.stages.plan_prices import alike
 from parsim.sim.stages.run import shown_microbatches, versions_of
+from parsim.sim.stages.variants import alike
 
 
 def order_of(plan: Plan) -> StageOrder:

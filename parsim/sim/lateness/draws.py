@@ -11,13 +11,13 @@ Sources draw from streams of their own, so that switching one off leaves the oth
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from itertools import groupby, pairwise
+from itertools import groupby
 
 import numpy as np
 
 from parsim.arrays import Array, Floats, Index
 from parsim.cost.jitter import Jitter
+from parsim.sim.lateness.hiccups import Stops, add_stops, draw_hiccups
 from parsim.sim.lateness.normal import Pairs, exponentials, largest_of, upper_quantile
 from parsim.sim.lateness.pipelines import (
     HICCUPS,
@@ -25,28 +25,17 @@ from parsim.sim.lateness.pipelines import (
     TIES,
     RankGrid,
     ReplicaSubset,
+    Seconds,
     speeds,
     stream,
 )
 from parsim.sim.step.compiled_schedule import CompiledSchedule
-
-Seconds = float | Array
-"""Length of an action: one for all replicas, or (replicas, 1) where they differ."""
 
 DIRECT_FROM = 3
 """Smallest group of equal members whose slowest is drawn at once instead of member by member."""
 
 DRAWN_AT_ONCE = 65_536
 """Numbers of one draw: arrays that stay in a core's cache, and cost more than their calls."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stops:
-    """Hiccups within one action: which member of which column, and how long."""
-
-    member: Index
-    column: Index
-    seconds: Array
 
 
 class Block:
@@ -90,7 +79,7 @@ class Block:
         self._speed = self._speeds(seed, clusters)
         self._pairs = Pairs((ranks.members, *self.shape))
         hiccups = stream(seed, HICCUPS, number, part)
-        self._stops = _hiccups(compiled, ranks, jitter, self.shape, hiccups)
+        self._stops = draw_hiccups(compiled, ranks, jitter, self.shape, hiccups)
         self._constant: dict[int, Array] = {}
 
     def _speeds(self, seed: int, clusters: Index) -> Floats | None:
@@ -141,7 +130,7 @@ class Block:
             stops = self._stops.get(first + i)
             if stops is not None:
                 stopped = factors[i].reshape(self.ranks.members, -1)[stops.member, stops.column]
-                _stop(added[i], stops, compute, stopped.astype(np.float64))
+                add_stops(added[i], stops, compute, stopped.astype(np.float64))
             yield added[i]
 
     def factors(self, ranks: Sequence[int]) -> Floats:
@@ -163,10 +152,10 @@ class Block:
             stops = self._stops.get(first + i)
             if stops is not None:
                 drawn = exponential[i].reshape(-1).astype(np.float64)
-                _stop(added[i], stops, compute, noise * self._given_largest(drawn, stops))
+                add_stops(added[i], stops, compute, noise * self._given_largest(drawn, stops))
             yield added[i]
 
-    def _given_largest(self, exponential: Array, stops: _Stops) -> Array:
+    def _given_largest(self, exponential: Array, stops: Stops) -> Array:
         """Draws of single members when the largest of their group is known.
 
         Each member is the largest with probability 1 / n; any other is uniform below it.
@@ -179,7 +168,7 @@ class Block:
         share = np.where(largest == stops.member, 1.0, below)
         return np.asarray(upper_quantile(np.maximum(1.0 - share * top, 1e-300)))
 
-    def _steady(self, rank: int, seconds: Seconds, stops: _Stops | None) -> Array | float:
+    def _steady(self, rank: int, seconds: Seconds, stops: Stops | None) -> Array | float:
         """Without noise a rank adds the same share to each of its actions."""
         if self._speed is None and stops is None:
             return 0.0
@@ -192,7 +181,7 @@ class Block:
             if self._speed is not None:
                 by_member = self._speed[rank].reshape(self.ranks.members, -1)
                 stopped = by_member[stops.member, stops.column].astype(np.float64)
-            _stop(added, stops, seconds, stopped)
+            add_stops(added, stops, seconds, stopped)
         return added
 
     def late_update(
@@ -234,40 +223,3 @@ def _longer(seconds: Sequence[Seconds], factors: Floats) -> Array:
     compute = np.array([np.reshape(action, (-1, 1)) for action in seconds])
     added: Array = np.multiply(np.expm1(factors), compute, dtype=np.float64)
     return added
-
-
-def _stop(added: Array, stops: _Stops, seconds: Seconds, factors: Array) -> None:
-    """Let members that stopped, of so many factors (ln), be the slowest where they are."""
-    if isinstance(seconds, np.ndarray):
-        seconds = seconds[stops.column // added.shape[1], 0]
-    stopped = seconds * np.expm1(factors) + stops.seconds
-    np.maximum.at(added.reshape(-1), stops.column, stopped)
-
-
-def _hiccups(
-    compiled: CompiledSchedule,
-    ranks: RankGrid,
-    jitter: Jitter,
-    shape: tuple[int, int],
-    rng: np.random.Generator,
-) -> dict[int, _Stops]:
-    """Poisson many a rank and step, each within one of the rank's actions; by action."""
-    stops: dict[int, _Stops] = {}
-    columns = shape[0] * shape[1]
-    if "hiccups" not in jitter.active:
-        return stops
-    for row in range(ranks.pp):
-        count = rng.poisson(jitter.hiccups * columns * ranks.members)
-        on_rank = np.flatnonzero(compiled.rank == row)
-        actions = on_rank[rng.integers(len(on_rank), size=count)]
-        members = rng.integers(ranks.members, size=count)
-        hit = np.stack([actions, members, rng.integers(columns, size=count)])  # a row each
-        hit, times = np.unique(hit, axis=1, return_counts=True)
-        bounds = np.flatnonzero(np.diff(hit[0], prepend=-1, append=-1))
-        for low, high in pairwise(bounds.tolist()):
-            stops[int(hit[0, low])] = _Stops(
-                member=hit[1, low:high],
-                column=hit[2, low:high],
-                seconds=np.float64(jitter.hiccup_length) * times[low:high],
-            )
-    return stops

@@ -22,8 +22,8 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, sorted_values
 from parsim.schedule import Kind
-from parsim.sim.lateness.draws import Block, Seconds
-from parsim.sim.lateness.pipelines import AlikeReplicas, RankGrid, ReplicaPipelines
+from parsim.sim.lateness.draws import Block
+from parsim.sim.lateness.pipelines import AlikeReplicas, RankGrid, ReplicaPipelines, Seconds
 from parsim.sim.recurrence.maxplus import ClassTimes, last_backwards
 from parsim.sim.recurrence.walk import PipelineEnds, walk
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule

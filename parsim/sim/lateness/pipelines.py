@@ -25,6 +25,9 @@ from parsim.sim.step.compiled_schedule import CompiledSchedule
 from parsim.sim.step.priced_step import program_of
 from parsim.strategy import StepProgram
 
+Seconds = float | Array
+"""Length of an action: one for all replicas, or (replicas, 1) where they differ."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlikeReplicas:

@@ -18,9 +18,7 @@ a tied table may lie far apart in the ring that reduces it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -44,41 +42,8 @@ from parsim.sim.memory.categories import CATEGORIES
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.stages.one_in_flight import highest_alone, one_in_flight, updates_each
 from parsim.sim.stages.prices import StagePrices
+from parsim.sim.stages.variants import Variant, alike, with_room
 from parsim.strategy.synchronous import GATHER, LATE, NORM
-
-
-class Variant(NamedTuple):
-    """A plan whose stages are alike; `microbatches` are 0 for as many as the plan has."""
-
-    replicas: int
-    recompute: Recompute
-    tp: int
-    microbatches: int = 0
-
-
-def alike(
-    plan: Plan,
-    replicas: int = 1,
-    recompute: Recompute | None = None,
-    tp: int | None = None,
-    microbatches: int = 0,
-) -> Plan:
-    """The plan with as many replicas and tensor-parallel ranks of every stage, as 1F1B."""
-    degree = plan.tp if tp is None else tp
-    return replace(
-        plan,
-        tp=degree,
-        sequence_parallel=plan.sequence_parallel and degree > 1,
-        stages=None,
-        stage_layers=plan.cut if plan.v == 1 else None,
-        schedule="1f1b",
-        v=1,
-        actions=None,
-        dp_replicate=replicas,
-        dp_shard=1,
-        recompute=plan.recompute if recompute is None else recompute,
-        num_microbatches=microbatches or plan.num_microbatches,
-    )
 
 
 class PlanPrices:
@@ -113,7 +78,7 @@ class PlanPrices:
         """A plan of equal stages, evaluated once."""
         if key not in self._known:
             plan = alike(self.plan, *key)
-            self._known[key] = evaluate(_with_room(self.job, plan.world_size), plan)
+            self._known[key] = evaluate(with_room(self.job, plan.world_size), plan)
         return self._known[key]
 
     def shares(self, stage: Stage, microbatches: int = 0) -> Iterator[tuple[float, Evaluation]]:
@@ -270,12 +235,3 @@ class PlanPrices:
         size = tied_parameters(self.job.model, self.table) * reduced_bytes(self.table)
         where = neighbours(self.job.system, 0, holders, self.plan.stage_tp[0])
         return np.asarray(collective_time(self.job.system, "all_reduce", size, where))
-
-
-def _with_room(job: Job, ranks: int) -> Job:
-    """The job on one node that holds so many ranks, where it is on one node."""
-    system = job.system
-    if job.cluster.num_nodes > 1 or ranks <= system.devices_per_node:
-        return job
-    larger = replace(system, devices_per_node=ranks)
-    return replace(job, cluster=replace(job.cluster, system=larger))

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import ModelError
+from parsim.model.config.family_of_spec import family_of
 from parsim.model.config.file import read_config
-from parsim.model.config.writer import config_from_spec, family_of
+from parsim.model.config.writer import config_from_spec
 from parsim.model.huggingface import notes_from_config, spec_from_config
 from parsim.model.transformer import TransformerSpec, build_transformer
 

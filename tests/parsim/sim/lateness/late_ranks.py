@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from parsim.arrays import Array, Index
 from parsim.cost.step.step import StepCosts
 from parsim.schedule import Kind
-from parsim.sim.lateness.draws import Block, Seconds
-from parsim.sim.lateness.pipelines import RankGrid
+from parsim.sim.lateness.draws import Block
+from parsim.sim.lateness.pipelines import RankGrid, Seconds
 from parsim.sim.recurrence.maxplus import ClassTimes
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule
 from parsim.sim.step.schedule_costs import compute_seconds

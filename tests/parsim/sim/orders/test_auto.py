@@ -15,7 +15,8 @@ from parsim.scenario import load_scenario
 from parsim.schedule import Kind, schedule_of
 from parsim.schedule.check import check_schedule
 from parsim.sim import simulate
-from parsim.sim.orders.auto import NAMED, auto_schedule, ordered
+from parsim.sim.orders.auto import auto_schedule, ordered
+from parsim.sim.orders.trial import NAMED
 
 SCENARIO = """
 model: {name: gpt2, seq_len: 128, dropout: false}
