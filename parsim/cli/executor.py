@@ -122,7 +122,8 @@ def _steps_told(advance: Callable[[int, int], None]) -> Callable[[Mapping[str, A
 
 def _tell(document: dict[str, Any], out: Path, *, as_json: bool) -> None:
     """Print a run's document; it fails where training did."""
-    from parsim.report.text.run import diverged, run_view, verdict
+    from parsim.report.text.run import diverged, run_view
+    from parsim.report.text.verified import verdict
 
     if as_json:
         print_json(document)

@@ -12,8 +12,8 @@ from parsim.cluster.hardware import NodeGroup
 from parsim.cost.step.step import stage_cut
 from parsim.sim.prediction import RankUse
 from parsim.sim.recurrence.evaluate import Evaluation
-from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.priced_step import PricedStep
+from parsim.sim.step.pricing import groups_in
 
 
 def rank_uses(evaluation: Evaluation) -> tuple[RankUse, ...]:

@@ -15,67 +15,26 @@ from parsim.arrays import Flags
 from parsim.cost.job import Job
 from parsim.plan import (
     RANK_ORDER,
-    REPLICAS_OUTSIDE,
-    CpCommType,
     Plan,
     PlanSpace,
     PlanTable,
     Recompute,
 )
-from parsim.plan.names import SCHEDULE_NAMES
-from parsim.plan.rules.degrees import divisors
-from parsim.plan.space import FEWEST, Between, chosen
-from parsim.space.axis import Setting, SpaceAxis, module_sets
-
-COMMON_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
-"""What most stacks with pipelines have."""
-
-
-def _inside_a_node(job: Job) -> Between:
-    return Between(most=max(system.devices_per_node for system in job.cluster.systems))
-
-
-def _quick_schedules(job: Job) -> tuple[str, ...] | None:
-    return tuple(name for name in COMMON_SCHEDULES if name in job.software.schedules) or None
-
-
-def _every_schedule(job: Job) -> tuple[str, ...]:
-    return job.software.schedules if job.software.executor else SCHEDULE_NAMES
-
-
-def _expert_slices(job: Job) -> tuple[int, ...]:
-    """Ranks that may split each expert: divisors of its width, inside a node."""
-    experts = job.model.experts
-    if experts is None:
-        return (1,)
-    return tuple(divisors(experts.ffn_hidden_size, job.system.devices_per_node))
-
-
-def _orders(job: Job) -> tuple[tuple[str, ...], ...]:
-    """Pipeline ranks outermost, or replicas; nodes of several kinds try both by themselves."""
-    if job.mixed:
-        return (RANK_ORDER,)
-    return (RANK_ORDER, REPLICAS_OUTSIDE)
-
-
-def _exchanges(job: Job) -> tuple[CpCommType, ...]:
-    """The stack's own exchange of context ranks, and the two others."""
-    return tuple(kind for kind in CpCommType if kind is not job.software.cp_comm_type)
-
-
-def _modules(job: Job) -> tuple[tuple[str, ...], ...]:
-    """Sets of parts to compute again; the executor has none of them."""
-    return ((),) if job.software.executor else module_sets(job)
-
-
-def _regions(job: Job) -> tuple[tuple[str, ...], ...] | None:
-    """What a compiler's region may repeat; not said where modules are checkpointed one by one."""
-    return module_sets(job) if job.software.recompute_region else None
-
-
-def _fewest(job: Job) -> tuple[int, ...] | None:
-    """So many that a plan fits, where a search can find that number: on nodes of one kind."""
-    return None if job.mixed or job.software.checkpoints_stages else (FEWEST,)
+from parsim.plan.space import Between, chosen
+from parsim.space.axis import Setting, SpaceAxis
+from parsim.space.legal_values import (
+    both,
+    every_schedule,
+    exchanges,
+    expert_slices,
+    fewest_layers,
+    hidden,
+    inside_a_node,
+    quick_schedules,
+    rank_orders,
+    recomputed_modules,
+    recomputed_regions,
+)
 
 
 def _order_word(plan: Plan) -> str:
@@ -83,15 +42,6 @@ def _order_word(plan: Plan) -> str:
     rare = plan.rank_order != RANK_ORDER and plan.pp > 1 < plan.dp
     axes = [axis for axis in plan.rank_order if plan.degree(axis) > 1]
     return f"by {'-'.join(axes)}" if rare else ""
-
-
-def _both(job: Job) -> tuple[bool, ...]:
-    return (True, False)
-
-
-def _hidden(job: Job) -> tuple[bool, ...] | None:
-    """Where a stack hides no collective of shards, the switch changes nothing."""
-    return (True, False) if job.software.overlap > 0.0 else None
 
 
 def _reduced(table: PlanTable) -> Flags:
@@ -124,7 +74,7 @@ def _has_experts(job: Job) -> bool:
 
 AXES: Final[tuple[SpaceAxis, ...]] = (
     SpaceAxis(
-        name="tp", what="tensor-parallel ranks", kind="count", presets={"quick": _inside_a_node}
+        name="tp", what="tensor-parallel ranks", kind="count", presets={"quick": inside_a_node}
     ),
     SpaceAxis(name="pp", what="pipeline ranks", kind="count"),
     SpaceAxis(name="dp", what="replicas, dp_replicate x dp_shard", kind="count"),
@@ -143,9 +93,9 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         what="what context-parallel ranks exchange: p2p, all_gather, a2a",
         kind="exchange",
         unsaid="the stack's",
-        presets={"full": _exchanges},
+        presets={"full": exchanges},
         setting=Setting(
-            every=_exchanges,
+            every=exchanges,
             differs=lambda table: np.asarray(table.cp > 1),
             rules=lambda job: True,
             layers=True,
@@ -156,9 +106,9 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         name="etp",
         what="ranks that split each expert",
         kind="count",
-        presets={"full": _expert_slices},
+        presets={"full": expert_slices},
         setting=Setting(
-            every=_expert_slices,
+            every=expert_slices,
             differs=_routed,
             rules=lambda job: True,
             layers=True,
@@ -181,7 +131,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         what="pipeline schedules",
         kind="schedule",
         unsaid="the stack's",
-        presets={"quick": _quick_schedules, "full": _every_schedule},
+        presets={"quick": quick_schedules, "full": every_schedule},
     ),
     SpaceAxis(
         name="zero_stage",
@@ -195,9 +145,9 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         name="recompute_modules",
         what="parts of layers that are computed again where recompute is none",
         kind="modules",
-        presets={"standard": _regions, "full": _modules},
+        presets={"standard": recomputed_regions, "full": recomputed_modules},
         setting=Setting(
-            every=_modules,
+            every=recomputed_modules,
             differs=_kept,
             layers=True,
             plain=(),
@@ -208,7 +158,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         what="layers of each stage that are computed again as a whole, or the fewest that fit",
         kind="repeated",
         unsaid="none",
-        presets={"full": _fewest},
+        presets={"full": fewest_layers},
     ),
     SpaceAxis(
         name="offload_layers",
@@ -222,9 +172,9 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         name="rank_order",
         what="which axes are outermost, such as dp-pp-cp-tp",
         kind="order",
-        presets={"full": _orders},
+        presets={"full": rank_orders},
         setting=Setting(
-            every=_orders,
+            every=rank_orders,
             differs=_ordered,
             word=_order_word,
             rules=_has_experts,
@@ -235,9 +185,9 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         name="overlap_grad_reduce",
         what="gradients are reduced beside the last backwards",
         kind="flag",
-        presets={"full": _both},
+        presets={"full": both},
         setting=Setting(
-            every=_both,
+            every=both,
             differs=_reduced,
             word=lambda plan: "" if plan.overlap_grad_reduce else "no-reduce-overlap",
         ),
@@ -246,9 +196,9 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         name="overlap_param_gather",
         what="sharded parameters are gathered beside compute",
         kind="flag",
-        presets={"full": _hidden},
+        presets={"full": hidden},
         setting=Setting(
-            every=_both,
+            every=both,
             differs=_gathered,
             word=lambda plan: "" if plan.overlap_param_gather else "no-gather-overlap",
         ),
@@ -258,7 +208,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         what="messages between stages travel beside compute",
         kind="flag",
         setting=Setting(
-            every=_both,
+            every=both,
             differs=_pipelined,
             word=lambda plan: "p2p-overlap" if plan.overlap_p2p else "",
         ),
@@ -268,7 +218,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         what="each tensor-parallel rank sends its share of a message between stages",
         kind="flag",
         setting=Setting(
-            every=_both,
+            every=both,
             differs=lambda table: np.asarray((table.pp > 1) & (table.tp > 1)),
             word=lambda plan: "scatter" if plan.scatter_p2p else "",
         ),

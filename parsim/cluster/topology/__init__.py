@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from parsim.cluster.topology.bisection import bisection
 from parsim.cluster.topology.build import build_graph
-from parsim.cluster.topology.graph import Graph, Link
+from parsim.cluster.topology.graph import Graph
+from parsim.cluster.topology.link import Link
 from parsim.cluster.topology.node_cables import DGX1_LINKS
 
 __all__ = ("DGX1_LINKS", "Graph", "Link", "bisection", "build_graph")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import TypedDict, Unpack
@@ -11,41 +11,9 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index
 from parsim.cluster.hardware import Cable, LinkClass, check_placement
+from parsim.cluster.topology.link import WEIGHTS, Link
 from parsim.cluster.topology.routes import Neighbours, shortest
 from parsim.errors import CatalogError, did_you_mean, shown
-
-# What a link costs a route, by class. Integers, so that equal routes are exactly equal. NVLink is
-# preferred to PCI Express, and two NVLinks to two spine links: NCCL sends to another rail through
-# the GPU of its own node that sits on that rail (PXN).
-WEIGHTS: Mapping[LinkClass, int] = {
-    "nvlink": 1,
-    "shared-memory": 1,
-    "c2c": 2,
-    "pcie": 2,
-    "cpu": 3,
-    "nic": 4,
-    "spine": 4,
-    "cable": 4,
-    "global": 4,
-    "storage": 4,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Link:
-    """One direction of a cable: bytes/s as quoted, bytes/s that NCCL reaches, seconds."""
-
-    source: str
-    target: str
-    link_class: LinkClass
-    capacity: float
-    effective: float
-    latency: float
-
-    @property
-    def name(self) -> str:
-        """How the link is written: source->target."""
-        return f"{self.source}->{self.target}"
 
 
 class _Links(TypedDict, total=False):

@@ -29,7 +29,7 @@ from parsim.sim.confidence.memory_fit import (
 from parsim.sim.memory.activation_parts import peak_with_host
 from parsim.sim.memory.eager_peaks import peak_memory
 from parsim.sim.recurrence.evaluate import evaluate
-from parsim.sim.step.class_costs import groups_in
+from parsim.sim.step.pricing import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
 _Alike = tuple[str, int, int, int, tuple[int, ...] | None, int]

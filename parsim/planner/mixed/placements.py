@@ -22,7 +22,7 @@ from parsim.plan import RANK_ORDER, Plan
 from parsim.plan.names import WHOLE
 from parsim.planner.mixed.earliest_ends import earliest_ends
 from parsim.schedule.placement import stage_ranks
-from parsim.sim.step.class_costs import groups_in
+from parsim.sim.step.pricing import groups_in
 from parsim.sim.step.replica_classes import DevicesOfRanks
 
 ALIKE = 1.1

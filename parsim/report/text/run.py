@@ -11,6 +11,7 @@ from rich.text import Text
 
 from parsim.comparison.compared import error_title, slow_cores
 from parsim.report.text.tables import head_lines, table
+from parsim.report.text.verified import undecided, verified_lines
 from parsim.units import format_bytes, format_seconds, percent
 
 
@@ -50,8 +51,8 @@ def _told(
     below = (
         Text(unlike, style="bold red") if unlike else "",
         *lines,
-        _verified(verified),
-        _undecided(verified),
+        verified_lines(verified),
+        undecided(verified),
         f"device: {document['device']}; written to {out}, the curve of the loss as loss.png",
     )
     return Group(
@@ -202,44 +203,6 @@ def _load(load: dict[str, float] | None) -> str:
         f"experts: the busiest of the ranks that share a layer's got {load['mean']:.2f} times the "
         f"mean of tokens (worst layer {load['max']:.2f}); predicted: {load['assumed']:.2f}"
     )
-
-
-def _verified(verification: dict[str, Any] | None) -> str:
-    if verification is None:
-        return ""
-    gradient, loss = (_error(verification[f"max_{name}_error"]) for name in ("gradient", "loss"))
-    return (
-        f"verified against {verification['reference']}: largest gradient error {gradient} "
-        f"({verification['parameter'] or 'none'}; at most {verification['bound']:.1e}), "
-        f"loss error {loss} (at most {verification['loss_bound']:.1e})"
-    )
-
-
-def _undecided(verification: Mapping[str, Any] | None) -> Text | str:
-    """What to say of a bound that a wrong plan would be within too."""
-    if verification is None or verification.get("decides", True):
-        return ""
-    return Text(
-        f"this bound decides nothing: a gradient may be {percent(verification['bound'])} off by "
-        f"roundings alone, where a ReLU, a pool or a router then chooses otherwise; verify with "
-        f"another --seed, and in fp32",
-        style="bold red",
-    )
-
-
-def verdict(verification: dict[str, Any]) -> str:
-    """What is wrong with a run whose verification is not within its bound."""
-    gradient, loss = (_error(verification[f"max_{name}_error"]) for name in ("gradient", "loss"))
-    return (
-        f"verification failed: the gradient of {verification['parameter'] or 'no parameter'} is "
-        f"off by {gradient} and the loss by {loss} from {verification['reference']}; allowed: "
-        f"{verification['bound']:.1e} and {verification['loss_bound']:.1e}; this plan trains "
-        f"wrongly on this machine: use another plan, and report this one with its run.json"
-    )
-
-
-def _error(value: float | None) -> str:
-    return "an infinite or undefined number" if value is None else f"{value:.1e}"
 
 
 def residuals_view(document: dict[str, Any]) -> RenderableType:

@@ -30,9 +30,9 @@ from parsim.sim.events.class_run import (
     runnable,
 )
 from parsim.sim.recurrence.evaluate import evaluate
-from parsim.sim.step.class_costs import View, views_of
 from parsim.sim.step.exchanges import exchanges
 from parsim.sim.step.priced_step import PricedStep
+from parsim.sim.step.pricing import View, views_of
 from parsim.sim.step.schedule_costs import action_seconds
 from parsim.sim.traffic.class_traffic import class_traffic
 from parsim.sim.traffic.step_traffic import Role, Sent, group_ranks, replica_of

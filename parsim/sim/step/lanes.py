@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from parsim.cost.job import Job
-from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.priced_step import PricedStep
+from parsim.sim.step.pricing import groups_in
 
 
 def lanes_in_words(step: PricedStep) -> str:

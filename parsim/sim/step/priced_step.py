@@ -22,8 +22,9 @@ from parsim.plan import Plan, PlanTable
 from parsim.plan.strategies import DDP
 from parsim.schedule import Schedule
 from parsim.schedule.inflight import completed_stages
-from parsim.sim.step.class_costs import Pricing, class_costs, groups_in
+from parsim.sim.step.class_costs import class_costs
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compiled_schedule
+from parsim.sim.step.pricing import Pricing, groups_in
 from parsim.sim.step.replica_classes import (
     DevicesOfRanks,
     ReplicaClasses,

@@ -17,8 +17,8 @@ import numpy as np
 
 from parsim.arrays import Index
 from parsim.sim.links.collective_flows import LinkGraph
-from parsim.sim.step.class_costs import groups_in
 from parsim.sim.step.priced_step import PricedStep
+from parsim.sim.step.pricing import groups_in
 from parsim.sim.traffic.step_traffic import Chosen, Role, Sent, TrafficMaker
 
 

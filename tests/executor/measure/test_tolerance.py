@@ -25,7 +25,7 @@ from executor.measure.tolerance import (  # noqa: E402
     relative_error,
 )
 from parsim.cli.app import main  # noqa: E402
-from parsim.report.text.run import verdict  # noqa: E402
+from parsim.report.text.verified import verdict  # noqa: E402
 from tests.executor.workers.parallel import batch  # noqa: E402
 from tests.executor.workers.specs import GPT, LLAMA, SPECS  # noqa: E402
 

@@ -16,7 +16,8 @@ from parsim.cluster.hardware import Cable, Cluster, LinkClass, NetworkFabric
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import Graph, bisection, build_graph
 from parsim.cluster.topology.fabrics import torus_shape
-from parsim.cluster.topology.graph import WEIGHTS, make_graph
+from parsim.cluster.topology.graph import make_graph
+from parsim.cluster.topology.link import WEIGHTS
 from parsim.errors import CatalogError
 
 
