@@ -20,12 +20,12 @@ COMMON_SCHEDULES: Final = ("1f1b", "interleaved_1f1b")
 
 
 def inside_a_node(job: Job) -> Between:
-    """As many ranks as the largest node has devices."""
+    """Up to as many ranks as the largest node has devices."""
     return Between(most=max(system.devices_per_node for system in job.cluster.systems))
 
 
 def quick_schedules(job: Job) -> tuple[str, ...] | None:
-    """Those common schedules that the stack has; not said where it has none."""
+    """Common schedules, as far as the stack has them; not said where it has none."""
     return tuple(name for name in COMMON_SCHEDULES if name in job.software.schedules) or None
 
 

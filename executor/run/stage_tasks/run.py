@@ -17,6 +17,7 @@ from executor.model.stage import has_experts, layer_count
 from executor.parallel.refused import check_splits
 from executor.run.part import RankPart
 from executor.run.results import save_results
+from executor.run.stage_tasks.checks import replayed, verify
 from executor.run.stage_tasks.stage_trainer import StageTrainer
 from executor.run.stage_tasks.stepped import Stepped, rounds_of
 from executor.run.start import started
@@ -89,7 +90,7 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         HERE.enter("verify" if options.verify else "build")
         part = RankPart.of(scenario, options, start.device)
         session = StageTrainer(part)
-        checked = session.verify() if options.verify else None
+        checked = verify(session) if options.verify else None
         HERE.enter("step", 0)
         stepped = gathered(_trained(part, session))
         # arrays, because tensors of other ranks would count as this one's memory
@@ -108,8 +109,8 @@ def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) 
             )
             meta = start.meta()
             document = strategy_document(scenario, report, predicted, measured, checked, meta)
-            replayed = session.replayed(weights) if options.verify else None
-            document["strategy"] |= {"replay_error": replayed, "versions_by_rank": versions}
+            error = replayed(session, weights) if options.verify else None
+            document["strategy"] |= {"replay_error": error, "versions_by_rank": versions}
             _add_memory(document, predicted, session.by_stage(peaks))
             save_results(scenario, options.out, document, measured.losses, options.warmup)
 

@@ -9,19 +9,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import replace
-from typing import Any
 
-import torch
 import torch.distributed as dist
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributed.device_mesh import DeviceMesh
 
-from executor.devices.all_ranks import gathered
 from executor.faults.reports import HERE
 from executor.measure.memory import peak_above
-from executor.measure.tolerance import judge, relative_error
 from executor.model.loss import Batch, cross_entropy
 from executor.model.module import TransformerStage, build_stage
 from executor.model.stage import (
@@ -31,12 +25,10 @@ from executor.model.stage import (
     layer_count,
     recompute_first,
 )
-from executor.parallel.gradients.layout import trainable
-from executor.parallel.gradients.split import like_parameter, whole_tensor
 from executor.parallel.precision import apply_autocast, gradient_dtype, storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
 from executor.pipeline.stage_groups import StageGroups, StageOrder, Weights
-from executor.pipeline.stage_run import Ran, StageRank, replay
+from executor.pipeline.stage_run import Ran, StageRank
 from executor.run.part import RankPart
 from executor.run.run import optimizer_of
 from executor.run.stage_tasks.descent import Descent
@@ -45,7 +37,6 @@ from executor.run.stage_tasks.stepped import BatchEnds, Stepped
 from executor.strategies.replays.log import Ended
 from executor.training.build import stage_edges
 from parsim.cost.step.stages import plan_cut
-from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.plan import Plan, Recompute
 from parsim.plan.stages import warmups
@@ -80,19 +71,19 @@ class StageTrainer:
         self.stage = replicas.stage_of[self.worker]
         self.groups = StageGroups.of(replicas)
         self.module = self.build(self.stage, part.scenario.model, self.groups.mesh)
-        self.rank = self._on(self.order)
-        self.update = self._descent(self.rank.weights.newest, self.stage)
+        self.rank = self.rank_in(self.order)
+        self.update = self.descent(self.rank.weights.newest, self.stage)
         self._batch: tuple[int, Batch] | None = None
         self.most_versions = 1
 
-    def _on(self, order: StageOrder) -> StageRank:
+    def rank_in(self, order: StageOrder) -> StageRank:
         """This rank's part of a pipeline in some order."""
         edges = list(stage_edges(self.part.scenario.model, alike(self.plan)))
         around = edges[self.stage], edges[self.stage + 1]
         sums = gradient_dtype(self.plan)
         return StageRank(order, self.module, around, dist.group.WORLD, self.groups.sharers, sums)
 
-    def _descent(self, weights: Weights, stage: int) -> Descent:
+    def descent(self, weights: Weights, stage: int) -> Descent:
         """The optimizer of a stage's weights."""
         return Descent(weights, self.config, self.order.updates(stage, self.count))
 
@@ -137,12 +128,12 @@ class StageTrainer:
     def microbatch(self, number: int) -> Batch:
         """A micro-batch of the whole training."""
         step, turn = divmod(number, self.count)
-        tokens, targets = self._global(step)
+        tokens, targets = self.global_batch(step)
         size = self.plan.microbatch_size
         mine = slice(turn * size, (turn + 1) * size)
         return tokens[mine], targets[mine]
 
-    def _global(self, step: int) -> Batch:
+    def global_batch(self, step: int) -> Batch:
         """The global batch of a step; the latest is kept."""
         if self._batch is None or self._batch[0] != step:
             self._batch = step, self.part.whole(step)
@@ -195,12 +186,12 @@ class StageTrainer:
         ran = self.rank.run(
             self.count, lambda mb: self.microbatch(first + mb), self.loss, self.update
         )
-        gradient = self._meeting()
+        gradient = self.gradient()
         self.update(self.rank.weights.newest, gradient.clipped(gradient.whole(ran.gradient or [])))
         ran.losses = {first + mb: loss * self.count for mb, loss in ran.losses.items()}
         return ran, gradient.norm
 
-    def _meeting(self) -> StageGradient:
+    def gradient(self) -> StageGradient:
         """What is done with a batch's gradient of the stage as it is now."""
         return StageGradient(
             self.rank,
@@ -234,65 +225,3 @@ class StageTrainer:
             max(peak for peak, at in zip(peaks, stages, strict=True) if at == stage)
             for stage in range(replicas.stages)
         ]
-
-    def verify(self) -> dict[str, Any] | None:
-        """Loss and gradients of the first batch against one process; on rank 0, None elsewhere."""
-        kept = self.module, self.rank, self.order
-        self.order = replace(self.order, versions=None)
-        self.module = self.build(self.stage, self.part.still, self.groups.mesh)
-        self.rank = self._on(self.order)
-        ran = self.rank.run(self.count, self.microbatch, self.loss, self.update)
-        gradient = self._meeting().whole(ran.gradient or [])
-        named = trainable(self.module.named_parameters())
-        whole = {
-            name: whole_tensor(like_parameter(parameter, part))
-            for (name, parameter), part in zip(named.items(), gradient, strict=True)
-        }
-        gathered_parts = gathered((whole, ran.losses))
-        self.module, self.rank, self.order = kept
-        if dist.get_rank() != 0:
-            return None
-        gradients = {name: part for named, _ in gathered_parts for name, part in named.items()}
-        losses = {mb: loss for _, known_here in gathered_parts for mb, loss in known_here.items()}
-        loss = sum(losses.values())
-        return judge(
-            self.part.still,
-            alike(self.plan),
-            self._global(0),
-            self.options.seed,
-            loss,
-            gradients,
-            self.part.values,
-        ).to_json()
-
-    def replayed(self, weights: Sequence[Sequence[NDArray[Any]]]) -> float | None:
-        """Largest error of the final weights against a replay by the table of versions.
-
-        None where the pipeline flushes, where replicas or tensor ranks sum in an order of their
-        own, and with dropout, whose masks are drawn anew.
-        """
-        model = self.part.scenario.model
-        drawn = not isinstance(model, Graph) and model.dropout
-        several = len(self.order.replicas.rank_of) > self.order.replicas.stages
-        if self.order.versions is None or several or drawn:
-            return None
-        stages = [self.build(stage, model) for stage in range(self.order.replicas.stages)]
-        updates = [
-            self._descent([parameter.data for parameter in stage.parameters()], number)
-            for number, stage in enumerate(stages)
-        ]
-        count = self.options.last_step * self.count
-        again = replay(
-            self.order,
-            stages,
-            count,
-            self.microbatch,
-            self.loss,
-            updates,
-            gradient_dtype(self.plan),
-        )
-        return max(
-            relative_error(torch.from_numpy(trained), expected.float())
-            for repeated, run in zip(again, weights, strict=True)
-            for expected, trained in zip(repeated, run, strict=True)
-        )
