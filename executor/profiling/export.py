@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -89,28 +90,31 @@ def _with_seconds(
     """A writer's nodes, what is measured with its seconds and with what it keeps for backward."""
     names = [n.name for n in writer.measured.values()]
     kept = writer.stored.values(names, batch.size)
-    asked, other = seconds_of(module, names, batch), {}
+    timings = [(batch.size, seconds_of(module, names, batch))]
     if again is not None:
-        other = seconds_of(again[0], names, again[1])
+        timings.append((again[1].size, seconds_of(again[0], names, again[1])))
     nodes = []
     for node in writer.nodes:
         if node.name in writer.measured and isinstance(node.operation, Measured):
             n = writer.measured[node.name].name
-            forward, backward = (
-                line(
-                    (batch.size, asked[n][way]),
-                    (again[1].size, other[n][way]) if again is not None else None,
-                )
-                for way in (0, 1)
-            )
-            timed = replace(
-                node.operation,
-                forward_s=forward.sample,
-                forward_call_s=forward.call,
-                backward_s=backward.sample,
-                backward_call_s=backward.call,
-                kept_values=kept[n],
-            )
-            node = replace(node, operation=timed)
+            points = [(size, seconds[n]) for size, seconds in timings]
+            node = replace(node, operation=_timed(node.operation, points, kept[n]))
         nodes.append(node)
     return nodes
+
+
+def _timed(
+    operation: Measured, points: Sequence[tuple[int, tuple[float, float]]], kept: int
+) -> Measured:
+    """The operation with lines through its seconds at one or two batches, and what it keeps."""
+    forward, backward = (
+        line(*((size, seconds[way]) for size, seconds in points)) for way in (0, 1)
+    )
+    return replace(
+        operation,
+        forward_s=forward.sample,
+        forward_call_s=forward.call,
+        backward_s=backward.sample,
+        backward_call_s=backward.call,
+        kept_values=kept,
+    )

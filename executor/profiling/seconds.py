@@ -30,7 +30,7 @@ class Line:
     sample: float
 
 
-def line(asked: tuple[int, float], other: tuple[int, float] | None) -> Line:
+def line(asked: tuple[int, float], other: tuple[int, float] | None = None) -> Line:
     """The line through samples and seconds of one or two batches; through 0 where there is one.
 
     Where seconds grow faster than the batch, caches overflow: the line goes through 0 too.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -71,10 +71,15 @@ class Suite:
         platform = self._measured() if earlier else self._calibrate()
         predicted = predict(self.out, self.cases, platform, written=bool(earlier))
         say(f"{len(predicted)} cases predicted: {self.out / 'predictions.json'}")
+        self._run_cases(predicted, earlier.get("cases", {}))
+        return self._conclude()
+
+    def _run_cases(self, predicted: Mapping[str, Predicted], done: Collection[str]) -> None:
+        """Run the cases that are not done, those of as many ranks in one session."""
         with ExitStack() as stack:
             sessions: dict[int, Session] = {}
             for number, case in enumerate(self.cases):
-                if case.name in earlier.get("cases", {}):
+                if case.name in done:
                     continue
                 waiting = (predicted[other.name] for other in self.cases[number + 1 :])
                 later = [prediction.cost for prediction in waiting if not prediction.refused]
@@ -83,7 +88,6 @@ class Suite:
                     extra = SHARING if ranks > self.machine.count else None
                     sessions[ranks] = stack.enter_context(Session(ranks, extra))
                 self._case(case, predicted[case.name], later, sessions[ranks])
-        return self._conclude()
 
     def _earlier(self) -> dict[str, Any]:
         """The record of an earlier run on such a machine with the cases that are done, if any."""

@@ -69,7 +69,6 @@ def timeline(  # noqa: PLR0913  one parameter an option
     from parsim.report.text.summary import summary_of
     from parsim.report.timeline.files import check_suffix, save_timeline
     from parsim.report.writing import check_other
-    from parsim.timelines.reader import is_timeline, load_timeline
 
     check_suffix(output)
     check_other(output, scenario)
@@ -79,14 +78,7 @@ def timeline(  # noqa: PLR0913  one parameter an option
         with progress("simulating shared links"):
             save_contended(loaded, jobs, output)
     else:
-        if is_timeline(scenario):
-            if overrides:
-                raise InputError(
-                    f"{scenario}: a saved timeline has no fields to --set; leave --set out"
-                )
-            prediction, drawn = None, load_timeline(scenario)
-        else:
-            prediction, drawn = _predicted(load(scenario, overrides, device), output)
+        prediction, drawn = _to_draw(scenario, overrides, device, output)
         summary = summary_of(drawn, mfu=prediction.mfu if prediction else None)
         with progress("drawing"):
             save_timeline(
@@ -95,6 +87,19 @@ def timeline(  # noqa: PLR0913  one parameter an option
         if prediction is not None:
             _answer(prediction, drawn, scenario, output)
     note(f"timeline written to {output}")
+
+
+def _to_draw(
+    source: Path, overrides: list[str] | None, device: Path | None, output: Path
+) -> tuple[Prediction | None, Timeline]:
+    """A saved timeline as it is, or a scenario's predicted one with its prediction."""
+    from parsim.timelines.reader import is_timeline, load_timeline
+
+    if not is_timeline(source):
+        return _predicted(load(source, overrides, device), output)
+    if overrides:
+        raise InputError(f"{source}: a saved timeline has no fields to --set; leave --set out")
+    return None, load_timeline(source)
 
 
 def _answer(prediction: Prediction, drawn: Timeline, source: Path, output: Path) -> None:

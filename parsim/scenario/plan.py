@@ -22,7 +22,7 @@ from parsim.plan.strategies import STRATEGY_KINDS, Strategy
 from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema.file import ScenarioFile
-from parsim.scenario.schema.plan import PlanBlock, SharedBlock, StrategyBlock
+from parsim.scenario.schema.plan import PlanBlock, SearchBlock, SharedBlock, StrategyBlock
 from parsim.space.words import preset
 
 PATH = ("plan", "strategy")
@@ -215,9 +215,23 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> 
         for system in job.cluster.systems:
             node = replace(system, devices_per_node=1)
             check_plan(common, job.model, Cluster(system=node, num_nodes=1))
-    given = file.search.given()
+    batch = file.training.global_batch_size
+    space = PlanSpace(global_batch_size=batch, common=common)
+    space = space.with_axes(_axis_values(tree, file.search, job))
+    if plan is None or not plan.from_file or "schedule" in file.search.given():
+        return space
+    return _with_own_schedule(tree, space, plan)
+
+
+def _axis_values(tree: Tree, search: SearchBlock, job: Job) -> dict[str, Any]:
+    """Values of axes: those of the preset, and in their place what the block gives.
+
+    Raises:
+        ScenarioError: an axis is given both for itself and for all plans.
+    """
+    given = search.given()
     values = preset(given.get("space", "standard"), job)
-    for key in file.search.common.given():
+    for key in search.common.given():
         if key in given:
             raise tree.error(("search", key), f"cannot stand beside search.common.{key}; leave one")
         values.pop(key, None)
@@ -229,13 +243,9 @@ def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> 
     if "strategies" in given:
         values["strategies"] = tuple(
             build_strategy(tree, block, ("search", "strategies", number))
-            for number, block in enumerate(file.search.strategies)
+            for number, block in enumerate(search.strategies)
         )
-    batch = file.training.global_batch_size
-    space = PlanSpace(global_batch_size=batch, common=common).with_axes(values)
-    if plan is None or not plan.from_file or "schedule" in given:
-        return space
-    return _with_own_schedule(tree, space, plan)
+    return values
 
 
 def _with_own_schedule(tree: Tree, space: PlanSpace, plan: Plan) -> PlanSpace:

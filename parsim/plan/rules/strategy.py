@@ -102,18 +102,7 @@ def hosts(cluster: Cluster) -> int:
 def _servers(plan: Plan, cluster: Cluster) -> Iterator[str]:
     strategy = of_kind(plan.strategy, ParameterServer, AsynchronousServer)
     yield from _counts(strategy, servers=1)
-    if not 0.0 < strategy.compression <= 1.0:
-        yield f"compression={strategy.compression} is the share of bytes sent; allowed: 0 to 1"
-    if strategy.compressor == "half" and strategy.compression != 0.5:
-        yield f"compressor=half sends half of the bytes, not {strategy.compression}; use 0.5"
-    width = precision(plan.precision).gathered
-    if strategy.compressor == "half" and plan.reduce_precision == "same" and width == 2:
-        yield (
-            "compressor=half, but gradients are sent in 16 bit already (reduce_precision=same); "
-            "leave one of them out"
-        )
-    if strategy.compressor == "top_k" and strategy.compression == 1.0:
-        yield "compressor=top_k needs a share of the bytes; use compression below 1"
+    yield from _compression(plan, strategy)
     places = hosts(cluster) if strategy.on == "hosts" else plan.dp
     if not places:
         without = next(system.id for system in cluster.systems if not system.host_bandwidth)
@@ -127,6 +116,22 @@ def _servers(plan: Plan, cluster: Cluster) -> Iterator[str]:
             f"servers={strategy.servers} on {strategy.on}, but there are {places}; use "
             f"servers={places} or fewer"
         )
+
+
+def _compression(plan: Plan, strategy: ParameterServer | AsynchronousServer) -> Iterator[str]:
+    """The share of bytes that is sent, and what sends it."""
+    if not 0.0 < strategy.compression <= 1.0:
+        yield f"compression={strategy.compression} is the share of bytes sent; allowed: 0 to 1"
+    if strategy.compressor == "half" and strategy.compression != 0.5:
+        yield f"compressor=half sends half of the bytes, not {strategy.compression}; use 0.5"
+    width = precision(plan.precision).gathered
+    if strategy.compressor == "half" and plan.reduce_precision == "same" and width == 2:
+        yield (
+            "compressor=half, but gradients are sent in 16 bit already (reduce_precision=same); "
+            "leave one of them out"
+        )
+    if strategy.compressor == "top_k" and strategy.compression == 1.0:
+        yield "compressor=top_k needs a share of the bytes; use compression below 1"
 
 
 def _synchronous_server(plan: Plan, cluster: Cluster) -> Iterator[str]:

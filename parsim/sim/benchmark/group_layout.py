@@ -89,23 +89,8 @@ def spread_layout(
     """
     cluster = Cluster(system=system, num_nodes=nodes)
     ranks = cluster.num_devices if ranks is None else ranks
-    devices = system.devices_per_node
-    if ranks > cluster.num_devices:
-        raise PlanError(
-            f"ranks={ranks} is more than the {cluster.num_devices} devices of {nodes} x "
-            f"{system.id}; allowed: 2 to {cluster.num_devices}, or more --nodes"
-        )
-    if ranks < 2:
-        raise PlanError(
-            f"ranks={ranks}: a group of one rank exchanges nothing; allowed: 2 to "
-            f"{cluster.num_devices}"
-        )
-    if ranks % nodes:
-        raise PlanError(
-            f"ranks={ranks} cannot be shared out equally over nodes={nodes}; allowed: multiples "
-            f"of {nodes} up to {cluster.num_devices}"
-        )
-    ranks_per_node = ranks // nodes
+    _check_ranks(cluster, ranks)
+    devices, ranks_per_node = system.devices_per_node, ranks // nodes
     groups = tuple(
         tuple(
             node * devices + (first * ranks_per_node + i) % devices
@@ -115,6 +100,25 @@ def spread_layout(
         for first in range(at_once)
     )
     return GroupLayout(cluster=cluster, groups=groups)
+
+
+def _check_ranks(cluster: Cluster, ranks: int) -> None:
+    """Refuse a group that the nodes cannot hold, or not equally many ranks of it each."""
+    nodes, most = cluster.num_nodes, cluster.num_devices
+    if ranks > most:
+        raise PlanError(
+            f"ranks={ranks} is more than the {most} devices of {nodes} x "
+            f"{cluster.system.id}; allowed: 2 to {most}, or more --nodes"
+        )
+    if ranks < 2:
+        raise PlanError(
+            f"ranks={ranks}: a group of one rank exchanges nothing; allowed: 2 to {most}"
+        )
+    if ranks % nodes:
+        raise PlanError(
+            f"ranks={ranks} cannot be shared out equally over nodes={nodes}; allowed: multiples "
+            f"of {nodes} up to {most}"
+        )
 
 
 def axis_layout(system: System, nodes: int, degrees: Mapping[str, int]) -> GroupLayout:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from parsim.arrays import sorted_values
+from parsim.arrays import Array, sorted_values
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import stage_cut
 from parsim.schedule import Kind, Schedule
@@ -26,21 +26,16 @@ def memory_curves(
     Logits, temporary and communication buffers stand on top while actions run, so that the
     highest point is the predicted peak and the end is back at the static bytes.
     """
-    step, memory = evaluation.step, evaluation.memory_of(number)
-    group, schedule, table = step.group(0, number), step.schedule(number), step.pricing.table
-    job, layers = step.job_on(group), step.pricing.layers(group)
-    rows = stage_kept(job, table, layers, layer_counts(job.model, stage_cut(job, table)))
-    kept = schedule.in_copies(rows)[:, 0]
-    kept = np.maximum(kept, 0.0)  # eager PyTorch's composed operators are moved and not among it
+    memory, schedule = evaluation.memory_of(number), evaluation.step.schedule(number)
     peak, static = memory.peak[:, 0], memory.static[:, 0]
-    frees = frees_before_weights(job, table, schedule)
-    after = schedule.in_copies(kept_for_weights(job, table))[:, 0] if frees else kept
+    kept, after = _kept(evaluation, number)
     for rank in range(schedule.pp):
         stages = list(schedule.stages_on(rank))
         mine = [item for item in placed if item.rank == rank]
-        times, counts = _in_flight(mine, stages, frees=frees)
+        times, counts = _in_flight(mine, stages, frees=after is not None)
         if schedule.limit is None:
-            kept_now = counts @ np.concatenate([kept[stages], after[stages]])
+            rest = kept if after is None else after
+            kept_now = counts @ np.concatenate([kept[stages], rest[stages]])
         else:
             times, kept_now = _with_guests(placed, rank, kept, schedule)
         buffers = float(peak[rank] - static[rank] - kept_now.max())
@@ -54,6 +49,19 @@ def memory_curves(
             activations=tuple(kept_now.tolist()),
             parts={name: float(getattr(memory, name)[rank, 0]) for name in STATIC},
         )
+
+
+def _kept(evaluation: Evaluation, number: int) -> tuple[Array, Array | None]:
+    """What a stage keeps of a micro-batch, and what of it W needs, where I frees the rest."""
+    step = evaluation.step
+    group, schedule, table = step.group(0, number), step.schedule(number), step.pricing.table
+    job, layers = step.job_on(group), step.pricing.layers(group)
+    rows = stage_kept(job, table, layers, layer_counts(job.model, stage_cut(job, table)))
+    kept = schedule.in_copies(rows)[:, 0]
+    kept = np.maximum(kept, 0.0)  # eager PyTorch's composed operators are moved and not among it
+    if not frees_before_weights(job, table, schedule):
+        return kept, None
+    return kept, schedule.in_copies(kept_for_weights(job, table))[:, 0]
 
 
 def _with_guests(

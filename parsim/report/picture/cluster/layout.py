@@ -82,18 +82,28 @@ def lay_out(graph: Graph, devices_per_node: int) -> GraphLayout:
     left = min(x.values())
     x = {part: value - left for part, value in x.items()}
     width = max(x.values()) + STEP
-    boxes = {}
-    for part in shown:
-        wide = _width(graph.nodes[part], row_of[part], near[part], x)
-        boxes[part] = PartBox(
-            row=row_of[part],
-            x=_middle(near[part], x) if wide > 2 * BOX[0] else x[part],
-            y=rows[row_of[part]],
-            width=wide,
-            label=_label(graph.nodes[part], wide),
-        )
+    boxes = {part: _box(graph, part, row_of[part], rows, near[part], x) for part in shown}
     height = max(rows.values())
     return GraphLayout(boxes=boxes, rows=rows, width=width, height=height, drawn=len(drawn))
+
+
+def _box(
+    graph: Graph,
+    part: int,
+    row: str,
+    rows: Mapping[str, float],
+    near: set[int],
+    x: Mapping[int, float],
+) -> PartBox:
+    """The box of a part in its row: a wide one in the middle of what is near."""
+    wide = _width(graph.nodes[part], row, near, x)
+    return PartBox(
+        row=row,
+        x=_middle(near, x) if wide > 2 * BOX[0] else x[part],
+        y=rows[row],
+        width=wide,
+        label=_label(graph.nodes[part], wide),
+    )
 
 
 def _neighbours(graph: Graph) -> Mapping[int, set[int]]:

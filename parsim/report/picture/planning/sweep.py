@@ -9,6 +9,7 @@ s  │ ┬        tokens/s │        ┬  ·       bars are 80 % intervals; dot
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,20 +47,25 @@ def draw_outcomes(result: Outcomes, path: Path | None = None) -> Figure:
             _speeds(speed, points, look, scaling=_joined(result))
         for axes, words in ((seconds, "step time, s"), (speed, result.speed_unit)):
             axes.set(xlabel=_across_words(result), ylabel=words)
-            axes.yaxis.set_major_formatter("{x:,g}")
-            axes.set_ylim(bottom=0.0)
-            axes.set_xticks([position for position, _ in ticks], [text for _, text in ticks])
-            if len("".join(text for _, text in ticks)) > 40:
-                for label in axes.get_xticklabels():
-                    label.set(rotation=15, ha="right")
-            axes.grid(visible=True, color="#EEEEEE", linewidth=0.6)
-            axes.set_axisbelow(True)
+            _settle(axes, ticks)
         figure.suptitle(_title(result), fontsize="medium", x=0.01, ha="left")
         if len(curves) > 1:
             style: dict[str, Any] = {"ncols": 3, "frameon": False, "fontsize": 8}
             figure.legend(*seconds.get_legend_handles_labels(), loc="outside lower center", **style)
     save_picture(figure, path)
     return figure
+
+
+def _settle(axes: Axes, ticks: Sequence[tuple[float, str]]) -> None:
+    """Write the values of both axes, those across aslant where they are long."""
+    axes.yaxis.set_major_formatter("{x:,g}")
+    axes.set_ylim(bottom=0.0)
+    axes.set_xticks([position for position, _ in ticks], [text for _, text in ticks])
+    if len("".join(text for _, text in ticks)) > 40:
+        for label in axes.get_xticklabels():
+            label.set(rotation=15, ha="right")
+    axes.grid(visible=True, color="#EEEEEE", linewidth=0.6)
+    axes.set_axisbelow(True)
 
 
 def _curves(result: Outcomes) -> tuple[Curves, list[tuple[float, str]]]:
