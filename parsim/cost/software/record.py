@@ -130,8 +130,9 @@ class Software:
     channels_last: tuple[str, ...]
     # Bytes that a step of the optimizer moves per local parameter.
     optimizer_bytes: float
-    # Host seconds of such a step.
+    # Host seconds of such a step, and those that it has for each tensor of parameters.
     optimizer_fixed: float
+    tensor_update: float
     # Scalar all-reduces before it.
     norm_sums: float
     # Bytes that the norm of its gradients moves, per local parameter.
