@@ -34,8 +34,8 @@ HALF_CHANNELS: Mapping[str, Mapping[str, float]] = {
 Transforms are made for each channel, products once for each pair of channels: with few channels the
 transforms are what takes time, most so in the weight's gradient of Winograd's. Fitted to DeepBench
 on seven devices (baidu-research, commit da81ba7, 29 to 32 layers of 3x3 each): mean |log| error of
-the weight's gradient 0.30 instead of 0.48, of the data's 0.27 instead of 0.30; forward does not gain
-by it. Larger windows: 72 times of 5x5 of eight devices there and 12 of 7x7 to 11x11 on Titan X
+the weight's gradient 0.30 instead of 0.48, of the data's 0.27 instead of 0.30; forward does not
+gain by it. Larger windows: 72 times of 5x5 of eight devices there and 12 of 7x7 to 11x11 on Titan X
 (soumith/convnet-benchmarks) together, 0.28 with `Convolution.transformed`, 0.41 without both.
 """
 FULL_COLUMNS = 32.0
@@ -74,7 +74,8 @@ def convolution_time(
         m, n, k = product_sides(op, direction, images)
         seconds = _tiled(device, precision, (m, n, k), op, direction, moved, value)
     else:
-        rate = device.peak(precision) * share(f"{op.kind}_{direction}") * _class_factor(op, direction)
+        rate = device.peak(precision) * share(f"{op.kind}_{direction}")
+        rate = rate * _class_factor(op, direction)
         work = np.asarray(images, dtype=np.float64) * op.flops(1) / rate
         memory = moved / (device.memory_bandwidth * device.gemm_memory_efficiency)
         seconds = FILLING + smooth_max(work, memory, 4)

@@ -130,8 +130,9 @@ class Software:
     channels_last: tuple[str, ...]
     # Bytes that a step of the optimizer moves per local parameter.
     optimizer_bytes: float
-    # Host seconds of such a step, and those that it has for each tensor of parameters.
+    # Host seconds of such a step.
     optimizer_fixed: float
+    # Those that it has for each tensor of parameters.
     tensor_update: float
     # Scalar all-reduces before it.
     norm_sums: float

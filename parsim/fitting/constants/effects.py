@@ -67,7 +67,8 @@ def _no_host(job: Job) -> Job:
 
 
 def _no_optimizer(job: Job) -> Job:
-    return replace(job, software=replace(job.software, optimizer_bytes=0.0, optimizer_fixed=0.0, tensor_update=0.0))
+    stack = replace(job.software, optimizer_bytes=0.0, optimizer_fixed=0.0, tensor_update=0.0)
+    return replace(job, software=stack)
 
 
 def _no_shape(job: Job) -> Job:

@@ -23,7 +23,6 @@ from parsim.partition.states import states_of
 from parsim.plan import Plan, Recompute
 from parsim.plan.precision import PRECISIONS
 from parsim.plan.stages import Stage
-from parsim.plan.strategies import DDP
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import step_interval
 from parsim.validation.step.case import PredictedCase

@@ -9,8 +9,8 @@ before each wide product:
 Source: torchvision's definitions (`models/alexnet.py`, `models/vgg.py`); Krizhevsky 2014
 (arXiv:1404.5997), ungrouped; Krizhevsky, Sutskever and Hinton 2012 (NIPS), the two towers; MXNet's
 `symbols/alexnet.py` and tf_cnn_benchmarks' `alexnet_model.py`, one tower of other widths; Simonyan
-and Zisserman 2014 (arXiv:1409.1556). Leaves out: local response normalisation, which the networks of
-2012 and MXNet's have (1 % of a step by its bytes).
+and Zisserman 2014 (arXiv:1409.1556). Leaves out: local response normalisation, which those of 2012
+and MXNet's have (1 % of a step by its bytes).
 """
 
 from __future__ import annotations

@@ -3,9 +3,9 @@
     x ──┬── 1x1 ── 3x3 ── 1x1 ──(scale)── + ── relu
         └──────── (1x1, where shapes change) ┘
 
-Source: torchvision's definitions (`models/resnet.py`), with the stride in the 3x3 ("v1.5"); those of
-"v1" have it in the first 1x1, as He et al. 2015 (arXiv:1512.03385) and tf_cnn_benchmarks; Xie et al. 2016 (arXiv:1611.05431), Hu et al. 2017
-(arXiv:1709.01507).
+Source: torchvision's definitions (`models/resnet.py`), with the stride in the 3x3 ("v1.5"); "v1"
+has it in the first 1x1, as He et al. 2015 (arXiv:1512.03385) and tf_cnn_benchmarks; Xie et al. 2016
+(arXiv:1611.05431), Hu et al. 2017 (arXiv:1709.01507).
 """
 
 from __future__ import annotations

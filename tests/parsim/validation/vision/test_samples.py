@@ -128,8 +128,8 @@ def test_a_worker_alone_still_sends_its_gradients_to_a_server_on_the_host() -> N
 
 def test_an_update_in_python_takes_time_for_each_array() -> None:
     """MXNet of 2017: 25 ms of ResNet-50's step of one image on a V100, of 29 ms measured."""
-    one = {"n_gpus": "1", "strategy": "single", "batch_per_gpu": "1", "global_batch_size": "1"}
-    row = ROW | one | {"gpu_type": "v100-sxm-16gb", "model": "resnet50"}
+    alone = {"n_gpus": "1", "strategy": "single", "batch_per_gpu": "1", "global_batch_size": "1"}
+    row = ROW | alone | {"gpu_type": "v100-sxm-16gb", "model": "resnet50"}
     slow = predict_samples("t", row | {"framework": "MXNet-2018"})
     fast = predict_samples("t", row | {"framework": "TensorFlow 1.15"})
     assert slow.predicted_step == pytest.approx(0.029, rel=0.25)
