@@ -50,10 +50,11 @@ class Convolution:
         """What its measured times depend on beside the sizes of its products.
 
         A window of 1x7 or 7x1 is an implicit product like one of 1x1: Winograd's transforms, which
-        carry others above the peak, are for two dimensions. Those of 5x5 and more are "large".
+        carry others above the peak, are for two dimensions. Those of 5x5 and more are "large". A
+        1x1 that strides has a slow data gradient, most of whose values are zeros.
         """
-        if max(self.stride) > 1 and self.window != (1, 1):
-            return "strided"
+        if max(self.stride) > 1:
+            return "1x1-strided" if self.window == (1, 1) else "strided"
         if 1 in self.window:
             return "1x1"
         if self.groups > 1 or min(self.window) < THREE:

@@ -11,9 +11,12 @@ from parsim.errors import CatalogError
 
 Tiles = Literal["core", "ampere", "hopper", "blackwell"]
 CONVOLUTION: Mapping[str, float] = {
-    "1x1_forward": 0.85,
-    "1x1_data": 0.61,
-    "1x1_weight": 0.49,
+    "1x1_forward": 0.93,
+    "1x1_data": 0.89,
+    "1x1_weight": 0.50,
+    "1x1-strided_forward": 0.75,
+    "1x1-strided_data": 0.40,
+    "1x1-strided_weight": 0.45,
     "3x3_forward": 1.57,
     "3x3_data": 1.95,
     "3x3_weight": 2.34,
