@@ -116,6 +116,14 @@ class Job:
         return self.software.usable_memory(self.device)
 
     @property
+    def update_overhead(self) -> float:
+        """Host seconds of an update, which no device hides."""
+        stack = self.software
+        if not stack.tensor_update:
+            return stack.optimizer_fixed
+        return stack.optimizer_fixed + stack.tensor_update * self.model.parameter_tensors
+
+    @property
     def practice(self) -> str:
         """Whose errors tell how sure a prediction is: the software's, for each kind of model.
 

@@ -62,6 +62,11 @@ class Layer:
         """All parameters of the layer."""
         return self.split_parameters + self.repeated_parameters + self.expert_parameters
 
+    @property
+    def parameter_tensors(self) -> int:
+        """How many tensors its parameters are: matrices, biases, gains and shifts one by one."""
+        return sum(_tensors(op) for op in self.operators)
+
     def with_heads_gathered(self, gathered: bool) -> Layer:
         """The layer with its shared heads gathered or copied; itself if it is so already."""
         shared = [getattr(op, "shared", None) for op in self.operators]
@@ -87,6 +92,14 @@ class Layer:
     def forward_flops(self, batch: int) -> int:
         """Model FLOPs of one forward pass of `batch` samples (matrix products only)."""
         return sum(forward_flops(op, batch) for op in self.operators)
+
+
+def _tensors(op: Operator) -> int:
+    """Tensors of an operator: a pass's are a gain and a shift, a product has a bias or none."""
+    if isinstance(op, Elementwise):
+        return 2 if op.repeated_parameters else 0
+    parameters = op.split_parameters + op.repeated_parameters
+    return (1 + bool(getattr(op, "bias", False))) if parameters else 0
 
 
 def _with_heads(parts: tuple[Part, ...], gathered: bool) -> Iterator[Part]:

@@ -95,6 +95,11 @@ class Model:
         return sum(layer.parameters for layer in self.layers)
 
     @property
+    def parameter_tensors(self) -> int:
+        """How many tensors the parameters are; experts of a layer count as one."""
+        return sum(layer.parameter_tensors for layer in self.layers)
+
+    @property
     def experts(self) -> Experts | None:
         """The first layer's experts, of the layers that have any."""
         return next((layer.experts for layer in self.kinds if layer.experts is not None), None)

@@ -22,6 +22,6 @@ def added_squares(evaluation: Evaluation, workers: int) -> Array:
 
 def shared_update(evaluation: Evaluation, shares: Array) -> Array:
     """Seconds of an update of these shares of the parameters: its fixed part is everybody's."""
-    fixed = evaluation.step.job.software.optimizer_fixed
+    fixed = evaluation.step.job.update_overhead
     moved = max(float(evaluation.step.costs.optimizer[0, 0]) - fixed, 0.0)
     return np.asarray(fixed + moved * shares)

@@ -62,7 +62,7 @@ def update_time(data: DataParallel, parameters: Array, experts: Array | None = N
     seconds = memory_time(job.device, moved, kind=OPTIMIZER)
     factor = step_factor(job.device, data.table, "optimizer")
     seconds = seconds * _contention(data)
-    return np.asarray((seconds + job.software.optimizer_fixed) * factor)
+    return np.asarray((seconds + job.update_overhead) * factor)
 
 
 def _contention(data: DataParallel) -> Array:
@@ -98,7 +98,7 @@ def share_update_time(job: Job, system: System, parameters: float, slowdown: flo
     """
     moved = _bytes_of_each(job) * parameters
     alone = float(memory_time(system.device, moved, kind=OPTIMIZER))
-    return alone * slowdown + job.software.optimizer_fixed
+    return alone * slowdown + job.update_overhead
 
 
 def _bytes_of_each(job: Job) -> float:

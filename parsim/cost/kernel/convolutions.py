@@ -7,6 +7,7 @@ cuDNN has Winograd and FFT kernels beside the product, whose rates in direct FLO
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Literal
 
 import numpy as np
@@ -24,14 +25,18 @@ SPLITS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 """Split-K factors of a convolution's kernels: a weight gradient has few tiles and a huge depth."""
 FILLING = 30e-6
 """Seconds of an fp32 kernel's unfilled first and last waves, fitted with the classes' shares."""
-HALF_CHANNELS = {"forward": 0.0, "data": 16.0, "weight": 48.0}
-"""Channels, of input or output, at which a 3x3 kernel of stride 1 has half of its rate in fp32.
+HALF_CHANNELS: Mapping[str, Mapping[str, float]] = {
+    "3x3": {"forward": 0.0, "data": 16.0, "weight": 48.0},
+    "large": {"forward": 32.0, "data": 32.0, "weight": 32.0},
+}
+"""Channels, of input or output, at which kernels of stride 1 have half of their rate in fp32.
 
-Winograd's transforms are made for each channel, its products once for each pair of channels: with
-few channels the transforms are what takes time, most so in the weight's gradient. Fitted to
-DeepBench on seven devices (baidu-research, commit da81ba7, 29 to 32 layers each): mean |log| error
-of the weight's gradient 0.30 instead of 0.48, of the data's 0.27 instead of 0.30; forward does not
-gain by it.
+Transforms are made for each channel, products once for each pair of channels: with few channels the
+transforms are what takes time, most so in the weight's gradient of Winograd's. Fitted to DeepBench
+on seven devices (baidu-research, commit da81ba7, 29 to 32 layers of 3x3 each): mean |log| error of
+the weight's gradient 0.30 instead of 0.48, of the data's 0.27 instead of 0.30; forward does not
+gain by it. Larger windows: 72 times of 5x5 of eight devices there and 12 of 7x7 to 11x11 on Titan X
+(soumith/convnet-benchmarks) together, 0.28 with `Convolution.transformed`, 0.41 without both.
 """
 FULL_COLUMNS = 32.0
 """Columns of a group below which an fp32 kernel's tile is partly empty."""
@@ -46,8 +51,9 @@ def convolution_time(
         fp32          30 us + pnorm4(2 N K P Q (C / g) R S / (e P), bytes / (hb H))
 
     bytes = value (NCHW + KCRS / g + NKPQ), which every algorithm moves at least. e depends on
-    direction and class: 1x1, 3x3 of stride 1, strided, other; in groups of few columns it shrinks,
-    and of a 3x3 gradient with few channels (`HALF_CHANNELS`).
+    direction and class: 1x1, 3x3 of stride 1, larger ones of stride 1, strided, other; in groups of
+    few columns it shrinks, and with few channels where images are transformed (`HALF_CHANNELS`).
+    Larger windows gain by their size (`Convolution.transformed`).
 
     Args:
         device: gives peak, bandwidths, the `gemm_*` and `convolution` constants.
@@ -68,15 +74,23 @@ def convolution_time(
         m, n, k = product_sides(op, direction, images)
         seconds = _tiled(device, precision, (m, n, k), op, direction, moved, value)
     else:
-        filled = min(op.outputs / op.groups / FULL_COLUMNS, 1.0)
-        rate = device.peak(precision) * share(f"{op.kind}_{direction}") * filled
-        if op.kind == "3x3":
-            rate = rate / (1.0 + HALF_CHANNELS[direction] / min(op.channels, op.outputs))
+        rate = device.peak(precision) * share(f"{op.kind}_{direction}")
+        rate = rate * _class_factor(op, direction)
         work = np.asarray(images, dtype=np.float64) * op.flops(1) / rate
         memory = moved / (device.memory_bandwidth * device.gemm_memory_efficiency)
         seconds = FILLING + smooth_max(work, memory, 4)
     where = product_sides(op, direction, images)
     return np.asarray(seconds * measured_factor(device.residuals, f"conv_{direction}", *where))
+
+
+def _class_factor(op: Convolution, direction: Direction) -> float:
+    """What a layer's sizes leave of the rate of its class."""
+    filled = min(op.outputs / op.groups / FULL_COLUMNS, 1.0)
+    if op.kind not in HALF_CHANNELS:
+        return filled
+    half = HALF_CHANNELS[op.kind][direction]
+    gained = op.transformed if op.kind == "large" else 1.0
+    return filled * gained / (1.0 + half / min(op.channels, op.outputs))
 
 
 def on_matrix_units(device: Device, precision: str) -> bool:

@@ -132,6 +132,8 @@ class Software:
     optimizer_bytes: float
     # Host seconds of such a step.
     optimizer_fixed: float
+    # Those that it has for each tensor of parameters.
+    tensor_update: float
     # Scalar all-reduces before it.
     norm_sums: float
     # Bytes that the norm of its gradients moves, per local parameter.

@@ -54,7 +54,8 @@ def no_host(job: Job) -> Job:
 
 def no_optimizer(job: Job) -> Job:
     """An update that moves nothing."""
-    return replace(job, software=replace(job.software, optimizer_bytes=0.0, optimizer_fixed=0.0))
+    stack = replace(job.software, optimizer_bytes=0.0, optimizer_fixed=0.0, tensor_update=0.0)
+    return replace(job, software=stack)
 
 
 def no_shape(job: Job) -> Job:

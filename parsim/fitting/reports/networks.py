@@ -2,9 +2,9 @@
 
     python -m parsim.fitting.reports.networks EVIDENCE LEFT_OUT INTERVALS SUITES
 
-Networks of convolutions or cells have figures of their own, from the tables of their runs. No
-family of constants is fitted to those, so leaving runs out moves no constant. The pages are filled
-by `parsim.report.accuracy.summary` afterwards, from what is written here.
+Networks of convolutions or cells have figures of their own, from the tables of their runs. Leaving
+runs out moves no constant: the four that are fitted to some of these rows stay. Pages are filled by
+`parsim.report.accuracy.summary` afterwards, from what is written here.
 """
 
 from __future__ import annotations

@@ -15,7 +15,13 @@ from functools import cache, partial
 from parsim.errors import ModelError
 from parsim.model.graph.families.amoebanet import amoebanet_d
 from parsim.model.graph.families.inception import inception_v3
-from parsim.model.graph.families.plain import alexnet, alexnet_towers, multi_task, vgg16
+from parsim.model.graph.families.plain import (
+    ALEXNETS,
+    alexnet,
+    alexnet_towers,
+    multi_task,
+    vgg16,
+)
 from parsim.model.graph.families.residual import RESIDUALS, residual
 from parsim.model.graph.families.transformer import VISIONS, vision
 from parsim.model.graph.families.translation import GNMT_LAYERS, TRANSLATORS, gnmt, translator
@@ -26,7 +32,7 @@ Builder = Callable[[str, int, int], Graph]
 """From a name, rows of the image and classes to the graph."""
 
 NETWORKS: Mapping[str, tuple[Builder, int]] = {
-    "alexnet": (alexnet, 224),
+    **dict.fromkeys(ALEXNETS, (alexnet, 224)),
     "alexnet-two-towers": (alexnet_towers, 224),
     "vgg16": (vgg16, 224),
     **dict.fromkeys(RESIDUALS, (residual, 224)),

@@ -82,7 +82,7 @@ class ServerMemory:
         each += formats.parameter if formats.master else 0.0
         each += clipped_bytes(job, formats.compute) if clips else 0.0
         moved = self.workers.parameters / len(self.node) * each
-        return self.moving(number, moved) + job.software.optimizer_fixed
+        return self.moving(number, moved) + job.update_overhead
 
     def _on_device(self, number: int, *, clips: bool) -> float:
         """Seconds of a shard's update on a device, as that of a worker's own weights there."""

@@ -23,7 +23,6 @@ from parsim.partition.states import states_of
 from parsim.plan import Plan, Recompute
 from parsim.plan.precision import PRECISIONS
 from parsim.plan.stages import Stage
-from parsim.plan.strategies import DDP
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import step_interval
 from parsim.validation.step.case import PredictedCase
@@ -45,6 +44,7 @@ FRAMEWORKS: Mapping[str, str] = {
     "tensorflow-xla": "tensorflow-xla",
     "tensorflow": "tensorflow",
     "mxnet": "mxnet",
+    **dict.fromkeys(("mxnet-2016", "mxnet-2017", "mxnet-2018"), "mxnet-2016"),
     "paddlepaddle": "tensorflow",
 }
 """First word of a framework, and the software that it is predicted as."""
@@ -221,7 +221,7 @@ def _plan(run: MeasuredSamples, description: Description) -> Plan:
         reduce_precision="fp32",
         overlap_p2p=stages > 1,
         stage_layers=_cut(run.partition, description, stages) if stages > 1 else None,
-        strategy=run.replicated_by if dp > 1 else DDP,
+        strategy=run.replicated_by,
     )
 
 

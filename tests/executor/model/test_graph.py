@@ -42,6 +42,7 @@ def test_a_twin_has_the_parameters_of_its_model(name: str) -> None:
     "name",
     [
         *("alexnet", "resnet18", "se-resnext101-32x4d", "inception-v3", "vit-b-16", *SIZED),
+        *("alexnet-2012", "alexnet-tf", "resnet50-v1"),
         *("gnmt-8", "t5-small", "transformer-big"),
     ],
 )

@@ -24,7 +24,7 @@ DEVICES = [
     *("gb300", "b300-sxm"),
     *("h800-sxm", "h20-sxm", "a800-sxm", "a40", "a10", "l40s", "rtx-3090", "rtx-4090"),
     *("l4", "t4", "p40", "p100-pcie-16gb", "p100-sxm-16gb", "titan-x-pascal", "cpu"),
-    *("k80", "v100-pcie-16gb", "tpu-v2-core", "tpu-v3-core"),
+    *("k80", "m40", "m60", "v100-pcie-16gb", "tpu-v2-core", "tpu-v3-core"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),

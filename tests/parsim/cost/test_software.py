@@ -29,6 +29,7 @@ AMOUNTS = (
     "loss_kept",
     "optimizer_bytes",
     "optimizer_fixed",
+    "tensor_update",
     "norm_sums",
     "norm_bytes",
     "clip_bytes",

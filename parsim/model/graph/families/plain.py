@@ -7,33 +7,61 @@ before each wide product:
             └── conv1b ── conv2b ──┴──── conv3b ── 4b ── 5b ──┴── fc6b ──┴── fc7b ──┘
 
 Source: torchvision's definitions (`models/alexnet.py`, `models/vgg.py`); Krizhevsky 2014
-(arXiv:1404.5997), ungrouped; Krizhevsky, Sutskever and Hinton 2012 (NIPS), the two towers; Simonyan
-and Zisserman 2014 (arXiv:1409.1556). Leaves out: local response normalisation of the two towers.
+(arXiv:1404.5997), ungrouped; Krizhevsky, Sutskever and Hinton 2012 (NIPS), the two towers; MXNet's
+`symbols/alexnet.py` and tf_cnn_benchmarks' `alexnet_model.py`, one tower of other widths; Simonyan
+and Zisserman 2014 (arXiv:1409.1556). Leaves out: local response normalisation, which those of 2012
+and MXNet's have (1 % of a step by its bytes).
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 from parsim.model.graph.images import AdaptiveAvgPool2d
 from parsim.model.graph.pointwise import Dropout, Flatten
 from parsim.model.graph.record import INPUT, Graph
-from parsim.model.graph.sketch import Sketch
+from parsim.model.graph.sketch import Sketch, pair
 from parsim.model.graph.texts import CrossEntropy, MeanLoss
 
 VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
 """Channels of VGG-16's convolutions; 0 is a pooling."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tower:
+    """AlexNet of one tower: channels of its five convolutions, and what differs around them.
+
+    `padding` is that of the first convolution. `pooled` are the rows and columns that the products
+    read, None for those that the last pooling leaves.
+    """
+
+    channels: tuple[int, int, int, int, int]
+    padding: int = 2
+    pooled: int | None = 6
+
+
+ALEXNETS: Mapping[str, Tower] = {
+    "alexnet": Tower(channels=(64, 192, 384, 256, 256)),
+    "alexnet-2012": Tower(channels=(96, 256, 384, 384, 256), padding=0, pooled=None),
+    "alexnet-tf": Tower(channels=(64, 192, 384, 384, 256)),
+}
+"""One tower as PyTorch has it; of the width of 2012, as MXNet has it; as TensorFlow has it."""
+
+
 def alexnet(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
-    """AlexNet of one tower: 61,100,840 parameters."""
-    draw = Sketch(name, (3, image_size, image_size))
-    x = _conv(draw, INPUT, 1, 64, kernel=11, stride=4, padding=2)
+    """One of `ALEXNETS` by its name."""
+    tower, draw = ALEXNETS[name], Sketch(name, (3, image_size, image_size))
+    first, second, *others = tower.channels
+    x = _conv(draw, INPUT, 1, first, kernel=11, stride=4, padding=tower.padding)
     x = draw.max_pool(x, "pool1", 3, 2)
-    x = _conv(draw, x, 2, 192, kernel=5, padding=2)
+    x = _conv(draw, x, 2, second, kernel=5, padding=2)
     x = draw.max_pool(x, "pool2", 3, 2)
-    for number, channels in ((3, 384), (4, 256), (5, 256)):
+    for number, channels in enumerate(others, 3):
         x = _conv(draw, x, number, channels)
     x = draw.max_pool(x, "pool5", 3, 2)
-    x = draw.node(AdaptiveAvgPool2d(output_size=(6, 6)), "avgpool", x)
+    if tower.pooled is not None:
+        x = draw.node(AdaptiveAvgPool2d(output_size=pair(tower.pooled)), "avgpool", x)
     x = draw.node(Flatten(), "flatten", x)
     for number in (6, 7):
         x = draw.node(Dropout(), f"drop{number}", x)

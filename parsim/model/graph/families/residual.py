@@ -3,9 +3,9 @@
     x ──┬── 1x1 ── 3x3 ── 1x1 ──(scale)── + ── relu
         └──────── (1x1, where shapes change) ┘
 
-Source: torchvision's definitions (`models/resnet.py`), with the stride in the 3x3 ("v1.5");
-He et al. 2015 (arXiv:1512.03385), Xie et al. 2016 (arXiv:1611.05431), Hu et al. 2017
-(arXiv:1709.01507).
+Source: torchvision's definitions (`models/resnet.py`), with the stride in the 3x3 ("v1.5"); "v1"
+has it in the first 1x1, as He et al. 2015 (arXiv:1512.03385) and tf_cnn_benchmarks; Xie et al. 2016
+(arXiv:1611.05431), Hu et al. 2017 (arXiv:1709.01507).
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ class Residual:
 
     A `basic` block has two 3x3. A bottleneck's 3x3 has `groups` of `group_width` channels for each
     64 of the part. `squeeze` is the divisor of squeeze-and-excitation's width, 0 for none.
+    `early_stride` has the first 1x1 of a bottleneck stride, not its 3x3.
     """
 
     blocks: tuple[int, int, int, int]
@@ -33,6 +34,7 @@ class Residual:
     groups: int = 1
     group_width: int = 64
     squeeze: int = 0
+    early_stride: bool = False
 
 
 RESIDUALS: Mapping[str, Residual] = {
@@ -41,6 +43,9 @@ RESIDUALS: Mapping[str, Residual] = {
     "resnet50": Residual(blocks=(3, 4, 6, 3)),
     "resnet101": Residual(blocks=(3, 4, 23, 3)),
     "resnet152": Residual(blocks=(3, 8, 36, 3)),
+    "resnet50-v1": Residual(blocks=(3, 4, 6, 3), early_stride=True),
+    "resnet101-v1": Residual(blocks=(3, 4, 23, 3), early_stride=True),
+    "resnet152-v1": Residual(blocks=(3, 8, 36, 3), early_stride=True),
     "resnext50-32x4d": Residual(blocks=(3, 4, 6, 3), groups=32, group_width=4),
     "resnext101-32x4d": Residual(blocks=(3, 4, 23, 3), groups=32, group_width=4),
     "se-resnext101-32x4d": Residual(blocks=(3, 4, 23, 3), groups=32, group_width=4, squeeze=16),
@@ -91,9 +96,10 @@ def _basic(draw: Sketch, x: str, prefix: str, sizes: Residual, part: int, stride
 
 def _bottleneck(draw: Sketch, x: str, prefix: str, sizes: Residual, part: int, stride: int) -> str:
     width = sizes.group_width * 2**part * sizes.groups
-    y = _normalised(draw, x, prefix, 1, width, 1)
+    early, late = (stride, 1) if sizes.early_stride else (1, stride)
+    y = _normalised(draw, x, prefix, 1, width, 1, stride=early)
     y = draw.relu(y, f"{prefix}.relu1")
-    y = _normalised(draw, y, prefix, 2, width, 3, stride=stride, padding=1, groups=sizes.groups)
+    y = _normalised(draw, y, prefix, 2, width, 3, stride=late, padding=1, groups=sizes.groups)
     y = draw.relu(y, f"{prefix}.relu2")
     return _normalised(draw, y, prefix, 3, 256 * 2**part, 1)
 

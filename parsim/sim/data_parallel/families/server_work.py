@@ -36,7 +36,7 @@ def slowed_by_servers(workers: Workers, wires: ServerWires) -> Array:
     near = len(updates) - int(np.bincount(wires.rank, minlength=workers.count).min())
     each = messages / max(near, 1)
     kept = workers.speed_beside_messages(np.full(workers.count, messages))
-    taken, on_device = np.zeros(workers.count), updates - workers.job.software.optimizer_fixed
+    taken, on_device = np.zeros(workers.count), updates - workers.job.update_overhead
     for update, rank in zip(on_device.tolist(), wires.rank.tolist(), strict=True):
         taken[rank] += (workers.count - 1) * (update + (1.0 - kept[rank]) * each)
     exchange = messages + float(updates.max())

@@ -108,6 +108,63 @@ def test_few_channels_slow_the_gradients_of_winograd() -> None:
     assert many_rate == pytest.approx(1.45, rel=0.2)
 
 
+LARGE = [
+    # images, channels, rows, outputs, milliseconds of each direction
+    (16, 192, 28, 32, (0.192, 0.197, 0.189)),
+    (16, 512, 14, 48, (0.257, 0.205, 0.240)),
+    (16, 832, 7, 128, (0.639, 0.574, 0.400)),
+]
+"""5x5 on V100 SXM2 in fp32: DeepBench (baidu-research, commit da81ba7, Apache-2.0)."""
+
+
+def test_large_windows_of_a_v100() -> None:
+    """A small image wastes most of a transform: as many FLOPs of 7x7 take three times as long."""
+    device, errors = load_catalog().device("v100-sxm-16gb"), []
+    for images, channels, rows, outputs, measured in LARGE:
+        op = _square(channels, outputs, 5, rows)
+        for direction, milliseconds in zip(("forward", "data", "weight"), measured, strict=True):
+            seconds = float(convolution_time(device, "fp32", op, direction, images, 4.0))  # type: ignore[arg-type]
+            errors.append(abs(np.log(seconds * 1e3 / milliseconds)))
+    assert np.mean(errors) < 0.3  # 0.315 by one rate for all of them
+
+
+def test_products_of_a_transformed_image_do_not_grow_with_the_window() -> None:
+    """9x9 takes 3.24 times the products of 5x5, and less than half as much longer."""
+    device = load_catalog().device("p100-pcie-16gb")
+    five, nine = (_square(128, 128, side, 64) for side in (5, 9))
+    assert nine.flops(1) == 3.24 * five.flops(1)
+    slow, fast = (
+        float(convolution_time(device, "fp32", op, "forward", 128, 4.0)) for op in (nine, five)
+    )
+    assert fast < slow < 1.3 * fast
+    assert five.transformed == pytest.approx((64 / 68) ** 2)
+
+
+def test_a_stride_slows_the_data_gradient_of_a_point() -> None:
+    """Three of four values are zeros: DeepBench on P100, 0.32 of the peak against 0.68."""
+    device = load_catalog().device("p100-pcie-16gb")
+    plain = replace(SAME, window=(1, 1), channels=256, image_out=(56, 56))
+    strided = replace(plain, stride=(2, 2), image_out=(28, 28))
+    assert (plain.kind, strided.kind) == ("1x1", "1x1-strided")
+    rates = [
+        op.flops(256) / float(convolution_time(device, "fp32", op, "data", 256, 4.0))
+        for op in (plain, strided)
+    ]
+    assert rates[0] > 1.8 * rates[1]
+
+
+def test_groups_are_no_transformed_images() -> None:
+    assert replace(_square(128, 128, 5, 28), groups=32).kind == "other"
+    assert _square(128, 128, 5, 28).kind == "large"
+    assert _square(128, 128, 2, 28).kind == "other"
+
+
+def _square(channels: int, outputs: int, window: int, rows: int) -> Convolution:
+    image = (rows, rows)
+    kept = replace(SAME, window=(window, window), image_in=image, image_out=image)
+    return replace(kept, channels=channels, outputs=outputs)
+
+
 MEASURED = [
     # precision, images, channels, rows, columns, outputs, window, milliseconds of each direction
     ("fp32", 8, 64, 112, 112, 128, 3, (0.624, 0.602, 0.997)),

@@ -15,6 +15,8 @@ from parsim.model.operators import Linear
 COUNTED = {
     # parameters, multiply-adds and kept values of an image (the image among them)
     "alexnet": (61_100_840, 714_188_480, 745_344),
+    "alexnet-2012": (50_844_008, 1_009_945_728, 871_424),
+    "alexnet-tf": (61_838_248, 838_788_800, None),
     "alexnet-two-towers": (60_965_224, None, None),
     "multi-task-3-64": (4_953_878, None, None),
     "vgg16": (138_357_544, 15_470_264_320, 15_269_888),
@@ -23,6 +25,9 @@ COUNTED = {
     "resnet50": (25_557_032, 4_089_184_256, 21_075_968),
     "resnet101": (44_549_160, 7_801_405_440, 31_311_872),
     "resnet152": (60_192_808, None, None),
+    "resnet50-v1": (25_557_032, 3_857_973_248, None),
+    "resnet101-v1": (44_549_160, 7_570_194_432, None),
+    "resnet152-v1": (60_192_808, 11_282_415_616, None),
     "resnext50-32x4d": (25_028_904, None, None),
     "resnext101-32x4d": (44_177_704, 7_969_996_800, 41_296_896),
     "se-resnext101-32x4d": (48_955_416, None, None),
@@ -62,6 +67,12 @@ def test_linear_layers_of_vgg_hold_nine_tenths() -> None:
     model = build_graph(network("vgg16"))
     products = [op for layer in model.layers for op in layer.operators if isinstance(op, Linear)]
     assert sum(op.repeated_parameters for op in products) == 123_642_856
+
+
+def test_tensors_of_parameters_are_counted_as_modules_have_them() -> None:
+    """53 convolutions, 53 normalisations of two and a product with its bias: len(parameters())."""
+    assert build_graph(network("resnet50")).parameter_tensors == 161
+    assert build_graph(network("alexnet")).parameter_tensors == 16
 
 
 def test_equal_blocks_are_one_layer_and_borders_differ() -> None:

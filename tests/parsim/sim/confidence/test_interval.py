@@ -373,14 +373,14 @@ def test_a_network_is_judged_by_runs_of_networks() -> None:
     } == {ANY}
     standing, high = prediction.standing, prediction.interval.high / prediction.step_time
     assert high == pytest.approx(step_interval(standing, 1.0, errors_of(NETWORKS)).high)
-    assert high < 1.2 < step_interval(standing, 1.0, errors_of()).high
+    assert high < 1.25 < step_interval(standing, 1.0, errors_of()).high
 
 
 def test_frameworks_that_nobody_described_are_in_no_mixture() -> None:
     scenario = load_scenario(ROOT / "scenarios/resnet50-dgx-1v.yaml", {"software": "generic"})
     stacks = stacks_on(scenario.job, errors_of(scenario.job.practice))
-    assert stacks == ["mxnet", "pytorch-ddp", "tensorflow", "tensorflow-xla"]
-    undescribed = {"mxnet-2016", "tensorflow-2017", "caffe2"}
+    assert stacks == ["mxnet", "mxnet-2016", "pytorch-ddp", "tensorflow", "tensorflow-xla"]
+    undescribed = {"tensorflow-2017", "caffe2"}
     assert undescribed <= {name.removesuffix(NETWORKS) for _, name, _ in errors_of(NETWORKS).groups}
 
 
