@@ -9,7 +9,8 @@ from itertools import product
 
 from parsim.errors import ModelError, PlanError, alternatives, shown
 from parsim.layout.mesh import REPLICAS, Mesh, NdSbp, Sbp, local_shape, read_sbp
-from parsim.layout.signatures import Shapes, Signature, listed, local_operation, signatures
+from parsim.layout.signature import Signature
+from parsim.layout.signatures import Shapes, listed, local_operation, signatures
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.operations import NAMES
 from parsim.model.graph.record import Graph, Node

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from parsim.errors import PlanError, alternatives, shown
 from parsim.layout.candidates import OnMesh, Options, Stated, divided, stated_options
 from parsim.layout.mesh import REPLICAS, Mesh, S
-from parsim.layout.signatures import Signature
+from parsim.layout.signature import Signature
 from parsim.model.graph import images, pointwise, sequences, texts
 from parsim.model.graph.operation import IMAGE, TEXT, Operation
 from parsim.model.graph.record import INPUT, Graph, Node

@@ -18,7 +18,8 @@ from dataclasses import dataclass
 from math import prod
 
 from parsim.layout.mesh import B, NdSbp, S, Sbp
-from parsim.layout.signatures import Shapes, Signature
+from parsim.layout.signature import Signature
+from parsim.layout.signatures import Shapes
 from parsim.model.graph import images, sequences, texts
 from parsim.model.graph.operation import Operation, OperationContext, Shape
 

@@ -24,40 +24,15 @@ columns (halos), a recurrent layer's gates, which go by batch or whole.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
-from parsim.layout.mesh import B, P, S, Sbp
+from parsim.layout.mesh import B, P, S
+from parsim.layout.signature import BATCH, SUMMANDS, WHOLE, Inside, Signature, alike
 from parsim.model.graph import images, pointwise, sequences, texts
 from parsim.model.graph.operation import IMAGE, TEXT, Operation, Shape
 
-Inside = Literal["", "statistics", "softmax"]
-"""What devices exchange inside of an operation."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Signature:
-    """One operation on one axis: how its inputs, its weight and its output are laid out.
-
-    `word` says what it goes by. Of the operation's sizes those in `divided` are smaller on a device
-    by the size of the axis. `inside` is what its devices exchange while they compute.
-    """
-
-    word: str
-    inputs: tuple[Sbp, ...]
-    output: Sbp
-    weight: Sbp = B
-    divided: tuple[str, ...] = ()
-    inside: Inside = ""
-
-    def __str__(self) -> str:
-        return f"{' '.join(map(str, self.inputs))} x {self.weight} -> {self.output}"
-
-
 Shapes = tuple[Shape, ...]
 Maker = Callable[[Operation, Shapes, Shape], Iterator[Signature]]
-
-WHOLE = Signature(word="whole", inputs=(B,), output=B)
 
 
 def signatures(operation: Operation, inputs: Shapes, output: Shape) -> tuple[Signature, ...]:
@@ -89,15 +64,6 @@ def local_operation(
     return operation
 
 
-def _alike(word: str, part: Sbp, count: int) -> Signature:
-    """All inputs and the output laid out alike."""
-    return Signature(word=word, inputs=(part,) * count, output=part)
-
-
-BATCH = Signature(word="batch", inputs=(S(0),), output=S(0))
-SUMMANDS = Signature(word="summands", inputs=(P,), output=P)
-
-
 def _convolution(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
     yield BATCH
     groups = getattr(op, "groups", 1)
@@ -116,7 +82,7 @@ def _dense(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
     yield BATCH
     last = len(inputs[0])
     if last == TEXT:
-        yield _alike("rows", S(1), 1)
+        yield alike("rows", S(1), 1)
     yield Signature(
         word="columns", inputs=(B,), weight=S(1), output=S(last), divided=("out_features",)
     )
@@ -133,19 +99,19 @@ def _batch_norm(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signat
 def _layer_norm(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
     yield BATCH
     for dim in range(1, len(output)):
-        yield _alike("rows", S(dim), 1)
+        yield alike("rows", S(dim), 1)
 
 
 def _function(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
     """A function of each value: any split, no summands."""
     yield replace(BATCH, inputs=(S(0),) * len(inputs))
     for dim in range(1, len(output) + 1):
-        yield _alike("dim", S(dim), len(inputs))
+        yield alike("dim", S(dim), len(inputs))
 
 
 def _sum(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
     yield from _function(op, inputs, output)
-    yield _alike("summands", P, len(inputs))
+    yield alike("summands", P, len(inputs))
 
 
 def _product(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
@@ -153,8 +119,8 @@ def _product(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature
     if inputs[0] == inputs[1]:
         yield from _function(op, inputs, output)
     else:  # factors of channels
-        yield _alike("batch", S(0), 2)
-        yield _alike("channels", S(1), 2)
+        yield alike("batch", S(0), 2)
+        yield alike("channels", S(1), 2)
         yield from (Signature(word="dim", inputs=(S(dim), B), output=S(dim)) for dim in (2, 3))
     yield Signature(word="summands", inputs=(P, B), output=P)
     yield Signature(word="summands", inputs=(B, P), output=P)
@@ -163,18 +129,18 @@ def _product(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature
 def _window(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
     """Windows of an image: every image and channel by itself."""
     yield BATCH
-    yield _alike("channels", S(1), 1)
+    yield alike("channels", S(1), 1)
     if type(op) is not images.MaxPool2d:
         yield SUMMANDS
 
 
 def _concat(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
     joined = 1 if len(output) >= IMAGE else len(output)
-    yield _alike("batch", S(0), len(inputs))
+    yield alike("batch", S(0), len(inputs))
     for dim in range(1, len(output) + 1):
         if dim != joined:
-            yield _alike("dim", S(dim), len(inputs))
-    yield _alike("summands", P, len(inputs))
+            yield alike("dim", S(dim), len(inputs))
+    yield alike("summands", P, len(inputs))
 
 
 def _flatten(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
@@ -209,7 +175,7 @@ def _patches(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature
 
 def _attention(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
     count = len(inputs)
-    yield _alike("batch", S(0), count)
+    yield alike("batch", S(0), count)
     weight = S(1) if getattr(op, "buckets", 0) else B
     yield Signature(
         word="heads", inputs=(S(2),) * count, weight=weight, output=S(2), divided=("heads",)
@@ -217,7 +183,7 @@ def _attention(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signatu
 
 
 def _by_batch(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
-    yield _alike("batch", S(0), len(inputs))
+    yield alike("batch", S(0), len(inputs))
 
 
 def _loss(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
@@ -229,7 +195,7 @@ def _loss(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
 
 
 def _mean(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signature]:
-    yield _alike("summands", P, len(inputs))
+    yield alike("summands", P, len(inputs))
 
 
 MAKERS: Mapping[type[Operation], Maker] = {
