@@ -26,6 +26,7 @@ _BRANCHES = 4
 """Rings that are tried at a step, and steps after which the first that fits is taken."""
 
 
+@lru_cache(maxsize=256)
 def node_mesh(system: System) -> tuple[Cable, ...]:
     """Cables of a node that has direct NVLinks between devices; none of any other node."""
     if system.intra.fabric != "nvlink-mesh" and not system.topology:
