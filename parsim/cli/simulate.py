@@ -94,8 +94,6 @@ def simulate(  # noqa: PLR0913  one parameter an option
 ) -> None:
     """Predict step time, bubble, memory and utilisation of a scenario's plan."""
     from parsim import api
-    from parsim.planner.nearest_miss import shortage_message
-    from parsim.report.timeline.files import check_own_form, save_own_form
     from parsim.sim.confidence.memory_fit import Fit
     from parsim.training_run.training_run import predicted_run
     from parsim.validation.evidence import cited
@@ -103,6 +101,8 @@ def simulate(  # noqa: PLR0913  one parameter an option
     loaded = load(scenario, overrides, device, price)
     plan = loaded.fixed_plan()
     if timeline is not None:
+        from parsim.report.timeline.files import check_own_form
+
         check_own_form(timeline, scenario)
     prediction = api.simulate(
         loaded, timeline=timeline is not None, tier="events" if events else "evaluate"
@@ -123,9 +123,13 @@ def simulate(  # noqa: PLR0913  one parameter an option
         show(prediction_view(prediction, evidence=cited(loaded.job)))
         _show_more(run, links, together, jitter)
     if timeline is not None and prediction.timeline is not None:
+        from parsim.report.timeline.files import save_own_form
+
         save_own_form(prediction.timeline, timeline)
         note(f"timeline written to {timeline}")
     if prediction.fit is Fit.TOO_LARGE:
+        from parsim.planner.nearest_miss import shortage_message
+
         raise NoFeasiblePlan(shortage_message(loaded.job, plan, loaded.memory_margin))
 
 
@@ -147,9 +151,9 @@ def _show_more(
     together: JobsTogether | None,
     jitter: JitterResult | None,
 ) -> None:
-    from parsim.report.text.planning.training_run import training_run_view
-
     if run is not None:
+        from parsim.report.text.planning.training_run import training_run_view
+
         show(training_run_view(run, shared=links is not None))
     if together is not None:
         from parsim.report.text.contention import together_view
