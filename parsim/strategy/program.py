@@ -210,15 +210,16 @@ class StepProgram:
         Queues serve in order of arrival. Where all that pass them meet in every round, the last one
         is done at the same time whoever comes first.
         """
-        barriers = [
-            set(task.ranks)
+        barriers = {
+            frozenset(task.ranks)
             for task in self.tasks
             if task.meets is not Meeting.NOBODY and not task.quorum and task.when == ALWAYS
-        ]
+        }
         for task in self.tasks:
             drawn = any(queue.drawn for queue in task.queues)
-            loose = not any(barrier >= set(task.ranks) for barrier in barriers)
-            if task.quorum or drawn or (task.queues and loose and self.rounds > 1):
+            queued = bool(task.queues) and self.rounds > 1
+            loose = queued and not any(barrier.issuperset(task.ranks) for barrier in barriers)
+            if task.quorum or drawn or loose:
                 return task.name
         return ""
 
