@@ -17,7 +17,7 @@ what it waits for of others is in the tasks: a meeting, a `Gate`, a `Queue`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -73,6 +73,16 @@ class Queue:
     def row(self, position: int) -> str:
         """The queue's name for the task's rank at a position."""
         return self.rows[position if len(self.rows) > 1 else 0]
+
+    def places(self, count: int) -> Mapping[str, Sequence[int]]:
+        """The positions of a task's so many ranks that each of the queue's names serves."""
+        if len(self.rows) == 1:
+            return {name: range(count) for name in self.rows if name}
+        served: dict[str, list[int]] = {}
+        for position, name in enumerate(self.rows):
+            if name:
+                served.setdefault(name, []).append(position)
+        return served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ queues.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -180,7 +180,8 @@ def _served(task: Task, queue: Queue, price: Array, ready: Array) -> Array:
     """When a queue has served each rank of a task, in order of arrival; (ranks, ...)."""
     seconds = np.broadcast_to(task.rows(price), ready.shape)
     end = np.array(ready)
-    for rows in _places_in(queue, len(task.ranks)):
+    for places in queue.places(len(task.ranks)).values():
+        rows = list(places)
         order = np.argsort(ready[rows], axis=0, kind="stable")
         arrived = np.take_along_axis(ready[rows], order, axis=0)
         service = np.take_along_axis(seconds[rows], order, axis=0)
@@ -190,16 +191,6 @@ def _served(task: Task, queue: Queue, price: Array, ready: Array) -> Array:
         np.put_along_axis(back, order, left, axis=0)
         end[rows] = back
     return end
-
-
-def _places_in(queue: Queue, count: int) -> Iterable[list[int]]:
-    """Positions of those of a task's ranks that one queue serves, for each of its names."""
-    rows = queue.rows if len(queue.rows) > 1 else queue.rows * count
-    places: dict[str, list[int]] = {}
-    for position, name in enumerate(rows):
-        if name:
-            places.setdefault(name, []).append(position)
-    return places.values()
 
 
 def _in_pieces(
