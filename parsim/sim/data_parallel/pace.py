@@ -116,8 +116,8 @@ def _busy(priced: Priced, step: float) -> dict[str, float]:
             count = len(task.ranks)
             seconds = np.broadcast_to(priced.seconds[queue.price], (count,)).tolist()
             for name, places in queue.places(count).items():
-                for place in places:
-                    served[name] = served.get(name, 0.0) + seconds[place]
+                for position in places:
+                    served[name] = served.get(name, 0.0) + seconds[position]
     return {name: seconds / step for name, seconds in served.items()}
 
 
