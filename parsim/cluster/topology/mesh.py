@@ -26,13 +26,17 @@ _BRANCHES = 4
 """Rings that are tried at a step, and steps after which the first that fits is taken."""
 
 
-@lru_cache(maxsize=256)
 def node_mesh(system: System) -> tuple[Cable, ...]:
     """Cables of a node that has direct NVLinks between devices; none of any other node."""
     if system.intra.fabric != "nvlink-mesh" and not system.topology:
         return ()
     if not system.topology and system.devices_per_node not in MESHES:
         return ()
+    return _direct(system)
+
+
+@lru_cache(maxsize=256)
+def _direct(system: System) -> tuple[Cable, ...]:
     cables = node_cables(system)
     return cables if direct_pairs(cables) else ()
 

@@ -24,15 +24,14 @@ LONGEST = 1 << 16
 
 def members_share(system: System, members: Sequence[int]) -> tuple[float, float]:
     """Find the shares of a device's rate that a node's members of a group have: rings and pairs."""
+    if not node_mesh(system) or len(members) < 2:
+        return _ALL
     return _group_share(system, tuple(sorted(members)))
 
 
 @lru_cache(maxsize=65536)
 def _group_share(system: System, group: tuple[int, ...]) -> tuple[float, float]:
-    cables = node_mesh(system)
-    if not cables or len(group) < 2:
-        return _ALL
-    whole, pcie = whole_rate(system), system.intra.fabric == "pcie"
+    cables, whole, pcie = node_mesh(system), whole_rate(system), system.intra.fabric == "pcie"
     if pcie and not has_ring(cables, group):
         return _ALL
     rates = group_rates(cables, group)
