@@ -47,3 +47,11 @@ def test_a_process_that_somebody_watches_or_a_thread_is_in_ends_as_usual(before:
     code, lines = ended(before, "--version")
     assert code == 0
     assert lines[1:] == ["behind 0", "registered"]
+
+
+def test_a_full_disk_under_the_output_is_no_bug() -> None:
+    command = [sys.executable, "-m", "parsim", "--help"]
+    with open("/dev/full", "w", encoding="utf-8") as full:
+        done = subprocess.run(command, cwd=ROOT, stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.returncode == 2
+    assert done.stderr.decode() == "error: cannot write the output: No space left on device\n"
