@@ -7,6 +7,7 @@ while running, 130 Ctrl-C.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Mapping
@@ -18,7 +19,7 @@ from typing import Annotated
 import typer
 
 from parsim.cli.terminal import INTERRUPTED
-from parsim.errors import ParsimError, printable, shown
+from parsim.errors import InputError, ParsimError, printable, shown
 
 COMMANDS: Mapping[str, str] = {
     "init": "planning.init",
@@ -91,6 +92,9 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOSPC and not debug:
+            _complain(f"cannot write the output: {error.strerror}")
+            return InputError.exit_code
         return _unexpected(error, debug)
 
 

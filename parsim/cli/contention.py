@@ -69,9 +69,6 @@ def placed_jobs(
     Raises:
         InputError: nodes without another job, or no list of nodes.
     """
-    from parsim.cluster.placement import read_nodes
-    from parsim.scenario.beside import free_nodes
-
     if not beside:
         if on is not None:
             raise InputError(
@@ -79,6 +76,9 @@ def placed_jobs(
                 f"--beside, e.g. --beside other.yaml@4-7, or leave --on out"
             )
         return []
+    from parsim.cluster.placement import read_nodes
+    from parsim.scenario.beside import free_nodes
+
     jobs: list[PlacedJob] = [(scenario, None if on is None else read_nodes(on, "--on"))]
     for text in beside:
         file, words = _file_and_nodes(text)

@@ -96,13 +96,13 @@ def simulate(  # noqa: PLR0913  one parameter an option
 ) -> None:
     """Predict step time, bubble, memory and utilisation of a scenario's plan."""
     from parsim import api
-    from parsim.planner.nearest_miss import shortage_message
-    from parsim.report.timeline.files import check_own_form
     from parsim.sim.confidence.memory_fit import Fit
 
     loaded = load(scenario, overrides, device, price)
     plan = loaded.fixed_plan()
     if timeline is not None:
+        from parsim.report.timeline.files import check_own_form
+
         check_own_form(timeline, scenario)
     prediction = api.simulate(
         loaded, timeline=timeline is not None, tier="events" if events else "evaluate"
@@ -117,6 +117,8 @@ def simulate(  # noqa: PLR0913  one parameter an option
         _show(loaded, prediction, further)
     _save_timeline(prediction, timeline)
     if prediction.fit is Fit.TOO_LARGE:
+        from parsim.planner.nearest_miss import shortage_message
+
         raise NoFeasiblePlan(shortage_message(loaded.job, plan, loaded.memory_margin))
 
 
@@ -189,9 +191,9 @@ def _show(loaded: Scenario, prediction: Prediction, further: _Further) -> None:
 
 def _save_timeline(prediction: Prediction, file: Path | None) -> None:
     """Write the step's timeline where `--timeline` says."""
-    from parsim.report.timeline.files import save_own_form
-
     if file is not None and prediction.timeline is not None:
+        from parsim.report.timeline.files import save_own_form
+
         save_own_form(prediction.timeline, file)
         note(f"timeline written to {file}")
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -142,6 +143,7 @@ def in_groups(cluster: Cluster) -> Cluster:
     return replace(cluster, groups=(group,))
 
 
+@lru_cache(maxsize=64)
 def node_systems(cluster: Cluster) -> tuple[System, ...]:
     """The kind of each node, in the order of the groups, which is that of the network."""
     groups = in_groups(cluster).groups

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -17,6 +18,7 @@ STREAM_SHARE = 0.8
 STREAM on servers of two sockets gives 0.75 to 0.85 of it."""
 
 
+@lru_cache(maxsize=64)
 def host_link(system: System, asked: str = "strategy.on=hosts") -> float:
     """Bytes/s of a device's way to its host, one direction: the slowest of its cables there.
 

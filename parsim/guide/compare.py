@@ -16,6 +16,7 @@ from parsim.scenario import Scenario
 from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.cuts import with_better_cut
+from parsim.sim.plan_interval import software_unsaid
 
 Progress = Callable[[int, int], None]
 WAITS = {
@@ -84,13 +85,16 @@ def _row(family: StrategyFamily, job: Job, common: Plan, scenario: Scenario) -> 
     if not predictions:
         unit = f"dp={plan.dp} does not divide global_batch_size={batch}"
         return _without(family, reason or unit)
-    return _of(family, _best(predictions))
+    best = _best(predictions)
+    if software_unsaid(job):
+        best = _with_stacks(job, best, scenario.memory_margin, jitter)
+    return _of(family, best)
 
 
 def _predicted(
     job: Job, plans: Iterable[Plan], margin: float | None, jitter: Jitter
 ) -> tuple[list[Prediction], str]:
-    """Predictions of the legal plans, and why others are not legal."""
+    """Predictions of the legal plans, without intervals of several stacks; why others are not."""
     predictions, reason = [], ""
     for plan in plans:
         message = illegal(job, plan)
@@ -108,7 +112,13 @@ def _predicted(
 def _one(job: Job, plan: Plan, margin: float | None, jitter: Jitter) -> Prediction:
     """What `parsim simulate` says of the plan: stages are cut as it cuts them."""
     cut = with_better_cut(job, plan, margin)
-    return simulate(job, cut, memory_margin=margin, jitter=jitter)
+    return simulate(job, cut, memory_margin=margin, jitter=jitter, stacks=False)
+
+
+def _with_stacks(job: Job, best: Prediction, margin: float | None, jitter: Jitter) -> Prediction:
+    """The prediction that a row shows, with the interval of all stacks that may run its plan."""
+    every = simulate(job, best.plan, memory_margin=margin, jitter=jitter)
+    return replace(best, interval=every.interval)
 
 
 def _passed_its_best(predictions: list[Prediction]) -> bool:

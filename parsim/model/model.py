@@ -25,7 +25,7 @@ class Model:
     """
 
     name: str
-    layers: tuple[Layer, ...]
+    layers: tuple[Layer, ...] = field(hash=False)
     tokens: int
     tied_embeddings: bool = False
     branching: Branching | None = field(default=None, repr=False, compare=False)

@@ -41,6 +41,6 @@ def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) ->
 
 
 def _rank(job: Job, plan: Plan, memory_margin: float | None) -> tuple[int, float, float]:
-    prediction = simulate(job, plan, memory_margin=memory_margin)
+    prediction = simulate(job, plan, memory_margin=memory_margin, stacks=False)
     fit = list(Fit).index(prediction.fit)
     return fit, prediction.step_time, prediction.fullest.peak_allocated

@@ -125,18 +125,25 @@ def _short(tokens: float) -> str:
     return f"{tokens:.3g}"
 
 
-def plan_interval(evaluation: Evaluation, standings: list[Standing] | None = None) -> Interval:
-    """The 80 % interval of a plan's step time, seconds; `standings` where they are known."""
+def plan_interval(
+    evaluation: Evaluation, standings: list[Standing] | None = None, *, stacks: bool = True
+) -> Interval:
+    """The 80 % interval of a plan's step time, seconds.
+
+    Args:
+        evaluation: the step under its own software.
+        standings: what the interval follows from, where it is known.
+        stacks: whether unsaid software is all stacks that may run the plan, each evaluated here.
+    """
     known = standings or plan_standings(evaluation, breakdown(evaluation))
     interval = widest_interval(known, evaluation.step_time)
     job, plan = evaluation.step.job, evaluation.step.plan
-    under = (
-        [evaluate(each, plan) for each in jobs_of_stacks(job, plan)] if software_unsaid(job) else []
-    )
-    if not under:
+    jobs = jobs_of_stacks(job, plan) if stacks and software_unsaid(job) else []
+    if not jobs:
         return interval
-    stacks = [_stack_time(each, plan_interval(each)) for each in under]
-    return mixture_interval(stacks, _stack_time(evaluation, interval), job.model.speed_unit)
+    under = [evaluate(each, plan) for each in jobs]
+    times = [_stack_time(each, plan_interval(each)) for each in under]
+    return mixture_interval(times, _stack_time(evaluation, interval), job.model.speed_unit)
 
 
 def _stack_time(evaluation: Evaluation, interval: Interval) -> StackTime:

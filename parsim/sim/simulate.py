@@ -7,6 +7,7 @@ a search, which has none of them, starts a twentieth of a second earlier.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 from typing import Literal
 
 from parsim.cost.jitter import Jitter
@@ -16,6 +17,7 @@ from parsim.errors import InputError
 from parsim.plan import Plan
 from parsim.plan.layout_axes import in_axes
 from parsim.sim.orders.auto import ordered
+from parsim.sim.plan_interval import software_unsaid
 from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import ROUNDING, Evaluation, evaluate
 from parsim.sim.step.priced_step import plan_shape
@@ -30,6 +32,8 @@ EVENTS_ALONE = (
     "discrete events alone answer this strategy: there is nothing to compare their time with"
 )
 """What is said instead of how well two tiers agree."""
+STEPS_KEPT = 32
+"""All-reduced steps that are remembered: a guide's, of each micro-batch, for its next strategy."""
 
 
 def simulate(
@@ -40,6 +44,7 @@ def simulate(
     tier: Tier = "evaluate",
     memory_margin: float | None = None,
     jitter: Jitter | None = None,
+    stacks: bool = True,
 ) -> Prediction:
     """Predict step time, bubble, memory and utilisation of one plan.
 
@@ -54,6 +59,8 @@ def simulate(
             what the predicted peak may be wrong by.
         jitter: how workers differ, for strategies in which it matters who comes first; its slow
             ranks in any case; None: the usual spreads.
+        stacks: whether the interval under unsaid software is that of all stacks that may run the
+            plan (`plan_interval.py`), each simulated; who only ranks plans needs none of them.
 
     Raises:
         PlanError: the plan is not legal.
@@ -63,14 +70,14 @@ def simulate(
     plan = in_axes(plan, job.model)
     check_legal(job, plan)
     plan = ordered(job, plan, memory_margin)
+    stacks = stacks and software_unsaid(job)
+    slow_ranks = _slow_ranks(plan, jitter)
+    if plan.runs_as_tasks and not plan.runs_own_program:
+        return _as_tasks(job, plan, timeline, memory_margin, tier, stacks)
+    whole = plan.whole_models if plan.runs_own_program else plan
+    evaluation, prediction = _all_reduced(job, whole, memory_margin, slow_ranks, stacks)
     if plan.runs_own_program:
-        return _of_strategy(job, plan, timeline, memory_margin, tier, jitter)
-    if plan.runs_as_tasks:
-        _slow_ranks(plan, jitter)
-        return _as_tasks(job, plan, timeline, memory_margin, tier)
-    evaluation = evaluate(job, plan, keep=True, slow_ranks=_slow_ranks(plan, jitter))
-    guard(evaluation)
-    prediction = step_prediction(evaluation, memory_margin)
+        return _of_strategy(evaluation, prediction, plan, timeline, tier, jitter)
     if plan.strategy.own_program:
         from parsim.sim.data_parallel.predict import figures_of_all_reduce
 
@@ -88,8 +95,22 @@ def simulate(
     return replace(prediction, timeline=build_timeline(evaluation))
 
 
+@lru_cache(maxsize=STEPS_KEPT)
+def _all_reduced(
+    job: Job,
+    plan: Plan,
+    memory_margin: float | None,
+    slow_ranks: tuple[tuple[int, float], ...],
+    stacks: bool,
+) -> tuple[Evaluation, Prediction]:
+    """The step of replicas that all-reduce, which those with other strategies compute as well."""
+    evaluation = evaluate(job, plan, keep=True, slow_ranks=slow_ranks)
+    guard(evaluation)
+    return evaluation, step_prediction(evaluation, memory_margin, stacks=stacks)
+
+
 def _as_tasks(
-    job: Job, plan: Plan, timeline: bool, memory_margin: float | None, tier: Tier
+    job: Job, plan: Plan, timeline: bool, memory_margin: float | None, tier: Tier, stacks: bool
 ) -> Prediction:
     """Predict a plan whose actions are tasks, from the plan whose stages are alike."""
     from parsim.sim.stages.predict import prediction_of, tier_times
@@ -100,16 +121,16 @@ def _as_tasks(
     evaluation = evaluate(run.job, alike(run.plan, tp=max(run.plan.stage_tp)), keep=True)
     guard(evaluation)
     checked = _check_tiers(*tier_times(run)) if tier == "events" else ""
-    prediction = prediction_of(run, step_prediction(evaluation, memory_margin))
+    prediction = prediction_of(run, step_prediction(evaluation, memory_margin, stacks=stacks))
     prediction = replace(prediction, checked=checked)
     return _with_drawing(prediction, run.timeline()) if timeline else prediction
 
 
 def _of_strategy(
-    job: Job,
+    evaluation: Evaluation,
+    ddp: Prediction,
     plan: Plan,
     timeline: bool,
-    memory_margin: float | None,
     tier: Tier,
     jitter: Jitter | None,
 ) -> Prediction:
@@ -119,12 +140,9 @@ def _of_strategy(
     from parsim.sim.data_parallel.predict import prediction_of
     from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 
-    slow_ranks = _slow_ranks(plan, jitter)
-    evaluation = evaluate(job, plan.whole_models, keep=True, slow_ranks=slow_ranks)
-    guard(evaluation)
     strategy = PricedStrategy.of(evaluation, plan)
     jitter = jitter and jitter.without("slow_ranks")  # they are in the prices
-    prediction = prediction_of(strategy, step_prediction(evaluation, memory_margin), jitter)
+    prediction = prediction_of(strategy, ddp, jitter)
     if tier == "events":
         alone = strategy.priced.program.depends_on_arrival
         checked = EVENTS_ALONE if alone else _check_tiers(*tier_times(strategy.priced))

@@ -34,19 +34,22 @@ UNMEASURED = (
 )
 
 
-def step_prediction(evaluation: Evaluation, memory_margin: float | None) -> Prediction:
+def step_prediction(
+    evaluation: Evaluation, memory_margin: float | None, *, stacks: bool = True
+) -> Prediction:
     """All that is predicted of one step of a plan whose times and bytes are known.
 
     Args:
         evaluation: times and bytes.
         memory_margin: share of the usable memory that must stay free for the plan to fit; None:
             what the predicted peak may be wrong by.
+        stacks: as of `plan_interval`.
     """
     step, parts = evaluation.step, breakdown(evaluation)
     standings = plan_standings(evaluation, parts)
     return Prediction(
         plan=step.plan,
-        interval=plan_interval(evaluation, standings),
+        interval=plan_interval(evaluation, standings, stacks=stacks),
         standing=standings[0],
         breakdown=parts,
         notes=_notes(evaluation),

@@ -17,7 +17,7 @@ what it waits for of others is in the tasks: a meeting, a `Gate`, a `Queue`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -73,6 +73,16 @@ class Queue:
     def row(self, position: int) -> str:
         """The queue's name for the task's rank at a position."""
         return self.rows[position if len(self.rows) > 1 else 0]
+
+    def places(self, count: int) -> Mapping[str, Sequence[int]]:
+        """The positions of a task's so many ranks that each of the queue's names serves."""
+        if len(self.rows) == 1:
+            return {name: range(count) for name in self.rows if name}
+        served: dict[str, list[int]] = {}
+        for position, name in enumerate(self.rows):
+            if name:
+                served.setdefault(name, []).append(position)
+        return served
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -210,15 +220,16 @@ class StepProgram:
         Queues serve in order of arrival. Where all that pass them meet in every round, the last one
         is done at the same time whoever comes first.
         """
-        barriers = [
-            set(task.ranks)
+        barriers = {
+            frozenset(task.ranks)
             for task in self.tasks
             if task.meets is not Meeting.NOBODY and not task.quorum and task.when == ALWAYS
-        ]
+        }
         for task in self.tasks:
             drawn = any(queue.drawn for queue in task.queues)
-            loose = not any(barrier >= set(task.ranks) for barrier in barriers)
-            if task.quorum or drawn or (task.queues and loose and self.rounds > 1):
+            queued = bool(task.queues) and self.rounds > 1
+            loose = queued and not any(barrier.issuperset(task.ranks) for barrier in barriers)
+            if task.quorum or drawn or loose:
                 return task.name
         return ""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tests.benchmarks.measure import ROOT, Benchmark, process_seconds
@@ -19,10 +19,18 @@ BOXES = {
 }
 """2048 / 8 = 256 micro-batches; 256 x 16 ranks x (F and B) = 8,192 boxes."""
 
+RESNET = "scenarios/resnet50-dgx-1v.yaml"
+GUIDES: tuple[tuple[str, dict[str, str], float], ...] = (
+    (RESNET, {}, 5.0),
+    (RESNET, {"software": "generic"}, 7.0),
+    ("scenarios/bert-large-dgx-1v.yaml", {}, 5.0),
+)
+"""Scenario, what is set otherwise, and the seconds that its guide may take as a process."""
+
 
 def draw() -> float:
     """Simulate and draw a timeline of 8,192 boxes, start of Python included."""
-    changes = [word for key, value in BOXES.items() for word in ("--set", f"{key}={value}")]
+    changes = settings(BOXES)
     with tempfile.TemporaryDirectory() as folder:
         picture = Path(folder) / "timeline.png"
         return process_seconds("timeline", MAIN, "-o", str(picture), *changes)
@@ -31,6 +39,11 @@ def draw() -> float:
 def simulate(scenario: str) -> float:
     """Predict a scenario's plan."""
     return process_seconds("simulate", scenario)
+
+
+def settings(values: Mapping[str, object]) -> list[str]:
+    """The words of a command that set fields of a scenario."""
+    return [word for key, value in values.items() for word in ("--set", f"{key}={value}")]
 
 
 def commands() -> Iterator[Benchmark]:
@@ -45,5 +58,15 @@ def commands() -> Iterator[Benchmark]:
             demand=2.0,
             unit="s",
             measure=lambda scenario=scenario: simulate(scenario),  # type: ignore[misc]
+        )
+    for scenario, values, demand in GUIDES:
+        words = settings(values)
+        yield Benchmark(
+            name=" ".join(("parsim guide", scenario, *words)),
+            demand=demand,
+            unit="s",
+            measure=lambda scenario=scenario, words=words: process_seconds(  # type: ignore[misc]
+                "guide", scenario, *words
+            ),
         )
     yield Benchmark(name="parsim timeline, 8,192 boxes to PNG", demand=3.0, unit="s", measure=draw)

@@ -65,7 +65,7 @@ class Device:
     # Bytes/s, reads and writes together.
     memory_bandwidth: float
     # Dense FLOP/s by precision: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4.
-    peak_flops: Mapping[str, float]
+    peak_flops: Mapping[str, float] = field(hash=False)
     # Multiprocessors that a product's tiles are dealt to.
     sm_count: int
     # Share of the peak that blocks of a product reach.
@@ -117,7 +117,7 @@ class Device:
     # Factor on `attention_backward_efficiency` of heads beyond 128.
     attention_backward_wide: float = 1.0
     # Rates of attention in 8 bit over 16 bit, by `QUANTIZED_ATTENTION` (1 where none stands).
-    quantized_attention: Mapping[str, float] = field(default_factory=dict)
+    quantized_attention: Mapping[str, float] = field(default_factory=dict, hash=False)
     # Seconds of a call of attention alone in a benchmark, forward.
     attention_forward_latency: float = 0.0
     # Seconds of a call of it there, backward.
@@ -141,7 +141,7 @@ class Device:
     # Factor on the software's seconds of a kernel's launch.
     launch_factor: float = 1.0
     # Shares of the rate that convolutions reach, by class and direction (empty: `CONVOLUTION`).
-    convolution: Mapping[str, float] = field(default_factory=dict)
+    convolution: Mapping[str, float] = field(default_factory=dict, hash=False)
     # Bytes of the driver's context, with the kernels that a run uses.
     context_memory: float = 0.0
     # Watts that it is designed for (None: nobody says).
@@ -152,18 +152,18 @@ class Device:
     # was calibrated, by which a run tells how fast its cores are (None: nobody timed it).
     core_product: float | None = None
     # A calibration's measured times over the constants', by kind (`cost/kernel/residuals.py`).
-    residuals: Measured = field(default_factory=dict)
+    residuals: Measured = field(default_factory=dict, hash=False)
     # Standard deviation of ln(measured / modelled), by kind (`parsim/cluster/evidence.py`).
-    spreads: Mapping[str, float] = field(default_factory=dict)
+    spreads: Mapping[str, float] = field(default_factory=dict, hash=False)
     # What a calibration could not measure, and why.
-    unmeasured: Mapping[str, str] = field(default_factory=dict)
+    unmeasured: Mapping[str, str] = field(default_factory=dict, hash=False)
     # Runs that were recorded on it.
     steps: tuple[RecordedStep, ...] = ()
     # Whether the constants were measured on a real device of this kind; otherwise they are the
     # catalog's, and predictions say so.
     calibrated: bool = False
     # Where each number comes from, by field.
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def convolution_share(self, name: str) -> float:
         """Share of the rate that convolutions of a class and direction reach, `3x3_forward`."""

@@ -166,12 +166,12 @@ class System:
     tuner: Tuner | None = None
     curves: tuple[Curve, ...] = ()
     topology: tuple[Cable, ...] = ()
-    residuals: Measured = field(default_factory=dict)
+    residuals: Measured = field(default_factory=dict, hash=False)
     calibrated: bool = False
     stands_for: str = ""
     host_bandwidth: float | None = None
     host_memory: float | None = None
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def on_cpu(self) -> bool:

@@ -32,6 +32,11 @@ def node_mesh(system: System) -> tuple[Cable, ...]:
         return ()
     if not system.topology and system.devices_per_node not in MESHES:
         return ()
+    return _direct(system)
+
+
+@lru_cache(maxsize=256)
+def _direct(system: System) -> tuple[Cable, ...]:
     cables = node_cables(system)
     return cables if direct_pairs(cables) else ()
 

@@ -14,7 +14,7 @@ from math import lcm
 import numpy as np
 
 from parsim.arrays import Array, Ints, distinct
-from parsim.cluster.hardware import Cable, System
+from parsim.cluster.hardware import System
 from parsim.cluster.topology.mesh import all_devices, group_rates, has_ring, node_mesh
 
 _ALL = (1.0, 1.0)
@@ -24,11 +24,14 @@ LONGEST = 1 << 16
 
 def members_share(system: System, members: Sequence[int]) -> tuple[float, float]:
     """Find the shares of a device's rate that a node's members of a group have: rings and pairs."""
-    cables = node_mesh(system)
-    if not cables or len(members) < 2:
+    if not node_mesh(system) or len(members) < 2:
         return _ALL
-    whole, pcie = whole_rate(system, cables), system.intra.fabric == "pcie"
-    group = tuple(sorted(members))
+    return _group_share(system, tuple(sorted(members)))
+
+
+@lru_cache(maxsize=65536)
+def _group_share(system: System, group: tuple[int, ...]) -> tuple[float, float]:
+    cables, whole, pcie = node_mesh(system), whole_rate(system), system.intra.fabric == "pcie"
     if pcie and not has_ring(cables, group):
         return _ALL
     rates = group_rates(cables, group)
@@ -47,8 +50,10 @@ def ranks_share(system: System, ranks: Sequence[int]) -> tuple[float, float]:
     return min(ring), min(pairs)
 
 
-def whole_rate(system: System, cables: tuple[Cable, ...]) -> float:
+@lru_cache(maxsize=256)
+def whole_rate(system: System) -> float:
     """What `IntraNode.rate` stands for: rings of all devices, or the rate of who have none."""
+    cables = node_mesh(system)
     everybody = all_devices(cables)
     return group_rates(cables, everybody).ring if has_ring(cables, everybody) else system.intra.rate
 

@@ -7,6 +7,7 @@ them, others pass a third rank of their communicator, or the hosts (`pair_rate`)
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import lcm
 
 import numpy as np
@@ -27,7 +28,7 @@ def pair_share(system: System, first: int, last: int, group: Sequence[int] = ())
         return 1.0
     beside = tuple(sorted(rank % devices for rank in group if rank // devices == first // devices))
     rate = pair_rate(cables, first % devices, last % devices, beside)
-    whole = whole_rate(system, cables)
+    whole = whole_rate(system)
     return max(rate, whole) / whole if system.intra.fabric == "pcie" else rate / whole
 
 
@@ -59,7 +60,7 @@ def best_share(system: System) -> float:
     if not cables:
         return 1.0
     fastest = max(pair_rate(cables, *pair) for pair in direct_pairs(cables))
-    share = fastest / whole_rate(system, cables)
+    share = fastest / whole_rate(system)
     return max(share, 1.0) if system.intra.fabric == "pcie" else share
 
 
@@ -100,6 +101,7 @@ def _by_case(
     return shares if back is None else shares[:, back]
 
 
+@lru_cache(maxsize=65536)
 def _least(system: System, shape: tuple[int, int, int], first: int, last: int) -> float:
     """The least share of messages between two ranks of a pipeline, over all replicas.
 

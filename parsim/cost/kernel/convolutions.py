@@ -8,6 +8,7 @@ cuDNN has Winograd and FFT kernels beside the product, whose rates in direct FLO
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -40,6 +41,8 @@ gain by it. Larger windows: 72 times of 5x5 of eight devices there and 12 of 7x7
 """
 FULL_COLUMNS = 32.0
 """Columns of a group below which an fp32 kernel's tile is partly empty."""
+KEPT = 8192
+"""Convolutions, by device, direction and images, whose seconds are remembered."""
 
 
 def convolution_time(
@@ -67,20 +70,37 @@ def convolution_time(
     Titan Xp; median error 20 % of one kernel, far less of a network's sum.
     Leaves out: the choice that autotuning makes, workspaces, cliffs of single shapes.
     """
-    moved = value * (np.asarray(images, dtype=np.float64) * (op.values_in + op.values_out))
+    (sizes,), back, whole = distinct(images)
+    seconds = _time_of_sizes(device, precision, op, direction, tuple(sizes.tolist()), value)
+    return np.asarray(seconds if back is None else seconds[back]).reshape(whole)
+
+
+@lru_cache(maxsize=KEPT)
+def _time_of_sizes(
+    device: Device,
+    precision: str,
+    op: Convolution,
+    direction: Direction,
+    sizes: tuple[float, ...],
+    value: float,
+) -> Array:
+    """Time of a direction of a convolution for each of some numbers of images, read-only."""
+    images = np.array(sizes)
+    moved = value * (images * (op.values_in + op.values_out))
     moved = moved + value * op.weights
     share = device.convolution_share
+    where = product_sides(op, direction, images)
     if on_matrix_units(device, precision):
-        m, n, k = product_sides(op, direction, images)
-        seconds = _tiled(device, precision, (m, n, k), op, direction, moved, value)
+        seconds = _tiled(device, precision, where, op, direction, moved, value)
     else:
         rate = device.peak(precision) * share(f"{op.kind}_{direction}")
-        rate = rate * _class_factor(op, direction)
-        work = np.asarray(images, dtype=np.float64) * op.flops(1) / rate
+        work = images * op.flops(1) / (rate * _class_factor(op, direction))
         memory = moved / (device.memory_bandwidth * device.gemm_memory_efficiency)
         seconds = FILLING + smooth_max(work, memory, 4)
-    where = product_sides(op, direction, images)
-    return np.asarray(seconds * measured_factor(device.residuals, f"conv_{direction}", *where))
+    factor = measured_factor(device.residuals, f"conv_{direction}", *where)
+    seconds = np.asarray(seconds * factor)
+    seconds.flags.writeable = False
+    return seconds
 
 
 def _class_factor(op: Convolution, direction: Direction) -> float:

@@ -32,12 +32,12 @@ def software_catalog() -> Mapping[str, Software]:
 
 def _build(name: str, description: str, **entry: tuple[Any, str]) -> Software:
     """A stack of (value, reason) by field."""
-    values = {key: value for key, (value, _) in entry.items()}
-    for key in ("graphs", "channels_last", "zero_stages", "pipeline_zero_stages"):
-        values[key] = tuple(values[key])
+    values: dict[str, Any] = {
+        key: tuple(value) if isinstance(value, list) else value for key, (value, _) in entry.items()
+    }
     values["cp_comm_type"] = CpCommType[values["cp_comm_type"].upper()]
     schedules = values["schedules"]
-    values["schedules"] = USUAL if schedules == "all" else tuple(schedules)
+    values["schedules"] = USUAL if schedules == "all" else schedules
     reasons = {key: reason for key, (_, reason) in entry.items()}
     return Software(id=name, description=description, reasons=reasons, **values)
 

@@ -28,9 +28,9 @@ class Software:
     eager_traffic: float
     # Values that kinds of operators move forward and backward for each of theirs, where kernels are
     # counted one by one, or fused ("relu fp16": in that precision; `cost/layer/eager.py`).
-    eager_values: Mapping[str, tuple[float, float]]
+    eager_values: Mapping[str, tuple[float, float]] = field(hash=False)
     # Values that these keep for each of theirs beside fused ones.
-    eager_kept: Mapping[str, float]
+    eager_kept: Mapping[str, float] = field(hash=False)
     # `traffic` of softmax and dropout over unfused attention's scores.
     scores_traffic: float
     # Bytes that forward and backward move beside, per 16-bit score.
@@ -46,10 +46,10 @@ class Software:
     # Relative standard deviation of a step between replicas, which wait for the slowest one, by
     # what a sample is ("images", else tokens) and compute precision: "images fp16", "images",
     # "fp16", or "default".
-    replica_spread: Mapping[str, float]
+    replica_spread: Mapping[str, float] = field(hash=False)
     # How fast fused attention runs beside the vendor's best kernel, forward and backward, by the
     # start of a device id (or "default").
-    attention_factor: Mapping[str, tuple[float, float]]
+    attention_factor: Mapping[str, tuple[float, float]] = field(hash=False)
     # Whether it is parsim's own, which refuses more (`plan/rules/executor/`).
     executor: bool
     # Whether attention is one kernel where the model does not say.
@@ -162,7 +162,7 @@ class Software:
     scatter_p2p: bool
     # Share of moving tokens to experts and back that hides beside compute, by the start of a device
     # id (or "default").
-    expert_overlap: Mapping[str, float]
+    expert_overlap: Mapping[str, float] = field(hash=False)
     # Tokens of the busiest rank's experts over the mean.
     expert_imbalance: float
     # Bytes a second that each multiprocessor moves in kernels that gather rows or compute much for
@@ -212,7 +212,7 @@ class Software:
     # counted, where that is not slower than as many layers on every stage (`sim/cuts.py`).
     balanced_cut: bool
     # Why each field is what it is, by field.
-    reasons: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     @property
     def captured(self) -> tuple[str, ...]:

@@ -18,7 +18,8 @@ from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.step.balance import most_balanced
 from parsim.cost.step.chain import Chain, Cut
-from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
+from parsim.cost.step.layer_table import backward_times, forward_times
+from parsim.cost.step.plan_layers import layers_of
 from parsim.cost.step.stages import even_cut, layer_counts, sent_bytes, stage_parameters
 from parsim.plan import Plan, PlanTable
 
@@ -59,11 +60,14 @@ def single_layers(job: Job, plan: Plan) -> SingleLayers:
 
 
 def _passes(job: Job, table: PlanTable, cut: Cut) -> tuple[Array, Array]:
-    """(forward, backward) seconds of stages that hold a layer each or none, (S, B)."""
-    quiet = replace(job, software=replace(job.software, microbatch_overhead=0.0))
-    counts, layers = layer_counts(job.model, cut), LayerTable.of(quiet, table)
-    forward = forward_times(quiet, layers, counts).time
-    return forward, backward_times(quiet, layers, counts).time
+    """(forward, backward) seconds of stages that hold a layer each or none, (S, B).
+
+    Without the host's seconds of a micro-batch.
+    """
+    counts, none = layer_counts(job.model, cut), np.zeros(len(table))
+    layers = replace(layers_of(job, table), pause=none, calls=none)
+    forward = forward_times(job, layers, counts).time
+    return forward, backward_times(job, layers, counts).time
 
 
 PARTS = 8

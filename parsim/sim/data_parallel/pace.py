@@ -113,11 +113,11 @@ def _busy(priced: Priced, step: float) -> dict[str, float]:
     served: dict[str, float] = {}
     for task in priced.program.tasks:
         for queue in task.queues:
-            seconds = np.broadcast_to(priced.seconds[queue.price], (len(task.ranks),))
-            for position, second in enumerate(seconds.tolist()):
-                name = queue.row(position)
-                if name:
-                    served[name] = served.get(name, 0.0) + second
+            count = len(task.ranks)
+            seconds = np.broadcast_to(priced.seconds[queue.price], (count,)).tolist()
+            for name, places in queue.places(count).items():
+                for position in places:
+                    served[name] = served.get(name, 0.0) + seconds[position]
     return {name: seconds / step for name, seconds in served.items()}
 
 

@@ -180,9 +180,8 @@ def _served(task: Task, queue: Queue, price: Array, ready: Array) -> Array:
     """When a queue has served each rank of a task, in order of arrival; (ranks, ...)."""
     seconds = np.broadcast_to(task.rows(price), ready.shape)
     end = np.array(ready)
-    names = [queue.row(position) for position in range(len(task.ranks))]
-    for name in dict.fromkeys(name for name in names if name):
-        rows = [position for position, other in enumerate(names) if other == name]
+    for places in queue.places(len(task.ranks)).values():
+        rows = list(places)
         order = np.argsort(ready[rows], axis=0, kind="stable")
         arrived = np.take_along_axis(ready[rows], order, axis=0)
         service = np.take_along_axis(seconds[rows], order, axis=0)

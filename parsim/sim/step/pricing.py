@@ -8,6 +8,7 @@ from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job, Reach
 from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.plan_layers import layers_of
 from parsim.cost.step.step import StepCosts, late_by_stage, step_costs
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
@@ -49,7 +50,7 @@ class Pricing:
     def layers(self, group: int) -> LayerTable:
         """Layer costs on the nodes of a group."""
         if group not in self._layers:
-            self._layers[group] = LayerTable.of(self.job_on(group), self.table)
+            self._layers[group] = layers_of(self.job_on(group), self.table)
         return self._layers[group]
 
     def costs(self, view: View) -> StepCosts:

@@ -5,20 +5,28 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.patches import Rectangle
 
+from parsim.arrays import Array
 from parsim.cli.app import main
+from parsim.cost.job import Job
+from parsim.cost.kernel.convolutions import _time_of_sizes
+from parsim.cost.kernel.gemm import body_time
+from parsim.cost.step.plan_layers import _priced
 from parsim.guide.compare import guide
 from parsim.guide.families import families, one_device, with_batches
 from parsim.guide.record import OTHERWISE, FamilyRow, Guide, choose
+from parsim.model.networks import Convolution
 from parsim.plan import Plan
 from parsim.plan.strategies import ParameterServer
 from parsim.report.picture.planning.guide import draw_guide
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
+from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from tests.commands import ROOT
 
 SCENARIOS = ROOT / "scenarios"
@@ -306,3 +314,47 @@ def test_stages_are_cut_as_simulate_cuts_them(tmp_path: Path) -> None:
     assert guided is not None
     assert guided.plan.label() == scenario.plan.label()
     assert guided.step_time == simulate(scenario.job, scenario.plan).step_time
+
+
+def test_a_convolution_is_priced_once_for_all_families(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Families and their plans share a network; images of a micro-batch alone change its prices."""
+    products: list[float] = []
+
+    def counted(*args: Any) -> Array:
+        products.append(args[1])
+        return body_time(*args)
+
+    monkeypatch.setattr("parsim.cost.kernel.convolutions.body_time", counted)
+    for remembered in (_time_of_sizes, _priced):
+        remembered.cache_clear()
+    scenario = load_scenario(RESNET)
+    guide(scenario)
+    network = {
+        op
+        for kind in scenario.job.model.kinds
+        for op in kind.operators
+        if isinstance(op, Convolution)
+    }
+    directions = sum(3 if op.input_gradient else 2 for op in network)
+    sizes = [1 << power for power in range(9)]  # 1 to the 256 images of a device
+    assert len(products) == len(sizes) * directions
+
+
+def test_software_that_is_not_said_is_every_stack_for_the_rows_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[tuple[str, Plan]] = []
+
+    def counted(job: Job, plan: Plan) -> Evaluation:
+        asked.append((job.software.id, plan))
+        return evaluate(job, plan)
+
+    monkeypatch.setattr("parsim.sim.plan_interval.evaluate", counted)
+    scenario = load_scenario(RESNET, {"software": "generic"})
+    rows = [each.prediction for each in guide(scenario).rows if each.prediction is not None]
+    stacks = {name for name, _ in asked}
+    assert len(stacks) > 1
+    assert len(asked) <= len(rows) * len(stacks)
+    assert all("any of the stacks" in each.interval.basis for each in rows)
+    alone = simulate(scenario.job, rows[2].plan)
+    assert rows[2].interval == alone.interval
