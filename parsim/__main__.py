@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 import threading
+from pathlib import PurePath
 
 COLLECTED = 1_000_000
 """New objects after which garbage is looked for. Modules and models are many objects that stay;
@@ -15,17 +16,24 @@ of it while modules are imported."""
 
 
 def main() -> int:
-    """Run the command line, its modules imported behind this setting, and end the process.
+    """Run the command line, its modules imported behind this setting; the exit code.
 
-    Who calls commands from Python takes `parsim.cli.app.main`, which returns the exit code.
+    A process that was started for the command ends here.
     """
     gc.set_threshold(COLLECTED)
     from parsim.cli.app import main as command
 
     code = command()
-    if threading.active_count() == 1 and not _observed():
+    if _started() and threading.active_count() == 1 and not _observed():
         _leave(code)
     return code
+
+
+def _started() -> bool:
+    """Whether the process was started for this command, which is not run within another one."""
+    words = sys.argv[1:]
+    first = len(sys.orig_argv) - len(words)
+    return sys.orig_argv[first:] == words and PurePath(sys.orig_argv[first - 1]).stem == "parsim"
 
 
 def _leave(code: int) -> None:

@@ -14,6 +14,7 @@ import atexit, sys, threading
 from parsim.__main__ import main
 atexit.register(print, "registered")
 sys.argv = ["parsim", *sys.argv[1:]]
+sys.orig_argv = [sys.executable, "-m", *sys.argv]
 {before}
 code = main()
 print("behind", code)
@@ -40,10 +41,11 @@ def test_a_command_ends_its_process_with_its_code_and_runs_what_is_registered() 
     [
         "sys.setprofile(lambda *_: None)",
         "sys.settrace(lambda *_: None)",
+        "sys.orig_argv = [sys.executable, 'worker.py']",
         "threading.Thread(target=threading.Event().wait, args=(3.0,)).start()",
     ],
 )
-def test_a_process_that_somebody_watches_or_a_thread_is_in_ends_as_usual(before: str) -> None:
+def test_a_process_with_more_to_do_ends_as_usual(before: str) -> None:
     code, lines = ended(before, "--version")
     assert code == 0
     assert lines[1:] == ["behind 0", "registered"]
