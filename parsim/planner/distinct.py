@@ -5,7 +5,9 @@ A hundred thousand plans have some hundred kinds of layers and some thousand gra
 
 from __future__ import annotations
 
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
 
@@ -48,6 +50,16 @@ class Cases:
         first = np.empty(count, dtype=np.int64)
         first[code[::-1]] = np.arange(len(code) - 1, -1, -1)
         return cls(first, code)
+
+
+T = TypeVar("T", bound=Hashable)
+
+
+def numbered(values: Iterable[T]) -> tuple[list[T], Index]:
+    """The distinct values as they come, and the number of each value among them, (B,)."""
+    number_of: dict[T, int] = {}
+    of = [number_of.setdefault(value, len(number_of)) for value in values]
+    return list(number_of), np.array(of, dtype=np.int64)
 
 
 def _numbered(code: Index, limit: int) -> tuple[Index, int]:

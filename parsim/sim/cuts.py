@@ -1,16 +1,36 @@
-"""Which cut a plan has that does not say: a balanced one, where no slower than the even one."""
+"""Which cut a plan has that does not say: balanced or by its order, or even where that is best."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
 
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.cost.step.cuts import PlacedStages, balanced_cuts, short_weights
+from parsim.cost.step.chain import Chain, Cut
+from parsim.cost.step.cuts import CUTS_KEPT, Items, PlacedStages, balanced_cuts, short_weights
+from parsim.cost.step.stages import even_cut
 from parsim.plan import Plan, PlanTable
 from parsim.schedule.placement import stage_ranks
 from parsim.sim.confidence.memory_fit import Fit
+from parsim.sim.cut_descent import Order, descended, order_of
 from parsim.sim.simulate import simulate
+
+CUTS_OF_A_PLAN = 4
+"""Cuts that a plan may have at most: even, by ranks, by stages alone or weighted, by its order."""
+
+ROUGH = 1
+"""Parts of a layer that an order's cut is found with: fewer plans, and fewer cuts, differ then."""
+
+
+class Pipeline(NamedTuple):
+    """What decides the cuts of a plan beside its layers; it has no `order` where none is judged."""
+
+    placed: PlacedStages
+    order: Order | None
 
 
 def chooses_cut(job: Job, plan: Plan) -> bool:
@@ -19,22 +39,51 @@ def chooses_cut(job: Job, plan: Plan) -> bool:
     return job.software.balanced_cut and plan.pp > 1 and not fixed
 
 
-def placed_stages(plan: Plan) -> PlacedStages:
-    """The stages of a plan on their ranks, as cuts are found for."""
-    return PlacedStages(plan.num_stages, tuple(stage_ranks(plan)), short_weights(plan))
+def pipeline_of(plan: Plan) -> Pipeline:
+    """The stages of a plan on their ranks and in their order, as cuts are found for."""
+    ranks = tuple(stage_ranks(plan))
+    return Pipeline(PlacedStages(plan.num_stages, ranks, short_weights(plan)), order_of(plan))
+
+
+@lru_cache(maxsize=CUTS_KEPT)
+def likely_cuts(items: Items, pipeline: Pipeline) -> tuple[Cut, ...]:
+    """The cuts that may be faster for a plan than the even one: balanced ones, then its order's.
+
+    Leaves out: messages, memory, what is computed again; whether a plan is faster with a cut, its
+    step says.
+    """
+    stages = pipeline.placed.stages
+    if not 1 < stages <= items.number:
+        return ()
+    cuts = balanced_cuts(items.seconds, pipeline.placed)
+    if pipeline.order is not None:
+        cuts = (*cuts, *_by_order(items.in_parts(ROUGH), pipeline.placed, pipeline.order))
+    even = even_cut(items.layers, stages)
+    return tuple(cut for cut in dict.fromkeys(map(items.of_layers, cuts)) if cut != even)
+
+
+@lru_cache(maxsize=CUTS_KEPT)
+def _by_order(items: Items, placed: PlacedStages, order: Order) -> tuple[Cut, ...]:
+    """The cut that an order makes of the best of the balanced and the even one, if it is better."""
+    chain = Chain.on(np.frombuffer(items.seconds), placed.ranks, placed.stages)
+    begin, even = balanced_cuts(items.seconds, placed), even_cut(items.layers, placed.stages)
+    if min(even) > 0:
+        begin = (*begin, items.of_items(even))
+    lower = descended(order, chain, begin)
+    return () if lower is None else (lower,)
 
 
 def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) -> Plan:
-    """The plan with a balanced cut, or as it is where that would be illegal or no better.
+    """The plan with the best of its likely cuts, or as it is where none is legal and better.
 
     What fits goes before what does not, then the shorter step, then the lower peak; a search ranks
     all cuts of a plan by the same, and shows the best one.
     """
     if not chooses_cut(job, plan):
         return plan
-    (cuts,) = balanced_cuts(job, PlanTable.of([plan]), [(0, placed_stages(plan))])
-    balanced = [replace(plan, stage_layers=cut) for cut in cuts]
-    legal = [each for each in balanced if illegal(job, each) is None]
+    (items,) = Items.of(job, PlanTable.of([plan]))
+    others = [replace(plan, stage_layers=cut) for cut in likely_cuts(items, pipeline_of(plan))]
+    legal = [each for each in others if illegal(job, each) is None]
     if not legal:
         return plan
     return min((*legal, plan), key=lambda each: _rank(job, each, memory_margin))

@@ -87,6 +87,39 @@ class Chain:
             return room
         return self.sums[bisect_right(self.sums, room * (1.0 + SAME)) - 1]
 
+    @cached_property
+    def inner(self) -> Array:
+        """Seconds of all items before each that may be on several stages, (N + 1,)."""
+        inner = self.seconds.copy()
+        inner[[0, -1]] = 0.0
+        return np.concatenate([[0.0], np.cumsum(inner)])
+
+    @cached_property
+    def thinnest(self) -> Array:
+        """How often each rank holds any of its stages at least, (P,)."""
+        return np.asarray(np.where(self.shares > 0.0, self.shares, np.inf).min(axis=1))
+
+    @cached_property
+    def times(self) -> int:
+        """On how many ranks each stage is at least, of which alike ones are listed once."""
+        return int((self.shares > 0.0).sum(axis=0).min())
+
+    @cached_property
+    def stages_left(self) -> Array:
+        """How many of stages s and behind each rank holds, but one at least, (S + 1, P)."""
+        return np.maximum(behind_each(self.shares), 1.0)
+
+    @cached_property
+    def fewest_behind(self) -> Array:
+        """What stages s and behind take on each rank at least, (S + 1, P)."""
+        return behind_each(self.shares * self.fewest)
+
+    @cached_property
+    def boundless(self) -> Array:
+        """What stages s and behind may take on each rank where none has a bound, (S + 1, P)."""
+        some = np.asarray(self.shares > 0.0, dtype=np.float64)
+        return np.where(behind_each(some) > 0.0, np.inf, 0.0)
+
     def stages(self, cut: Cut) -> Array:
         """What each stage of a cut takes, (S,)."""
         return np.add.reduceat(self.seconds, np.cumsum([0, *cut[:-1]]))
@@ -123,6 +156,13 @@ class Chain:
         stages = [self.segments * weight for weight in weights]
         least = _least_largest(stages)
         return _least_sum([_squares(each, least) for each in stages])
+
+
+def behind_each(each: Array) -> Array:
+    """Sums over stages s and behind, (S + 1, P), of what each rank has of each stage, (P, S)."""
+    sums = np.zeros((each.shape[1] + 1, len(each)))
+    sums[:-1] = np.cumsum(each[:, ::-1], axis=1)[:, ::-1].T
+    return sums
 
 
 def _least_largest(stages: Sequence[Array]) -> float:

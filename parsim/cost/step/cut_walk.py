@@ -19,7 +19,7 @@ from itertools import count
 import numpy as np
 
 from parsim.arrays import Array, Index
-from parsim.cost.step.chain import SAME, Chain, Cut
+from parsim.cost.step.chain import SAME, Chain, Cut, behind_each
 
 NEARLY = 1.0 - 1e-6
 """Share of what is left of a chain that must find room: rounding does not turn a walk back."""
@@ -58,7 +58,7 @@ class CutWalk:
         for end in self._ends(stage, first, room).tolist():
             if next(steps) >= STEPS:
                 return None
-            taken = float(self._inner[end] - self._inner[first])
+            taken = float(self.chain.inner[end] - self.chain.inner[first])
             rest = room - self.chain.shares[:, stage] * taken
             if self._has_room(stage + 1, end, rest):
                 behind = self._sizes(stage + 1, end, rest, steps)
@@ -72,27 +72,20 @@ class CutWalk:
         last = len(self.chain.seconds) - behind
         ends = np.arange(first + 1 if behind else last, last + 1)
         ends = ends[self.chain.segments[first, ends] <= self.largest * (1.0 + SAME)]
-        left = float(self._inner[-1] - self._inner[first]) * self._times
-        part = room / self._stages_left[stage] * min(left / max(room.sum(), left, 1e-300), 1.0)
+        left = float(self.chain.inner[-1] - self.chain.inner[first]) * self.chain.times
+        part = room / self.chain.stages_left[stage] * min(left / max(room.sum(), left, 1e-300), 1.0)
         part = part[self.chain.shares[:, stage] > 0.0].min()
-        apart = np.abs(self._inner[ends] - self._inner[first] - part)
+        apart = np.abs(self.chain.inner[ends] - self.chain.inner[first] - part)
         return np.asarray(ends[np.argsort(apart, kind="stable")])
 
     def _has_room(self, stage: int, first: int, room: Array) -> bool:
         """Whether ranks have room for the items from `first` on, on stages `stage` and behind."""
-        if (room < self._fewest[stage]).any():
+        if (room < self.chain.fewest_behind[stage]).any():
             return False
-        most = np.minimum(room / self._thinnest, self._most[stage])
+        most = np.minimum(room / self.chain.thinnest, self._most[stage])
         whole = sum(map(self.chain.whole, most.tolist()))
-        left = float(self._inner[-1] - self._inner[first])
-        return whole >= NEARLY * left * self._times
-
-    @cached_property
-    def _inner(self) -> Array:
-        """Seconds of all items before each that may be on several stages, (N + 1,)."""
-        inner = self.chain.seconds.copy()
-        inner[[0, -1]] = 0.0
-        return np.concatenate([[0.0], np.cumsum(inner)])
+        left = float(self.chain.inner[-1] - self.chain.inner[first])
+        return whole >= NEARLY * left * self.chain.times
 
     @cached_property
     def _first_room(self) -> Array:
@@ -100,38 +93,10 @@ class CutWalk:
         return np.asarray(self.busiest * (1.0 + SAME) - self.chain.shares @ self.chain.ends)
 
     @cached_property
-    def _thinnest(self) -> Array:
-        """How often each rank holds any of its stages at least, (P,)."""
-        shares = self.chain.shares
-        return np.asarray(np.where(shares > 0.0, shares, np.inf).min(axis=1))
-
-    @cached_property
-    def _times(self) -> int:
-        """On how many ranks each stage is at least, of which alike ones are listed once."""
-        return int((self.chain.shares > 0.0).sum(axis=0).min())
-
-    @cached_property
-    def _stages_left(self) -> Array:
-        """How many of stages s and behind each rank holds, but one at least, (S + 1, P)."""
-        return np.maximum(_later(self.chain.shares), 1.0)
-
-    @cached_property
-    def _fewest(self) -> Array:
-        """What stages s and behind take on each rank at least, (S + 1, P)."""
-        return _later(self.chain.shares * self.chain.fewest)
-
-    @cached_property
     def _most(self) -> Array:
         """What items of stages s and behind may take on each rank at most, (S + 1, P)."""
-        some = np.asarray(self.chain.shares > 0.0, dtype=np.float64)
         if not np.isfinite(self.largest):
-            return np.where(_later(some) > 0.0, np.inf, 0.0)
+            return self.chain.boundless
+        some = np.asarray(self.chain.shares > 0.0, dtype=np.float64)
         each = [self.chain.whole(self.largest - ends) for ends in self.chain.ends.tolist()]
-        return _later(some * np.array(each))
-
-
-def _later(each: Array) -> Array:
-    """Sums over stages s and behind, (S + 1, P), of what each rank has of each stage, (P, S)."""
-    sums = np.zeros((each.shape[1] + 1, len(each)))
-    sums[:-1] = np.cumsum(each[:, ::-1], axis=1)[:, ::-1].T
-    return sums
+        return behind_each(some * np.array(each))

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import groupby
@@ -20,7 +19,7 @@ from parsim.cost.step.balance import most_balanced
 from parsim.cost.step.chain import Chain, Cut
 from parsim.cost.step.layer_table import backward_times, forward_times
 from parsim.cost.step.plan_layers import layers_of
-from parsim.cost.step.stages import even_cut, layer_counts, sent_bytes, stage_parameters
+from parsim.cost.step.stages import layer_counts, sent_bytes, stage_parameters
 from parsim.plan import Plan, PlanTable
 
 
@@ -73,9 +72,6 @@ def _passes(job: Job, table: PlanTable, cut: Cut) -> tuple[Array, Array]:
 PARTS = 8
 """Parts of a layer that seconds are rounded to, so that plans that nearly agree have one cut."""
 
-CUTS_OF_A_PLAN = 3
-"""Cuts that a plan may have at most: even, balanced by ranks, and by stages alone or weighted."""
-
 CUTS_KEPT = 1 << 15
 """Pipelines whose cuts are remembered: settings of a search ask for the same ones again."""
 
@@ -113,28 +109,6 @@ def short_weights(plan: Plan) -> tuple[float, ...]:
     return tuple((m - 1) * BACKWARD + max(0, m - p + stage) for stage in range(p))
 
 
-def balanced_cuts(
-    job: Job, table: PlanTable, pipelines: Iterable[tuple[int, PlacedStages]]
-) -> Iterator[tuple[Cut, ...]]:
-    """Find the cuts that make each pipeline's busiest rank fastest, without the even one.
-
-    Args:
-        job: model, device, software.
-        table: plans of one setting. Layers are compared under their degrees and micro-batches, with
-            nothing computed again.
-        pipelines: for each the row of its plan's layers in the table, and its stages.
-
-    First comes the cut that looks at a rank's stages together (`balance.py`), then the one that
-    looks at each alone, if its largest stage is smaller or its stages are more alike: where few
-    micro-batches pass between two chunks of a rank, they wait for stages. Last comes the one for
-    few micro-batches under 1F1B. Embedding and head may be stages by themselves. Leaves out:
-    messages, memory, what is computed again; whether a plan is faster with a cut, its step says.
-    """
-    items = Items.of(job, table)
-    for row, placed in pipelines:
-        yield _cuts_of(items[row], placed)
-
-
 class Items(NamedTuple):
     """What cuts of a plan share out: the `seconds` (N,) of its layers and of ends that are apart.
 
@@ -159,26 +133,52 @@ class Items(NamedTuple):
         rounded = np.rint(each / unit)
         return [cls(seconds.tobytes(), model.num_layers, apart) for seconds in rounded]
 
+    @property
+    def number(self) -> int:
+        """How many items there are, N."""
+        return self.layers + sum(self.apart)
+
+    def in_parts(self, parts: int) -> Items:
+        """These items in such parts of a layer, fewer than `PARTS`."""
+        seconds = np.rint(np.frombuffer(self.seconds) * parts / PARTS)
+        return self._replace(seconds=seconds.tobytes())
+
+    def of_items(self, cut: Cut) -> Cut:
+        """Items of each stage, of its layers; an end that is apart is one."""
+        return self._with_ends(cut, 1)
+
     def of_layers(self, cut: Cut) -> Cut:
         """Layers of each stage, of its items."""
+        return self._with_ends(cut, -1)
+
+    def _with_ends(self, cut: Cut, more: int) -> Cut:
         first, *inner, last = cut
-        return (first - self.apart[0], *inner, last - self.apart[1])
+        return (first + more * self.apart[0], *inner, last + more * self.apart[1])
+
+
+def balanced_cuts(seconds: bytes, placed: PlacedStages) -> tuple[Cut, ...]:
+    """Find the cuts into items that make a pipeline's busiest rank fastest.
+
+    First comes the cut that looks at a rank's stages together (`balance.py`), then the one that
+    looks at each alone, if its largest stage is smaller or its stages are more alike: where few
+    micro-batches pass between two chunks of a rank, they wait for stages. Last comes the one for
+    few micro-batches under 1F1B. Embedding and head may be stages by themselves. Leaves out:
+    messages, memory, what is computed again; whether a plan is faster with a cut, its step says.
+    """
+    cuts = _by_ranks(seconds, placed.stages, placed.ranks)
+    if placed.weights:
+        chain = Chain.on(np.frombuffer(seconds), placed.ranks, placed.stages)
+        cuts = (*cuts, chain.balanced(placed.weights))
+    return cuts
 
 
 @lru_cache(maxsize=CUTS_KEPT)
-def _cuts_of(items: Items, placed: PlacedStages) -> tuple[Cut, ...]:
-    """The balanced cuts of one plan, without the even one."""
-    stages, ranks, weights = placed
-    seconds = np.frombuffer(items.seconds)
-    if not 1 < stages <= len(seconds):
-        return ()
-    chain = Chain.on(seconds, ranks, stages)
+def _by_ranks(seconds: bytes, stages: int, ranks: Ranks) -> tuple[Cut, ...]:
+    """The cut that balances ranks, and that which balances stages where these are more alike."""
+    chain = Chain.on(np.frombuffer(seconds), ranks, stages)
     together, alone = most_balanced(chain), chain.alone_balanced
     smoother = chain.unevenness(alone) < chain.unevenness(together)
-    cuts = [together, *([alone] if smoother else [])]
-    cuts += [chain.balanced(weights)] if weights else []
-    layers = dict.fromkeys(map(items.of_layers, cuts))
-    return tuple(cut for cut in layers if cut != even_cut(items.layers, stages))
+    return (together, alone) if smoother else (together,)
 
 
 def _alone(table: PlanTable) -> PlanTable:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from parsim.cost.step.cuts import CUTS_OF_A_PLAN
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import PlanSpace
 from parsim.planner.equal.best_shapes import BestShapes
@@ -20,6 +19,7 @@ from parsim.planner.space import Enumeration
 from parsim.planner.space.enumeration import better_twins
 from parsim.planner.space.left_out import left_out
 from parsim.planner.stop import TIME_IS_UP
+from parsim.sim.cuts import CUTS_OF_A_PLAN
 
 if TYPE_CHECKING:
     from parsim.planner.unequal.judged import Funnel

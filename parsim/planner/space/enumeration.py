@@ -19,9 +19,9 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.step.chain import Cut
-from parsim.cost.step.cuts import balanced_cuts
+from parsim.cost.step.cuts import Items
 from parsim.plan import Plan, PlanSpace, PlanTable
-from parsim.planner.distinct import Cases
+from parsim.planner.distinct import Cases, numbered
 from parsim.planner.result import EvaluatedPlan
 from parsim.planner.space.families import Families
 from parsim.planner.space.listing import Listing
@@ -34,25 +34,28 @@ from parsim.planner.space.options import (
     with_setting,
 )
 from parsim.planner.stop import Stop
-from parsim.sim.cuts import chooses_cut, placed_stages
+from parsim.sim.cut_descent import FEW
+from parsim.sim.cuts import chooses_cut, likely_cuts, pipeline_of
 
 
-def balanced_twins(job: Job, families: Families) -> Iterator[Families]:
-    """Families with balanced cuts, those of one cut together."""
+def twins_with_cuts(job: Job, families: Families) -> Iterator[Families]:
+    """Families with cuts that may be faster than the even one, those of one cut together."""
     table = families.plain
     several = np.flatnonzero(table.pp > 1)
     if not len(several) or not chooses_cut(job, table.plan(int(several[0]))):
         return
     layers = _alike_layers(table)
-    few = np.minimum(table.num_microbatches, table.pp + 1)
+    few = np.minimum(table.num_microbatches, FEW * table.pp + 1)
     shapes = Cases.among(table.pp, table.v, table.schedule, few)
-    both = Cases.among(layers.of, shapes.of)
-    placed = [placed_stages(table.plan(row)) for row in shapes.first.tolist()]
-    pairs = zip(layers.of[both.first].tolist(), shapes.of[both.first].tolist(), strict=True)
-    pipelines = [(row, placed[shape]) for row, shape in pairs]
+    items, item_of = numbered(Items.of(job, table.take(layers.first)))
+    pipelines, pipeline_number = numbered(
+        pipeline_of(table.plan(row)) for row in shapes.first.tolist()
+    )
+    item_of, pipeline_number = item_of[layers.of], pipeline_number[shapes.of]
+    both = Cases.among(item_of, pipeline_number)
     by_cut: dict[Cut, list[int]] = {}
-    for number, cuts in enumerate(balanced_cuts(job, table.take(layers.first), pipelines)):
-        for cut in cuts:
+    for number, row in enumerate(both.first.tolist()):
+        for cut in likely_cuts(items[item_of[row]], pipelines[pipeline_number[row]]):
             by_cut.setdefault(cut, []).append(number)
     for cut, numbers in by_cut.items():
         some = families.take(np.isin(both.of, numbers)).sharing({"stage_layers": cut})
@@ -203,4 +206,4 @@ def _with_settings(
     )
     if len(some):
         yield some
-        yield from balanced_twins(job, some)
+        yield from twins_with_cuts(job, some)

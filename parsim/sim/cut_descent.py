@@ -1,0 +1,128 @@
+"""A cut of layers into stages made better layer by layer, judged by the order of its schedule.
+
+    4 4 4 head    the first layer of a stage goes to any other, those between pass one on
+    5 4 3 head    from the third to the first
+
+Every action takes what its stage's layers say, with F : B = 1 : 2 and I = W; messages and what
+comes behind the pipeline take no time. The best of such moves is made until none is better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from parsim.arrays import Array, Ints
+from parsim.cost.step.chain import Chain, Cut
+from parsim.plan import Plan
+from parsim.plan.names import SCHEDULE_NAMES
+from parsim.schedule import Kind
+from parsim.sim.recurrence.maxplus import ClassTimes, run
+from parsim.sim.step.compiled_schedule import compiled_schedule
+
+SHARES = {Kind.F: 1 / 3, Kind.B: 2 / 3, Kind.I: 1 / 3, Kind.W: 1 / 3}
+"""Seconds of actions over those of a forward and backward: products, one, two, one and one."""
+
+FEW = 2
+"""Rounds of a micro-batch a rank after which a schedule repeats itself."""
+
+ROUNDS = 4
+"""Further rounds that count where there are more micro-batches, however many."""
+
+STAGES = 16
+"""Stages up to which an order is looked at: beyond, a search would spend its time on it."""
+
+WORTH = 0.01
+"""Share of a step that a cut must save by this measure to be looked at."""
+
+ALREADY_BEST = ("naive", "gpipe")
+"""Schedules that wait for the slowest stage alone, which a balanced cut has: no order is better."""
+
+QUICKER = {
+    **dict.fromkeys(("zb_1p", "zb_auto"), "zb_h1"),
+    "zb_2p": "zb_h2",
+    **dict.fromkeys(("v_half", "v_min"), "zb_v"),
+}
+"""Schedules that are written faster than those whose order is itself looked for."""
+
+
+class Order(NamedTuple):
+    """In what order stages run: a schedule's name, ranks, chunks, micro-batches.
+
+    `rounds` are those of pp micro-batches behind these, which take as long as the last one.
+    """
+
+    schedule: str
+    pp: int
+    v: int
+    num_microbatches: int
+    rounds: int
+
+
+def order_of(plan: Plan) -> Order | None:
+    """The order that a plan's cut is judged by; None where none is."""
+    written = plan.actions is not None or plan.action_times is not None
+    ordered = plan.schedule in SCHEDULE_NAMES and plan.schedule not in ALREADY_BEST
+    count, few = plan.num_microbatches, FEW * plan.pp
+    if written or not ordered or plan.num_stages > STAGES or count < 2:
+        return None
+    name = QUICKER.get(plan.schedule, plan.schedule)
+    return Order(name, plan.pp, plan.v, min(count, few), ROUNDS if count > few else 0)
+
+
+def descended(order: Order, chain: Chain, cuts: Sequence[Cut]) -> Cut | None:
+    """The cut on the way down from the best of several; None where it is hardly better than that.
+
+    A cut's score is its step, then the sum of its stages' squares.
+    """
+    first, begin = _best(order, chain, np.array(cuts))
+    cut, least = first, begin
+    while True:
+        other, score = _best(order, chain, _moved(cut))
+        if score >= least:
+            break
+        cut, least = other, score
+    return tuple(cut.tolist()) if least[0] < (1.0 - WORTH) * begin[0] else None
+
+
+def _moved(cut: Ints) -> Ints:
+    """Cuts with an item of one stage on another, of which each keeps one, and the cut, (K, S)."""
+    giver, change = _moves(len(cut))
+    return np.asarray(cut + change[cut[giver] > 1])
+
+
+@cache
+def _moves(stages: int) -> tuple[Ints, Ints]:
+    """All moves of an item: the stage that gives it (K,), and what changes (K, S)."""
+    giver, taker = np.divmod(np.arange(stages * stages), stages)
+    one = np.eye(stages, dtype=np.int64)
+    return giver, one[taker] - one[giver]
+
+
+def _best(order: Order, chain: Chain, cuts: Ints) -> tuple[Ints, tuple[float, float]]:
+    """The first of K cuts (K, S) with the least score, and that."""
+    ends = np.concatenate([[0.0], np.cumsum(chain.seconds)])
+    stages = np.diff(ends[np.cumsum(cuts, axis=1).T], axis=0, prepend=0.0)
+    steps, squares = _steps(order, stages), (stages**2).sum(axis=0)
+    first = int(np.lexsort((squares, steps))[0])
+    return cuts[first], (float(steps[first]), float(squares[first]))
+
+
+def _steps(order: Order, stages: Array) -> Array:
+    """When the last action ends with stages that take so long, (S, K) -> (K,)."""
+    count, steps = order.num_microbatches, _ends(order, order.num_microbatches, stages)
+    if order.rounds:
+        steps = steps + order.rounds * (steps - _ends(order, count - order.pp, stages))
+    return np.asarray(np.round(steps, 6))
+
+
+def _ends(order: Order, count: int, stages: Array) -> Array:
+    """When the last action of so many micro-batches ends, (K,)."""
+    compiled = compiled_schedule(order.schedule, order.pp, count, order.v)
+    copies = compiled.schedule.in_copies(stages)
+    seconds = {kind: share * copies for kind, share in SHARES.items()}
+    times = ClassTimes.on(compiled.schedule, seconds, np.zeros((len(copies) - 1, 1)))
+    return np.asarray(run(compiled, times).clock.max(axis=0))
