@@ -98,8 +98,8 @@ def _moved(cut: Ints) -> Ints:
 def _moves(stages: int) -> tuple[Ints, Ints]:
     """All moves of an item: the stage that gives it (K,), and what changes (K, S)."""
     giver, taker = np.divmod(np.arange(stages * stages), stages)
-    one = np.eye(stages, dtype=np.int64)
-    return giver, one[taker] - one[giver]
+    each = np.eye(stages, dtype=np.int64)
+    return giver, each[taker] - each[giver]
 
 
 def _best(order: Order, chain: Chain, cuts: Ints) -> tuple[Ints, tuple[float, float]]:

@@ -147,6 +147,23 @@ def test_the_first_stages_of_a_short_1f1b_have_more_layers(pp: int, early: tuple
     )
 
 
+@pytest.mark.parametrize(
+    ("schedule", "early"),
+    [
+        ("interleaved_1f1b", (2, 2, 2, 1, 2, 2, 1, 0)),
+        ("looped_bfs", (0, 1, 1, 1, 5, 2, 2, 0)),
+        ("hanayo", (1, 2, 2, 2, 2, 2, 1, 0)),
+    ],
+)
+def test_a_cut_by_its_schedules_order_is_taken_where_it_is_faster(
+    tmp_path: Path, schedule: str, early: tuple[int, ...]
+) -> None:
+    """Cuts whose ranks are as busy as possible are 1 to 8 % slower."""
+    job, plan = even(tmp_path, schedule, 2)
+    stated = simulate(job, replace(plan, stage_layers=early)).step_time
+    assert simulate(job, with_better_cut(job, plan)).step_time <= stated
+
+
 def test_the_choice_is_of_stacks(tmp_path: Path) -> None:
     assert software("generic").balanced_cut
     assert software("executor-cpu").balanced_cut

@@ -1,0 +1,106 @@
+"""Cuts that go down by the order of a schedule, against every cut of short chains."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+
+from parsim.cost.step.chain import Chain, Cut
+from parsim.plan import Plan
+from parsim.schedule import Kind
+from parsim.schedule.placement import stage_ranks
+from parsim.sim.cut_descent import FEW, ROUNDS, STAGES, Order, descended, order_of
+from parsim.sim.recurrence.maxplus import ClassTimes, run
+from parsim.sim.step.compiled_schedule import compiled_schedule
+
+PLAN = Plan(pp=4, num_microbatches=4, microbatch_size=1)
+
+
+def seconds_of(schedule: str, pp: int, v: int, count: int, stages: np.ndarray) -> float:
+    """The end of a schedule whose forwards and both halves of backwards take these thirds."""
+    compiled = compiled_schedule(schedule, pp, count, v)
+    copies = compiled.schedule.in_copies(stages[:, None])
+    seconds = {Kind.F: copies, Kind.B: 2.0 * copies, Kind.I: copies, Kind.W: copies}
+    hops = np.zeros((len(copies) - 1, 1))
+    return float(run(compiled, ClassTimes.on(compiled.schedule, seconds, hops)).clock.max())
+
+
+def every_cut(chain: Chain) -> Iterator[Cut]:
+    count = len(chain.seconds)
+    for inner in combinations(range(1, count), chain.num_stages - 1):
+        yield tuple(end - first for first, end in pairwise((0, *inner, count)))
+
+
+@pytest.mark.parametrize("head", [1.0, 4.0])
+@pytest.mark.parametrize("rounds", [0.5, 1, FEW])
+@pytest.mark.parametrize(
+    ("schedule", "pp", "v"),
+    [
+        *(("1f1b", 4, 1), ("eager_1f1b", 4, 1), ("zb_h1", 4, 1), ("chimera", 4, 1)),
+        *(("dualpipe", 4, 1), ("zb_v", 2, 2), ("interleaved_1f1b", 2, 2), ("hanayo", 2, 2)),
+    ],
+)
+def test_the_way_down_ends_close_to_the_best_of_all_cuts(
+    schedule: str, pp: int, v: int, rounds: float, head: float
+) -> None:
+    """From a cut whose stages are balanced, unless that is as good."""
+    count = max(2, int(rounds * pp))
+    plan = replace(PLAN, pp=pp, v=v, schedule=schedule, num_microbatches=count)
+    chain = Chain.on(np.array([1.0] * 11 + [head]), stage_ranks(plan), plan.num_stages)
+
+    def step(cut: Cut) -> float:
+        return seconds_of(schedule, pp, v, count, chain.stages(cut))
+
+    balanced, best = chain.alone_balanced, min(map(step, every_cut(chain)))
+    order = order_of(plan)
+    assert order == Order(schedule, pp, v, count, 0)
+    lower = descended(order, chain, [balanced])
+    if lower is None:
+        assert step(balanced) <= 1.03 * best
+    else:
+        assert best <= step(lower) <= min(1.03 * best, 0.99 * step(balanced))
+
+
+@pytest.mark.parametrize(
+    ("schedule", "cut", "thirds"),
+    [("1f1b", (5, 4, 4, 3), (84, 82)), ("eager_1f1b", (5, 5, 3, 3), (84, 79))],
+)
+def test_first_stages_that_wait_for_gradients_have_more_of_alike_layers(
+    schedule: str, cut: Cut, thirds: tuple[int, int]
+) -> None:
+    """Four micro-batches on four ranks: the last rank, which never waits, has fewer to do."""
+    order = order_of(replace(PLAN, schedule=schedule))
+    assert order is not None
+    chain, even = Chain.on(np.ones(16), range(4), 4), (4, 4, 4, 4)
+    assert descended(order, chain, [even]) == cut
+    assert tuple(seconds_of(schedule, 4, 1, 4, chain.stages(c)) for c in (even, cut)) == thirds
+
+
+def test_gpipes_cut_is_balanced() -> None:
+    """Its step is the whole chain's and m - 1 times the slowest stage's: no cut is better."""
+    chain = Chain.on(np.array([1.0] * 9 + [3.0]), range(3), 3)
+    assert order_of(replace(PLAN, pp=3, schedule="gpipe")) is None
+    best = min(seconds_of("gpipe", 3, 1, 4, chain.stages(cut)) for cut in every_cut(chain))
+    assert seconds_of("gpipe", 3, 1, 4, chain.stages(chain.alone_balanced)) == best
+
+
+def test_many_micro_batches_have_one_order() -> None:
+    few, many = (replace(PLAN, schedule="1f1b", num_microbatches=count) for count in (9, 900))
+    assert order_of(few) == order_of(many) == Order("1f1b", 4, 1, FEW * 4, ROUNDS)
+
+
+@pytest.mark.parametrize(
+    "plan",
+    [
+        replace(PLAN, schedule="pipedream"),
+        replace(PLAN, schedule="auto"),
+        replace(PLAN, num_microbatches=1),
+        replace(PLAN, pp=STAGES + 1),
+    ],
+)
+def test_no_order_is_looked_at_where_there_is_none_or_it_is_long(plan: Plan) -> None:
+    assert order_of(plan) is None
