@@ -38,14 +38,13 @@ STAGES = 16
 WORTH = 0.01
 """Share of a step that a cut must save by this measure to be looked at."""
 
-ALREADY_BEST = ("naive", "gpipe")
+BALANCED = ("naive", "gpipe")
 """Schedules that wait for the slowest stage alone, which a balanced cut has: no order is better."""
 
-QUICKER = {
-    **dict.fromkeys(("zb_1p", "zb_auto"), "zb_h1"),
-    "zb_2p": "zb_h2",
-    **dict.fromkeys(("v_half", "v_min"), "zb_v"),
-}
+LONG_SOUGHT = ("v_half", "v_min")
+"""Schedules whose own order takes long to write, and whose cut is not that of another one."""
+
+QUICKER = {**dict.fromkeys(("zb_1p", "zb_auto"), "zb_h1"), "zb_2p": "zb_h2"}
 """Schedules that are written faster than those whose order is itself looked for."""
 
 
@@ -65,12 +64,17 @@ class Order(NamedTuple):
 def order_of(plan: Plan) -> Order | None:
     """The order that a plan's cut is judged by; None where none is."""
     written = plan.actions is not None or plan.action_times is not None
-    ordered = plan.schedule in SCHEDULE_NAMES and plan.schedule not in ALREADY_BEST
+    ordered = plan.schedule in SCHEDULE_NAMES and plan.schedule not in (*BALANCED, *LONG_SOUGHT)
     count, few = plan.num_microbatches, FEW * plan.pp
     if written or not ordered or plan.num_stages > STAGES or count < 2:
         return None
     name = QUICKER.get(plan.schedule, plan.schedule)
     return Order(name, plan.pp, plan.v, min(count, few), ROUNDS if count > few else 0)
+
+
+def shortest(order: Order, chain: Chain, cuts: Sequence[Cut]) -> Cut:
+    """The one of some cuts with the shortest step."""
+    return tuple(_best(order, chain, np.array(cuts))[0].tolist())
 
 
 def descended(order: Order, chain: Chain, cuts: Sequence[Cut]) -> Cut | None:
@@ -91,13 +95,13 @@ def descended(order: Order, chain: Chain, cuts: Sequence[Cut]) -> Cut | None:
 def _moved(cut: Ints) -> Ints:
     """Cuts with an item of one stage on another, of which each keeps one, and the cut, (K, S)."""
     giver, change = _moves(len(cut))
-    return np.asarray(cut + change[cut[giver] > 1])
+    return np.concatenate([cut[None], cut + change[cut[giver] > 1]])
 
 
 @cache
 def _moves(stages: int) -> tuple[Ints, Ints]:
     """All moves of an item: the stage that gives it (K,), and what changes (K, S)."""
-    giver, taker = np.divmod(np.arange(stages * stages), stages)
+    giver, taker = np.nonzero(~np.eye(stages, dtype=bool))
     each = np.eye(stages, dtype=np.int64)
     return giver, each[taker] - each[giver]
 

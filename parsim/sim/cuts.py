@@ -16,11 +16,11 @@ from parsim.cost.step.stages import even_cut
 from parsim.plan import Plan, PlanTable
 from parsim.schedule.placement import stage_ranks
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sim.cut_descent import Order, descended, order_of
+from parsim.sim.cut_descent import Order, descended, order_of, shortest
 from parsim.sim.simulate import simulate
 
-CUTS_OF_A_PLAN = 4
-"""Cuts that a plan may have at most: even, by ranks, by stages alone or weighted, by its order."""
+CUTS_OF_A_PLAN = 3
+"""Cuts that a plan may have at most: the even one, and two balanced ones or one by its order."""
 
 ROUGH = 1
 """Parts of a layer that an order's cut is found with: fewer plans, and fewer cuts, differ then."""
@@ -57,9 +57,20 @@ def likely_cuts(items: Items, pipeline: Pipeline) -> tuple[Cut, ...]:
         return ()
     cuts = balanced_cuts(items.seconds, pipeline.placed)
     if pipeline.order is not None:
-        cuts = (*cuts, *_by_order(items.in_parts(ROUGH), pipeline.placed, pipeline.order))
+        cuts = _with_ordered(items, pipeline.placed, pipeline.order, cuts)
     even = even_cut(items.layers, stages)
     return tuple(cut for cut in dict.fromkeys(map(items.of_layers, cuts)) if cut != even)
+
+
+def _with_ordered(
+    items: Items, placed: PlacedStages, order: Order, balanced: tuple[Cut, ...]
+) -> tuple[Cut, ...]:
+    """The balanced cuts, or the cut of an order and the one of them that is shortest by it."""
+    lower = _by_order(items.in_parts(ROUGH), placed, order)
+    if not lower or lower[0] in balanced:
+        return balanced
+    chain = Chain.on(np.frombuffer(items.seconds), placed.ranks, placed.stages)
+    return (shortest(order, chain, balanced), *lower)
 
 
 @lru_cache(maxsize=CUTS_KEPT)

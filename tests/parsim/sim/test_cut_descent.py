@@ -80,6 +80,12 @@ def test_first_stages_that_wait_for_gradients_have_more_of_alike_layers(
     assert tuple(seconds_of(schedule, 4, 1, 4, chain.stages(c)) for c in (even, cut)) == thirds
 
 
+def test_stages_of_one_layer_each_stay() -> None:
+    order = order_of(replace(PLAN, schedule="eager_1f1b"))
+    assert order is not None
+    assert descended(order, Chain.on(np.ones(4), range(4), 4), [(1, 1, 1, 1)]) is None
+
+
 def test_gpipes_cut_is_balanced() -> None:
     """Its step is the whole chain's and m - 1 times the slowest stage's: no cut is better."""
     chain = Chain.on(np.array([1.0] * 9 + [3.0]), range(3), 3)
@@ -98,6 +104,7 @@ def test_many_micro_batches_have_one_order() -> None:
     [
         replace(PLAN, schedule="pipedream"),
         replace(PLAN, schedule="auto"),
+        replace(PLAN, schedule="v_min", v=2),
         replace(PLAN, num_microbatches=1),
         replace(PLAN, pp=STAGES + 1),
     ],
