@@ -75,7 +75,8 @@ def simulate(
     if plan.runs_as_tasks and not plan.runs_own_program:
         return _as_tasks(job, plan, timeline, memory_margin, tier, stacks)
     whole = plan.whole_models if plan.runs_own_program else plan
-    evaluation, prediction = _all_reduced(job, whole, memory_margin, slow_ranks, stacks)
+    evaluation = _all_reduced(job, whole, slow_ranks)
+    prediction = step_prediction(evaluation, memory_margin, stacks=stacks)
     if plan.runs_own_program:
         return _of_strategy(evaluation, prediction, plan, timeline, tier, jitter)
     if plan.strategy.own_program:
@@ -96,17 +97,11 @@ def simulate(
 
 
 @lru_cache(maxsize=STEPS_KEPT)
-def _all_reduced(
-    job: Job,
-    plan: Plan,
-    memory_margin: float | None,
-    slow_ranks: tuple[tuple[int, float], ...],
-    stacks: bool,
-) -> tuple[Evaluation, Prediction]:
+def _all_reduced(job: Job, plan: Plan, slow_ranks: tuple[tuple[int, float], ...]) -> Evaluation:
     """The step of replicas that all-reduce, which those with other strategies compute as well."""
     evaluation = evaluate(job, plan, keep=True, slow_ranks=slow_ranks)
     guard(evaluation)
-    return evaluation, step_prediction(evaluation, memory_margin, stacks=stacks)
+    return evaluation
 
 
 def _as_tasks(
