@@ -19,8 +19,8 @@ from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.cut_descent import Order, descended, order_of, shortest
 from parsim.sim.simulate import simulate
 
-CUTS_OF_A_PLAN = 3
-"""Cuts that a plan may have at most: the even one, and two balanced ones or one by its order."""
+CUTS_OF_A_PLAN = 4
+"""Cuts that a plan may have at most: the even one, two balanced ones and one by its order."""
 
 ROUGH = 1
 """Parts of a layer that an order's cut is found with: fewer plans, and fewer cuts, differ then."""
@@ -65,12 +65,16 @@ def likely_cuts(items: Items, pipeline: Pipeline) -> tuple[Cut, ...]:
 def _with_ordered(
     items: Items, placed: PlacedStages, order: Order, balanced: tuple[Cut, ...]
 ) -> tuple[Cut, ...]:
-    """The balanced cuts, or the cut of an order and the one of them that is shortest by it."""
+    """The balanced cuts, or the first and the shortest of them, and the cut of their order.
+
+    The first stays whatever the order says, as its ranks are most alike in memory too: a shorter
+    step whose first stages have more layers may not fit.
+    """
     lower = _by_order(items.in_parts(ROUGH), placed, order)
     if not lower or lower[0] in balanced:
         return balanced
     chain = Chain.on(np.frombuffer(items.seconds), placed.ranks, placed.stages)
-    return (shortest(order, chain, balanced), *lower)
+    return (balanced[0], shortest(order, chain, balanced), *lower)
 
 
 @lru_cache(maxsize=CUTS_KEPT)

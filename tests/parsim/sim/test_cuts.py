@@ -16,6 +16,7 @@ from parsim.planner.bounds.cases import price_layers
 from parsim.planner.search import search
 from parsim.scenario.load import load_scenario
 from parsim.scenario.record import Scenario
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.cuts import chooses_cut, with_better_cut
 from parsim.sim.simulate import simulate
 
@@ -26,6 +27,14 @@ software: SOFTWARE
 training: {global_batch_size: 16, precision: bf16}
 plan: {pp: 4, microbatch_size: 1CUT}
 search: {pp: 4, dp: 1, microbatch_size: 1, schedule: 1f1b, recompute: none, zero_stage: 0}
+"""
+
+EIGHT = """
+model: {name: llama3-8b}
+cluster: {system: dgx-h100, nodes: 1}
+software: generic
+training: {global_batch_size: 8, precision: bf16}
+plan: {pp: 8, microbatch_size: 1, schedule: 1f1b}
 """
 
 CPU = Path(__file__).parents[3] / "scenarios" / "gpt2-small-cpu.yaml"
@@ -162,6 +171,20 @@ def test_a_cut_by_its_schedules_order_is_taken_where_it_is_faster(
     job, plan = even(tmp_path, schedule, 2)
     stated = simulate(job, replace(plan, stage_layers=early)).step_time
     assert simulate(job, with_better_cut(job, plan)).step_time <= stated
+
+
+def test_a_balanced_cut_stays_where_that_of_the_order_does_not_fit(tmp_path: Path) -> None:
+    """Llama 3 8B on eight H100s: six layers on the first stage are the fastest, and too many."""
+    path = tmp_path / "s.yaml"
+    path.write_text(EIGHT, encoding="utf-8")
+    loaded = load_scenario(path)
+    plan, job = loaded.fixed_plan(), loaded.job
+    early = replace(plan, stage_layers=(6, 4, 4, 4, 4, 4, 4, 2))
+    even_cut = replace(plan, stage_layers=None)
+    chosen, wide, same = (simulate(job, each) for each in (plan, early, even_cut))
+    assert chosen.fit is same.fit is Fit.FITS
+    assert wide.fit is Fit.TOO_LARGE
+    assert wide.step_time < chosen.step_time < 0.95 * same.step_time
 
 
 def test_the_choice_is_of_stacks(tmp_path: Path) -> None:
