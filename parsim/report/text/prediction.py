@@ -96,6 +96,8 @@ def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str
     if prediction.plan.stage_layers:
         yield "layers a stage", cut_words(prediction.plan.stage_layers)
     dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
+    if prediction.mfu > 1.0:
+        dense += "; counted are the FLOPs of direct convolutions, of which transforms save some"
     yield "MFU / HFU", f"{percent(prediction.mfu)} / {percent(prediction.hfu)}  of {dense}"
     over = f"{percent(prediction.bubble_overhead)} over busy time"
     if prediction.strategy:
