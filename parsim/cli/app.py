@@ -92,9 +92,6 @@ def main(arguments: list[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception as error:
-        if isinstance(error, OSError) and error.errno == errno.ENOSPC and not debug:
-            _complain(f"cannot write the output: {error.strerror}")
-            return InputError.exit_code
         return _unexpected(error, debug)
 
 
@@ -114,6 +111,9 @@ def _unexpected(error: Exception, debug: bool) -> int:
         return 2
     if debug:
         raise error
+    if isinstance(error, OSError) and error.errno == errno.ENOSPC:
+        _complain(f"cannot write the output: {error.strerror}")
+        return InputError.exit_code
     _complain(
         f"bug in parsim: {type(error).__name__}: {error}; please report it, with the output of "
         f"the same command and --debug"
