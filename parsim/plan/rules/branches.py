@@ -11,9 +11,7 @@ from parsim.model.operators import Operator
 from parsim.model.paths import Branching
 from parsim.plan.names import Recompute
 from parsim.plan.record import Plan
-from parsim.plan.strategies import (
-    BranchParallel,
-)
+from parsim.plan.strategies import BranchParallel
 
 
 def branch_rules(
