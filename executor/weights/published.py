@@ -21,7 +21,8 @@ from executor.weights.names import Theirs, also_called, theirs
 from executor.weights.safetensors import File
 from parsim.errors import InputError, ModelError, shown
 from parsim.files import read_json
-from parsim.model.config.file import read_config
+from parsim.model.config.families import unlike_note
+from parsim.model.config.file import Config, read_config
 from parsim.model.huggingface import spec_from_config
 from parsim.model.spec import TransformerSpec
 
@@ -149,9 +150,16 @@ def _check_config(folder: Path, spec: TransformerSpec) -> None:
     if not (folder / CONFIG).is_file():
         return
     try:
-        known = spec_from_config(read_config(folder), name=spec.name)
+        config = read_config(folder)
+        known = spec_from_config(config, name=spec.name)
+        otherwise = unlike_note(Config.open(config).model_type)
     except ModelError as error:
         raise InputError(f"--init-from {folder}: {error}") from None
+    if otherwise:
+        raise InputError(
+            f"--init-from {folder}: a model of that kind is not what parsim's modules compute "
+            f"({otherwise}); its weights would mean something else"
+        )
     every = all(map(spec.has_experts, range(spec.num_layers)))
     free = _MAY_DIFFER | ({"ffn_hidden_size"} if every else set())
     unlike = [

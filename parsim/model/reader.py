@@ -9,7 +9,7 @@ from typing import Any
 
 from parsim.errors import CatalogError, alternatives, matching, shown
 from parsim.files import OnDemand, entries_of
-from parsim.model.config.families import FAMILY_FLAGS
+from parsim.model.config.families import FAMILY_FLAGS, unlike_note
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.transformer import TransformerSpec, build_transformer
@@ -30,9 +30,20 @@ def build_model(description: Description) -> Model:
 @cache
 def load_model_catalog() -> Mapping[str, TransformerSpec]:
     """Return every model of the catalog by name, in the order of the file."""
-    text = files("parsim.model").joinpath("catalog/models.yaml").read_text(encoding="utf-8")
-    entries = entries_of(text)
+    entries = _entries()
     return OnDemand(entries, lambda name: _spec(name, entries[name]))
+
+
+@cache
+def _entries() -> Mapping[str, Mapping[str, Any]]:
+    text = files("parsim.model").joinpath("catalog/models.yaml").read_text(encoding="utf-8")
+    return entries_of(text)
+
+
+def catalog_note(name: str) -> str:
+    """What a model of the catalog computes otherwise than its spec says; empty where nothing."""
+    known = matching(name, _entries())
+    return unlike_note(_entries()[known]["family"]) if known else ""
 
 
 def model_spec(name: str) -> TransformerSpec:

@@ -8,11 +8,11 @@ from typing import Any
 
 from parsim.cost.software import Software
 from parsim.errors import ModelError, matching
-from parsim.model.config.families import FAMILY_FLAGS
+from parsim.model.config.families import FAMILY_FLAGS, unlike_note
 from parsim.model.config.file import read_config
 from parsim.model.graph.record import Graph
 from parsim.model.huggingface import notes_from_config, spec_from_config
-from parsim.model.reader import Description, load_model_catalog, model_spec
+from parsim.model.reader import Description, catalog_note, load_model_catalog, model_spec
 from parsim.model.transformer import TransformerSpec, check_spec, with_options
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema.idle_keys import idle_key
@@ -58,6 +58,7 @@ def _transformer(
     """The spec of whichever source the block names."""
     given = block.given()
     if "family" in given:
+        notes.extend(filter(None, (unlike_note(block.family),)))
         return _inline(tree, block, changes)
     if "config" in given:
         return _from_config(tree, "config", given.get("name"), block.config, changes, notes)
@@ -69,7 +70,7 @@ def _transformer(
     with tree.located("model", "name"):
         spec = model_spec(block.name)
     changes = {**_followed(spec, changes), **changes}
-    notes.extend(_kept_widths(spec, changes))
+    notes.extend(filter(None, (catalog_note(block.name), *_kept_widths(spec, changes))))
     with tree.located("model"):
         return with_options(spec, **changes)
 

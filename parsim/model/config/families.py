@@ -1,13 +1,64 @@
-"""Families of models as Hugging Face has them, and what all members of one share."""
+"""Families of models as Hugging Face has them: what all members of one share.
+
+Defaults are those of the family's transformers configuration class
+(transformers/models/<model_type>/configuration_<model_type>.py), `unlike` is from its modeling
+file beside it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from parsim.model.spec import Head
 
-_LLAMA_FLAGS = {
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Family:
+    """What the members of a family share, and what a `config.json` of theirs may leave out."""
+
+    flags: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of TransformerSpec that all members share, where not the spec's default."""
+
+    kv_heads: int | None = None
+    """Key-value heads where the key is absent; None: one for each query head."""
+
+    head_dim: int | None = None
+    """Width of a head where the key is absent; None: an equal share of the model's width."""
+
+    epsilon: tuple[str, float] = ("rms_norm_eps", 1e-6)
+    """Key of what norms add to the variance, and its default."""
+
+    theta: float = 10_000.0
+    """Base of rotary positions where the key is absent."""
+
+    dropout: Mapping[str, float] = field(default_factory=lambda: {"attention_dropout": 0.0})
+    """Probabilities of dropout by key, with their defaults."""
+
+    biases: tuple[str, ...] = ()
+    """Biases of a TransformerSpec that the key `attention_bias` switches."""
+
+    window: int | None = None
+    """Tokens that every layer sees where `sliding_window` is absent; None: all."""
+
+    latent: bool = False
+    """Whether attention is latent, whose heads have two parts."""
+
+    sizes: tuple[str, str, str] = ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    """Keys of depth, width and query heads."""
+
+    length: str = "max_position_embeddings"
+    """Key of the longest sequence that a member was made for."""
+
+    spare_positions: int = 0
+    """Rows of the table of positions that no token has."""
+
+    unlike: str = ""
+    """What its members compute otherwise than the spec says."""
+
+
+_LLAMA: Mapping[str, Any] = {
     "rope": True,
     "rms_norm": True,
     "gated_mlp": True,
@@ -16,43 +67,159 @@ _LLAMA_FLAGS = {
     "mlp_bias": False,
     "tied_embeddings": False,
 }
+_WITHOUT_NORM_BIASES: Mapping[str, Any] = {**_LLAMA, "rms_norm": False, "gated_mlp": False}
 
-_DEEPSEEK_V3_FLAGS: Mapping[str, Any] = {
-    **_LLAMA_FLAGS,
+_BIASED_ROUTER: Mapping[str, Any] = {
+    **_LLAMA,
     "router_scoring": "sigmoid",
     "router_bias": True,
 }
+_DEEPSEEK_V3 = Family(flags=_BIASED_ROUTER, latent=True)
+_BERT_DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
+_BERT_FLAGS: Mapping[str, Any] = {
+    "norm_epsilon": 1e-12,
+    "token_types": 2,
+    "post_norm": True,
+    "causal": False,
+    "pooler": True,
+    "head": "none",
+}
+_BERT = Family(flags=_BERT_FLAGS, epsilon=("layer_norm_eps", 1e-12), dropout=_BERT_DROPOUT)
+_ROBERTA = replace(_BERT, spare_positions=2)  # padding and the row before it
+
+_ALL_ATTENTION = ("qkv_bias", "projection_bias")
+_PARTLY_TURNED = "only part of each head turns with its position"
+
+FAMILIES: Mapping[str, Family] = {
+    "bert": _BERT,
+    **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _ROBERTA),
+    "gpt2": Family(
+        sizes=("n_layer", "n_embd", "n_head"),
+        length="n_positions",
+        epsilon=("layer_norm_epsilon", 1e-5),
+        dropout={"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
+    ),
+    "opt": Family(
+        dropout={"dropout": 0.1, "attention_dropout": 0.0},
+        epsilon=("layer_norm_eps", 1e-5),
+        unlike="the MLP has a ReLU, which is costed as a GELU",
+    ),
+    "bloom": Family(
+        sizes=("n_layer", "hidden_size", "n_head"),
+        length="seq_length",
+        epsilon=("layer_norm_epsilon", 1e-5),
+        dropout={"hidden_dropout": 0.0, "attention_dropout": 0.0},
+        unlike="the norm behind the embedding (2 x hidden_size parameters) and ALiBi are left out",
+    ),
+    "gpt_neox": Family(
+        flags={"rope": True, "tied_embeddings": False},
+        epsilon=("layer_norm_eps", 1e-5),
+        dropout={"hidden_dropout": 0.0, "attention_dropout": 0.0},
+        biases=_ALL_ATTENTION,
+        unlike=f"attention and MLP are costed one after the other; {_PARTLY_TURNED}",
+    ),
+    "llama": Family(flags=_LLAMA, biases=_ALL_ATTENTION),
+    "mistral": Family(flags=_LLAMA, kv_heads=8, window=4096),
+    "phi3": Family(
+        flags=_LLAMA,
+        epsilon=("rms_norm_eps", 1e-5),
+        dropout={"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attention_dropout": 0.0},
+    ),
+    "gemma": Family(
+        flags={**_LLAMA, "tied_embeddings": True},
+        kv_heads=16,
+        head_dim=256,
+        biases=_ALL_ATTENTION,
+        unlike="the gate has a GELU, which is costed as a SiLU; embeddings are scaled",
+    ),
+    "granite": Family(
+        flags=_LLAMA,
+        biases=_ALL_ATTENTION,
+        unlike="embeddings, residuals, scores and logits are scaled by constants",
+    ),
+    "seed_oss": Family(
+        flags={**_LLAMA, "qkv_bias": True},
+        kv_heads=8,
+        head_dim=128,
+        dropout={"attention_dropout": 0.1, "residual_dropout": 0.1},
+        biases=("qkv_bias",),
+    ),
+    "smollm3": Family(
+        flags={**_LLAMA, "tied_embeddings": True},
+        kv_heads=4,
+        theta=2e6,
+        biases=_ALL_ATTENTION,
+        unlike="every fourth layer has no rotary positions",
+    ),
+    "starcoder2": Family(
+        flags={"rope": True, "tied_embeddings": True, "qkv_bias": True},
+        kv_heads=2,
+        epsilon=("norm_epsilon", 1e-5),
+        dropout={"attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": 0.0},
+    ),
+    "stablelm": Family(
+        flags={**_LLAMA, "rms_norm": False},
+        kv_heads=32,
+        epsilon=("layer_norm_eps", 1e-5),
+        dropout={"hidden_dropout": 0.0, "attention_dropout": 0.0},
+        unlike=_PARTLY_TURNED,
+    ),
+    "nemotron": Family(
+        flags=_WITHOUT_NORM_BIASES,
+        epsilon=("norm_eps", 1e-5),
+        biases=_ALL_ATTENTION,
+        unlike=f"the MLP has a squared ReLU, which is costed as a GELU; {_PARTLY_TURNED}",
+    ),
+    "qwen2": Family(flags={**_LLAMA, "qkv_bias": True}, kv_heads=32),
+    "qwen3": Family(
+        flags={**_LLAMA, "qk_norm": True}, kv_heads=32, head_dim=128, biases=_ALL_ATTENTION
+    ),
+    "mixtral": Family(flags=_LLAMA, kv_heads=8, epsilon=("rms_norm_eps", 1e-5), theta=1e6),
+    "qwen3_moe": Family(flags={**_LLAMA, "qk_norm": True}, kv_heads=4),
+    "gpt_oss": Family(
+        flags={
+            **_LLAMA,
+            "qkv_bias": True,
+            "projection_bias": True,
+            "mlp_bias": True,
+            "rope_theta": 150_000.0,
+            "rope_scaling": "yarn",
+            "rope_factor": 32.0,
+            "rope_original_positions": 4096,
+            "rope_high_freq_factor": 32.0,
+            "window_every": 2,
+            "router_aux_loss_coef": 0.9,
+        },
+        kv_heads=8,
+        epsilon=("rms_norm_eps", 1e-5),
+        theta=150_000.0,
+    ),
+    "glm4_moe": Family(
+        flags=_BIASED_ROUTER,
+        kv_heads=8,
+        epsilon=("rms_norm_eps", 1e-5),
+        biases=("qkv_bias",),
+        unlike=_PARTLY_TURNED,
+    ),
+    "llama4_text": Family(
+        flags={**_LLAMA, "router_scoring": "sigmoid", "norm_topk_prob": False},
+        kv_heads=8,
+        head_dim=128,
+        epsilon=("rms_norm_eps", 1e-5),
+        theta=500_000.0,
+        biases=_ALL_ATTENTION,
+        unlike="three of four layers see their chunk of attention_chunk_size tokens alone, which "
+        "is costed as the whole sequence; queries' and keys' norms without weights are left out",
+    ),
+    "deepseek_v2": Family(flags={**_LLAMA, "norm_topk_prob": False}, latent=True),
+    "deepseek_v3": _DEEPSEEK_V3,
+    "kimi_k2": _DEEPSEEK_V3,
+}
+"""Families whose `config.json` can be read, by `model_type`."""
+
 FAMILY_FLAGS: Mapping[str, Mapping[str, Any]] = {
-    "bert": {
-        "norm_epsilon": 1e-12,
-        "token_types": 2,
-        "post_norm": True,
-        "causal": False,
-        "pooler": True,
-        "head": "none",
-    },
-    "gpt2": {},
-    **dict.fromkeys(("llama", "mistral", "mixtral"), _LLAMA_FLAGS),
-    "qwen2": {**_LLAMA_FLAGS, "qkv_bias": True},
-    "qwen3": {**_LLAMA_FLAGS, "qk_norm": True},
-    "qwen3_moe": {**_LLAMA_FLAGS, "qk_norm": True},
-    "gpt_oss": {
-        **_LLAMA_FLAGS,
-        "qkv_bias": True,
-        "projection_bias": True,
-        "mlp_bias": True,
-        "rope_theta": 150_000.0,
-        "rope_scaling": "yarn",
-        "rope_factor": 32.0,
-        "rope_original_positions": 4096,
-        "rope_high_freq_factor": 32.0,
-        "window_every": 2,
-        "router_aux_loss_coef": 0.9,
-    },
-    "deepseek_v2": {**_LLAMA_FLAGS, "norm_topk_prob": False},
-    "deepseek_v3": _DEEPSEEK_V3_FLAGS,
-    "kimi_k2": _DEEPSEEK_V3_FLAGS,
-    "nemotron_h": {**_LLAMA_FLAGS, "rope": False, "gated_mlp": False},
+    **{name: family.flags for name, family in FAMILIES.items()},
+    "nemotron_h": {**_LLAMA, "rope": False, "gated_mlp": False},
 }
 """Fields of TransformerSpec that every member of a family shares, where not the spec's default."""
 
@@ -63,3 +230,9 @@ BERT_CLASSES: Mapping[str, tuple[bool, Head]] = {
     "BertLMHeadModel": (False, "mlm"),
 }
 """BERT class -> (pooler, head); the other classes put a small classifier on the encoder."""
+
+
+def unlike_note(family: str) -> str:
+    """What models of a family compute otherwise than their specs say; empty where nothing."""
+    known = FAMILIES.get(family)
+    return f"{family}: {known.unlike}" if known and known.unlike else ""

@@ -1,8 +1,7 @@
 """The content of a Hugging Face `config.json` with typed access.
 
 Every error names the key, its value and the model type. Switches, head counts and dropout that the
-file leaves out fall back on the default of the family, which is that of its transformers
-configuration class (transformers/models/<model_type>/configuration_<model_type>.py).
+file leaves out fall back on the default of the family (`families.py`).
 """
 
 from __future__ import annotations
@@ -15,37 +14,10 @@ from typing import Any
 
 from parsim.errors import ModelError, ScenarioError, did_you_mean, shown
 from parsim.files import read_json
-
-# Number of key-value heads where the key is absent; None means one for each query head. A null
-# value means one for each query head in every family.
-DEFAULT_KV_HEADS: Mapping[str, int | None] = {
-    "llama": None,
-    "mistral": 8,
-    "qwen2": 32,
-    "mixtral": 8,
-    "qwen3": 32,
-    "qwen3_moe": 4,
-    "gpt_oss": 8,
-}
-
-_DEFAULT_HEAD_DIM = {"qwen3": 128}
-"""Width of a head where a family has a default of its own, else an equal share of the width."""
-
-_EPSILON_KEYS = {"bert": "layer_norm_eps", "gpt2": "layer_norm_epsilon"}
-_DEFAULT_EPSILONS = {"bert": 1e-12, "gpt2": 1e-5, "mixtral": 1e-5, "gpt_oss": 1e-5}
+from parsim.model.config.families import FAMILIES, Family
 
 MOST_SIZE = 10**12
 """No size of a model is larger."""
-
-_LATENT = ("deepseek_v2", "deepseek_v3", "kimi_k2")
-"""Families with multi-head latent attention, whose heads have two parts."""
-
-# dropout probability -> default, for each family
-_DROPOUT_KEYS: Mapping[str, Mapping[str, float]] = {
-    "bert": {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1},
-    "gpt2": {"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
-    **{family: {"attention_dropout": 0.0} for family in (*DEFAULT_KV_HEADS, *_LATENT)},
-}
 
 
 def read_config(path: Path) -> dict[str, Any]:
@@ -71,26 +43,35 @@ class Config:
 
     values: Mapping[str, Any]
     model_type: str
+    part_of: str = ""
+    """The model of several parts whose text part this is."""
 
     @staticmethod
     def open(config: Mapping[str, Any]) -> Config:
-        """A config of a supported family.
+        """A config of a supported family; of a model that sees images too, its text part.
 
         Raises:
             ModelError: the family is not named, or none that is supported.
         """
         supported = (
-            f"{', '.join(sorted(_DROPOUT_KEYS))}; of another family write the sizes into the "
+            f"{', '.join(sorted(FAMILIES))}; of another family write the sizes into the "
             f"model block, or `parsim profile` the module"
         )
         if "model_type" not in config:
             raise ModelError(f"config has no key 'model_type'; supported: {supported}")
-        model_type = config["model_type"]
-        if not isinstance(model_type, str) or model_type not in _DROPOUT_KEYS:
-            guess = did_you_mean(str(model_type), _DROPOUT_KEYS)
-            value = shown(json.dumps(model_type, default=repr))
-            raise ModelError(f"model_type={value} is not supported{guess}; supported: {supported}")
-        return Config(config, model_type)
+        model_type, text = config["model_type"], config.get("text_config")
+        if isinstance(model_type, str) and model_type in FAMILIES:
+            return Config(config, model_type)
+        if isinstance(text, dict) and text.get("model_type") in FAMILIES:
+            return Config(text, text["model_type"], part_of=str(model_type))
+        guess = did_you_mean(str(model_type), FAMILIES)
+        value = shown(json.dumps(model_type, default=repr))
+        raise ModelError(f"model_type={value} is not supported{guess}; supported: {supported}")
+
+    @property
+    def family(self) -> Family:
+        """What its family has in common."""
+        return FAMILIES[self.model_type]
 
     def _wrong(self, key: str, wanted: str) -> ModelError:
         value = shown(json.dumps(self.values[key], default=repr))
@@ -174,8 +155,7 @@ class Config:
 
     def norm_epsilon(self) -> float:
         """What every norm adds to the variance."""
-        key = _EPSILON_KEYS.get(self.model_type, "rms_norm_eps")
-        return self.number(key, _DEFAULT_EPSILONS.get(self.model_type, 1e-6))
+        return self.number(*self.family.epsilon)
 
     def architectures(self) -> tuple[str, ...]:
         """Names of the classes that the file was written for."""
@@ -192,10 +172,10 @@ class Config:
         Raises:
             ModelError: a key is missing, its value no whole number, or the shares are not equal.
         """
-        if self.model_type in _LATENT:
+        if self.family.latent:
             return self.integer("qk_nope_head_dim") + self.integer("qk_rope_head_dim")
-        if self.model_type in DEFAULT_KV_HEADS:
-            stated = self.optional_integer("head_dim", _DEFAULT_HEAD_DIM.get(self.model_type))
+        if self.family.flags.get("rope"):
+            stated = self.optional_integer("head_dim", self.family.head_dim)
             if stated is not None:
                 return stated
         size, count = self.integer(width), self.integer(heads)
@@ -205,15 +185,14 @@ class Config:
 
     def longest_sequence(self) -> int:
         """What the model was made for."""
-        gpt2 = self.model_type == "gpt2"
-        return self.integer("n_positions" if gpt2 else "max_position_embeddings")
+        return self.integer(self.family.length) - self.family.spare_positions
 
     def dropout(self) -> dict[str, float]:
         """Dropout probabilities by the family's keys."""
-        keys = _DROPOUT_KEYS[self.model_type]
+        keys = self.family.dropout
         return {key: self.probability(key, default) for key, default in keys.items()}
 
-    def require(self, key: str, expected: str | bool) -> None:
+    def require(self, key: str, expected: str | int) -> None:
         """Refuse what would change the sizes and no spec can express."""
         if self.values.get(key, expected) != expected:
             raise self._wrong(key, f"{json.dumps(expected)}; anything else is not supported")

@@ -6,14 +6,11 @@ Files up to transformers 4 have `rope_theta` and `rope_scaling`; later ones have
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from parsim.errors import ModelError, shown
 from parsim.model.config.file import Config
 from parsim.model.spec import TransformerSpec
-
-_DEFAULT_THETAS: Mapping[str, float] = {"mixtral": 1e6, "gpt_oss": 150_000.0}
 
 # names in a file -> ours
 _KINDS = {"default": "none", "linear": "linear", "llama3": "llama3", "yarn": "yarn"}
@@ -34,8 +31,8 @@ def rotation(config: Config) -> dict[str, Any]:
     """
     newer = config.within("rope_parameters")
     scaled = newer or config.within("rope_scaling")
-    default = _DEFAULT_THETAS.get(config.model_type, 10_000.0)
-    theta = (newer or config).number("rope_theta", config.number("rope_theta", default))
+    stated = config.number("rope_theta", config.number("rotary_emb_base", config.family.theta))
+    theta = (newer or config).number("rope_theta", stated)
     return {"rope_theta": theta, **(_scaling(scaled, config) if scaled else {})}
 
 

@@ -170,6 +170,20 @@ Family = Literal[
     "deepseek_v2",
     "deepseek_v3",
     "nemotron_h",
+    "roberta",
+    "opt",
+    "bloom",
+    "gpt_neox",
+    "phi3",
+    "gemma",
+    "granite",
+    "seed_oss",
+    "smollm3",
+    "starcoder2",
+    "stablelm",
+    "nemotron",
+    "glm4_moe",
+    "llama4_text",
 ]
 FamilyName = Annotated[Family, in_any_case(*get_args(Family))]
 ScoringName = Annotated[Scoring, in_any_case(*get_args(Scoring))]

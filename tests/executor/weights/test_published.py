@@ -175,6 +175,15 @@ def test_another_model_is_refused_by_its_config() -> None:
     assert "rope_theta=500.0 there and 10000.0 here; run the model of that folder" in message
 
 
+def test_a_family_that_computes_otherwise_is_refused(tmp_path: Path) -> None:
+    """Granite has Llama's tensors by name and shape, and scales what goes through them."""
+    shutil.copytree(PUBLISHED / "llama3", tmp_path / "granite")
+    config = read_config(tmp_path / "granite") | {"model_type": "granite"}
+    (tmp_path / "granite" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    message = refused(tmp_path / "granite", read("llama3"))
+    assert "are scaled by constants); its weights would mean something else" in message
+
+
 def test_another_shape_is_refused(tmp_path: Path) -> None:
     shutil.copy(PUBLISHED / "llama3" / "model.safetensors", tmp_path)
     message = refused(tmp_path, replace(read("llama3"), ffn_hidden_size=32))

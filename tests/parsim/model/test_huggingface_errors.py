@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import InputError, ModelError, ScenarioError
+from parsim.model.config.families import FAMILIES
 from parsim.model.config.file import read_config
 from parsim.model.huggingface import notes_from_config, spec_from_config
 
@@ -33,9 +34,8 @@ GPT2: dict[str, object] = {
     "vocab_size": 100,
 }
 SUPPORTED = (
-    "supported: bert, deepseek_v2, deepseek_v3, gpt2, gpt_oss, kimi_k2, llama, mistral, mixtral, "
-    "qwen2, qwen3, qwen3_moe; of another family write the sizes into the model block, or "
-    "`parsim profile` the module"
+    f"supported: {', '.join(sorted(FAMILIES))}; of another family write the sizes into the model "
+    "block, or `parsim profile` the module"
 )
 
 

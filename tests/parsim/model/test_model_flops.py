@@ -27,7 +27,7 @@ from parsim.model.transformer import TransformerSpec, build_transformer
 MEGATRON = [
     name
     for name, spec in load_model_catalog().items()
-    if name.startswith(("gpt-", "gpt3", "megatron-")) and not spec.num_experts
+    if name.startswith(("gpt-", "gpt3", "megatron-")) and not (spec.num_experts or spec.rope)
 ]
 TOLERANCE = 0.005
 
