@@ -80,7 +80,8 @@ class Mlp(nn.Module):  # type: ignore[misc]
 class Block(nn.Module):  # type: ignore[misc]
     """One layer: attention and MLP, each with its norm, dropout and residual.
 
-    Pre-norm is x + f(norm(x)); post-norm (BERT) is norm(x + f(x)). Full recomputation is inside
+    Pre-norm is x + f(norm(x)), with norms behind parts too x + norm(f(norm(x))); post-norm (BERT)
+    is norm(x + f(x)). Full recomputation is inside
     forward, so that what wraps a block (gathering of sharded parameters) stays outside of it. With
     a `share` of experts the MLP is a mixture, with a `window` attention sees that many tokens.
     """
@@ -98,6 +99,7 @@ class Block(nn.Module):  # type: ignore[misc]
         self.attention_norm = make_norm(spec)
         self.attention = make_attention(spec, rotary=rotary, recompute=recompute, window=window)
         self.mlp_norm = make_norm(spec)
+        self.attention_out_norm, self.mlp_out_norm = (make_norm_after(spec) for _ in range(2))
         self.mlp = Mlp(spec) if share is None else make_mixture(spec, share)
         self.dropout = make_dropout(spec)
         self.post_norm = spec.post_norm
@@ -119,8 +121,9 @@ class Block(nn.Module):  # type: ignore[misc]
         if self.post_norm:
             x = self.attention_norm(x + self.dropout(self.attention(x)))
             return self.mlp_norm(x + self.dropout(self.mlp(x)))
-        x = x + self.dropout(self.attention(self.attention_norm(x)))
-        return x + self.dropout(self.mlp(self.mlp_norm(x)))
+        attended = self.attention_out_norm(self.attention(self.attention_norm(x)))
+        x = x + self.dropout(attended)
+        return x + self.dropout(self.mlp_out_norm(self.mlp(self.mlp_norm(x))))
 
 
 class Head(nn.Module):  # type: ignore[misc]
@@ -172,6 +175,11 @@ def make_norm(spec: TransformerSpec) -> nn.Module:
     """Return a norm over the hidden width: RMSNorm or LayerNorm."""
     kind = nn.RMSNorm if spec.rms_norm else nn.LayerNorm
     return kind(spec.hidden_size, eps=spec.norm_epsilon)
+
+
+def make_norm_after(spec: TransformerSpec) -> nn.Module:
+    """Return the norm behind a part of a layer, where the spec has one."""
+    return make_norm(spec) if spec.norms_after else nn.Identity()
 
 
 def make_dropout(spec: TransformerSpec) -> nn.Module:

@@ -124,7 +124,8 @@ def _block_styles(stage: TransformerStage, path: str, between: Placement) -> dic
         styles |= {f"{path}.attention.{name}": _Style(_repeated) for name in ("q_norm", "k_norm")}
     styles |= {f"{path}.{name}": _Style(_output_rows) for name in columns}
     styles |= {f"{path}.{name}": tp.RowwiseParallel(output_layouts=between) for name in rows}
-    styles.update(_norm_styles(path, ("attention_norm", "mlp_norm"), between))
+    after = ("attention_out_norm", "mlp_out_norm") if stage.spec.norms_after else ()
+    styles.update(_norm_styles(path, ("attention_norm", "mlp_norm", *after), between))
     return styles
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from parsim.model.operators import Attention, Elementwise, Linear, Operator, Region, Split
 from parsim.model.shared_heads import SharedHeads
 from parsim.model.spec import TransformerSpec
-from parsim.model.transformer_operators import elementwise, norm, product, residual
+from parsim.model.transformer_operators import elementwise, joined, norm, product, residual
 
 
 def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
@@ -34,7 +34,7 @@ def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
         *transposes,
         _core(spec, spec.num_key_value_heads, near=near),
         product(spec, "projection", q_width, h, Split.ROW, bias=spec.projection_bias),
-        residual(spec, "attention_residual", spec.projection_bias),
+        *joined(spec, "attention", spec.projection_bias),
         *after,
     )
 
@@ -116,7 +116,7 @@ def _latent_attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, .
         _heads_apart(spec, "rope", 2 * a * d + a * spec.value_width, launches=(2, 2)),
         replace(_core(spec, a, near=near), value_dim=spec.value_width),
         product(spec, "projection", a * spec.value_width, h, Split.ROW, bias=spec.projection_bias),
-        residual(spec, "attention_residual", spec.projection_bias),
+        *joined(spec, "attention", spec.projection_bias),
     )
 
 

@@ -58,6 +58,8 @@ _READERS: Mapping[str, Callable[[Config], dict[str, Any]]] = {
     "gpt_neox": dense.gpt_neox,
     **dict.fromkeys(("llama", "mistral", "phi3", "gemma", "granite", "smollm3"), dense.llama),
     **dict.fromkeys(("nemotron", "qwen2", "qwen3"), dense.llama),
+    **dict.fromkeys(("gemma2", "gemma3_text"), dense.gemma),
+    "glm4": dense.llama,
     "seed_oss": dense.seed_oss,
     "starcoder2": dense.starcoder2,
     "stablelm": dense.stablelm,

@@ -18,8 +18,9 @@ class TransformerSpec:
     of a learned position table (0: none). `post_norm` is BERT's order, which has a norm after the
     embedding and none before the head. `fused_attention` and `dropout` change traffic and memory.
     Every norm adds `norm_epsilon` to the variance. `qk_norm` normalises each
-    head's queries and keys. Every `window_every`-th layer, the first one first, sees the last
-    `window` tokens only (0: none does).
+    head's queries and keys. With `norms_after` parts of a layer have a norm behind them too, before
+    they are added up (Gemma 2, arXiv:2408.00118). Layers see the last `window` tokens only (0: all
+    of them), but for every `full_every`-th (0: none), which sees the whole sequence.
 
     With `rope` pair i of a head turns by `rope_theta`^(-2i/d) a token. `rope_scaling` makes angles
     `rope_factor` times smaller: linear all, llama3 and yarn those that turn less than
@@ -88,8 +89,9 @@ class TransformerSpec:
     fused_attention: bool = True
     dropout: bool = False
     qk_norm: bool = False
+    norms_after: bool = False
     window: int = 0
-    window_every: int = 1
+    full_every: int = 0
     num_experts: int = 0
     experts_per_token: int = 0
     expert_groups: int = 1
@@ -138,4 +140,5 @@ class TransformerSpec:
 
     def has_window(self, layer: int) -> bool:
         """Whether a layer's queries see a window only."""
-        return 0 < self.window < self.seq_len and layer % self.window_every == 0
+        full = self.full_every > 0 and (layer + 1) % self.full_every == 0
+        return 0 < self.window < self.seq_len and not full

@@ -53,6 +53,9 @@ def check_spec(spec: TransformerSpec) -> None:
             f"seq_len={spec.seq_len} is longer than the {spec.positions} learned positions; "
             f"use seq_len <= {spec.positions}"
         )
+    if spec.norms_after and (spec.post_norm or spec.layer_pattern):
+        beside = "post_norm" if spec.post_norm else "layer_pattern"
+        raise ModelError(f"norms_after=true cannot stand beside {beside}")
     _check_rotation(spec)
     _check_pattern(spec)
     _check_experts(spec)
@@ -140,8 +143,8 @@ def _check_experts(spec: TransformerSpec) -> None:
 
 
 def _check_latent(spec: TransformerSpec) -> None:
-    if spec.window_every < 1:
-        raise ModelError(f"window_every={spec.window_every} must be at least 1")
+    if spec.full_every < 0:
+        raise ModelError(f"full_every={spec.full_every} must be at least 0")
     if not spec.kv_lora_rank:
         return
     if spec.qk_norm or not spec.rope:

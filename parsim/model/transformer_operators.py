@@ -71,6 +71,12 @@ def residual(spec: TransformerSpec, name: str, bias: bool) -> Elementwise:
     return replace(elementwise(spec, name, 3, 3 + bias + 2 * mask, launches=launches), mask=mask)
 
 
+def joined(spec: TransformerSpec, part: str, bias: bool) -> tuple[Operator, ...]:
+    """What adds a part of a layer to what it started from, behind a norm where the spec has one."""
+    after = (norm(spec, f"{part}_out_norm"),) if spec.norms_after else ()
+    return (*after, residual(spec, f"{part}_residual", bias))
+
+
 def experts(spec: TransformerSpec) -> tuple[Operator, ...]:
     """Experts, and beside them the shared one, which is a plain MLP that every token meets."""
     width = spec.shared_expert_ffn_hidden_size
@@ -89,7 +95,7 @@ def experts(spec: TransformerSpec) -> tuple[Operator, ...]:
             bias=spec.mlp_bias,
         ),
         *shared,
-        residual(spec, "mlp_residual", spec.mlp_bias),
+        *joined(spec, "mlp", spec.mlp_bias),
     )
 
 
@@ -98,7 +104,7 @@ def mlp(spec: TransformerSpec) -> tuple[Operator, ...]:
     scaled = norm(spec, "mlp_norm")
     block: tuple[Operator, ...] = (
         *_feed_forward(spec, spec.ffn_hidden_size),
-        residual(spec, "mlp_residual", spec.mlp_bias),
+        *joined(spec, "mlp", spec.mlp_bias),
     )
     return (*block, scaled) if spec.post_norm else (scaled, *block)
 

@@ -13,8 +13,8 @@ from parsim.frameworks.export.rules import (
     check_rules,
     equal_cut,
     heading,
+    layers_unsaid,
     no_placement,
-    rope_unsaid,
     transformer_of,
 )
 from parsim.model.transformer import TransformerSpec
@@ -49,7 +49,7 @@ def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
             *heading(scenario, plan),
             "# torchrun ... pretrain_gpt.py ${MEGATRON_ARGS[@]} and data, tokenizer, learning rate",
             *vocabulary_unsaid(spec, plan.tp),
-            *(f"# {line}" for line in rope_unsaid(spec)),
+            *(f"# {line}" for line in layers_unsaid(spec)),
             *_unsaid(plan),
             "MEGATRON_ARGS=(",
             *(f"    {line}" for line in lines),

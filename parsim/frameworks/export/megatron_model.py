@@ -67,13 +67,12 @@ def _attention(spec: TransformerSpec) -> Iterator[Flag]:
 
 
 def _windows(spec: TransformerSpec) -> Iterator[Flag]:
-    """Tokens before its own that a token sees, and which layers see no others: 1 in a list."""
+    """Tokens before its own that a token sees, and every which layer sees all others too."""
     if not spec.window:
         return
     yield ("--window-size", f"{spec.window - 1},0")
-    if spec.window_every > 1:
-        near = [int(layer % spec.window_every == 0) for layer in range(spec.num_layers)]
-        yield ("--window-attn-skip-freq", listed(near))
+    if spec.full_every:
+        yield ("--window-attn-skip-freq", spec.full_every)
 
 
 def listed(numbers: Iterable[int]) -> str:

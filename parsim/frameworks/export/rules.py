@@ -118,13 +118,16 @@ def model_unsaid(spec: TransformerSpec) -> Iterator[str]:
     if not spec.fused_attention:
         yield "model.fused_attention false: choose unfused attention in the model"
     if spec.window:
-        layers = "all layers" if spec.window_every == 1 else f"1 layer of {spec.window_every}"
+        every = spec.full_every
+        layers = f"all layers but one in {every}" if every else "all layers"
         yield f"model.window {spec.window} in {layers}: the model's own setting must say it"
-    yield from rope_unsaid(spec)
+    yield from layers_unsaid(spec)
 
 
-def rope_unsaid(spec: TransformerSpec) -> Iterator[str]:
-    """A target's file leaves angles of rotary embeddings to the user's model."""
+def layers_unsaid(spec: TransformerSpec) -> Iterator[str]:
+    """What no target has a word for: angles of rotary embeddings, norms behind parts of a layer."""
+    if spec.norms_after:
+        yield "model.norms_after true: the model's own layer must have them"
     if spec.rope_scaling != "none":
         yield f"model.rope_scaling {spec.rope_scaling}: the model's own setting must say it"
 

@@ -79,27 +79,28 @@ def _windows(reader: Reader) -> dict[str, int]:
     size = whole_number(before.strip())
     if size is None or behind.strip() not in ("", "0"):
         raise InputError(f"{flag} {shown(reader.word(flag, ''))} must be such as 127,0")
-    near = _near_layers(reader, layers)
-    every = next((n for n in range(1, layers) if near == _each(n, layers)), layers)
-    if near != _each(every, layers):
-        reader.notes.append("--window-attn-skip-freq: every second layer is taken to have a window")
-        every = 2
-    return {"window": size + 1, **({"window_every": every} if every > 1 else {})}
+    return {"window": size + 1, **_full_layers(reader, layers)}
 
 
-def _near_layers(reader: Reader, layers: int) -> list[int]:
-    """Which layers have a window: all, all but each n-th, or those of a list."""
+def _full_layers(reader: Reader, layers: int) -> dict[str, int]:
+    """Each so-manieth layer sees the whole sequence; nothing where all have the window."""
     flag = "--window-attn-skip-freq"
     text = reader.word(flag, "") if reader.has(flag) else ""
-    skipped = whole_number(text) if text else layers + 1
+    skipped = whole_number(text) if text else 0
     if skipped is None:
-        return numbers(flag, text)
-    return [int(layer % max(skipped, 1) != 0) for layer in range(1, layers + 1)]
+        near = numbers(flag, text)
+        if all(near):
+            return {}
+        skipped = next((n for n in range(1, layers + 1) if near == _all_but(n, layers)), 0)
+        if not skipped:
+            skipped = 2
+            reader.notes.append(f"{flag}: every second layer is taken to have no window")
+    return {"full_every": skipped} if skipped else {}
 
 
-def _each(every: int, layers: int) -> list[int]:
-    """The first layer and each so-manieth after it."""
-    return [int(layer % every == 0) for layer in range(layers)]
+def _all_but(every: int, layers: int) -> list[int]:
+    """Which layers have a window where each so-manieth has none."""
+    return [int(layer % every != 0) for layer in range(1, layers + 1)]
 
 
 def _latent(reader: Reader) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from parsim.errors import ModelError
 from parsim.model.config.families import BERT_CLASSES
 from parsim.model.config.file import Config
 from parsim.model.config.rotation import rotation
@@ -86,7 +87,7 @@ def llama(config: Config) -> dict[str, Any]:
     }
     if kv_heads is not None:
         fields["num_key_value_heads"] = kv_heads
-    if kind in ("mistral", "phi3", "starcoder2"):
+    if kind in ("mistral", "phi3", "starcoder2", "gemma2", "gemma3_text"):
         fields["window"] = config.optional_integer("sliding_window", family.window) or 0
     if kind in ("llama", "granite", "seed_oss", "smollm3", "nemotron"):
         fields["mlp_bias"] = config.flag("mlp_bias", False)
@@ -97,6 +98,21 @@ def _attention_biases(config: Config, default: bool) -> dict[str, bool]:
     """Biases of the projections that a family's key switches together."""
     names = config.family.biases
     return dict.fromkeys(names, config.flag("attention_bias", default)) if names else {}
+
+
+def gemma(config: Config) -> dict[str, Any]:
+    """Gemma 2 and 3, most of whose layers see a window."""
+    kinds = config.values.get("layer_types")
+    if not isinstance(kinds, list) or "full_attention" not in kinds:
+        every = config.amount("sliding_window_pattern", config.family.flags["full_every"])
+        return {**llama(config), "full_every": every}
+    every = kinds.index("full_attention") + 1
+    if any((kind == "full_attention") != (n % every == 0) for n, kind in enumerate(kinds, 1)):
+        raise ModelError(
+            f"layer_types in a {config.model_type} config must have full_attention at every "
+            f"{every}th layer, as at the first; anything else is not supported"
+        )
+    return {**llama(config), "full_every": every}
 
 
 def seed_oss(config: Config) -> dict[str, Any]:

@@ -88,6 +88,7 @@ _BERT = Family(flags=_BERT_FLAGS, epsilon=("layer_norm_eps", 1e-12), dropout=_BE
 _ROBERTA = replace(_BERT, spare_positions=2)  # padding and the row before it
 
 _ALL_ATTENTION = ("qkv_bias", "projection_bias")
+_GEMMA = "the gate has a GELU, which is costed as a SiLU; embeddings are scaled"
 _PARTLY_TURNED = "only part of each head turns with its position"
 
 FAMILIES: Mapping[str, Family] = {
@@ -130,7 +131,38 @@ FAMILIES: Mapping[str, Family] = {
         kv_heads=16,
         head_dim=256,
         biases=_ALL_ATTENTION,
-        unlike="the gate has a GELU, which is costed as a SiLU; embeddings are scaled",
+        unlike=_GEMMA,
+    ),
+    "gemma2": Family(
+        flags={**_LLAMA, "tied_embeddings": True, "norms_after": True, "full_every": 2},
+        kv_heads=4,
+        head_dim=256,
+        biases=_ALL_ATTENTION,
+        window=4096,
+        unlike=f"{_GEMMA}; caps of scores and logits are left out",
+    ),
+    "gemma3_text": Family(
+        flags={
+            **_LLAMA,
+            "tied_embeddings": True,
+            "norms_after": True,
+            "qk_norm": True,
+            "full_every": 6,
+        },
+        kv_heads=4,
+        head_dim=256,
+        theta=1e6,
+        biases=_ALL_ATTENTION,
+        window=4096,
+        unlike=f"{_GEMMA}; layers with a window turn their heads at another base",
+    ),
+    "glm4": Family(
+        flags={**_LLAMA, "qkv_bias": True, "norms_after": True},
+        kv_heads=2,
+        head_dim=128,
+        epsilon=("rms_norm_eps", 1.5625e-07),
+        biases=("qkv_bias",),
+        unlike=_PARTLY_TURNED,
     ),
     "granite": Family(
         flags=_LLAMA,
@@ -187,7 +219,7 @@ FAMILIES: Mapping[str, Family] = {
             "rope_factor": 32.0,
             "rope_original_positions": 4096,
             "rope_high_freq_factor": 32.0,
-            "window_every": 2,
+            "full_every": 2,
             "router_aux_loss_coef": 0.9,
         },
         kv_heads=8,
@@ -209,7 +241,8 @@ FAMILIES: Mapping[str, Family] = {
         theta=500_000.0,
         biases=_ALL_ATTENTION,
         unlike="three of four layers see their chunk of attention_chunk_size tokens alone, which "
-        "is costed as the whole sequence; queries' and keys' norms without weights are left out",
+        "is costed as the whole sequence; norms without weights of queries and keys, and the loss "
+        "that balances experts, are left out",
     ),
     "deepseek_v2": Family(flags={**_LLAMA, "norm_topk_prob": False}, latent=True),
     "deepseek_v3": _DEEPSEEK_V3,

@@ -21,7 +21,6 @@ def llama4(config: Config) -> dict[str, Any]:
         "expert_ffn_hidden_size": width,
         "shared_expert_ffn_hidden_size": width,
         "expert_every": config.amount("interleave_moe_layer_step", 1),
-        "router_aux_loss_coef": config.number("router_aux_loss_coef", 0.001),
     }
 
 

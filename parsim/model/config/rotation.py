@@ -30,6 +30,7 @@ def rotation(config: Config) -> dict[str, Any]:
         ModelError: a scaling that is not known here.
     """
     newer = config.within("rope_parameters")
+    newer = newer and (newer.within("full_attention") or newer)
     scaled = newer or config.within("rope_scaling")
     stated = config.number("rope_theta", config.number("rotary_emb_base", config.family.theta))
     theta = (newer or config).number("rope_theta", stated)

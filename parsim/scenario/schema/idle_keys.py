@@ -18,7 +18,7 @@ _NEEDED = {
         *("router_scoring", "router_bias", "routed_scaling_factor"),
     ),
     "kv_lora_rank": ("q_lora_rank", "rope_head_dim", "value_head_dim"),
-    "window": ("window_every",),
+    "window": ("full_every",),
     "layer_pattern": ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups"),
     "rope_scaling": (
         *("rope_factor", "rope_original_positions", "rope_low_freq_factor"),

@@ -71,8 +71,9 @@ class ModelBlock(Block):
     fused_attention: Flag = UNSET
     dropout: Flag = UNSET
     qk_norm: Flag = UNSET
+    norms_after: Flag = UNSET
     window: Amount = UNSET
-    window_every: Count = UNSET
+    full_every: Amount = UNSET
     num_experts: Amount = UNSET
     experts_per_token: Amount = UNSET
     expert_groups: Count = UNSET

@@ -34,7 +34,7 @@ def test_fused_attention_equals_unfused(spec: TransformerSpec) -> None:
 @pytest.mark.parametrize("name", ["llama2-7b", "llama3-8b", "gpt2"])
 def test_a_window_in_tiles_equals_a_masked_square(name: str, window: int) -> None:
     """Longer than two tiles of queries, of which each sees other keys."""
-    spec = tiny(name, seq_len=300, num_layers=2, positions=300, window=window, window_every=2)
+    spec = tiny(name, seq_len=300, num_layers=2, positions=300, window=window, full_every=2)
     tokens, targets = draw(spec)
     tiles, square = build_model(spec), build_model(replace(spec, fused_attention=False))
     assert torch.allclose(tiles(tokens), square(tokens), rtol=0, atol=1e-5)

@@ -42,7 +42,8 @@ SPECS = (
         num_key_value_heads=2,
         ffn_hidden_size=96,
         window=8,
-        window_every=2,
+        full_every=2,
+        norms_after=True,
     ),
 )
 

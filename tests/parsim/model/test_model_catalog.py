@@ -66,6 +66,11 @@ NAMES = [
     "phi-3-mini",
     "phi-4",
     "gemma-7b",
+    "gemma2-9b",
+    "gemma2-27b",
+    "gemma3-12b",
+    "gemma3-27b",
+    "glm4-9b",
     "granite-3.1-8b",
     "seed-oss-36b",
     "smollm3-3b",
@@ -127,7 +132,7 @@ def test_entry_has_values_of_the_right_type(name: str) -> None:
 
 
 _DENSE = {"qwen3-0.6b", "qwen3-4b", "qwen3-32b", "mistral-nemo-12b", "mistral-small-3.1"}
-_DENSE |= {"gemma-7b", "seed-oss-36b"}
+_DENSE |= {"gemma-7b", "gemma2-9b", "gemma2-27b", "gemma3-12b", "gemma3-27b", "seed-oss-36b"}
 ITS_OWN_WIDTH = {name for name in NAMES if model_spec(name).num_experts} | _DENSE
 """Models whose heads together are wider or narrower than the rest."""
 

@@ -142,11 +142,11 @@ def test_another_number_of_heads_has_as_many_keys_and_values_where_each_had_its_
         ("gpt2", "shared_expert_ffn_hidden_size", 512, "num_experts"),
         ("llama3-8b", "value_head_dim", 64, "kv_lora_rank"),
         ("llama3-8b", "q_lora_rank", 64, "kv_lora_rank"),
-        ("llama3-8b", "window_every", 2, "window"),
+        ("llama3-8b", "full_every", 2, "window"),
         ("gpt2", "rope_factor", 8.0, "rope_scaling"),
         ("llama3-8b", "mamba_heads", 8, "layer_pattern"),
         ("mixtral-8x7b", "groups_per_token", 1, None),
-        ("mistral-7b", "window_every", 2, None),
+        ("mistral-7b", "full_every", 2, None),
         ("qwen3-30b-a3b", "num_experts", 0, None),
     ],
 )

@@ -423,7 +423,7 @@ def test_every_mistake_is_told_at_once(tmp_path: Path) -> None:
             "name: gpt2",
             "family: gpt3",
             "s.yaml:3:3 model.family 'gpt3' is unknown (did you mean 'gpt2'?); "
-            "nearest of 26: gpt2, opt, gpt_oss, gpt_neox, phi3",
+            "nearest of 29: gpt2, opt, gpt_oss, gpt_neox, phi3",
         ),
         (
             "name: gpt2",

@@ -96,7 +96,7 @@ MODEL_OPTIONS = {
         f"no-{key}": f"model.{key}=false"
         for key in ("rope", "rms_norm", "gated_mlp", "causal", "fused_attention")
     },
-    "window": "model.window=1024 model.window_every=2",
+    "window": "model.window=1024 model.full_every=2",
     "no-head": "model.head=none",
     "padded": "model.padded_vocab_size=131072",
     "short": "model.seq_len=1000",

@@ -55,7 +55,7 @@ def test_what_a_file_cannot_say_is_a_comment(target: str) -> None:
     text = export_plan(scenario, scenario.fixed_plan(), target)
     for name in (
         "model.fused_attention false",
-        "model.window 128 in 1 layer of 2",
+        "model.window 128 in all layers but one in 2",
         "optimizer sgd",
     ):
         assert name in text
