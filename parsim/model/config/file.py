@@ -14,7 +14,8 @@ from typing import Any
 
 from parsim.errors import ModelError, ScenarioError, did_you_mean, shown
 from parsim.files import read_json
-from parsim.model.config.families import FAMILIES, Family
+from parsim.model.config.families import FAMILIES
+from parsim.model.config.family import Family
 
 MOST_SIZE = 10**12
 """No size of a model is larger."""
@@ -84,6 +85,8 @@ class Config:
             ModelError: the key is missing, or its value no such number.
         """
         if key not in self.values:
+            if key in self.family.left_out:
+                return self.family.left_out[key]
             raise ModelError(
                 f"{self.model_type} config has no key '{key}'; add it, it decides the model's size"
             )

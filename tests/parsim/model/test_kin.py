@@ -115,3 +115,25 @@ def test_what_changes_the_sizes_otherwise_is_refused(name: str, changes: dict[st
     config = read_config(FILES[0].with_name(f"{name}.json")) | changes
     with pytest.raises(ModelError, match=f"{next(iter(changes))}=.* is not supported"):
         spec_from_config(config, name=name)
+
+
+def test_sizes_that_published_files_leave_out_are_the_familys() -> None:
+    """The text part of google/gemma-3-4b-pt, whose file says nothing of words and heads."""
+    text = {
+        "model_type": "gemma3_text",
+        "hidden_size": 2560,
+        "intermediate_size": 10240,
+        "num_hidden_layers": 34,
+        "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+        "sliding_window": 1024,
+    }
+    config = {"model_type": "gemma3", "text_config": text}
+    read = spec_from_config(config, name="gemma3-4b", seq_len=8192)
+    assert build_transformer(read).parameters == 3_880_263_168
+    assert [layer for layer in range(12) if not read.has_window(layer)] == [5, 11]
+    kinds = ["sliding_attention"] * 5 + ["full_attention"]
+    stated = {"model_type": "gemma3", "text_config": text | {"layer_types": kinds * 5 + kinds[:4]}}
+    assert spec_from_config(stated, name="gemma3-4b", seq_len=8192) == read
+    uneven = {"model_type": "gemma3", "text_config": text | {"layer_types": kinds + kinds[3:]}}
+    with pytest.raises(ModelError, match="layer_types in a gemma3_text config must have"):
+        spec_from_config(uneven, name="gemma3-4b", seq_len=8192)
