@@ -35,7 +35,8 @@ from executor.run.teller import Teller
 from executor.strategies.clock import clock_of_ranks
 from executor.strategies.compute import average, samples_by_process, weight
 from executor.strategies.replays.log import Ended, Trained
-from executor.strategies.replays.replay import Replay, replay, replay_peers
+from executor.strategies.replays.peers import replay_peers
+from executor.strategies.replays.replay import Replay, replay
 from executor.strategies.replica import FlatReplica
 from executor.strategies.train import train, verify
 from executor.strategies.work import Work

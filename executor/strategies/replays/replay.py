@@ -1,9 +1,9 @@
-"""Repeats a training in one process, step by step, in the order of arrivals that was logged."""
+"""Repeats a training with servers in one process, in the order of arrivals that was logged."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 from executor.strategies.backup_workers import mean_in_order
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.compute import norm_of
-from executor.strategies.replays.log import Applied, Event
+from executor.strategies.replays.log import Applied
 from executor.strategies.replica import FlatOptimizer, FlatReplica, clip
 from executor.strategies.server_messages import Share, shares
 from executor.strategies.work import Batches
@@ -158,85 +158,3 @@ class _Arrivals:
         versions[number + 1] = self.servers[server].weights
         for version in [v for v in versions if last.get(v, number) <= number and v <= number]:
             del versions[version]
-
-
-def replay_peers(run: Replay, logs: Sequence[Sequence[Event]]) -> list[Tensor]:
-    """The final weights of every peer, from what each did to its own, in any order that fits.
-
-    Raises:
-        ReplayError: two peers disagree on the order of their averages.
-    """
-    start = run.replica.weights
-    optimizers = [FlatOptimizer(start.clone(), run.config) for _ in logs]
-    copies: dict[int, Tensor] = {}
-    at = [0] * len(logs)
-
-    def take(worker: int) -> bool:
-        """Repeat a worker's next event, if its peer has come to it too."""
-        event = logs[worker][at[worker]]
-        partners = [worker]
-        if event.kind == "average":
-            partners = [event.initiator, event.peer]
-            if any(not _same(logs[other], at[other], event) for other in partners):
-                return False
-            mean = (optimizers[partners[0]].flat + optimizers[partners[1]].flat) / 2
-            for other in partners:
-                optimizers[other].flat.copy_(mean)
-        elif event.kind == "copy":
-            copies[worker] = optimizers[worker].weights
-        else:
-            gradient = run.gradient(copies[worker], worker, event.round)
-            optimizers[worker].apply(gradient, event.round)
-        for other in partners:
-            at[other] += 1
-        return True
-
-    _until_all_are_taken(logs, at, take)
-    return [peer.weights for peer in optimizers]
-
-
-def _until_all_are_taken(
-    logs: Sequence[Sequence[Event]], at: list[int], take: Callable[[int], bool]
-) -> None:
-    while any(position < len(log) for position, log in zip(at, logs, strict=True)):
-        moved = False
-        for worker, log in enumerate(logs):
-            while at[worker] < len(log) and take(worker):
-                moved = True
-        if not moved:
-            raise ReplayError("peers disagree on the order of their averages")
-
-
-def _same(log: Sequence[Event], position: int, event: Event) -> bool:
-    """Whether a peer's next event is this average."""
-    if position >= len(log):
-        return False
-    return log[position][1:] == event[1:]
-
-
-def ages(applied: Sequence[Applied]) -> list[int]:
-    """Updates between each worker's copy of the weights and its own update, server by server."""
-    count: dict[int, int] = defaultdict(int)
-    old = []
-    for entry in applied:
-        old.append(count[entry.server] - entry.version)
-        count[entry.server] += 1
-    return old
-
-
-def ages_of_peers(logs: Sequence[Sequence[Event]]) -> list[int]:
-    """Updates of all peers between each one's copy of its weights and its own update."""
-    merged = sorted(
-        (event.seconds, worker, event.kind)
-        for worker, log in enumerate(logs)
-        for event in log
-        if event.kind != "average"
-    )
-    updates, copied, old = 0, [0] * len(logs), []
-    for _, worker, kind in merged:
-        if kind == "copy":
-            copied[worker] = updates
-        else:
-            old.append(updates - copied[worker])
-            updates += 1
-    return old

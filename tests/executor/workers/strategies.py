@@ -20,8 +20,10 @@ from executor.model.loss import Batch
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.gossip import mix
 from executor.strategies.local_steps import Outer
+from executor.strategies.replays.ages import ages, ages_of_peers
 from executor.strategies.replays.log import Trained
-from executor.strategies.replays.replay import Replay, ages, ages_of_peers, replay, replay_peers
+from executor.strategies.replays.peers import replay_peers
+from executor.strategies.replays.replay import Replay, replay
 from executor.strategies.replica import FlatOptimizer, FlatReplica
 from executor.strategies.server_messages import shares
 from executor.strategies.train import train
