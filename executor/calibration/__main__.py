@@ -13,8 +13,9 @@ import os
 import sys
 from pathlib import Path
 
-from executor.calibration.calibrate import SHARES, calibrate, choice_for, known_from, mergeable
+from executor.calibration.calibrate import calibrate, choice_for, known_from, mergeable
 from executor.calibration.cases.setting import CalibrationSetting, setting_for
+from executor.calibration.laps import SHARES
 from executor.calibration.outcome import announced
 from executor.devices.machine import probe
 from executor.faults.messages import say

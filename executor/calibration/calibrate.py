@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import datetime
 import json
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from pathlib import Path
 
 import torch
@@ -22,6 +20,7 @@ from executor.calibration.choice.link_needs import link_needs
 from executor.calibration.choice.spread import shapes_known
 from executor.calibration.conclude import conclude
 from executor.calibration.fitting.earlier_file import compatible, read_calibration
+from executor.calibration.laps import SHARES, Laps
 from executor.calibration.measurements import Measurements
 from executor.calibration.outcome import achieved, kernel_gaps, link_gaps
 from executor.calibration.time_layers import WholeLayers, time_layers
@@ -35,14 +34,6 @@ from parsim.cluster.reader import load_catalog
 
 LINK_MEMORY = 0.1
 """Share of a device's memory for the arrays of one collective."""
-SHARES = {"kernels": 0.32, "layers": 0.35, "links": 0.15}
-"""Shares of the seconds given; the rest is for starting ranks, making inputs, and the fit. Layers
-have most: one of them that is timed as a whole corrects all of its kernels, and what lies between
-them."""
-PARTS = ("links", "kernels", "layers", "fit")
-"""In this order; the document says how many seconds each took."""
-LAST = {"kernels": 0.55, "layers": 0.95}
-"""After this share of them a part begins nothing more, once it has had its own seconds."""
 
 
 def known_from(old: Path | None) -> frozenset[Shape]:
@@ -85,32 +76,6 @@ def mergeable(old: Path, setting: CalibrationSetting) -> list[str]:
     """
     name = hardware_name(setting.report)
     return compatible(read_calibration(old), name, setting.kernels.precision, torch.__version__)
-
-
-@dataclass(slots=True)
-class Laps:
-    """When a calibration of so many seconds began, and when each of its PARTS ended."""
-
-    seconds: float
-    began: float = field(default_factory=time.perf_counter)
-    ends: list[float] = field(default_factory=list)
-
-    def limit(self, part: str) -> float:
-        """Seconds that a part may take."""
-        return SHARES[part] * self.seconds
-
-    def until(self, part: str) -> float:
-        """When a part begins nothing more, once it has had its own seconds."""
-        return self.began + LAST[part] * self.seconds
-
-    def end(self) -> None:
-        """A part, or the start before the first, is over."""
-        self.ends.append(time.perf_counter())
-
-    def to_json(self) -> dict[str, float]:
-        """Seconds of each part."""
-        lasted = (end - start for start, end in pairwise(self.ends))
-        return dict(zip(PARTS, lasted, strict=True))
 
 
 def calibrate(
@@ -241,7 +206,7 @@ def _measured(
         kernels=kernels.samples,
         links=links,
         losses=lost,
-        reference=kernels.moments,
+        reference=tuple(kernels.moments),
         notes=_notes(setting),
     )
 

@@ -146,7 +146,7 @@ class TimedKernels(NamedTuple):
 
     samples: list[Sample]
     cases: list[TimedCase]
-    moments: tuple[float, ...]
+    moments: list[float]
     left: list[tuple[TimedCase, str]]
 
 
@@ -166,28 +166,21 @@ def measure(
     end = min(now + PATIENCE * seconds, max(until, now + seconds))
     spare = (seconds - expected) / max(len(listed), 1)
     share = LEAST_SECONDS[bench.device.type] + min(max(spare, 0.0), MORE_SECONDS)
-    reference = TimedCase(kinds.GEMM, dict.fromkeys("mnk", REFERENCE[bench.device.type]))
-    moments = [bench.sample(reference, share).seconds]
-    timed: list[tuple[TimedCase, Sample]] = []
-    left: list[tuple[TimedCase, str]] = []
+    timed = TimedKernels(samples=[], cases=[], moments=[_reference(bench, share)], left=[])
     for i, case in enumerate(listed):
         if time.perf_counter() > end:
-            left += [(late, TIME_OVER) for late in listed[i:]]
+            timed.left.extend((late, TIME_OVER) for late in listed[i:])
             break
         sample = _sample(bench, case, share)
         if sample is None:
-            left.append((case, OUT_OF_MEMORY))
+            timed.left.append((case, OUT_OF_MEMORY))
         else:
-            timed.append((case, sample))
+            timed.samples.append(sample)
+            timed.cases.append(case)
         if i == len(listed) // 2:
-            moments.append(bench.sample(reference, share).seconds)
-    moments.append(bench.sample(reference, share).seconds)
-    return TimedKernels(
-        samples=[sample for _, sample in timed],
-        cases=[case for case, _ in timed],
-        moments=tuple(moments),
-        left=left,
-    )
+            timed.moments.append(_reference(bench, share))
+    timed.moments.append(_reference(bench, share))
+    return timed
 
 
 def updates_again(bench: Bench, kernels: TimedKernels) -> TimedKernels:
@@ -205,6 +198,12 @@ def updates_again(bench: Bench, kernels: TimedKernels) -> TimedKernels:
         for case, sample in zip(kernels.cases, kernels.samples, strict=True)
     ]
     return kernels._replace(samples=samples)
+
+
+def _reference(bench: Bench, seconds: float) -> float:
+    """Seconds of the square product whose times tell how quiet the machine is."""
+    edge = REFERENCE[bench.device.type]
+    return bench.sample(TimedCase(kinds.GEMM, dict.fromkeys("mnk", edge)), seconds).seconds
 
 
 def _sample(bench: Bench, case: TimedCase, seconds: float) -> Sample | None:
