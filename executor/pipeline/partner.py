@@ -25,6 +25,7 @@ from torch import Tensor
 
 from executor.devices.copies import Moment
 from executor.pipeline.outbox import BESIDE
+from executor.pipeline.partner_server import PartnerServer
 from parsim.schedule import Action, Kind, Schedule
 from parsim.schedule.actions import Move
 
@@ -108,7 +109,7 @@ class Partner:
     def serving(self) -> Iterator[None]:
         """The block in which a step runs: what comes from the partner is kept and given back."""
         self.moves.clear()
-        server = _Server(self._served, self._group, self._other)
+        server = PartnerServer(self._served, self._group, self._other)
         server.start()
         yield  # where this rank fails, nobody waits for its thread
         server.join()
@@ -205,46 +206,6 @@ class _Waiter(Thread):
         if self._error is not None:
             raise self._error
         return self._end
-
-
-class _Server(Thread):
-    """Takes a partner's activations and gives them back, in the order of the partner's actions."""
-
-    def __init__(self, served: Sequence[Move], group: dist.ProcessGroup, other: int) -> None:
-        super().__init__(name=BESIDE, daemon=True)
-        self.error: BaseException | None = None
-        self._served, self._group, self._other = served, group, other
-        self._kept: dict[int, list[Tensor]] = {}
-        self.most_kept = 0
-
-    def run(self) -> None:
-        try:
-            for evicted, loaded in self._served:
-                both = evicted >= 0 and loaded >= 0
-                if loaded >= 0 and both:  # B 0 gets its micro-batch back before it sends one
-                    self._give(loaded)
-                if evicted >= 0:
-                    self._kept[evicted] = self._take()
-                    now = sum(part.nbytes for parts in self._kept.values() for part in parts)
-                    self.most_kept = max(self.most_kept, now)
-                if loaded >= 0 and not both:
-                    self._give(loaded)
-        except BaseException as error:  # the rank that joins raises it
-            self.error = error
-
-    def _take(self) -> list[Tensor]:
-        count = self._received(torch.empty(1, dtype=torch.int64))
-        sizes = self._received(torch.empty(int(count), dtype=torch.int64))
-        empty = (torch.empty(int(size), dtype=torch.uint8) for size in sizes)
-        return [self._received(tensor) for tensor in empty]
-
-    def _received(self, tensor: Tensor) -> Tensor:
-        dist.recv(tensor, group=self._group, group_src=self._other)
-        return tensor
-
-    def _give(self, microbatch: int) -> None:
-        for tensor in self._kept.pop(microbatch):
-            dist.send(tensor, group=self._group, group_dst=self._other)
 
 
 def _bytes(flat: Tensor) -> Tensor:
