@@ -1,4 +1,4 @@
-"""Runs pipelines whose stages differ or never flush, a stage a process, and repeats it in one.
+"""Runs pipelines whose stages differ or never flush, a stage a process.
 
     stage 0 replica 0   F0(W0) F2(W0) B0(W0)          sum  W1  ...  M on replica M mod r
     stage 0 replica 1   F1(W0) F3(W0)        B1(W0)   sum  W1  ...
@@ -18,7 +18,7 @@ activations does so with the weights of its forward.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
@@ -203,53 +203,3 @@ class StageRank:
 
 def _tag(mb: int, kind: Kind) -> int:
     return 2 * mb + (kind == Kind.B)
-
-
-def replay(
-    order: StageOrder,
-    stages: Sequence[nn.Module],
-    count: int,
-    batches: MicroBatches,
-    loss_fn: LossFn,
-    updates: Sequence[Update],
-    sums: torch.dtype = torch.float32,
-) -> list[Weights]:
-    """Repeat the training one micro-batch after another in one process, by the table of versions.
-
-    Returns the newest weights of each stage. The stages have one replica each; their gradients add
-    up in `sums`.
-    """
-    added: list[Weights] = [[] for _ in stages]
-    versions: list[list[Weights]] = [[[p.data for p in stage.parameters()]] for stage in stages]
-    for mb in range(count):
-        value, target = batches(mb)
-        inputs, outputs = [], []
-        for number, stage in enumerate(stages):
-            given = value.detach().requires_grad_(number > 0)
-            _rebind(stage, versions[number][order.used(number, mb)])
-            value = stage(given)
-            inputs.append(given)
-            outputs.append(value)
-        outputs[-1] = loss_fn(outputs[-1], target)
-        gradient = None
-        for number in reversed(range(len(stages))):
-            outputs[number].backward(gradient)
-            gradient = inputs[number].grad
-            added[number] = _with_gradients(added[number], stages[number], sums)
-            if order.made(number, mb) is not None:
-                versions[number].append([w.clone() for w in versions[number][-1]])
-                updates[number](versions[number][-1], added[number])
-                added[number] = []
-    return [weights[-1] for weights in versions]
-
-
-def _with_gradients(added: Weights, stage: nn.Module, dtype: torch.dtype) -> Weights:
-    """Sums with the gradients of one more micro-batch, which are taken from the stage."""
-    parts = [p.grad.to(dtype) for p in stage.parameters() if p.grad is not None]
-    stage.zero_grad(set_to_none=True)
-    return [a + b for a, b in zip(added, parts, strict=True)] if added else parts
-
-
-def _rebind(module: nn.Module, weights: Weights) -> None:
-    for parameter, weight in zip(module.parameters(), weights, strict=True):
-        parameter.data = weight

@@ -18,7 +18,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 from executor.pipeline.stage_groups import StageOrder, Weights
-from executor.pipeline.stage_run import StageRank, replay
+from executor.pipeline.stage_replay import replay
+from executor.pipeline.stage_run import StageRank
 from executor.pipeline.tensor_spec import TensorSpec
 from parsim.errors import PlanError
 from parsim.schedule.replicas import StageReplicas

@@ -17,7 +17,7 @@ from executor.parallel.gradients.layout import trainable
 from executor.parallel.gradients.split import like_parameter, whole_tensor
 from executor.parallel.precision import gradient_dtype
 from executor.pipeline.stage_groups import Weights
-from executor.pipeline.stage_run import replay
+from executor.pipeline.stage_replay import replay
 from executor.run.stage_tasks.stage_trainer import StageTrainer
 from parsim.model.graph.record import Graph
 from parsim.sim.stages.variants import alike
