@@ -27,32 +27,38 @@ LEAST_SHARE = 1e-3
 
 def curves_of(system: System, samples: Sequence[Sample], source: str) -> tuple[Curve, ...]:
     """A curve for each collective and number of ranks that was measured at enough sizes."""
-    curves = []
     by_group: dict[tuple[str, int], list[Sample]] = {}
     for sample in samples:
         if sample.kind != kinds.SEND_RECV:
             by_group.setdefault((sample.kind, int(sample.shape["ranks"])), []).append(sample)
-    for (kind, ranks), timed in sorted(by_group.items()):
-        sizes = np.array([sample.shape["bytes"] for sample in timed])
-        call = system.call_overhead + system.call_overhead_per_rank * (ranks - 1)
-        figures = fitted(sizes, seconds_of(timed), call)
-        if figures is not None:
-            latency, slope, ramp = figures
-            curve = Curve(
-                collective=kind,
-                ranks=ranks,
-                nodes=1,
-                latency=latency,
-                bandwidth=1.0 / slope,
-                ramp=ramp,
-                link=system.intra.bandwidth,
-                node_bandwidth=None,
-                least=float(sizes.min()),
-                most=float(sizes.max()),
-                source=source,
-            )
-            curves.append(curve)
-    return tuple(curves)
+    curves = (_curve(system, group, timed, source) for group, timed in sorted(by_group.items()))
+    return tuple(curve for curve in curves if curve is not None)
+
+
+def _curve(
+    system: System, group: tuple[str, int], timed: Sequence[Sample], source: str
+) -> Curve | None:
+    """The curve of a collective on so many ranks; None where its times give none."""
+    kind, ranks = group
+    sizes = np.array([sample.shape["bytes"] for sample in timed])
+    call = system.call_overhead + system.call_overhead_per_rank * (ranks - 1)
+    figures = fitted(sizes, seconds_of(timed), call)
+    if figures is None:
+        return None
+    latency, slope, ramp = figures
+    return Curve(
+        collective=kind,
+        ranks=ranks,
+        nodes=1,
+        latency=latency,
+        bandwidth=1.0 / slope,
+        ramp=ramp,
+        link=system.intra.bandwidth,
+        node_bandwidth=None,
+        least=float(sizes.min()),
+        most=float(sizes.max()),
+        source=source,
+    )
 
 
 def fitted(sizes: Array, seconds: Array, call: float) -> tuple[float, float, float] | None:
