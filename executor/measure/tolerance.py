@@ -82,6 +82,10 @@ LOSS_IN_16_BIT = 2.0**-8
 rounding of all of them in the same direction."""
 
 
+Alone = Callable[..., tuple[float, Gradients]]
+"""Loss and gradients of one process, in a `precision` of its own where one is given."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judgement:
     """Errors of a plan, what they may be, and what they were measured against.
@@ -132,19 +136,11 @@ def judge(
     alone = partial(reference, spec, plan, batch, seed, values=values)
     exact_loss, exact = alone()
     worst = max_relative_error(gradients, exact)
-    rounded = plan.precision != "fp32"
-    bound, device = EXACT, batch[0].device
+    rounded, device = plan.precision != "fp32", batch[0].device
     if rounded:
-        one_process = alone(precision=plan.precision)[1]
-        bound = max(EXACT, ROUNDINGS * max_relative_error(one_process, exact).error)
-        stored = compute_dtype(plan.precision)
-        if worst.error > bound and stored != torch.float32:
-            bound = max(bound, ROUNDINGS * _rounding(alone, device, exact, plan.precision, stored))
-    elif worst.error > EXACT:
-        wide = alone(precision="fp64")[1]
-        bound = max(EXACT, ROUNDINGS * _rounding(alone, device, wide, "fp64", scale=FINE))
-        if worst.error > bound:
-            bound = max(bound, ROUNDINGS * _rounding(alone, device, wide, "fp64"))
+        bound = _bound_rounded(alone, device, exact, plan.precision, worst.error)
+    else:
+        bound = _bound_in_fp32(alone, device, worst.error)
     if rounded and has_experts(spec):
         bound = max(bound, CHOICES)
     return Judgement(
@@ -157,8 +153,34 @@ def judge(
     )
 
 
+def _bound_rounded(
+    alone: Alone, device: torch.device, exact: Gradients, precision: str, error: float
+) -> float:
+    """What gradients of a 16-bit precision may be off by; drawn roundings only if `error` is more.
+
+    `exact` are the gradients in fp32, without dropout.
+    """
+    one_process = alone(precision=precision)[1]
+    bound = max(EXACT, ROUNDINGS * max_relative_error(one_process, exact).error)
+    stored = compute_dtype(precision)
+    if error > bound and stored != torch.float32:
+        bound = max(bound, ROUNDINGS * _rounding(alone, device, exact, precision, stored))
+    return bound
+
+
+def _bound_in_fp32(alone: Alone, device: torch.device, error: float) -> float:
+    """What gradients in fp32 may be off by; drawn roundings, and coarser ones, only if need be."""
+    if error <= EXACT:
+        return EXACT
+    wide = alone(precision="fp64")[1]
+    bound = max(EXACT, ROUNDINGS * _rounding(alone, device, wide, "fp64", scale=FINE))
+    if error > bound:
+        bound = max(bound, ROUNDINGS * _rounding(alone, device, wide, "fp64"))
+    return bound
+
+
 def _rounding(
-    alone: Callable[..., tuple[float, Gradients]],
+    alone: Alone,
     device: torch.device,
     exact: Gradients,
     precision: str,
