@@ -38,14 +38,9 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
     Raises:
         ParsimError: saying why, and what is allowed.
     """
-    plan, spec = scenario.fixed_plan(), scenario.model
-    check_buildable(spec)
-    check_world(plan, report, oversubscribe=options.oversubscribe)
-    if scenario.job.mixed:
-        raise PlanError(
-            f"a cluster of {scenario.job.cluster.words} cannot be run yet: measurement and "
-            f"prediction are compared on nodes of one kind; use cluster.system and cluster.nodes"
-        )
+    check_buildable(scenario.model)
+    _check_cluster(scenario, report, options)
+    plan = scenario.fixed_plan()
     check_options(plan, options)
     check_strategy(plan)
     if report.kind != "cpu":
@@ -54,8 +49,24 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
         raise PlanError(f"strategy.name={plan.strategy.name} is one process; leave --nnodes out")
     if plan.runs_as_tasks:
         check_pipeline(scenario, report.kind)
-        check_trainable(spec)
-        return
+        check_trainable(scenario.model)
+    else:
+        _check_schedule_of_actions(scenario, report)
+
+
+def _check_cluster(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
+    """Refuse more ranks than the machine has, and a prediction for nodes of several kinds."""
+    check_world(scenario.fixed_plan(), report, oversubscribe=options.oversubscribe)
+    if scenario.job.mixed:
+        raise PlanError(
+            f"a cluster of {scenario.job.cluster.words} cannot be run yet: measurement and "
+            f"prediction are compared on nodes of one kind; use cluster.system and cluster.nodes"
+        )
+
+
+def _check_schedule_of_actions(scenario: Scenario, report: DeviceReport) -> None:
+    """Refuse what a plan of one step by a schedule's actions cannot train."""
+    plan, spec = scenario.fixed_plan(), scenario.model
     check_parallel(plan)
     check_context(plan, spec, report.kind)
     check_experts(plan, scenario.job.model)
