@@ -31,7 +31,7 @@ from executor.run.document import Measured, measured_hardware, run_document
 from executor.run.evaluation import BATCHES, Evaluation
 from executor.run.part import Feed, RankPart
 from executor.run.results import named, save_results
-from executor.run.start import started
+from executor.run.start import Start, started
 from executor.run.step_log import StepLog
 from executor.training.build import build_trainer
 from executor.training.samples import Corpus
@@ -43,12 +43,12 @@ from parsim.launch.watch import attempt
 from parsim.model.graph.document import graph_document
 from parsim.model.graph.record import Graph
 from parsim.scenario import Scenario
+from parsim.sim import Prediction
 
 
 def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     """One rank's part of `parsim run`."""
     with started(scenario, report, options) as start:
-        predicted = start.predicted
         part = RankPart.of(scenario, options, start.device)
         HERE.enter("verify" if options.verify else "build")
         checked = part.verify() if options.verify else None
@@ -64,16 +64,12 @@ def run(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
         timeline = record_steps(trainer, mine, start.device, typical=typical)
         HERE.enter("memory", options.last_step + 2 * PAIRS)
         peaks, load = _peaks(trainer, next(mine), start.device, scenario)
-        if predicted is not None and timeline is not None:
+        if start.predicted is not None and timeline is not None:
             HERE.enter("write")
             if load is not None:
                 timeline = replace(timeline, meta={**timeline.meta, "expert_load": load})
-            meta = start.meta()
             measured = Measured(steps, timeline, peaks, checked, evaluations)
-            document = run_document(scenario, report, predicted, measured, meta)
-            hardware = measured_hardware(report, scenario.fixed_plan().world_size)
-            timeline = named(timeline, scenario, document, steps, hardware)
-            save_results(scenario, options.out, document, steps.losses, options.warmup, timeline)
+            _write(start, start.predicted, measured)
 
 
 def _built(part: RankPart) -> Trainer:
@@ -173,6 +169,16 @@ def _log_of(part: RankPart, attempt: int) -> StepLog:
         restart=attempt,
         samples=tokens == 1,
     )
+
+
+def _write(start: Start, predicted: Prediction, measured: Measured) -> None:
+    """Write `run.json` and the timeline, on rank 0, which has the prediction."""
+    scenario, report, options = start.scenario, start.report, start.options
+    document = run_document(scenario, report, predicted, measured, start.meta())
+    hardware = measured_hardware(report, scenario.fixed_plan().world_size)
+    steps = measured.steps
+    timeline = named(measured.timeline, scenario, document, steps, hardware)
+    save_results(scenario, options.out, document, steps.losses, options.warmup, timeline)
 
 
 def _peaks(

@@ -113,7 +113,6 @@ T = TypeVar("T")
 def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     """Train for warm-up and measured rounds, verify where asked for, and write what came out."""
     with started(scenario, report, options) as start:
-        predicted = start.predicted
         part = RankPart.of(scenario, options, start.device)
         HERE.enter("verify" if options.verify else "build")
         checked = verify(strategy_work(part, still=True), options.seed) if options.verify else None
@@ -125,22 +124,29 @@ def run_strategy(scenario: Scenario, report: DeviceReport, options: RunOptions) 
         HERE.enter("evaluate")
         evaluations = _evaluations(part, work, done)
         HERE.enter("write")
-        measured = Measured(
-            rounds=gathered(done.rounds),
-            applied=[entry for here in gathered(done.applied) for entry in here],
-            events=gathered(done.events),
-            warmup=options.warmup,
-            samples=samples_by_process(work.plan),
+        measured = replace(
+            _measured(part, work, done),
             evaluations=evaluations,
-            in_step=isinstance(work.plan.strategy, ParameterServer),
             core_products=() if teller is None else tuple(teller.core_products),
         )
         replayed = _replayed(part, done, measured) if options.verify else None
-        if predicted is not None:
+        if start.predicted is not None:
             meta = start.meta()
-            document = strategy_document(scenario, report, predicted, measured, checked, meta)
+            document = strategy_document(scenario, report, start.predicted, measured, checked, meta)
             document["strategy"]["replay_error"] = replayed
             save_results(scenario, options.out, document, measured.losses, options.warmup)
+
+
+def _measured(part: RankPart, work: Work, done: Trained) -> Measured:
+    """What all ranks saw of the training; every rank must call it."""
+    return Measured(
+        rounds=gathered(done.rounds),
+        applied=[entry for here in gathered(done.applied) for entry in here],
+        events=gathered(done.events),
+        warmup=part.options.warmup,
+        samples=samples_by_process(work.plan),
+        in_step=isinstance(work.plan.strategy, ParameterServer),
+    )
 
 
 def _teller(part: RankPart, work: Work) -> Teller:
