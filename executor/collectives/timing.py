@@ -60,13 +60,18 @@ def work_of(kind: str, size: int, team: Team, device: torch.device) -> Work:
     other = torch.zeros_like(data)
     if kind == "all_to_all":
         return lambda: dist.all_to_all_single(other, data, group=group)
+    return _shift(data, other, team)
+
+
+def _shift(sent: Tensor, received: Tensor, team: Team) -> Work:
+    """A message to the next rank of the group while the one before sends its own."""
     position = team.ranks.index(dist.get_rank())
     after, before = team.ranks[(position + 1) % len(team.ranks)], team.ranks[position - 1]
 
     def shift() -> None:
         pair = [
-            dist.P2POp(dist.isend, data, after, group),
-            dist.P2POp(dist.irecv, other, before, group),
+            dist.P2POp(dist.isend, sent, after, team.group),
+            dist.P2POp(dist.irecv, received, before, team.group),
         ]
         for message in dist.batch_isend_irecv(pair):
             message.wait()
@@ -133,15 +138,7 @@ def timed(
     ready = [prepared(kind, size, active, device) for active in phases]
     lasts = sum(phase.seconds for phase in ready)
     repeats = min(max(int(budget / max(lasts, 1e-6)), REPEATS[0]), REPEATS[1])
-    moments: list[list[tuple[float, float]]] = [[] for _ in ready]
-    for _ in range(repeats):
-        for phase, times in zip(ready, moments, strict=True):
-            dist.barrier()
-            times.append(ran(phase.work, phase.calls, device) if phase.work else (0.0, 0.0))
-    every = torch.zeros((dist.get_world_size(), len(ready), repeats, 2), dtype=torch.float64)
-    every[dist.get_rank()] = torch.tensor(moments, dtype=torch.float64)
-    every = every.to(device)
-    dist.all_reduce(every)
+    every = _in_turns(ready, repeats, device)
     if dist.get_rank():
         return []
     return [
@@ -155,6 +152,20 @@ def timed(
         }
         for i, phase in enumerate(ready)
     ]
+
+
+def _in_turns(ready: Sequence[Phase], repeats: int, device: torch.device) -> Tensor:
+    """Start and end on every rank of every phase in every turn, (ranks, phases, repeats, 2)."""
+    moments: list[list[tuple[float, float]]] = [[] for _ in ready]
+    for _ in range(repeats):
+        for phase, times in zip(ready, moments, strict=True):
+            dist.barrier()
+            times.append(ran(phase.work, phase.calls, device) if phase.work else (0.0, 0.0))
+    every = torch.zeros((dist.get_world_size(), len(ready), repeats, 2), dtype=torch.float64)
+    every[dist.get_rank()] = torch.tensor(moments, dtype=torch.float64)
+    every = every.to(device)
+    dist.all_reduce(every)
+    return every
 
 
 def summary(times: Tensor, active: Sequence[Team], calls: int) -> dict[str, float]:
