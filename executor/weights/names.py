@@ -178,7 +178,11 @@ def theirs(spec: TransformerSpec, ours: str) -> Theirs:
         module, kind = ours.rsplit(".", 1)
         return Theirs(name=f"{family.ends[module]}.{kind}")
     _, number, inner = ours.split(".", 2)
-    prefix = family.layer.format(number)
+    return _in_layer(spec, family, family.layer.format(number), inner)
+
+
+def _in_layer(spec: TransformerSpec, family: FamilyNames, prefix: str, inner: str) -> Theirs:
+    """The tensor of a layer's parameter, all of whose names begin with `prefix`."""
     expert = _EXPERT.match(inner)
     if expert is not None:
         pattern = family.inside[f"mlp.experts.{{}}.{expert[2]}"]
