@@ -24,7 +24,7 @@ from parsim.sim import simulate
 from parsim.units import percent
 from parsim.validation.tables import RowSkipped, read_rows, shipped_tables
 from parsim.validation.vision.measured_samples import parse_samples
-from parsim.validation.vision.predict_samples import case_of
+from parsim.validation.vision.samples_case import case_of
 
 STACK = "pytorch-ddp"
 GRID = np.arange(0.0, 0.3001, 0.001)

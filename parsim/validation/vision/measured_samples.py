@@ -2,7 +2,7 @@
 
 model, gpu_type, system           names of the catalog
 strategy                          single, pipedream, or one of `DATA_PARALLEL` and `PIPELINES` (a
-                                  stage a device); others are told and skipped
+                                  stage a device; see row_strategy.py); others are told and skipped
 servers, servers_on               of a parameter server: how many (blank: one on each host), on
                                   "hosts" or "devices"
 node_sums, overlap                yes where the workers of a node send the sum of their gradients,
@@ -26,20 +26,15 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from parsim.errors import shown
-from parsim.plan.strategies import (
-    DDP,
-    AllReduce,
-    AsynchronousServer,
-    LocalSGD,
-    ParameterServer,
-    Servers,
-    SingleProcess,
-    Strategy,
-    Where,
-)
+from parsim.plan.strategies import DDP, Strategy
 from parsim.units import GIB
 from parsim.validation.cells import LARGEST, Cells, publisher_of
 from parsim.validation.tables import RowSkipped
+from parsim.validation.vision.row_strategy import (
+    check_strategy,
+    replicas_of_stages,
+    replicated_by,
+)
 
 REQUIRED = (
     *("row_id", "framework", "model", "gpu_type", "system", "gpus_per_node", "n_gpus", "strategy"),
@@ -53,32 +48,6 @@ OPTIONAL = (
     *("servers", "servers_on", "node_sums", "overlap", "sync_every"),
 )
 """Columns that it may have; others are not read."""
-
-DATA_PARALLEL: Mapping[str, type[Strategy]] = {
-    "data_parallel": AllReduce,
-    "single_process_data_parallel": SingleProcess,
-    "parameter_server": ParameterServer,
-    "async_parameter_server": AsynchronousServer,
-    "local_sgd": LocalSGD,
-}
-"""What a table calls the strategies of whole replicas, and what a plan has for them."""
-
-OVERLAPPING = ("tensorflow", "mxnet", "byteps")
-"""Frameworks that push each gradient as it is made, and whose devices of a node sum first.
-
-MXNet's `dist_device_sync`, `distributed_replicated` of tf_cnn_benchmarks; BytePS, OSDI 2020. On one
-node nothing is summed before it goes to the host (`parameter_server` with variables on the CPU).
-"""
-
-PIPELINES: Mapping[str, str] = {
-    "gpipe": "gpipe",
-    "pipedream_flush": "1f1b",
-    "pipedream_2bw": "pipedream_2bw",
-}
-"""What a table calls the pipelines of one model over all devices, and their schedules."""
-
-STRATEGIES = ("single", *DATA_PARALLEL, *PIPELINES, "pipedream")
-"""What is predicted from a row."""
 
 MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}
 """Images of a batch in torchgpipe's memory benchmarks (main.py of each, commit a1b4ee2)."""
@@ -131,7 +100,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
     Raises:
         RowSkipped: a needed figure is missing or garbage, or the strategy cannot be predicted.
     """
-    _check_strategy(row["strategy"])
+    check_strategy(row["strategy"])
     cells, note = Cells(row), row.get("note", "")
     batch, batch_is_assumed = _global_batch(row, cells)
     results = _results(cells, batch)
@@ -152,19 +121,13 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         recompute=row.get("recompute", "") or "none",
         step_time=results.step_time,
         peak_memory=results.peak_memory,
-        replicas=_replicas(row, cells.need("n_gpus")),
+        replicas=replicas_of_stages(row, cells.need("n_gpus")),
         speedup=results.speedup,
         internode_gbit=cells.number("internode_gbit_per_s_per_node"),
         assumed_batch=batch_is_assumed,
-        replicated_by=_replicated_by(row, cells),
+        replicated_by=replicated_by(row, cells),
         publisher=publisher_of(row.get("source", "")),
     )
-
-
-def _check_strategy(strategy: str) -> None:
-    if strategy not in STRATEGIES:
-        listed = ", ".join(STRATEGIES)
-        raise RowSkipped(f"strategy '{shown(strategy)}' is not predicted; predicted are {listed}")
 
 
 def _global_batch(row: Mapping[str, str], cells: Cells) -> tuple[int, bool]:
@@ -213,49 +176,6 @@ def baseline_of(row: Mapping[str, str]) -> dict[str, str]:
             f"it is over, such as strategy=data_parallel"
         )
     return {**row, **changes}
-
-
-def _replicas(row: Mapping[str, str], devices: int) -> tuple[int, ...]:
-    """Replicas of pipedream's stages, which share out all devices."""
-    if row["strategy"] != "pipedream":
-        return ()
-    cell = row.get("replicas", "")
-    counts = tuple(map(int, re.findall(r"\d{1,6}", cell)))
-    if sum(counts) != devices or 0 in counts:
-        raise RowSkipped(f"replicas='{shown(cell)}' must be numbers that sum to n_gpus={devices}")
-    return counts
-
-
-def _replicated_by(row: Mapping[str, str], cells: Cells) -> Strategy:
-    """The plan's strategy of whole replicas, with the options that the row states."""
-    kind = DATA_PARALLEL.get(row["strategy"], AllReduce)
-    if issubclass(kind, Servers):
-        on = row.get("servers_on", "") or "hosts"
-        if on not in ("hosts", "devices"):
-            raise RowSkipped(f"servers_on='{shown(on)}' must be hosts or devices")
-        where: Where = "hosts" if on == "hosts" else "devices"
-        count = cells.positive("servers")
-        if not issubclass(kind, ParameterServer):
-            return kind(servers=count, on=where)
-        usual = row["framework"].lower().startswith(OVERLAPPING)
-        several = where == "hosts" and cells.need("n_gpus") > cells.need("gpus_per_node") > 1
-        return kind(
-            servers=count,
-            on=where,
-            node_sums=_flag(row, "node_sums", otherwise=usual and several),
-            overlap=_flag(row, "overlap", otherwise=usual),
-        )
-    if issubclass(kind, LocalSGD):
-        return kind(every=cells.need("sync_every"))
-    return kind()
-
-
-def _flag(row: Mapping[str, str], name: str, *, otherwise: bool) -> bool:
-    """Whether a cell says yes; what else is so where it is blank."""
-    cell = row.get(name, "")
-    if cell not in ("", "yes", "no"):
-        raise RowSkipped(f"{name}='{shown(cell)}' must be yes or no")
-    return cell == "yes" if cell else otherwise
 
 
 def _assumed_batch(row: Mapping[str, str]) -> int:

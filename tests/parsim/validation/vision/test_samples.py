@@ -19,7 +19,8 @@ from parsim.sim import simulate
 from parsim.validation.tables import RowSkipped, shipped_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.vision.measured_samples import parse_samples
-from parsim.validation.vision.predict_samples import case_of, predict_samples
+from parsim.validation.vision.predict_samples import predict_samples
+from parsim.validation.vision.samples_case import case_of
 
 ON_DEVICES = AsynchronousServer(on="devices")
 

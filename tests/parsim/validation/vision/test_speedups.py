@@ -15,7 +15,8 @@ from parsim.partition.states import states_of
 from parsim.validation.tables import RowSkipped, all_step_tables, read_rows, shipped_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.vision.measured_samples import baseline_of, parse_samples
-from parsim.validation.vision.predict_samples import case_of, predict_samples
+from parsim.validation.vision.predict_samples import predict_samples
+from parsim.validation.vision.samples_case import case_of
 
 TABLES = {path.stem: path for path in shipped_tables("strategies")}
 
