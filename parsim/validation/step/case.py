@@ -4,88 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import NARROW
-from parsim.cost.software import Software, software, with_switches
 from parsim.errors import InputError, shown
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
 from parsim.plan import Plan
 from parsim.plan.rules.violation import violation
 from parsim.sim.step.action_times import with_action_times
-from parsim.validation.step.assumptions import Assumptions, assumptions_for, software_of_experts
+from parsim.validation.step.assumptions import assumptions_for
 from parsim.validation.step.case_cluster import case_cluster
+from parsim.validation.step.case_model import case_model
 from parsim.validation.step.case_plan import case_plan
+from parsim.validation.step.case_software import case_software
 from parsim.validation.step.known_models import known_mixture, known_model
 from parsim.validation.step.measured_run import MeasuredRun
-from parsim.validation.step.model_family import BERT_NOTE, MIXTURE, model_family
+from parsim.validation.step.model_family import BERT_NOTE, model_family
 from parsim.validation.step.recipes import Recipe, offload_layers, recipe_of, repeated_modules
 from parsim.validation.tables import RowSkipped
-
-
-def case_model(run: MeasuredRun, assumed: Assumptions, stack: Software) -> TransformerSpec:
-    """Sizes and switches of the model; the stack says how its attention runs."""
-    sizes = {
-        "name": run.model,
-        "num_layers": run.n_layers,
-        "hidden_size": run.hidden_size,
-        "num_attention_heads": run.n_heads,
-        "num_key_value_heads": run.n_kv_heads,
-        "ffn_hidden_size": run.ffn_hidden_size,
-        "vocab_size": run.vocab_size,
-        "seq_len": run.seq_len,
-        "fused_attention": stack.fused_attention
-        if run.flash_attention is None
-        else run.flash_attention,
-        "dropout": assumed.dropout if run.dropout is None else run.dropout,
-        **(_experts(run) if run.n_experts else {}),
-    }
-    base = known_model(run.model)
-    return _of_family(run, sizes) if base is None else _of_catalog(run, base, sizes)
-
-
-def _experts(run: MeasuredRun) -> dict[str, Any]:
-    return {
-        "num_experts": run.n_experts,
-        "experts_per_token": run.moe_topk,
-        "expert_ffn_hidden_size": run.moe_ffn_hidden_size or run.ffn_hidden_size,
-    }
-
-
-def _of_family(run: MeasuredRun, sizes: dict[str, Any]) -> TransformerSpec:
-    """A model that the catalog does not have; a mixture of experts is one of Mixtral's kind."""
-    grouped = run.n_kv_heads != run.n_heads
-    family = MIXTURE if run.n_experts else model_family(run.model, grouped_queries=grouped)
-    return TransformerSpec(
-        **{
-            **family.flags,
-            **sizes,
-            "head_dim": run.hidden_size // run.n_heads,
-            "positions": run.seq_len if family.positions else 0,
-        }
-    )
-
-
-def _of_catalog(run: MeasuredRun, base: TransformerSpec, sizes: dict[str, Any]) -> TransformerSpec:
-    """The catalog's model with the row's sizes, and its family's head where it has none.
-
-    A mixture with fewer layers is one trimmed for a benchmark; of its plain first layers one is
-    left (SimuMax: "1 dense layer + MoE layers").
-    """
-    even = base.head_dim * base.num_attention_heads == base.hidden_size
-    changes = {
-        **sizes,
-        "padded_vocab_size": None,
-        "head_dim": run.hidden_size // run.n_heads if even else base.head_dim,
-        "positions": run.seq_len if base.positions else 0,
-    }
-    if base.head == "none":
-        changes["head"] = model_family(run.model).flags["head"]
-    if run.n_layers < base.num_layers:
-        changes["dense_layers"] = min(base.dense_layers, 1)
-    return with_options(base, **changes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +59,7 @@ def build_case(run: MeasuredRun) -> Case:
     """
     assumed, name, notes = assumptions_for(run.stack)
     recipe = recipe_of(run) if run.n_experts else None
-    stack = _software(software(_stack_name(run, name)), run, recipe)
+    stack = case_software(run, name, recipe)
     try:
         cluster, cluster_notes = case_cluster(run, load_catalog())
         model = build_transformer(_predicting(case_model(run, assumed, stack), recipe))
@@ -143,17 +80,11 @@ def build_case(run: MeasuredRun) -> Case:
     )
     if not case.format_assumed:
         return case
-    guess = f"{run.row_id}: precision is not stated: {plan.precision} is assumed on a device "
-    aside = "that computes in 8 bits too; its error takes part in no interval"
-    return replace(case, notes=(*case.notes, guess + aside))
-
-
-def _stack_name(run: MeasuredRun, usual: str) -> str:
-    """The stack that a run is priced with: the usual one, or that of its experts."""
-    base = known_mixture(run.model)
-    if not run.n_experts or (base and base.layer_pattern):
-        return usual
-    return software_of_experts(run.stack, run.release) or usual
+    guess = (
+        f"{run.row_id}: precision is not stated: {plan.precision} is assumed on a device that "
+        f"computes in 8 bits too; its error takes part in no interval"
+    )
+    return replace(case, notes=(*case.notes, guess))
 
 
 def _cut_plan(job: Job, run: MeasuredRun, plan: Plan, recipe: Recipe | None) -> Plan:
@@ -186,33 +117,3 @@ def _predicting(spec: TransformerSpec, recipe: Recipe | None) -> TransformerSpec
     if recipe is None or base is None or spec.num_layers != base.num_layers:
         return spec
     return with_options(spec, predicted_tokens=recipe.predicted_tokens)
-
-
-def _software(stack: Software, run: MeasuredRun, recipe: Recipe | None) -> Software:
-    """The stack as the row and a published recipe set it up."""
-    if run.torch_compile is False and stack.compile:
-        stack = with_switches(stack, {"compile": False})
-    if run.overlap is not None:
-        stack = replace(stack, tp_overlap="tp" in run.overlap)
-    if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts
-        stack = replace(stack, expert_launch=stack.launch_cost)
-    if recipe is not None:
-        stack = replace(
-            stack,
-            expert_overlap={"default": 1.0 if recipe.overlap else 0.0},
-            expert_dispatcher=recipe.dispatcher,
-            graphs=recipe.graphs,
-            fused_experts=recipe.fused_mlp,
-            quantized_logits=recipe.quantized_logits,
-            quantized_attention=recipe.quantized_attention,
-        )
-    if run.cuda_graphs is not None:
-        graphs = stack.graphs if run.cuda_graphs else ()
-        stack = replace(stack, cuda_graphs=run.cuda_graphs, graphs=graphs)
-    if run.quantized_attention is not None:
-        stack = replace(stack, quantized_attention=run.quantized_attention)
-    if run.blocking_launches:
-        stack = with_switches(stack, {"blocking_launches": True})
-    if run.bucket_parameters is not None:
-        stack = replace(stack, ddp_bucket_parameters=float(run.bucket_parameters))
-    return stack
