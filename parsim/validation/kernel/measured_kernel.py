@@ -76,8 +76,10 @@ def parse_kernel(row: Mapping[str, str]) -> Kernel:
     """
     device = device_of(row.get("gpu_type", ""))
     op = row.get("op", "")
-    if op in ATTENTION or op == GROUPED:
-        kind, precision, shape, flops = _keyed(op, _pairs(row.get("shape_key", "")))
+    if op == GROUPED:
+        kind, precision, shape, flops = _grouped(_pairs(row.get("shape_key", "")))
+    elif op in ATTENTION:
+        kind, precision, shape, flops = _attention(op, _pairs(row.get("shape_key", "")))
     elif PRODUCT.search(op):
         kind, precision, shape, flops = _product(row)
     else:
@@ -135,32 +137,43 @@ def _product(row: Mapping[str, str]) -> _Parsed:
     return "gemm", precision, shape, 2.0 * m * n * k * batch
 
 
-def _keyed(op: str, key: Mapping[str, str]) -> _Parsed:
-    """Attention or a grouped product by its shape_key."""
+def _grouped(key: Mapping[str, str]) -> _Parsed:
+    """A grouped product by its shape_key."""
     cells = Cells(key)
-    if op == GROUPED:
-        experts, tokens, n, k = (float(cells.need(name)) for name in ("ng", "M", "N", "K"))
-        stage = key.get("stage", "")
-        if stage not in STAGES:
-            raise RowSkipped(f"stage '{shown(stage)}' is not one of {', '.join(STAGES)}")
-        wide = key.get("main_grad_dtype") == "fp32"
-        shape: dict[str, float | str | bool] = {
-            "experts": experts,
-            "tokens": tokens,
-            "n": n,
-            "k": k,
-            "weight_gradient": stage == "bwd_grad_w",
-            "gradient_value": 4 if wide else 2,
-        }
-        flops = 2.0 * experts * tokens * n * k
-        return "grouped_gemm", _precision(key.get("dtype", "")), shape, flops
+    experts, tokens, n, k = (float(cells.need(name)) for name in ("ng", "M", "N", "K"))
+    stage = key.get("stage", "")
+    if stage not in STAGES:
+        raise RowSkipped(f"stage '{shown(stage)}' is not one of {', '.join(STAGES)}")
+    wide = key.get("main_grad_dtype") == "fp32"
+    shape: dict[str, float | str | bool] = {
+        "experts": experts,
+        "tokens": tokens,
+        "n": n,
+        "k": k,
+        "weight_gradient": stage == "bwd_grad_w",
+        "gradient_value": 4 if wide else 2,
+    }
+    flops = 2.0 * experts * tokens * n * k
+    return "grouped_gemm", _precision(key.get("dtype", "")), shape, flops
+
+
+def _attention(op: str, key: Mapping[str, str]) -> _Parsed:
+    """Attention by its shape_key.
+
+    The table counts the full square of scores, the kernel is causal: efficiencies pass 1 otherwise.
+    """
+    cells = Cells(key)
     names = ("batch", "seq_len", "head_num", "qk_head_dim", "v_head_dim")
     batch, length, heads, wide_qk, wide_v = (float(cells.need(name)) for name in names)
     backward = ATTENTION[op] == "attention_backward"
     square = 2.0 * batch * heads * length**2 * (wide_qk + wide_v)
     square *= FLASH_BACKWARD if backward else 1.0
-    # the table counts the full square, the kernel is causal: efficiencies pass 1 otherwise
-    shape = {"flops": 0.5 * square, "seq_len": length, "head_dim": wide_qk, "backward": backward}
+    shape: dict[str, float | str | bool] = {
+        "flops": 0.5 * square,
+        "seq_len": length,
+        "head_dim": wide_qk,
+        "backward": backward,
+    }
     return ATTENTION[op], _precision(key.get("dtype", "bf16")), shape, square
 
 
