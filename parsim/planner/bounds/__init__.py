@@ -1,20 +1,16 @@
 """Tier A: what plans need at the least, without a schedule. Tables of plans enter, bounds leave.
 
-cases     columns that a part of the costs depends on, each distinct combination once
-parts     the stages and ranks that stand for all others of a cut
-work      seconds of passes and messages of these: of model, degrees, micro-batch, recomputation
-halves    seconds of backwards in two: of the same
-kept      bytes that their activations keep: of the same
-kinds     what schedules are, as the closed forms see them
-flights   micro-batches in flight on these ranks: of schedule, stages and their number
-tail      reductions and updates: of degrees, ZeRO stage and cut
-standing  bytes that stay for the whole run: of the same
-hops      messages between stages on their way to these ranks and back
-priced    plans and their parts: bytes of the fullest rank, then steps, in chunks that stay in cache
-closed_forms  what puts the parts of a step together
-fewest_layers how many recomputed layers a plan needs to have room
-plans     the bounds of a whole table
-shared    the bound of nodes of several kinds, whatever the placement
+cases.py         columns that a part of the costs depends on, each distinct combination once
+parts.py         the stages and ranks that stand for all others of a cut
+work.py          seconds of passes and messages of these: of model, degrees, micro-batch
+halves.py        seconds of backwards in two: of the same
+hops.py          messages between stages on their way to these ranks and back
+schedules.py     kinds of schedules, and micro-batches in flight on these ranks
+kept.py          bytes that activations keep, and that stay for the whole run
+tail.py          reductions and updates: of degrees, ZeRO stage and cut
+closed_forms.py  what puts the parts of a step together; nodes of several kinds
+priced.py        plans and their parts: bytes of the fullest rank, then steps
+plans.py         the bounds of a whole table, and the fewest recomputed layers that have room
 """
 
 from parsim.planner.bounds.closed_forms import ROUNDING, growth, shared_bound

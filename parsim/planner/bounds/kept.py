@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags, Ints, Num
+from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.data.buckets import mean_bucket, reduced_bytes
 from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
@@ -21,10 +21,9 @@ from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes, offloads
 from parsim.cost.step.stages import largest_layer_parameters, stage_experts, stage_parameters
 from parsim.plan import PlanTable, Recompute
-from parsim.plan.names import BALANCED
 from parsim.planner.bounds.parts import TellingParts
+from parsim.planner.bounds.schedules import Flights
 from parsim.planner.bounds.work import borders, offloaded
-from parsim.schedule.inflight import FOLDED, TWO_WAY, WARM, least_in_flight
 from parsim.sim.memory.buffers import (
     embedding_moment,
     head_moment,
@@ -34,57 +33,6 @@ from parsim.sim.memory.buffers import (
 )
 from parsim.sim.memory.eager_kept import composed_bytes, in_buckets
 from parsim.sim.step.kept_bytes import layers_kept
-
-HOLD_ALL = ("gpipe", "looped_bfs")
-"""Schedules whose ranks run every forward before any gradient."""
-
-CHUNKS = frozenset({"interleaved_1f1b", *FOLDED, *TWO_WAY})
-"""Schedules of several stages a rank whose ranks are known to hold more than one of each."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Flights(Columns):
-    """Micro-batches in flight on Q ranks of C plans, (Q, C) each.
-
-    `every` of all that a rank keeps; where `by_chunk` (C,) more is known: `first` and `last` of its
-    first and last chunk, `total` of all of them together.
-    """
-
-    every: Ints
-    first: Ints
-    last: Ints
-    total: Ints
-    by_chunk: Flags
-
-    @classmethod
-    def of(cls, table: PlanTable, early: Ints) -> Flights:
-        """Count them; `early` (Q, C) are the first ranks that hold the same as those counted."""
-        every, nothing = np.ones_like(early), np.zeros_like(early)
-        flights = cls(
-            every=every,
-            first=nothing,
-            last=nothing.copy(),
-            total=nothing.copy(),
-            by_chunk=np.zeros(early.shape[-1], dtype=bool),
-        )
-        if table.common.actions is None:
-            for number, name in enumerate(table.schedules):
-                rows = np.flatnonzero((table.schedule == number) & (table.pp > 1))
-                if len(rows):
-                    flights._count(name, table.take(rows), early.take(rows, axis=-1), rows)
-        return flights
-
-    def _count(self, name: str, table: PlanTable, early: Ints, rows: Ints) -> None:
-        """Note what some plans, all of one schedule, hold."""
-        count = table.num_microbatches
-        if name in CHUNKS:
-            flying = least_in_flight(name, table.pp, table.v, early, count)
-            self.by_chunk[rows] = True
-            self.first[:, rows], self.last[:, rows], self.total[:, rows] = flying
-        elif name in WARM | BALANCED:
-            self.every[:, rows] = least_in_flight(name, table.pp, table.v, early, count).total
-        elif name in HOLD_ALL:
-            self.every[:, rows] = count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

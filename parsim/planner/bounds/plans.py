@@ -2,16 +2,6 @@
 
 Where a plan asks for the fewest recomputed layers that fit, its bounds are of so many that its
 bytes may have room: no plan with fewer has, and none with more is faster.
-
-The fewest recomputed layers of each stage with which plans may have room, by their bounds.
-
-    bytes |  *                            each layer more frees the same on a rank, so that the
-          |     *      chord              bytes of the fullest rank are convex: a chord lies above
-    room  |-----+--*- - - - - - - - - -   them, and where it meets the room they have room, too
-          |            *       *      *
-          +----+---+---+---+---+---+--+   layers
-
-What the bytes do beyond that (a layer that is made again) is left out, so that they never rise.
 """
 
 from __future__ import annotations
@@ -38,10 +28,19 @@ CHORDS = 4
 
 
 def fewest_layers(priced: Priced, peak: Array, room: Array) -> Ints:
-    """The fewest layers above none with which plans may have room, (B,); 0 where no number does.
+    """The fewest recomputed layers above none with which plans may have room; 0 where none does.
 
-    `peak` (B,) are their bytes without any, which have none. At most all layers but one of the
-    largest stage are recomputed: all of them are another plan.
+        bytes |  *
+              |     *      chord              each layer more frees the same on a rank, so that
+        room  |-----+--*- - - - - - - - - -   the bytes of the fullest rank are convex: a chord
+              |            *       *      *   lies above them, and where it meets the room they
+              +----+---+---+---+---+---+--+   have room, too
+                                     layers
+
+    What the bytes do beyond that (a layer that is made again) is left out, so that they never rise.
+
+    One number (B,) for all stages of a plan. `peak` (B,) are bytes without any, which are above the
+    `room`. At most all layers but one of the largest stage are recomputed: all are another plan.
     """
     low, high = np.zeros(len(peak), dtype=np.int64), _most(priced)
     some = np.flatnonzero(high > 0)

@@ -11,10 +11,11 @@ from parsim.arrays import Array, Flags, Index, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import PlanTable
-from parsim.planner.bounds.closed_forms import ROUNDING, ClosedForms, Kinds, Runs, Seconds
+from parsim.planner.bounds.closed_forms import ROUNDING, ClosedForms, Seconds
 from parsim.planner.bounds.halves import Halves
-from parsim.planner.bounds.kept import Flights, Kept, Standing
+from parsim.planner.bounds.kept import Kept, Standing
 from parsim.planner.bounds.parts import KnownCuts, TellingParts
+from parsim.planner.bounds.schedules import Flights, Kinds, Runs
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
 from parsim.planner.distinct import Cases
