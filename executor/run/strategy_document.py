@@ -12,8 +12,7 @@ from typing import Any, NamedTuple
 from executor.devices.machine import DeviceReport
 from executor.measure.steps import Spread, known
 from executor.run.document import core_pace, head, measured_hardware
-from executor.strategies.replays.ages import ages, ages_of_peers
-from executor.strategies.replays.log import Applied, Ended, Event
+from executor.strategies.replays.log import Applied, Ended, Event, ages, ages_of_peers
 from parsim.comparison.compared import uncalibrated, unlike
 from parsim.cost.job import Job
 from parsim.plan import Plan

@@ -33,8 +33,7 @@ from executor.run.strategy_run import strategy_work
 from executor.strategies.clock import clock_of_ranks
 from executor.strategies.compute import samples_by_process
 from executor.strategies.link import Link
-from executor.strategies.replays.ages import ages
-from executor.strategies.replays.log import Ended
+from executor.strategies.replays.log import Ended, ages
 from executor.strategies.replica import FlatReplica
 from executor.strategies.train import train
 from executor.strategies.work import Work

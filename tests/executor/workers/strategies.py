@@ -20,8 +20,7 @@ from executor.model.loss import Batch
 from executor.strategies.compression import Compressor, unpacked
 from executor.strategies.gossip import mix
 from executor.strategies.local_steps import Outer
-from executor.strategies.replays.ages import ages, ages_of_peers
-from executor.strategies.replays.log import Trained
+from executor.strategies.replays.log import Trained, ages, ages_of_peers
 from executor.strategies.replays.peers import replay_peers
 from executor.strategies.replays.replay import Replay, replay
 from executor.strategies.replica import FlatOptimizer, FlatReplica
