@@ -1,6 +1,6 @@
 """The options of `parsim run`, each declared once.
 
-RunOptions --signature--> parsim run      (parsim/cli/executor.py)
+RunOptions --signature--> parsim run      (parsim/cli/run.py)
 --words------> python -m executor, and the script of --emit
 --read_words-> the executor's ranks (executor/run/command.py)
 """
