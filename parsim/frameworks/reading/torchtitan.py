@@ -8,7 +8,7 @@ from typing import Any
 from parsim.cost.job import CLIP
 from parsim.errors import InputError, alternatives, shown
 from parsim.frameworks.reading.described_job import DescribedJob
-from parsim.frameworks.reading.torchtitan_keys import Keys, harmless
+from parsim.frameworks.reading.torchtitan_keys import WORDS, Keys, harmless
 from parsim.frameworks.reading.unread import unread_notes
 from parsim.frameworks.torch_schedules import CHUNKED, TORCH_SCHEDULES, USUAL_CHUNKS
 from parsim.model.reader import load_model_catalog
@@ -28,20 +28,6 @@ RESHARDED = ("default", "always", "never")
 LAYERS_PER_STAGE = "parallelism.pipeline_parallel_layers_per_stage"
 ROTATED = {"allgather": "all_gather", "alltoall": "p2p"}
 """parsim's name of what context-parallel ranks exchange: pieces go round by all-to-all."""
-WORDS: Mapping[str, str] = {
-    "tp": "parallelism.tensor_parallel_degree",
-    "pp": "parallelism.pipeline_parallel_degree",
-    "cp": "parallelism.context_parallel_degree",
-    "ep": "parallelism.expert_parallel_degree",
-    "etp": "parallelism.expert_tensor_parallel_degree",
-    "dp_replicate": "parallelism.data_parallel_replicate_degree",
-    "dp_shard": "parallelism.data_parallel_shard_degree",
-    "schedule": "parallelism.pipeline_parallel_schedule",
-    "microbatch_size": "training.local_batch_size",
-    "global_batch_size": "training.global_batch_size",
-    "seq_len": "training.seq_len",
-}
-"""Keys of a file by the keys of a scenario that errors name."""
 
 
 def torchtitan_job(document: Mapping[str, Any], devices: int | None = None) -> DescribedJob:

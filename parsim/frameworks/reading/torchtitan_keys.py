@@ -10,6 +10,21 @@ from parsim.errors import InputError, shown
 
 Table = Mapping[str, Any]
 
+WORDS: Mapping[str, str] = {
+    "tp": "parallelism.tensor_parallel_degree",
+    "pp": "parallelism.pipeline_parallel_degree",
+    "cp": "parallelism.context_parallel_degree",
+    "ep": "parallelism.expert_parallel_degree",
+    "etp": "parallelism.expert_tensor_parallel_degree",
+    "dp_replicate": "parallelism.data_parallel_replicate_degree",
+    "dp_shard": "parallelism.data_parallel_shard_degree",
+    "schedule": "parallelism.pipeline_parallel_schedule",
+    "microbatch_size": "training.local_batch_size",
+    "global_batch_size": "training.global_batch_size",
+    "seq_len": "training.seq_len",
+}
+"""Keys of a file by the keys of a scenario that errors name."""
+
 HARMLESS = (
     *("checkpoint.", "comm.", "job.", "lr_scheduler.", "metrics.", "profiling.", "validation."),
     *("debug.seed", "model.hf_assets_path", "model.print_after", "model.tokenizer_path"),
