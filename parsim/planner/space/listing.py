@@ -6,43 +6,22 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Index, Ints
+from parsim.arrays import Ints
 from parsim.cost.job import Job
 from parsim.cost.legal import unheld_heads, unrun
 from parsim.cost.step.offload import no_host
 from parsim.model.model import Model
-from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
+from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.rules.violation import violation
+from parsim.planner.space.alike import Alike, plain_plans
 from parsim.planner.space.families import Families, Savings
-from parsim.planner.space.options import PLAIN, Options, StageLayers, savings_of, with_option
+from parsim.planner.space.options import Options, StageLayers, savings_of, with_option
 from parsim.planner.space.pipelines import DEGREE_RULES, Pipeline, Pipelines
 from parsim.planner.space.shapes import Degrees, all_degrees
 from parsim.planner.stop import Stop
-
-
-class _Alike(NamedTuple):
-    """N plain plans of equal degrees: the pipeline of each, its options (N, 3) and savings (N,).
-
-    `pipelines` (N, 2) are numbers of names of schedules, and chunks; `degrees` is the number of
-    their degrees among all.
-    """
-
-    plan: Plan
-    pipelines: Ints
-    options: Ints
-    saving: Index
-    degrees: int
-
-    @property
-    def row(self) -> tuple[int, ...]:
-        """What `Listing.families` needs of their degrees as numbers."""
-        plan = self.plan
-        sizes = (plan.microbatch_size, plan.num_microbatches)
-        return (plan.tp, plan.pp, plan.cp, plan.dp, plan.ep, *sizes)
 
 
 @dataclass(slots=True)
@@ -53,7 +32,7 @@ class Listing:
     space: PlanSpace
     choices: Options
     pipelines: Pipelines
-    alike: list[_Alike] = field(default_factory=list)
+    alike: list[Alike] = field(default_factory=list)
     names: dict[str, int] = field(default_factory=dict)
     savings: dict[tuple[object, ...], int] = field(default_factory=dict)
     every: list[Savings] = field(default_factory=list)
@@ -109,7 +88,7 @@ class Listing:
             for schedule, v, layers in pipelines
         ]
         each = np.repeat(np.array(columns, dtype=np.int64), len(options), axis=0)
-        alike = _Alike(
+        alike = Alike(
             plan=single,
             pipelines=each[:, :2],
             options=np.tile(options, (len(pipelines), 1)),
@@ -130,7 +109,7 @@ class Listing:
             self.every.append(every if kept is None else every.take(np.array(kept)))
         return self.savings[decisive]
 
-    def _runnable(self, alike: _Alike, pipelines: Sequence[Pipeline], options: Ints) -> _Alike:
+    def _runnable(self, alike: Alike, pipelines: Sequence[Pipeline], options: Ints) -> Alike:
         """Keep what parsim's executor runs, with the savings that it runs; refuse the others."""
         numbers = []
         for schedule, v, layers in pipelines:
@@ -170,7 +149,7 @@ class Listing:
         every = sorted(self.alike, key=lambda alike: (alike.plan.pp > 1, alike.degrees))
         common = replace(self.space.common, stage_layers=None)
         return Families(
-            plain=_plain(every, tuple(self.names), common),
+            plain=plain_plans(every, tuple(self.names), common),
             saving=np.concatenate([alike.saving for alike in every]),
             savings=tuple(self.every),
             settings=(common,),
@@ -186,49 +165,6 @@ def scattered(number: int, stop: Stop) -> list[int]:
     """So many numbers from 0: in their order, or scattered where a search may stop among them."""
     order = range(number)
     return Random(0).sample(order, number) if stop.limited else list(order)
-
-
-def _plain(every: Sequence[_Alike], names: tuple[str, ...], common: Plan) -> PlanTable:
-    """All plans as columns, which save no memory; `names` are those of their schedules."""
-    each = [len(alike.options) for alike in every]
-    degrees = np.array([alike.row for alike in every], dtype=np.int64)
-    tp, pp, cp, dp, ep, size, count = np.repeat(np.ascontiguousarray(degrees.T), each, axis=1)
-    pipelines = np.concatenate([alike.pipelines for alike in every])
-    schedule, v = np.ascontiguousarray(pipelines.T)
-    schedule, names = _in_order(schedule, names)
-    options = np.concatenate([alike.options for alike in every])
-    stage, shard, sequence = np.ascontiguousarray(options.T)
-    nothing = np.zeros_like(tp)
-    return PlanTable(
-        tp=tp,
-        pp=pp,
-        dp_replicate=dp // shard,
-        dp_shard=shard,
-        cp=cp,
-        ep=ep,
-        etp=np.full_like(tp, common.etp),
-        microbatch_size=size,
-        num_microbatches=count,
-        v=v,
-        zero_stage=stage,
-        sequence_parallel=sequence > 0,
-        recompute=nothing,
-        recompute_layers=nothing,
-        offload_layers=nothing,
-        schedule=schedule,
-        schedules=names,
-        setting=nothing,
-        settings=(replace(common, **PLAIN),),
-    )
-
-
-def _in_order(numbers: Index, names: tuple[str, ...]) -> tuple[Index, tuple[str, ...]]:
-    """Numbers of names anew, and the names, in the order in which they first occur."""
-    occurring, first = np.unique(numbers, return_index=True)
-    order = occurring[np.argsort(first)]
-    anew = np.empty(len(names), dtype=np.int64)
-    anew[order] = np.arange(len(order))
-    return anew[numbers], tuple(names[number] for number in order.tolist())
 
 
 def _single(space: PlanSpace, degrees: Degrees, model: Model) -> Plan:
