@@ -18,7 +18,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.flash import flash_attention_time
 from parsim.cost.kernel.kernels import gemm_time, memory_time
 from parsim.cost.layer.context import copying, exposed_exchange, moving, on_ring, slowest_share
-from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
+from parsim.cost.layer.operator_parts import Exchange, Kernel, Kernels, PassPart
 from parsim.model.operators import Attention
 from parsim.plan import PlanTable
 from parsim.plan.precision import Quantization

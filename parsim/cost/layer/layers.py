@@ -23,7 +23,8 @@ from parsim.cost.layer.kept.recomputed_modules import launched, repeated
 from parsim.cost.layer.mixture.dispatch import held_share
 from parsim.cost.layer.mixture.kernels import expert_activation
 from parsim.cost.layer.operator_kernels import OperatorKernels
-from parsim.cost.layer.passes import Exchange, Kernels, LayerCost, Pass
+from parsim.cost.layer.operator_parts import Exchange, Kernels
+from parsim.cost.layer.passes import LayerCost, Pass
 from parsim.cost.recorded import step_factor
 from parsim.cost.software import Software
 from parsim.model.layer import Layer

@@ -16,7 +16,7 @@ from parsim.cost.kernel.convolutions import (
     product_sides,
 )
 from parsim.cost.kernel.kernels import gemm_time, memory_time
-from parsim.cost.layer.passes import Kernel, Kernels, PassPart
+from parsim.cost.layer.operator_parts import Kernel, Kernels, PassPart
 from parsim.model.networks import Convolution, Recurrent
 from parsim.plan import PlanTable
 

@@ -27,7 +27,7 @@ from parsim.cost.layer.head_copies import rank_outputs, rank_values
 from parsim.cost.layer.interference import crowded_device
 from parsim.cost.layer.mixture.kernels import expert_kernels
 from parsim.cost.layer.networks import convolution_kernels, recurrent_kernels
-from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart, seconds_of
+from parsim.cost.layer.operator_parts import Exchange, Kernel, Kernels, PassPart, seconds_of
 from parsim.cost.layer.tensor_exchanges import TensorGroups, statistics_exchanges
 from parsim.model.networks import Convolution, Recurrent
 from parsim.model.operators import (

@@ -20,7 +20,7 @@ from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import crowded_device
-from parsim.cost.layer.passes import Exchange, PassPart
+from parsim.cost.layer.operator_parts import Exchange, PassPart
 from parsim.cost.streams import pipelined
 from parsim.model.operators import Elementwise, Linear, Split
 from parsim.model.shared_heads import SharedHeads

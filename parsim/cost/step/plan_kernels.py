@@ -22,7 +22,7 @@ from parsim.cost.data.update import (
 )
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster
-from parsim.cost.layer.passes import Exchange, Kernel, Kernels, PassPart
+from parsim.cost.layer.operator_parts import Exchange, Kernel, Kernels, PassPart
 from parsim.cost.step.layer_table import repeated_share
 from parsim.cost.step.stages import layer_counts, per_rank, stage_experts, stage_parameters
 from parsim.cost.step.step import repeated_layers, stage_cut

@@ -13,7 +13,7 @@ from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time, memory_exce
 from parsim.cost.kernel.quantized import cast_time, operands
 from parsim.cost.layer.mixture.dispatch import Routing, copied_tokens
 from parsim.cost.layer.mixture.launches import expert_launches
-from parsim.cost.layer.passes import Kernel, Kernels, PassPart
+from parsim.cost.layer.operator_parts import Kernel, Kernels, PassPart
 from parsim.model.operators import Experts
 from parsim.plan import PlanTable
 from parsim.plan.precision import Quantization

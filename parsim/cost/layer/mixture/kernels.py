@@ -11,7 +11,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import ACCUMULATE, memory_time
 from parsim.cost.layer.mixture.exchanges import expert_exchanges
 from parsim.cost.layer.mixture.experts import ExpertCoster
-from parsim.cost.layer.passes import Exchange, Kernels, PassPart
+from parsim.cost.layer.operator_parts import Exchange, Kernels, PassPart
 from parsim.model.operators import Experts
 from parsim.plan import PlanTable
 from parsim.plan.precision import Quantization

@@ -15,7 +15,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import gemm_time, memory_time
 from parsim.cost.kernel.quantized import gathered_size, held_size
 from parsim.cost.layer.layers import LayerCoster
-from parsim.cost.layer.passes import Exchange, Kernel, PassPart
+from parsim.cost.layer.operator_parts import Exchange, Kernel, PassPart
 from parsim.cost.software import software, with_switches
 from parsim.model.operators import Attention
 from parsim.model.reader import model_spec

@@ -19,7 +19,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.flash import flash_attention_time
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.attention import attention_core
-from parsim.cost.layer.passes import Exchange, seconds_of
+from parsim.cost.layer.operator_parts import Exchange, seconds_of
 from parsim.cost.software import software
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer

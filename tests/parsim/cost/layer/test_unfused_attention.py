@@ -11,7 +11,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.layer.operator_kernels import OperatorKernels
-from parsim.cost.layer.passes import Exchange
+from parsim.cost.layer.operator_parts import Exchange
 from parsim.cost.software import software
 from parsim.model.operators import Attention
 from parsim.model.reader import model_spec

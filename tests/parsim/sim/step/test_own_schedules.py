@@ -13,7 +13,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import Sides
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.operator_kernels import OperatorKernels
-from parsim.cost.layer.passes import Kernels
+from parsim.cost.layer.operator_parts import Kernels
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import layer_counts
