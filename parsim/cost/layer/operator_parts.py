@@ -13,6 +13,8 @@ from functools import reduce
 from operator import add
 
 from parsim.arrays import Array, Num
+from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import memory_time
 
 
 class PassPart(Enum):
@@ -73,3 +75,21 @@ def seconds_of(kernels: Kernels) -> Array:
 def launches_of(kernels: Kernels) -> Num:
     """What the host launches for all of them."""
     return reduce(add, (kernel.launches for kernel in kernels))
+
+
+def moved_kernel(
+    job: Job,
+    part: PassPart,
+    kind: str,
+    moved: Array,
+    kernels: float,
+    launches: float | None = None,
+) -> Kernel:
+    """Memory-bound kernels that move so many bytes together; the host may launch others too."""
+    return Kernel(
+        kind=kind,
+        part=part,
+        shape=(moved,),
+        seconds=memory_time(job.device, moved, kernels, kind),
+        launches=kernels if launches is None else launches,
+    )
