@@ -18,11 +18,12 @@ from parsim.plan.names import AUTO
 from parsim.plan.rules.executor.training import wrong_update
 from parsim.scenario.hardware import build_cluster, catalog_files
 from parsim.scenario.model import build_description
-from parsim.scenario.plan import build_plan, build_space
+from parsim.scenario.plan import build_plan
 from parsim.scenario.positions import Tree
 from parsim.scenario.record import Scenario
 from parsim.scenario.schema.file import ScenarioFile
 from parsim.scenario.schema.without_effect import without_effect
+from parsim.scenario.search_space import build_space
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.orders.auto import auto_schedule
 from parsim.training_run import Failures, TrainingGoal

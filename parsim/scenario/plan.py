@@ -1,9 +1,9 @@
-"""The plan and search blocks, with what follows from the cluster, the batch and the software."""
+"""The plan block, with what follows from the cluster, the batch and the software."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from math import lcm
 from typing import Any
 
@@ -11,61 +11,18 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.cost.software import Software
-from parsim.errors import PlanError, alternatives, shown
-from parsim.plan import CpCommType, Plan, PlanSpace, Recompute
+from parsim.errors import PlanError
+from parsim.plan import CpCommType, Plan, Recompute
 from parsim.plan.layout_axes import axes_words, in_axes
 from parsim.plan.names import V_SHAPED
 from parsim.plan.rules.batch import microbatches_for
 from parsim.plan.rules.violation import check_plan
 from parsim.plan.stages import Stage
-from parsim.plan.strategies import STRATEGY_KINDS, Strategy
 from parsim.scenario.positions import Tree
 from parsim.scenario.schedule import read_schedule
 from parsim.scenario.schema.file import ScenarioFile
-from parsim.scenario.schema.plan import PlanBlock, SearchBlock, SharedBlock, StrategyBlock
-from parsim.space.words import preset
-
-PATH = ("plan", "strategy")
-
-
-def build_strategy(
-    tree: Tree, block: StrategyBlock, path: tuple[str | int, ...] = PATH
-) -> Strategy:
-    """Make the record of a strategy that stands at a path of the file.
-
-    Raises:
-        ScenarioError: a name that is none, or an option that this strategy does not have.
-    """
-    given = block.given()
-    name = given.pop("name")
-    where = (*path, "name") if (*path, "name") in tree.positions else path
-    if name not in STRATEGY_KINDS:
-        rest = alternatives(name, STRATEGY_KINDS, listing="parsim catalog strategies")
-        raise tree.error(where, f"'{shown(name)}' is unknown{rest}")
-    kind = STRATEGY_KINDS[name]
-    options = [field.name for field in fields(kind)]
-    for option in given:
-        if option not in options:
-            raise tree.error((*path, option), _strange(name, option, options))
-    for option in ("branches", "mesh", "layout"):
-        if option in given:
-            given[option] = tuple(given[option].items())
-    if "signatures" in given:
-        stated = given["signatures"].items()
-        given["signatures"] = tuple((node, tuple(parts.items())) for node, parts in stated)
-    return kind(**given)
-
-
-def _strange(name: str, option: str, options: list[str]) -> str:
-    """An option of other strategies: whose it is, and what there is instead."""
-    others = [
-        other
-        for other, kind in STRATEGY_KINDS.items()
-        if option in {field.name for field in fields(kind)}
-    ]
-    has = f"its options: {', '.join(options)}" if options else "it has no options"
-    return f"is no option of name={name}, but of {', '.join(others)}; {has}"
-
+from parsim.scenario.schema.plan import PlanBlock, SharedBlock
+from parsim.scenario.strategy import build_strategy
 
 _SWITCHES = (
     "gradient_precision",
@@ -107,7 +64,7 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
 
 def _plan_values(tree: Tree, file: ScenarioFile, block: PlanBlock, job: Job) -> dict[str, Any]:
     """The block's keys as fields of a plan, without its replicas and a schedule of its own."""
-    values = _shared(block, file.training.precision, job.software)
+    values = shared_fields(block, file.training.precision, job.software)
     values |= {key: value for key, value in block.given().items() if key in _own_fields()}
     if "recompute" in values:
         values["recompute"] = Recompute[values["recompute"].upper()]
@@ -140,7 +97,7 @@ def _own_fields() -> set[str]:
     return names - {*_REPLICAS, "num_microbatches"}
 
 
-def _shared(block: SharedBlock, precision: str, software: Software) -> dict[str, Any]:
+def shared_fields(block: SharedBlock, precision: str, software: Software) -> dict[str, Any]:
     """What all plans of a scenario share: the habits of the software, unless the block differs."""
     given = {key: value for key, value in block.given().items() if key in SharedBlock.model_fields}
     if "bucket_size" in given:
@@ -196,68 +153,3 @@ def _with_microbatches(plan: Plan, batch: int, stated: int | None, job: Job) -> 
     plan = replace(plan, num_microbatches=count)
     check_legal(job, plan)
     return plan
-
-
-def build_space(tree: Tree, file: ScenarioFile, job: Job, plan: Plan | None) -> PlanSpace | None:
-    """The search block as a space of plans, or None without one.
-
-    A plan with a schedule of the user's own keeps it in a search, with its pp, v and number of
-    micro-batches, unless the search block names schedules.
-
-    Raises:
-        PlanError: what all plans of the space share is not legal on this device.
-        ScenarioError: the space leaves out the pp or v of the user's own schedule.
-    """
-    if file.search is None:
-        return None
-    common = Plan(**_shared(file.search.common, file.training.precision, job.software))
-    with tree.located("search", "common", also="training", error=PlanError):
-        for system in job.cluster.systems:
-            node = replace(system, devices_per_node=1)
-            check_plan(common, job.model, Cluster(system=node, num_nodes=1))
-    batch = file.training.global_batch_size
-    space = PlanSpace(global_batch_size=batch, common=common)
-    space = space.with_axes(_axis_values(tree, file.search, job))
-    if plan is None or not plan.from_file or "schedule" in file.search.given():
-        return space
-    return _with_own_schedule(tree, space, plan)
-
-
-def _axis_values(tree: Tree, search: SearchBlock, job: Job) -> dict[str, Any]:
-    """Values of axes: those of the preset, and in their place what the block gives.
-
-    Raises:
-        ScenarioError: an axis is given both for itself and for all plans.
-    """
-    given = search.given()
-    values = preset(given.get("space", "standard"), job)
-    for key in search.common.given():
-        if key in given:
-            raise tree.error(("search", key), f"cannot stand beside search.common.{key}; leave one")
-        values.pop(key, None)
-    values |= {key: value for key, value in given.items() if key not in ("common", "space")}
-    if "recompute" in given:
-        values["recompute"] = tuple(Recompute[name.upper()] for name in values["recompute"])
-    if "cp_comm_type" in given:
-        values["cp_comm_type"] = tuple(CpCommType[name.upper()] for name in given["cp_comm_type"])
-    if "strategies" in given:
-        values["strategies"] = tuple(
-            build_strategy(tree, block, ("search", "strategies", number))
-            for number, block in enumerate(search.strategies)
-        )
-    return values
-
-
-def _with_own_schedule(tree: Tree, space: PlanSpace, plan: Plan) -> PlanSpace:
-    """The space with all that a schedule decides fixed."""
-    for name, allowed in (("pp", space.pp), ("v", space.v)):
-        value = getattr(plan, name)
-        if allowed is not None and value not in allowed:
-            raise tree.error(
-                ("search", name),
-                f"leaves out {value}, that of the plan's own schedule "
-                f"{plan.schedule}; add it, or name schedules to search, e.g. 'schedule: 1f1b'",
-            )
-    fixed = ("schedule", "actions", "pp", "v", "num_microbatches")
-    common = replace(space.common, **{name: getattr(plan, name) for name in fixed})
-    return replace(space, pp=(plan.pp,), v=(plan.v,), schedule=(plan.schedule,), common=common)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from parsim.plan import Recompute
 from parsim.scenario import Scenario, load_scenario, scenario_text
-from parsim.scenario.written import quantity_text
+from parsim.scenario.writing.values import quantity_text
 from parsim.sim import simulate
 from parsim.units import parse_quantity
 

@@ -11,9 +11,9 @@ from parsim.errors import InputError
 from parsim.planner.search import search, search_front
 from parsim.planner.unequal.candidates import Family
 from parsim.planner.why.reasons import reasons
+from parsim.scenario import scenario_text
 from parsim.scenario.load import load_scenario
 from parsim.scenario.record import Scenario
-from parsim.scenario.write import scenario_text
 from parsim.sim.simulate import simulate
 
 TEXT = """
