@@ -133,32 +133,73 @@ def _latency(known: Mapping[str, Any], call: Call, algorithm: str, i: int) -> fl
 
 def _bandwidth(known: Mapping[str, Any], call: Call, algorithm: str, protocol: Protocol) -> float:
     """Bandwidth of S, bytes/s, after NCCL's caps."""
-    link_generation, column = call.generation, int(min(call.nodes, 3)) - 1
-    channels = known["channels"][link_generation]
-    total = min(call.total, call.out) / GB
-    rounds = call.ranks / _steps(call)
+    caps = _Caps(known=known, call=call)
     if algorithm in ("ring", "pat"):
-        if protocol == "LL":
-            total = min(total / 2.0, known["ll_total"][link_generation][column])
-        if protocol == "LL128":
-            total = min(0.92 * total, known["ring_ll128_channel"][link_generation] * channels)
-        return float(total * GB * rounds * (0.75 if algorithm == "pat" else 1.0))
+        return caps.ring(protocol) * (0.75 if algorithm == "pat" else 1.0)
     if algorithm == "tree":
-        total = call.total / GB if call.nodes == 2 else total
-        total = min(0.92 * total, known["tree_channel"][link_generation][column] * channels)
-        if protocol == "LL":
-            total = min(total / 3.8, known["ll_total"][link_generation][column])
-        if protocol == "LL128":
-            share = 7.0 / 9.0 if call.nodes == 1 else 120.0 / 128.0
-            total = min(
-                total * share, known["tree_ll128_channel"][link_generation][column] * channels
-            )
-        return float(total * GB / 2.0)
+        return caps.tree(protocol)
     if algorithm == "collnet":
         inside = call.total * call.per_node / max(2.0 * (call.per_node - 1.0), 1.0)
         return min(inside, call.out)
-    share = known["nvls_efficiency"].get(link_generation, 0.0) * (channels - 1.0) / channels * 2.0
-    if algorithm == "nvls":
-        return float(call.total * share * rounds)
-    capped = known["nvls_tree_channel"].get(link_generation, [0, 0, 0])[column] * channels * GB
-    return float(min(call.total * share, capped, call.out * (2.0 if call.nodes == 2 else 1.0)) / 2)
+    return caps.nvls() if algorithm == "nvls" else caps.nvls_tree()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Caps:
+    """What NCCL's tables cap a call's bandwidth at, by algorithm."""
+
+    known: Mapping[str, Any]
+    call: Call
+
+    @property
+    def _channels(self) -> float:
+        return float(self.known["channels"][self.call.generation])
+
+    @property
+    def _column(self) -> int:
+        """The column of a table by nodes: 1, 2, more."""
+        return int(min(self.call.nodes, 3)) - 1
+
+    def _of_nodes(self, table: str) -> float:
+        return float(self.known[table][self.call.generation][self._column])
+
+    def ring(self, protocol: Protocol) -> float:
+        """Each byte passes every rank."""
+        total = min(self.call.total, self.call.out) / GB
+        if protocol == "LL":
+            total = min(total / 2.0, self._of_nodes("ll_total"))
+        if protocol == "LL128":
+            each = self.known["ring_ll128_channel"][self.call.generation]
+            total = min(0.92 * total, each * self._channels)
+        return float(total * GB * (self.call.ranks / _steps(self.call)))
+
+    def tree(self, protocol: Protocol) -> float:
+        """Two trees, of which each has half of the bytes, up and down."""
+        call = self.call
+        total = (call.total if call.nodes == 2 else min(call.total, call.out)) / GB
+        total = min(0.92 * total, self._of_nodes("tree_channel") * self._channels)
+        if protocol == "LL":
+            total = min(total / 3.8, self._of_nodes("ll_total"))
+        if protocol == "LL128":
+            share = 7.0 / 9.0 if call.nodes == 1 else 120.0 / 128.0
+            total = min(total * share, self._of_nodes("tree_ll128_channel") * self._channels)
+        return float(total * GB / 2.0)
+
+    @property
+    def _share_of_switch(self) -> float:
+        efficiency = self.known["nvls_efficiency"].get(self.call.generation, 0.0)
+        return float(efficiency * (self._channels - 1.0) / self._channels * 2.0)
+
+    def nvls(self) -> float:
+        """The switch of one node adds up."""
+        return float(
+            self.call.total * self._share_of_switch * (self.call.ranks / _steps(self.call))
+        )
+
+    def nvls_tree(self) -> float:
+        """The switches add up, and trees join them."""
+        call, tables = self.call, self.known["nvls_tree_channel"]
+        each = tables.get(call.generation, [0, 0, 0])[self._column]
+        capped = each * self._channels * GB
+        wire = call.out * (2.0 if call.nodes == 2 else 1.0)
+        return float(min(call.total * self._share_of_switch, capped, wire) / 2)
