@@ -48,16 +48,22 @@ def deepspeed_json(scenario: Scenario, plan: Plan) -> str:
         document["fp16"] = {"enabled": True}
     elif plan.precision not in ("fp32", "tf32"):
         document["bf16"] = {"enabled": True}
+    return json.dumps(document | _degrees(plan), indent=2) + "\n"
+
+
+def _degrees(plan: Plan) -> dict[str, Any]:
+    """How the model is divided, by the keys of each way."""
+    keys: dict[str, Any] = {}
     if plan.tp > 1:
-        document["tensor_parallel"] = {"autotp_size": plan.tp}
+        keys["tensor_parallel"] = {"autotp_size": plan.tp}
     if plan.cp > 1:
-        document["sequence_parallel_size"] = plan.cp
+        keys["sequence_parallel_size"] = plan.cp
     if plan.ep > 1:
-        document["expert_parallel"] = {"enabled": True, "autoep_size": plan.ep}
+        keys["expert_parallel"] = {"enabled": True, "autoep_size": plan.ep}
     if plan.pp > 1:
         interval = 1 if plan.recompute is Recompute.FULL else 0
-        document["pipeline"] = {"stages": plan.pp, "activation_checkpoint_interval": interval}
-    return json.dumps(document, indent=2) + "\n"
+        keys["pipeline"] = {"stages": plan.pp, "activation_checkpoint_interval": interval}
+    return keys
 
 
 def _rules(plan: Plan) -> Rules:

@@ -25,6 +25,15 @@ def model_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
     if unit not in (None, USUAL_PADDING):
         yield ("--make-vocab-size-divisible-by", unit)
     yield from _positions(spec)
+    yield from _kinds_of_layers(spec)
+    if spec.num_experts:
+        yield from _experts(spec)
+    if spec.predicted_tokens:
+        yield ("--mtp-num-layers", spec.predicted_tokens)
+
+
+def _kinds_of_layers(spec: TransformerSpec) -> Iterator[Flag]:
+    """Norms, gates, biases and dropout of the layers, where they are not Megatron's usual ones."""
     if spec.rms_norm:
         yield ("--normalization", "RMSNorm")
     if spec.norm_epsilon != 1e-5:
@@ -37,10 +46,6 @@ def model_flags(spec: TransformerSpec, plan: Plan) -> Iterator[Flag]:
     if not spec.dropout:  # Megatron has 0.1 of both
         yield ("--attention-dropout", 0)
         yield ("--hidden-dropout", 0)
-    if spec.num_experts:
-        yield from _experts(spec)
-    if spec.predicted_tokens:
-        yield ("--mtp-num-layers", spec.predicted_tokens)
 
 
 def _attention(spec: TransformerSpec) -> Iterator[Flag]:
