@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -43,23 +43,10 @@ def profile(
 
     A trace (prof.export_chrome_trace, also .json.gz) of a training step gives measured layers.
     """
-    from parsim.launch.profiling import profile as ask
-    from parsim.launch.profiling import profile_trace
-
     traced = module.endswith(TRACES)
     source = module.removesuffix(".gz") if traced else module.rpartition(":")[0]
     path = out or Path(f"{Path(source).stem or 'model'}.yaml")
-    if traced and hooks:
-        raise InputError("--hooks times a module; a trace has its times")
-    if traced and len(inputs or ()) > 1:
-        raise InputError("a trace has one batch; give --input once, or leave it out")
-    if traced:
-        document = profile_trace(Path(module), inputs[0] if inputs else None, path)
-    elif not inputs:
-        raise InputError("a module needs --input BATCHxSIZES, for example 32x3x224x224")
-    else:
-        with progress("profiling"):
-            document = ask(module, inputs, path, hooks=hooks)
+    document = _profiled(module, inputs or [], path, traced=traced, hooks=hooks)
     if as_json:
         print_json(document)
         return
@@ -70,3 +57,22 @@ def profile(
         f"operations in {document['layers']} layers, written to {path}; use it in a scenario as "
         f"model: {{file: {path}}}"
     )
+
+
+def _profiled(
+    module: str, inputs: list[str], path: Path, *, traced: bool, hooks: bool
+) -> dict[str, Any]:
+    """The document of a model file, which is written; of a trace, or of a module that is run."""
+    from parsim.launch.profiling import profile as ask
+    from parsim.launch.profiling import profile_trace
+
+    if traced and hooks:
+        raise InputError("--hooks times a module; a trace has its times")
+    if traced and len(inputs) > 1:
+        raise InputError("a trace has one batch; give --input once, or leave it out")
+    if traced:
+        return profile_trace(Path(module), inputs[0] if inputs else None, path)
+    if not inputs:
+        raise InputError("a module needs --input BATCHxSIZES, for example 32x3x224x224")
+    with progress("profiling"):
+        return ask(module, inputs, path, hooks=hooks)

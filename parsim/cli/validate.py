@@ -5,12 +5,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from parsim.cli.terminal import AsJson, note, print_json, progress, show
 from parsim.errors import InputError
+
+if TYPE_CHECKING:
+    from parsim.validation.validate import Validation
 
 Tables = Annotated[
     list[Path] | None, typer.Argument(metavar="TABLE.csv", help="default: shipped tables")
@@ -51,9 +54,8 @@ def validate(
 
 def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_json: bool) -> None:
     from parsim import api
-    from parsim.report.accuracy.files import check_report, write_accuracy
+    from parsim.report.accuracy.files import check_report
     from parsim.report.text.measured.steps import filled_lines, validation_view
-    from parsim.validation.coverage import shipped_left_out
     from parsim.validation.step.assumptions import explain
     from parsim.validation.tables import check_predicted
 
@@ -70,11 +72,19 @@ def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_j
             assumed = [line for stack in validation.stacks for line in explain(stack)]
             sys.stdout.write("\n".join([*assumed, *filled_lines(validation), ""]))
     if report is not None:
-        command = " ".join(["parsim", "validate", *map(str, tables), "--report", str(report)])
-        left_out = None if tables else shipped_left_out()
-        write_accuracy(validation, report, command=command, left_out=left_out)
-        note(f"report written to {report}")
+        _write_report(validation, tables, report)
     check_predicted(validation.rows)
+
+
+def _write_report(validation: Validation, tables: list[Path], report: Path) -> None:
+    """Write the page of a validation, with what was left out of the fits for the shipped tables."""
+    from parsim.report.accuracy.files import write_accuracy
+    from parsim.validation.coverage import shipped_left_out
+
+    command = " ".join(["parsim", "validate", *map(str, tables), "--report", str(report)])
+    left_out = None if tables else shipped_left_out()
+    write_accuracy(validation, report, command=command, left_out=left_out)
+    note(f"report written to {report}")
 
 
 def _check_validation(

@@ -76,7 +76,7 @@ def families(job: Job) -> tuple[StrategyFamily, ...]:
     """The families in the order in which they are tried and printed."""
     where: Where = "hosts" if hosts(job.cluster) else "devices"
     served, loose = _served(job, where), AsynchronousServer(on=where)
-    return (
+    tried = [
         StrategyFamily(name="one device", same_training=True, plan=_alone),
         StrategyFamily(name="DataParallel", same_training=True, plan=_replicas(SingleProcess())),
         StrategyFamily(name="DDP", same_training=True, plan=_replicas(DDP)),
@@ -89,17 +89,12 @@ def families(job: Job) -> tuple[StrategyFamily, ...]:
         StrategyFamily(name="tensor", same_training=True, plan=_tensor),
         StrategyFamily(name="pipeline", same_training=True, plan=_pipeline),
         StrategyFamily(name="hybrid", same_training=True, plan=_hybrid),
-        *(
-            [StrategyFamily(name="branches", same_training=True, plan=_branches)]
-            if _wide(job)
-            else []
-        ),
-        *(
-            [StrategyFamily(name="layout", same_training=True, plan=_layout)]
-            if _wide_products(job)
-            else []
-        ),
-    )
+    ]
+    if _wide(job):
+        tried.append(StrategyFamily(name="branches", same_training=True, plan=_branches))
+    if _wide_products(job):
+        tried.append(StrategyFamily(name="layout", same_training=True, plan=_layout))
+    return tuple(tried)
 
 
 def _served(job: Job, where: Where) -> ParameterServer:

@@ -142,6 +142,21 @@ def choose(rows: Sequence[FamilyRow]) -> FamilyRow | None:
     return min(close, key=lambda row: SIMPLEST.index(row.name))
 
 
+def _faster_otherwise(rows: Sequence[FamilyRow], chosen: FamilyRow) -> Iterator[str]:
+    """The fastest family that changes the training, where it is worth mentioning."""
+    faster = max(
+        (row for row in rows if not row.same_training and row.fits),
+        key=lambda row: row.samples_per_second,
+        default=None,
+    )
+    if faster and faster.samples_per_second > WORTH_MENTIONING * chosen.samples_per_second:
+        more = faster.samples_per_second / chosen.samples_per_second
+        yield (
+            f"{faster.name} would take {more:.2f} times as many samples a second, but trains "
+            f"otherwise: what its samples are worth is not predicted"
+        )
+
+
 def reasons_for(job: Job, rows: Sequence[FamilyRow], chosen: FamilyRow | None) -> Iterator[str]:
     """The reasons in words, the most important first."""
     by_name = {row.name: row for row in rows}
@@ -154,17 +169,7 @@ def reasons_for(job: Job, rows: Sequence[FamilyRow], chosen: FamilyRow | None) -
     yield from _passed_over(rows, chosen)
     yield from _network(by_name)
     yield from _against(by_name, chosen)
-    faster = max(
-        (row for row in rows if not row.same_training and row.fits),
-        key=lambda row: row.samples_per_second,
-        default=None,
-    )
-    if faster and faster.samples_per_second > WORTH_MENTIONING * chosen.samples_per_second:
-        more = faster.samples_per_second / chosen.samples_per_second
-        yield (
-            f"{faster.name} would take {more:.2f} times as many samples a second, but trains "
-            f"otherwise: what its samples are worth is not predicted"
-        )
+    yield from _faster_otherwise(rows, chosen)
     if len({system.device.id for system in job.cluster.systems}) > 1:
         yield "devices differ: without a barrier (asynchronous server) nobody waits for the slow"
 

@@ -93,6 +93,22 @@ def read_tree(path: Path, overrides: Mapping[str, object]) -> Tree:
     text = read_text(path, most=most, error=ScenarioError, near=(".yaml", ".yml"))
     refuse_table(path, text)
     reader = _Reader(parse_document(text, str(path)))
+    data = _blocks(path, reader)
+    refuse_document(path, data)
+    texts = {name: _yaml(name, value) for name, value in overrides.items()}
+    positions = tuple(f"--set {shown(name)}={shown(text)}" for name, text in texts.items())
+    tree = Tree(file=path, data=data, positions=reader.positions, overrides=positions)
+    for (name, text), position in zip(texts.items(), positions, strict=True):
+        _override(tree, name, text, position)
+    return tree
+
+
+def _blocks(path: Path, reader: _Reader) -> dict[str, Any]:
+    """The mapping of a file's blocks.
+
+    Raises:
+        ScenarioError: it is empty or no mapping.
+    """
     root = reader.document.root
     if root is None:
         raise ScenarioError(
@@ -105,13 +121,7 @@ def read_tree(path: Path, overrides: Mapping[str, object]) -> Tree:
             f"{path}:1:1 must be a mapping with the blocks model, cluster, training, and plan or "
             f"search, not {kind(data)}"
         )
-    refuse_document(path, data)
-    texts = {name: _yaml(name, value) for name, value in overrides.items()}
-    positions = tuple(f"--set {shown(name)}={shown(text)}" for name, text in texts.items())
-    tree = Tree(file=path, data=data, positions=reader.positions, overrides=positions)
-    for (name, text), position in zip(texts.items(), positions, strict=True):
-        _override(tree, name, text, position)
-    return tree
+    return data
 
 
 def _yaml(name: str, value: object) -> str:

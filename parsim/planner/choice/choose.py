@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import inf
 
@@ -99,9 +99,7 @@ def choose(
     choices = [choice for size in sizes for choice in size.choices]
     left_out = {size.nodes: size.reason for size in sizes if size.reason}
     if not choices:
-        last = list(left_out.items())[-3:]
-        words = "; ".join(f"{counted(nodes, 'node')}: {why}" for nodes, why in last)
-        raise NoFeasiblePlan(f"no choice keeps to what was asked: {words}")
+        raise NoFeasiblePlan(_nothing_kept(left_out))
     measure = MEASURES[request.objective]
     ordered = sorted(_marked(choices), key=lambda c: (measure(c), MEASURES["time"](c)))
     return Choices(
@@ -139,6 +137,13 @@ class _OfSize:
         self.legal = result.counts["enumerated"] - result.counts["illegal"]
         self.choices, broken = _within(self.job, result, request.limits)
         self.reason = "" if self.choices else broken
+
+
+def _nothing_kept(left_out: Mapping[int, str]) -> str:
+    """Why none of the sizes has a plan: of the largest ones."""
+    last = list(left_out.items())[-3:]
+    words = "; ".join(f"{counted(nodes, 'node')}: {why}" for nodes, why in last)
+    return f"no choice keeps to what was asked: {words}"
 
 
 def _on(job: Job, nodes: int) -> Job:

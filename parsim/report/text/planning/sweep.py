@@ -42,6 +42,10 @@ def _shared(plans: Sequence[str]) -> list[str]:
     return [word for word in words[0] if all(word in others for others in words)] if words else []
 
 
+def _shortened(error: str) -> str:
+    return error if len(error) <= LONGEST_ERROR else f"{error[: LONGEST_ERROR - 3]}..."
+
+
 def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
     done = [row for row in result.rows if not row.error]
     whole = [name for name in _WHOLE_RUN if any(_known(getattr(row, name)) for row in done)]
@@ -58,9 +62,8 @@ def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
     for row in result.rows:
         head = [row.values[key] for key in result.keys]
         if row.error:
-            cut = len(row.error) > LONGEST_ERROR
-            short = f"{row.error[: LONGEST_ERROR - 3]}..." if cut else row.error
-            rows.add_row(*head, *([f"{row.plan} {short}".strip()] if not same_plan else [short]))
+            short = _shortened(row.error)
+            rows.add_row(*head, short if same_plan else f"{row.plan} {short}".strip())
             continue
         differing = " ".join(word for word in row.plan.split() if word not in shared)
         plan = [] if same_plan else [differing]
