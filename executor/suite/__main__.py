@@ -79,6 +79,14 @@ def _options() -> argparse.Namespace:
         metavar="DEVICE",
         help="the catalog's device that stands in for a GPU that the catalog lacks",
     )
+    add("--report", action="store_true", help="write the report of OUT again")
+    _add_extent(parser)
+    return parser.parse_args()
+
+
+def _add_extent(parser: argparse.ArgumentParser) -> None:
+    """How much is run, and how often."""
+    add = parser.add_argument
     add("--seconds", type=_positive, help=f"for all of it; default: {_listed(SECONDS)}")
     add("--steps", type=_count, help=f"timed steps of a case; default: {_listed(STEPS)}")
     add(
@@ -101,8 +109,6 @@ def _options() -> argparse.Namespace:
         help="whole suites one behind the other, and how often intervals held: OUT/coverage.md",
     )
     add("--resume", action="store_true", help="keep the calibration and the cases that are done")
-    add("--report", action="store_true", help="write the report of OUT again")
-    return parser.parse_args()
 
 
 def _listed(defaults: Mapping[str, float]) -> str:

@@ -15,8 +15,8 @@ from executor.suite.cases import Platform, SuiteCase, scenario_text
 from parsim.comparison.quantities import Quantities, quantities_of
 from parsim.errors import ParsimError
 from parsim.report.writing import write_text
-from parsim.scenario import load_scenario
-from parsim.sim import simulate
+from parsim.scenario import Scenario, load_scenario
+from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.timelines.timeline import Timeline
 from parsim.units import format_bytes
@@ -81,11 +81,17 @@ def _predicted(path: Path) -> Predicted:
     except ParsimError as error:
         reason = str(error).replace(f"{path.parent.parent}/", "")
         return Predicted(cost=Cost.of(0.0, 0.0), document={"refused": reason}, refused=reason)
-    job = scenario.job
-    document = {
+    cost = Cost.of(scenario.job.model.parameters, prediction.step_time)
+    return Predicted(
+        cost=cost, document=_document(scenario, prediction), refused=_too_large(prediction)
+    )
+
+
+def _document(scenario: Scenario, prediction: Prediction) -> dict[str, Any]:
+    return {
         "plan": prediction.plan.label(),
-        "model": job.model.name,
-        "parameters": job.model.parameters,
+        "model": scenario.job.model.name,
+        "parameters": scenario.job.model.parameters,
         "step_time_s": prediction.step_time,
         "step_time_interval_s": prediction.interval.to_json(),
         "interval_basis": prediction.interval.basis,
@@ -93,13 +99,15 @@ def _predicted(path: Path) -> Predicted:
         "memory_fit": prediction.fit.value,
         "kinds_s": kinds(quantities(prediction.timeline)),
     }
-    refused = ""
-    if prediction.fit is Fit.TOO_LARGE:
-        fullest = prediction.fullest
-        peak, usable = format_bytes(fullest.peak_allocated), format_bytes(fullest.usable)
-        refused = f"predicted to need {peak} of the {usable} of a device"
-    cost = Cost.of(job.model.parameters, prediction.step_time)
-    return Predicted(cost=cost, document=document, refused=refused)
+
+
+def _too_large(prediction: Prediction) -> str:
+    """Why a case cannot be run, or nothing."""
+    if prediction.fit is not Fit.TOO_LARGE:
+        return ""
+    fullest = prediction.fullest
+    peak, usable = format_bytes(fullest.peak_allocated), format_bytes(fullest.usable)
+    return f"predicted to need {peak} of the {usable} of a device"
 
 
 def quantities(timeline: Timeline | None) -> Quantities:
