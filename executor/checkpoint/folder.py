@@ -73,16 +73,7 @@ def start_from(
             new run would write between the checkpoints of an earlier one.
     """
     saved = whole(root)
-    if resume and not saved:
-        raise InputError(
-            f"--resume: there is no whole checkpoint in {root}; name the folder of an earlier run "
-            f"with --checkpoints, or leave --resume out to begin at step 0"
-        )
-    if saved and every and not (resume or restarted):
-        raise InputError(
-            f"{root} holds checkpoints of an earlier run, the newest {saved[-1].name}; "
-            f"go on with --resume, or choose another --checkpoints folder"
-        )
+    _check_wanted(root, saved, resume=resume, writes=bool(every) and not (resume or restarted))
     if not saved or not (resume or (restarted and every)):
         return None
     newest = _newest_sound(saved, damages or {}, tell, resume=resume)
@@ -95,6 +86,20 @@ def start_from(
             f"--steps together; ask for more --steps"
         )
     return newest
+
+
+def _check_wanted(root: Path, saved: Sequence[Path], *, resume: bool, writes: bool) -> None:
+    """Refuse to resume from nothing, and a new run that `writes` between older checkpoints."""
+    if resume and not saved:
+        raise InputError(
+            f"--resume: there is no whole checkpoint in {root}; name the folder of an earlier run "
+            f"with --checkpoints, or leave --resume out to begin at step 0"
+        )
+    if saved and writes:
+        raise InputError(
+            f"{root} holds checkpoints of an earlier run, the newest {saved[-1].name}; "
+            f"go on with --resume, or choose another --checkpoints folder"
+        )
 
 
 def _newest_sound(

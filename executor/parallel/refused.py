@@ -46,18 +46,25 @@ def check_context(plan: Plan, spec: Description, device_type: str) -> None:
     message = unmergeable(plan, dropout=dropout, window=window, latent=latent)
     if message is not None:
         raise PlanError(message)
-    wide = device_type == "cuda" and precision(plan.precision).activation != 2
-    if near and wide:
+    if device_type == "cuda":
+        _check_on_gpu(plan, window)
+
+
+def _check_on_gpu(plan: Plan, window: int | None) -> None:
+    """Refuse what a GPU's kernels of attention cannot do; `window` is that of some layers."""
+    wide = precision(plan.precision).activation != 2
+    in_pieces = plan.cp > 1 and plan.cp_comm_type is not CpCommType.A2A
+    if window is not None and wide:
         raise PlanError(
             f"window={window} with precision={plan.precision!r}: a GPU's kernel that knows windows "
             f"runs in 16 bit; use precision='bf16' or 'bf16_amp'"
         )
-    if plan.cp > 1 and near and plan.cp_comm_type is not CpCommType.A2A and device_type == "cuda":
+    if window is not None and in_pieces:
         raise PlanError(
-            f"cp={plan.cp} with window={text and text.window}: the GPU's kernel that knows windows "
-            f"takes no pieces of a sequence; use cp_comm_type a2a, or cp=1"
+            f"cp={plan.cp} with window={window}: the GPU's kernel that knows windows takes no "
+            f"pieces of a sequence; use cp_comm_type a2a, or cp=1"
         )
-    if plan.cp > 1 and wide and plan.cp_comm_type is not CpCommType.A2A:
+    if wide and in_pieces:
         raise PlanError(
             f"cp={plan.cp} with precision={plan.precision!r}: blocks of attention run in 16 bit on "
             f"a GPU; use precision='bf16' or 'bf16_amp', or cp=1"

@@ -59,16 +59,13 @@ def export(trainer: Trainer, spec: TransformerSpec, folder: Path) -> None:
             continue  # of a second copy of the model
         tensors = StageTensors(replica.stage)
         name = ONE_FILE if stages == 1 else f"model-{number + 1:05d}-of-{stages:05d}.safetensors"
-        contents = tensors.contents()
-        if not writes:
-            for _ in tensors.values():
-                pass  # every rank takes part in putting tensors together
-        elif contents:
-            with writing(folder / name, OPTION) as path:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                _replace(path, contents, tensors.values())
+        if writes:
+            contents = _write(folder / name, tensors)
             written |= dict.fromkeys(contents, name)
             size += sum(dtype.itemsize * _count(shape) for dtype, shape in contents.values())
+        else:
+            for _ in tensors.values():
+                pass  # every rank takes part in putting tensors together
     every = gathered((written, size))
     if not any(at):
         _finish(folder, spec, every, index=stages > 1)
@@ -88,10 +85,16 @@ def _finish(
         path.write_text(json.dumps(config_from_spec(spec), indent=2) + "\n", encoding="utf-8")
 
 
-def _replace(path: Path, contents: Contents, values: Iterator[Tensor]) -> None:
-    part = path.with_name(f".{path.name}.part")
-    write(part, contents, values)
-    os.replace(part, path)
+def _write(path: Path, tensors: StageTensors) -> Contents:
+    """Write a stage's tensors, whole or not at all, and say which; no file where there are none."""
+    contents = tensors.contents()
+    if contents:
+        with writing(path, OPTION):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part = path.with_name(f".{path.name}.part")
+            write(part, contents, tensors.values())
+            os.replace(part, path)
+    return contents
 
 
 def _count(shape: Sequence[int]) -> int:

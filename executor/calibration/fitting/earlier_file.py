@@ -12,7 +12,7 @@ from parsim.cluster.document import read_document
 from parsim.cluster.entries import read_entry
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.measured import COLLECTIVES
-from parsim.cluster.reader import load_catalog
+from parsim.cluster.reader import Catalog, load_catalog
 from parsim.errors import InputError
 
 _SOURCE = re.compile(
@@ -58,17 +58,35 @@ def read_calibration(file: Path) -> Calibration:
         InputError: it holds no calibrated device, or does not say how it was measured.
     """
     known, loaded = load_catalog(), load_catalog([file])
-    new = [name for name in loaded.devices if name not in known.devices]
-    if len(new) != 1 or not loaded.devices[new[0]].calibrated:
-        raise InputError(
-            f"{file} holds no calibrated device; give a file that `parsim calibrate --out` wrote"
-        )
-    device = loaded.devices[new[0]]
+    device = _new_device(file, known, loaded)
     systems = [
         entry
         for name, entry in loaded.systems.items()
         if name not in known.systems and entry.device.id == device.id
     ]
+    system = systems[0] if systems else None
+    ids = {"devices": device.id, "systems": system.id if system else ""}
+    return Calibration(
+        file=str(file),
+        device=device,
+        system=system,
+        sources=_sources(file, device),
+        base=_parents(file, ids),
+    )
+
+
+def _new_device(file: Path, known: Catalog, loaded: Catalog) -> Device:
+    """The one device of the file, which the catalog by itself does not know."""
+    new = [name for name in loaded.devices if name not in known.devices]
+    if len(new) != 1 or not loaded.devices[new[0]].calibrated:
+        raise InputError(
+            f"{file} holds no calibrated device; give a file that `parsim calibrate --out` wrote"
+        )
+    return loaded.devices[new[0]]
+
+
+def _sources(file: Path, device: Device) -> tuple[str, ...]:
+    """When and on what the device was measured, once for each calibration in the file."""
     text = device.sources.get(DEVICE_CONSTANTS[0], "")
     sources = tuple(entry.group(0).strip() for entry in _SOURCE.finditer(text))
     if not sources:
@@ -76,11 +94,7 @@ def read_calibration(file: Path) -> Calibration:
             f"{file}: {device.id}.{DEVICE_CONSTANTS[0]} does not say when and on what it was "
             f"measured; give a file that `parsim calibrate --out` wrote"
         )
-    system = systems[0] if systems else None
-    ids = {"devices": device.id, "systems": system.id if system else ""}
-    return Calibration(
-        file=str(file), device=device, system=system, sources=sources, base=_parents(file, ids)
-    )
+    return sources
 
 
 def _parents(file: Path, ids: Mapping[str, str]) -> tuple[str, str]:
