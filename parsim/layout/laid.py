@@ -4,16 +4,6 @@
 
 The graph of one device has the operations with its parts of their sizes, and each change of layout
 as an operation of its own, so that what it computes, keeps and holds is counted as of any graph.
-
-Buckets of gradients that are summands on some axes, in the order in which backward fills them.
-
-    backward     | fc6 | conv5 | conv4 | conv3 | conv2 | conv1 |
-    axes (rows)        | conv5  conv4  |               | conv3 conv2 conv1 |      full, and the rest
-    axes (rows, cols)                                  | norms |
-
-Gradients that are summed over the same axes share buckets. One is full behind the operation whose
-gradients bring it to its size; the rest goes behind the last operation. The simulator prices these
-buckets and the executor sends them.
 """
 
 from __future__ import annotations
@@ -169,7 +159,15 @@ class Bucket:
 
 
 def buckets(laid: Laid, size: float, *, beside: bool) -> Iterator[Bucket]:
-    """The buckets of a device's gradients.
+    """The buckets of a device's gradients, which the simulator prices and the executor sends.
+
+        backward     | fc6 | conv5 | conv4 | conv3 | conv2 | conv1 |
+        axes (rows)        | conv5  conv4  |               | conv3 conv2 conv1 |
+        axes (rows, cols)                                  | norms |
+
+    Gradients that are summands on the same axes share buckets, in the order in which backward fills
+    them. One is full behind the operation whose gradients bring it to its size; the rest goes
+    behind the last operation.
 
     Args:
         laid: the graph on its mesh.

@@ -10,18 +10,6 @@ with them too, the latencies of a step have a limit: P / 1e6 steps of a ring, wh
 Source: Megatron-Core (commit 0011998), core/distributed/distributed_data_parallel.py: dp without
 cp; later pipeline ranks, and chunks after the first, reduce in the drain, which one call uses best.
 Leaves out: padding, and that a shared embedding has a bucket of its own.
-
-How a stack sums the gradients of micro-batches, and what that moves in memory.
-
-    same     16-bit sums: reads 2 and 2 bytes a parameter, writes 2
-    fp32     hooks add each gradient to an fp32 one: reads 2 and 4, writes 4
-    copied   bf16 gradients stand whole beside fp32 ones; each is widened (reads 2, writes 4), then
-             added (reads 4 and 4, writes 4). ZeRO-1 shares out neither: the fp32 ones are reduced
-             everywhere, and normed (4), clipped (8) and zeroed (4) whole by every rank
-
-Source: DeepSpeed of October 2022 (commit 3432c740), runtime/bf16_optimizer.py: update_hp_grads,
-step and clear_hp_grads; runtime/pipe/engine.py, _bf16_reduce_grads, which calls
-buffered_allreduce_fallback of runtime/engine.py.
 """
 
 from __future__ import annotations
@@ -153,14 +141,29 @@ def copies_gradients(job: Job, table: PlanTable) -> bool:
 
 
 def added_bytes(job: Job, table: PlanTable) -> float:
-    """Bytes a parameter of adding a micro-batch's gradient to the sum by kernels of its own."""
+    """Bytes a parameter of adding a micro-batch's gradient to the sum by kernels of its own.
+
+        same     16-bit sums: reads 2 and 2 bytes a parameter, writes 2
+        fp32     hooks add each gradient to an fp32 one: reads 2 and 4, writes 4
+        copied   bf16 gradients stand whole beside fp32 ones; each is widened (reads 2, writes 4),
+                 then added (reads 4 and 4, writes 4)
+
+    Source: DeepSpeed of October 2022 (commit 3432c740), runtime/bf16_optimizer.py: update_hp_grads.
+    """
     if table.summed_bytes < 4.0:
         return 6.0
     return 18.0 if copies_gradients(job, table) else 10.0
 
 
 def unshared_bytes(job: Job, table: PlanTable) -> float:
-    """Bytes a step moves for each parameter whose gradient a rank keeps for others."""
+    """Bytes a step moves for each parameter whose gradient a rank keeps for others.
+
+    ZeRO-1 shares out neither of two copies: the fp32 ones are reduced everywhere, and normed,
+    clipped and zeroed whole by every rank.
+
+    Source: DeepSpeed (same commit), `step` and `clear_hp_grads` there; runtime/pipe/engine.py,
+    _bf16_reduce_grads, which calls buffered_allreduce_fallback of runtime/engine.py.
+    """
     if not copies_gradients(job, table):
         return 0.0
     return NORMED + (CLIPPED if job.clip else 0.0) + ZEROED

@@ -12,18 +12,6 @@ kept for each score, no log-sum-exp, and keys and values as often as heads of qu
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
 Leaves out: what torch.compile keeps of a CPU's dropout.
-
-What autocast keeps of a layer beside its activations in 16 bit, in eager PyTorch.
-
-Each forward casts the weights of its products to 16 bit anew, and backward needs the casts: every
-micro-batch in flight has its own. Hidden states between products, and so what norms keep, are fp32.
-
-    kept more of a layer = 2 bytes x weights of products
-                         + (4 - 2) bytes x what its norms keep, unless that is in fp32 anyway
-
-Source: allocations of the executor's steps with bf16_amp (torch 2.13, CPU): 8 h bytes a token and
-layer of a Llama, and 2 bytes a weight and micro-batch. Leaves out: parameters that are gathered in
-16 bit (ZeRO-2 and 3), which no cast is needed for.
 """
 
 from __future__ import annotations
@@ -44,14 +32,17 @@ LOG_SUM = 4.0
 
 
 def composed_kept(layer: Layer, table: PlanTable, software: Software) -> Array:
-    """Bytes that a layer keeps so until its backward, (B,): none where all is repeated."""
+    """Bytes that eager operators keep of a layer until its backward, (B,), beyond fused ones.
+
+    None where all of the layer is repeated.
+    """
     repeated = table.recompute == Recompute.SELECTIVE
     made = composed(layer, table, software) - repeated * _scores(layer, table, software)
     return np.asarray(np.where(table.recompute == Recompute.FULL, 0.0, made))
 
 
 def composed(layer: Layer, table: PlanTable, software: Software) -> Array:
-    """Bytes that a layer's forward makes so, (B,)."""
+    """Bytes that eager operators make in a layer's forward beyond fused ones, (B,)."""
     extra = np.zeros(len(table))
     if software.compile:
         return extra
@@ -62,7 +53,7 @@ def composed(layer: Layer, table: PlanTable, software: Software) -> Array:
 
 
 def _elementwise(op: Elementwise, table: PlanTable, software: Software) -> Array:
-    """Bytes that an operator on single values keeps so."""
+    """Bytes that an operator on single values keeps beyond a fused one."""
     value = table.precision.activation
     tokens = table.on_rank(op.tokens) * op.width
     extra = np.zeros(len(table))
@@ -118,13 +109,25 @@ def widened(table: PlanTable) -> Array:
 
 
 def autocast_kept(layer: Layer, table: PlanTable, software: Software) -> Array:
-    """Bytes that a layer keeps so of a micro-batch, (B,): none where all of it is repeated."""
+    """Bytes that autocast keeps of a layer and micro-batch, (B,): none where all is repeated."""
     made = autocast_made(layer, table, software)
     return np.asarray(np.where(table.recompute == Recompute.FULL, 0.0, made))
 
 
 def autocast_made(layer: Layer, table: PlanTable, software: Software) -> Array:
-    """Bytes that a layer's forward makes so, (B,)."""
+    """Bytes that autocast makes in a layer's forward beside activations in 16 bit, (B,).
+
+    Each forward casts the weights of its products to 16 bit anew, and backward needs the casts:
+    every micro-batch in flight has its own. Hidden states between products, and so what norms keep,
+    are fp32.
+
+        made more of a layer = 2 bytes x weights of products
+                             + (4 - 2) bytes x what its norms keep, unless that is in fp32 anyway
+
+    Source: allocations of the executor's steps with bf16_amp (torch 2.13, CPU): 8 h bytes a token
+    and layer of a Llama, and 2 bytes a weight and micro-batch. Leaves out: parameters that are
+    gathered in 16 bit (ZeRO-2 and 3), which no cast is needed for.
+    """
     casts = casts_weights(table)
     if not casts.any():
         return np.zeros(len(table))
