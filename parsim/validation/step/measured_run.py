@@ -14,8 +14,8 @@ from typing import Any
 from parsim.errors import shown
 from parsim.units import GIB
 from parsim.validation.cells import publisher_of
-from parsim.validation.step.known_models import Filled, blank_sizes, known_mixture, unmodelled
-from parsim.validation.step.known_models import cells as filled_cells
+from parsim.validation.step.blank_sizes import Filled, blank_sizes, filled_cells
+from parsim.validation.step.known_models import known_mixture, unmodelled
 from parsim.validation.step.row_cells import Profile, RunCells
 from parsim.validation.tables import RowSkipped
 

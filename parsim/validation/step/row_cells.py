@@ -8,7 +8,7 @@ from parsim.errors import shown
 from parsim.plan.precision import SUMS
 from parsim.units import whole_number
 from parsim.validation.cells import LARGEST, Cells
-from parsim.validation.step.known_models import EXPERTS, SIZES
+from parsim.validation.step.blank_sizes import EXPERTS, SIZES
 from parsim.validation.tables import RowSkipped
 
 TIMES = ("t_forward_ms", "t_backward_input_ms", "t_backward_weight_ms")

@@ -7,7 +7,8 @@ import pytest
 from parsim.plan.names import SPLIT, V_SHAPED
 from parsim.sim import simulate
 from parsim.sim.step.action_times import stage_times
-from parsim.validation.predict_row import bubble_from_profile, post_validated_step, predict_row
+from parsim.validation.measured_bubble import bubble_from_profile, post_validated_step
+from parsim.validation.predict_row import predict_row
 from parsim.validation.step.case import build_case
 from parsim.validation.step.measured_run import parse_row
 from parsim.validation.step.row_cells import Profile

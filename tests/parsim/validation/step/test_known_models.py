@@ -8,16 +8,9 @@ from pathlib import Path
 import pytest
 
 from parsim.validation.predict_row import predict_row
+from parsim.validation.step.blank_sizes import EXPERTS, SIZES, blank_sizes, filled_cells
 from parsim.validation.step.case import build_case
-from parsim.validation.step.known_models import (
-    EXPERTS,
-    SIZES,
-    blank_sizes,
-    cells,
-    is_named_after,
-    known_mixture,
-    known_model,
-)
+from parsim.validation.step.known_models import is_named_after, known_mixture, known_model
 from parsim.validation.step.measured_run import parse_row
 from parsim.validation.validate import read_table
 from tests.commands import Cli, runner, write_rows
@@ -78,14 +71,16 @@ def test_blank_sizes_of_a_known_model_are_looked_up(row: MakeRow) -> None:
 
 def test_what_a_row_states_stays() -> None:
     row = {"model": "DeepSeek-V3 trimmed", "n_layers": "4", "hidden_size": ""}
-    filled = cells(blank_sizes(row))
+    filled = filled_cells(blank_sizes(row))
     assert "n_layers" not in filled
     assert (filled["hidden_size"], filled["n_experts"]) == ("7168", "256")
 
 
 def test_another_width_is_another_model() -> None:
     """Its switches may be the model's, its sizes are not."""
-    filled = cells(blank_sizes({"model": "Llama 3 8B", "hidden_size": "2048", "n_heads": "16"}))
+    filled = filled_cells(
+        blank_sizes({"model": "Llama 3 8B", "hidden_size": "2048", "n_heads": "16"})
+    )
     assert filled == {"n_kv_heads": "16", "vocab_size": "128256"}
 
 
@@ -102,7 +97,7 @@ def test_another_width_is_another_model() -> None:
 )
 def test_what_a_family_implies(name: str, width: str | None, vocabulary: str) -> None:
     """4 h where the MLP has no gate; a gated one has no usual width."""
-    filled = cells(blank_sizes({"model": name, "hidden_size": "5140", "n_heads": "40"}))
+    filled = filled_cells(blank_sizes({"model": name, "hidden_size": "5140", "n_heads": "40"}))
     assert (filled.get("ffn_hidden_size"), filled["vocab_size"]) == (width, vocabulary)
     assert filled["n_kv_heads"] == "40"
 
