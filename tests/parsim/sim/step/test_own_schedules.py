@@ -12,8 +12,8 @@ import pytest
 from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import Sides
 from parsim.cost.layer.layers import LayerCoster
-from parsim.cost.layer.operator_kernels import OperatorKernels
 from parsim.cost.layer.operator_parts import Kernels
+from parsim.cost.layer.products import Products
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import layer_counts
@@ -247,10 +247,10 @@ class WithoutWeights(LayerCoster):
 
     def __init__(self, job: Job, table: PlanTable) -> None:
         super().__init__(job, table)
-        self.operators = NoWeightGradients(job, table)
+        self.operators.products = NoWeightGradients(job, table)
 
 
-class NoWeightGradients(OperatorKernels):
+class NoWeightGradients(Products):
     """Kernels of weight gradients that take no time."""
 
     def _weight_gradient(self, op: Linear, how: Quantization | None, sides: Sides) -> Kernels:
