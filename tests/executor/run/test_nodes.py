@@ -20,18 +20,10 @@ from executor.faults.ports import free_port
 from parsim.errors import InputError
 from parsim.plan import Plan
 from tests.commands import process
+from tests.executor.running import SCENARIO
 
 ROOT = Path(__file__).parents[3]
-SCENARIO = """
-description: a tiny GPT-2 on two CPU ranks
-model: {name: gpt2, num_layers: 2, hidden_size: 64, num_attention_heads: 4,
-        num_key_value_heads: 4, head_dim: 16, ffn_hidden_size: 128, vocab_size: 256,
-        seq_len: 32, positions: 32, dropout: false}
-cluster: {system: cpu, nodes: 1}
-software: executor-cpu
-training: {global_batch_size: 8, precision: fp32}
-plan: {pp: 2, microbatch_size: 2, schedule: 1f1b}
-"""
+STILL = SCENARIO.replace("positions: 32}", "positions: 32, dropout: false}")
 NODE = DeviceReport(kind="cuda", backend="nccl", count=4, names=("H200",) * 4, shareable=False)
 SECONDS = 600
 

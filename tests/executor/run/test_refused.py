@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
@@ -17,28 +16,8 @@ from parsim.cli.app import main
 from parsim.errors import PlanError
 from parsim.launch.options import RunOptions
 from parsim.scenario import load_scenario
-
-SCENARIO = """
-description: a tiny GPT-2 on two CPU ranks
-model: {name: gpt2, num_layers: 2, hidden_size: 64, num_attention_heads: 4,
-        num_key_value_heads: 4, head_dim: 16, ffn_hidden_size: 128, vocab_size: 256,
-        seq_len: 32, positions: 32}
-cluster: {system: cpu, nodes: 1}
-software: executor-cpu
-training: {global_batch_size: 8, precision: fp32}
-plan: {pp: 2, microbatch_size: 2, schedule: 1f1b}
-"""
-WORDS: dict[str, object] = {
-    "version": "1.0",
-    "truncation": None,
-    "padding": None,
-    "added_tokens": [],
-    "normalizer": None,
-    "pre_tokenizer": {"type": "Whitespace"},
-    "post_processor": None,
-    "decoder": None,
-    "model": {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 300}, "unk_token": "[UNK]"},
-}
+from tests.executor.running import SCENARIO
+from tests.executor.word_file import word_file
 
 
 @pytest.fixture
@@ -98,9 +77,8 @@ def test_a_tokenizer_with_more_words_than_the_model(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pytest.importorskip("tokenizers")
-    path = tmp_path / "words.json"
-    path.write_text(json.dumps(WORDS))
+    words_of_file = {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 300}, "unk_token": "[UNK]"}
+    path = word_file(tmp_path, model=words_of_file)
     words = ["--tokenizer", path, "--data", tmp_path / "text"]
     (tmp_path / "text").write_text("a b " * 99)
     told = asked(monkeypatch, capsys, scenario, *words)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from dataclasses import replace
 from functools import partial
@@ -23,6 +22,7 @@ from executor.parallel.context import replica_rows  # noqa: E402
 from executor.training.samples import BYTES, MASKED_SHARE, Corpus, batches  # noqa: E402
 from parsim.errors import InputError, PlanError  # noqa: E402
 from parsim.model.reader import model_spec  # noqa: E402
+from tests.executor.word_file import word_file  # noqa: E402
 
 DIGITS = Corpus(source="digits", tokens=np.arange(200, dtype=np.int32))
 
@@ -185,27 +185,6 @@ def test_a_tokenizer_without_its_package_says_what_to_install(
 
 
 # --------------------------------------------------------------------------- the real package
-
-WORDS = {"the": 0, "quick": 1, "[UNK]": 2, "[MASK]": 3, "fox": 9}
-
-
-def word_file(folder: Path, **changes: object) -> Path:
-    """A tokenizer.json that splits at spaces and knows a few words."""
-    pytest.importorskip("tokenizers")
-    document: dict[str, object] = {
-        "version": "1.0",
-        "truncation": None,
-        "padding": None,
-        "added_tokens": [],
-        "normalizer": None,
-        "pre_tokenizer": {"type": "Whitespace"},
-        "post_processor": None,
-        "decoder": None,
-        "model": {"type": "WordLevel", "vocab": WORDS, "unk_token": "[UNK]"},
-    }
-    path = folder / "words.json"
-    path.write_text(json.dumps({**document, **changes}), encoding="utf-8")
-    return path
 
 
 def test_a_tokenizer_file_makes_the_ids(text_file: Path, tmp_path: Path) -> None:

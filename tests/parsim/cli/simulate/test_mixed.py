@@ -13,18 +13,13 @@ from parsim.units import format_bytes
 from tests.commands import ROOT, Cli, runner
 
 MIXED = str(ROOT / "scenarios" / "llama3-70b-h100-a100.yaml")
-REPLICAS = (
-    "--set",
-    "plan.rank_order=[dp_replicate,dp_shard,pp,cp,tp]",
-    "--set",
-    "plan.pp=2",
-    "--set",
-    "plan.dp=2",
-    "--set",
-    "plan.stage_layers=null",
-    "--set",
-    "plan.replica_microbatches=[45,19]",
+ON_EITHER = (
+    *("--set", "plan.rank_order=[dp_replicate,dp_shard,pp,cp,tp]"),
+    *("--set", "plan.pp=2", "--set", "plan.dp=2", "--set", "plan.stage_layers=null"),
 )
+"""A replica on either kind of nodes."""
+REPLICAS = (*ON_EITHER, "--set", "plan.replica_microbatches=[45,19]")
+SHARDS = (*ON_EITHER, "--set", "plan.zero_stage=3")
 
 
 @pytest.fixture
@@ -178,20 +173,6 @@ def test_steps_that_differ(cli: Cli) -> None:
         assert late["slow_ranks"] == ["rank 3 (pp 0, dp 0, tp 3): 1.2x"]
         assert late["loss_s"]["slow_ranks"] > 0.0
         assert document["contention"]["slowdown"] > 1.0
-
-
-SHARDS = (
-    "--set",
-    "plan.rank_order=[dp_replicate,dp_shard,pp,cp,tp]",
-    "--set",
-    "plan.pp=2",
-    "--set",
-    "plan.dp=2",
-    "--set",
-    "plan.zero_stage=3",
-    "--set",
-    "plan.stage_layers=null",
-)
 
 
 def test_slow_ranks_where_shared_links_cannot_say_more(cli: Cli) -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from parsim.cost.job import Job
 from parsim.errors import InputError
-from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.space import Between
@@ -23,7 +22,7 @@ from parsim.planner.why.surroundings import surroundings
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from tests.commands import GPT3
-from tests.parsim.planner.conftest import with_memory
+from tests.parsim.planner.conftest import small_gpt, with_memory
 
 
 @pytest.fixture(scope="module")
@@ -130,17 +129,8 @@ def test_values_of_a_wish() -> None:
 
 @pytest.fixture(scope="module")
 def spec() -> TransformerSpec:
-    """The model of the job."""
-    return replace(
-        model_spec("gpt2"),
-        num_layers=6,
-        hidden_size=512,
-        num_attention_heads=4,
-        num_key_value_heads=4,
-        head_dim=128,
-        ffn_hidden_size=2048,
-        seq_len=1024,
-    )
+    """The model of the job, of longer sequences."""
+    return small_gpt(1024)
 
 
 def test_changes_and_the_break_even(job: Job, narrow: PlanSpace, spec: TransformerSpec) -> None:
