@@ -23,6 +23,7 @@ from executor.strategy_suite.platform import platform_of
 from executor.strategy_suite.report import schedule_lines
 from executor.suite.cases import (
     SMALL,
+    Platform,
     SuiteCase,
     choose,
     scenario_text,
@@ -75,6 +76,15 @@ def _case(name: str) -> SuiteCase:
     return SuiteCase(name=name, family="schedules", model=MODEL, batch=BATCH, plan=plan)
 
 
+def _predicted(out: Path, cases: Sequence[SuiteCase], platform: Platform) -> dict[str, float]:
+    """Seconds of a step of each case, by name, whose scenarios are written."""
+    predicted = {}
+    for case in cases:
+        write_text(scenario_of(out, case), scenario_text(case, platform))
+        predicted[case.name] = predicted_step(scenario_of(out, case))
+    return predicted
+
+
 def _work(options: argparse.Namespace) -> int:
     out, began = options.out, now()
     cases = choose(schedule_cases(), options.schedules)
@@ -83,10 +93,7 @@ def _work(options: argparse.Namespace) -> int:
     if BASE not in {case.name for case in cases}:
         raise InputError(f"--schedules lacks {BASE}, to which all are compared; add it")
     platform = platform_of(out, out, cases, options.calibration)
-    predicted = {}
-    for case in cases:
-        write_text(scenario_of(out, case), scenario_text(case, platform))
-        predicted[case.name] = predicted_step(scenario_of(out, case))
+    predicted = _predicted(out, cases, platform)
     turns = _turns(out, cases, options.turns, options.seconds)
     rows = [
         Row(model=MODEL["name"], strategy=name, predicted=predicted[name], turns=turns[name])

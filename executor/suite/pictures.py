@@ -77,6 +77,12 @@ def scatter(results: Sequence[Result]) -> Figure:
         mark = _MARKS[models.index(result.model) % len(_MARKS)]
         _draw_run(axes, result, mark, _COLOURS[families.index(result.family) % len(_COLOURS)])
     _keys(axes, families, models)
+    _scale(axes, low, high)
+    return figure
+
+
+def _scale(axes: Axes, low: float, high: float) -> None:
+    """Both axes logarithmic, with few ticks in words."""
     axes.set(
         xscale="log",
         yscale="log",
@@ -89,7 +95,6 @@ def scatter(results: Sequence[Result]) -> Figure:
         axis.set_major_locator(LogLocator(subs=_subdivision(high / low)))
         axis.set_major_formatter(FuncFormatter(lambda value, _: _seconds(value)))
         axis.set_minor_locator(NullLocator())
-    return figure
 
 
 def _draw_band(axes: Axes, low: float, high: float) -> None:

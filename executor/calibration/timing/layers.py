@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
-from math import hypot
 from typing import NamedTuple
 
 import torch
@@ -19,7 +18,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from executor.calibration.cases.workloads import Workload
 from executor.calibration.choice.layer_tasks import BLOCK, EMBEDDING, SHARDED, LayerTask
 from executor.calibration.timing.pace import Pace
-from executor.calibration.timing.passes import LEAST_ADDED, Forward, PassTimer
+from executor.calibration.timing.passes import Forward, PassTimer
 from executor.devices.mesh import build_mesh, mesh_of
 from executor.model.first_values import seeded
 from executor.model.loss import LossFn, cross_entropy
@@ -33,9 +32,6 @@ from executor.parallel.precision import autocast, storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
 from parsim.cluster.measured import WAITED
 from parsim.plan import Plan
-
-MOST_SCATTER = 1.0
-"""A difference of two times that are nearly equal is unknown, and no more than that."""
 
 
 class LayerSample(NamedTuple):
@@ -166,21 +162,9 @@ class LayerBench:
         replica = apply_data_parallel(self._stage(alike), plan, mesh)
         split = self._in_precision(alike, replica.module)
         whole = self._timer.times(split, tokens, tokens, 0.5 * seconds, exchanges=True)
-        alone = plain.forward, plain.backward
-        added = [
-            max(sharded - bare, LEAST_ADDED * bare)
-            for sharded, bare in zip(whole[:2], alone, strict=True)
-        ]
-        # the scatter of a difference: that of both, in seconds, over the difference
-        scatter = tuple(
-            min(hypot(sd * both, bare_sd * bare) / more, MOST_SCATTER)
-            for sd, both, bare_sd, bare, more in zip(
-                whole.scatter, whole[:2], plain.scatter, alone, added, strict=True
-            )
-        )
-        waited = self._timer.waits(split, tokens, tokens, alone)
+        waited = self._timer.waits(split, tokens, tokens, (plain.forward, plain.backward))
         return [
-            LayerSample(alike, SHARDED, added[0], added[1], (scatter[0], scatter[1])),
+            LayerSample(alike, SHARDED, *whole.beyond(plain)),
             LayerSample(alike, f"{SHARDED}{WAITED}", *waited),
         ]
 

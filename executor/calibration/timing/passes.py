@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from math import log, pi, sqrt
+from math import hypot, log, pi, sqrt
 from pathlib import Path
 from statistics import median
 from typing import NamedTuple
@@ -72,6 +72,8 @@ WATCHED = 3
 """Rounds whose waits are watched."""
 LEAST_ADDED = 0.02
 """Share of a plain pass that sharding adds at least: the difference of two times may be below 0."""
+MOST_SCATTER = 1.0
+"""A difference of two times that are nearly equal is unknown, and no more than that."""
 
 
 class Passes(NamedTuple):
@@ -84,6 +86,20 @@ class Passes(NamedTuple):
     def divided(self, count: int) -> Passes:
         """The seconds of one of several layers."""
         return self._replace(forward=self.forward / count, backward=self.backward / count)
+
+    def beyond(self, bare: Passes) -> Passes:
+        """What these passes take more than bare ones, at least LEAST_ADDED of those.
+
+        Its scatter is that of both, in seconds, over the difference.
+        """
+        more, scatter = [], []
+        for seconds, plain, sd, plain_sd in zip(
+            self[:2], bare[:2], self.scatter, bare.scatter, strict=True
+        ):
+            added = max(seconds - plain, LEAST_ADDED * plain)
+            more.append(added)
+            scatter.append(min(hypot(sd * seconds, plain_sd * plain) / added, MOST_SCATTER))
+        return Passes(more[0], more[1], (scatter[0], scatter[1]))
 
     def doubted(self, least: float) -> Passes:
         """Seconds as they are, with a scatter of at least so much."""

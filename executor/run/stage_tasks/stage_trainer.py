@@ -103,17 +103,21 @@ class StageTrainer:
             seed=self.options.seed,
             values=self.part.values,
         )
-        again = (
-            plan.stages[stage].recompute_layers if plan.stages else plan.recompute_layers or None
-        )
-        if again is not None:
-            others = min(plan.recompute, Recompute.SELECTIVE)
-            recompute_first(built.layers.values(), again, others)
+        self._recompute(built, stage)
         if mesh is not None and isinstance(built, TransformerStage):
             apply_tensor_parallel(built, mesh, sequence_parallel=False)
         average_balance(built, self.together)
         apply_autocast(built, plan, self.part.device.type)
         return built
+
+    def _recompute(self, built: Stage, stage: int) -> None:
+        """Let layers of a stage be recomputed as a whole: as many as it or its plan says."""
+        plan = self.plan
+        of_all = plan.recompute_layers or None
+        again = plan.stages[stage].recompute_layers if plan.stages else of_all
+        if again is not None:
+            others = min(plan.recompute, Recompute.SELECTIVE)
+            recompute_first(built.layers.values(), again, others)
 
     @property
     def together(self) -> int:
