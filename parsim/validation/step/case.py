@@ -65,26 +65,12 @@ def build_case(run: MeasuredRun) -> Case:
         model = build_transformer(_predicting(case_model(run, assumed, stack), recipe))
     except InputError as reason:
         raise RowSkipped(str(reason)) from None
-    job = Job(
-        model=model,
-        cluster=cluster,
-        software=stack,
-        global_batch_size=run.global_batch_size,
-    )
+    batch = run.global_batch_size
+    job = Job(model=model, cluster=cluster, software=stack, global_batch_size=batch)
     plan = _cut_plan(job, run, case_plan(run, assumed, stack, recipe), recipe)
-    case = Case(
-        run=run,
-        job=job,
-        plan=plan,
-        notes=(*notes, *cluster_notes, *_assumed_of_model(run)),
-    )
-    if not case.format_assumed:
-        return case
-    guess = (
-        f"{run.row_id}: precision is not stated: {plan.precision} is assumed on a device that "
-        f"computes in 8 bits too; its error takes part in no interval"
-    )
-    return replace(case, notes=(*case.notes, guess))
+    notes = (*notes, *cluster_notes, *_assumed_of_model(run))
+    case = Case(run=run, job=job, plan=plan, notes=notes)
+    return replace(case, notes=(*notes, *_assumed_format(case)))
 
 
 def _cut_plan(job: Job, run: MeasuredRun, plan: Plan, recipe: Recipe | None) -> Plan:
@@ -109,6 +95,15 @@ def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:
         yield f"backward repeats {', '.join(again)}, as in the recipe"
     if run.n_experts and run.tp > 1 and run.etp is None:
         yield f"etp is not stated: experts are whole (etp=1) although tp={run.tp}"
+
+
+def _assumed_format(case: Case) -> Iterator[str]:
+    """What is said where the row does not state in how many bits a device of many computed."""
+    if case.format_assumed:
+        yield (
+            f"{case.run.row_id}: precision is not stated: {case.plan.precision} is assumed on a "
+            f"device that computes in 8 bits too; its error takes part in no interval"
+        )
 
 
 def _predicting(spec: TransformerSpec, recipe: Recipe | None) -> TransformerSpec:

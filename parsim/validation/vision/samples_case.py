@@ -139,18 +139,9 @@ def _layers(job: Job, plan: Plan, replicas: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _plan(run: MeasuredSamples, description: Description) -> Plan:
-    pipelined = run.strategy in PIPELINES
     dp = run.n_gpus if run.strategy in DATA_PARALLEL else 1
-    count = min(run.n_micro_batches, run.global_batch_size) if pipelined else 1
-    size, rest = divmod(run.global_batch_size, dp * count)
-    if not pipelined and run.batch_per_gpu and run.batch_per_gpu < size:
-        count, rest = divmod(size, run.batch_per_gpu)  # gradients added up over several
-        size = run.batch_per_gpu
-    if rest and not pipelined:
-        raise RowSkipped(f"global_batch_size={run.global_batch_size} does not divide by {dp}")
-    if rest:  # chunks that differ by a sample: of their mean size, to the nearest sample
-        size = max(1, round(run.global_batch_size / count))
-    stages = run.n_gpus if pipelined else 1
+    stages = run.n_gpus if run.strategy in PIPELINES else 1
+    size, count = _microbatches(run, dp)
     return Plan(
         pp=stages,
         dp_replicate=dp,
@@ -164,6 +155,21 @@ def _plan(run: MeasuredSamples, description: Description) -> Plan:
         stage_layers=_cut(run.partition, description, stages) if stages > 1 else None,
         strategy=run.replicated_by,
     )
+
+
+def _microbatches(run: MeasuredSamples, dp: int) -> tuple[int, int]:
+    """Samples of a micro-batch, and how many micro-batches a replica or pipeline has."""
+    pipelined = run.strategy in PIPELINES
+    count = min(run.n_micro_batches, run.global_batch_size) if pipelined else 1
+    size, rest = divmod(run.global_batch_size, dp * count)
+    if not pipelined and run.batch_per_gpu and run.batch_per_gpu < size:
+        count, rest = divmod(size, run.batch_per_gpu)  # gradients added up over several
+        size = run.batch_per_gpu
+    if rest and not pipelined:
+        raise RowSkipped(f"global_batch_size={run.global_batch_size} does not divide by {dp}")
+    if rest:  # chunks that differ by a sample: of their mean size, to the nearest sample
+        size = max(1, round(run.global_batch_size / count))
+    return size, count
 
 
 def _pieces(graph: Graph, partition: tuple[int, ...]) -> Graph:
