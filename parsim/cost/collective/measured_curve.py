@@ -52,6 +52,17 @@ def shape(
             latency=_moved(figures.latency, before.latency, now.latency),
             slow=_moved(figures.slow, before.slow, now.slow),
         )
+    return _by_curves(system, kind, where, curves, constants)
+
+
+def _by_curves(
+    system: System,
+    kind: CollectiveKind,
+    where: Groups,
+    curves: list[Curve],
+    constants: Constants,
+) -> Shape:
+    """The shape of links and constants, moved to what each group's curve was measured at."""
     model = modelled(system, kind, where, constants)
     latency, bandwidth, ramp = (x.copy() for x in (model.latency, model.bandwidth, model.ramp))
     slow = np.array(np.broadcast_to(model.slow, latency.shape))
