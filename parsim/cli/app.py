@@ -61,6 +61,17 @@ def application(named: str) -> typer.Typer:
     return app
 
 
+def _called(words: list[str]) -> int:
+    """Call the command that the words name, and return its exit code."""
+    named = next((word for word in words if not word.startswith("-")), "")
+    named = named if named in COMMANDS else ""
+    result = application(named)(args=words, standalone_mode=False)
+    sys.stdout.flush()
+    if result == INTERRUPTED:  # typer makes it of Ctrl-C within a command
+        sys.stderr.write("interrupted\n")
+    return result if isinstance(result, int) else 0
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return its exit code; never a traceback without --debug."""
     words = sys.argv[1:] if arguments is None else arguments
@@ -70,13 +81,7 @@ def main(arguments: list[str] | None = None) -> int:
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     _print_anywhere()
     try:
-        named = next((word for word in words if not word.startswith("-")), "")
-        named = named if named in COMMANDS else ""
-        result = application(named)(args=words, standalone_mode=False)
-        sys.stdout.flush()
-        if result == INTERRUPTED:  # typer makes it of Ctrl-C within a command
-            sys.stderr.write("interrupted\n")
-        return result if isinstance(result, int) else 0
+        return _called(words)
     except typer.Exit as stop:
         return stop.exit_code
     except ParsimError as error:

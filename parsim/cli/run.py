@@ -67,12 +67,12 @@ def run(
     from parsim.launch.emit import emit
     from parsim.launch.launch import run_plan
 
-    device = given["device"]
-    if device is not None and Path(device).suffix in (".yaml", ".yml"):
-        pairs = calibrated(Path(device))
-        overrides = [*(f"{key}={value}" for key, value in pairs.items()), *(overrides or ())]
+    overrides = list(overrides or ())
+    if _is_calibrated_file(given["device"]):
+        pairs = calibrated(Path(given["device"]))
+        overrides = [*(f"{key}={value}" for key, value in pairs.items()), *overrides]
         given["device"] = None
-    overrides = [*(overrides or ()), *RunOptions(**given).of_scenario]
+    overrides += RunOptions(**given).of_scenario
     loaded, overrides = _loaded(scenario, overrides, oversubscribe=given["oversubscribe"])
     options = RunOptions(overrides=tuple(overrides), **given)
     if options.emit is not None:
@@ -89,6 +89,11 @@ def run(
         note(f"this node's ranks are done; {elsewhere}")
         return
     _tell(document, options.out, as_json=as_json)
+
+
+def _is_calibrated_file(device: str | None) -> bool:
+    """Whether `--device` names a file of `parsim calibrate`, and no kind of device."""
+    return device is not None and Path(device).suffix in (".yaml", ".yml")
 
 
 def _loaded(path: Path, overrides: list[str], *, oversubscribe: bool) -> tuple[Scenario, list[str]]:

@@ -39,12 +39,7 @@ def compare_timelines(
         raise InputError(f"tolerance={tolerance} must be a finite share, at least 0; e.g. 0.1")
     names = _names(predicted, measured)
     ours, theirs = _groups(predicted, measured, names)
-    common = sorted(ours.keys() & theirs.keys())
-    if not common:
-        raise InputError(
-            f"no common rank: {names[0]} has {_list(ours)}, {names[1]} has {_list(theirs)}; global "
-            f"ranks need meta.pipeline_rank to be compared with pipeline ranks"
-        )
+    common = _common(ours, theirs, names)
     ours_quantities = quantities_of(predicted, {rank: ours[rank] for rank in common})
     theirs_quantities = quantities_of(measured, {rank: theirs[rank] for rank in common})
     different = unlike(predicted.meta, measured.meta) if names == PREDICTED_MEASURED else ""
@@ -74,6 +69,21 @@ def _groups(predicted: Timeline, measured: Timeline, names: Names) -> tuple[Grou
         _folded(predicted, names[0]) if fold == [True, False] else _alone(predicted),
         _folded(measured, names[1]) if fold == [False, True] else _alone(measured),
     )
+
+
+def _common(ours: Groups, theirs: Groups, names: Names) -> list[int]:
+    """The ranks that both have.
+
+    Raises:
+        InputError: there is none.
+    """
+    common = sorted(ours.keys() & theirs.keys())
+    if not common:
+        raise InputError(
+            f"no common rank: {names[0]} has {_list(ours)}, {names[1]} has {_list(theirs)}; global "
+            f"ranks need meta.pipeline_rank to be compared with pipeline ranks"
+        )
+    return common
 
 
 def _alone(timeline: Timeline) -> Groups:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from parsim.cluster.groups import mixed_cluster
-from parsim.cluster.hardware import Cluster, Network, NodeGroup, System
+from parsim.cluster.hardware import Cluster, IntraNode, Network, NodeGroup, System
 from parsim.cluster.priced_fabrics import hashed_spines, other_fabric
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.cluster.topology.mesh import node_mesh
@@ -103,6 +103,14 @@ def _placed(tree: Tree, block: AnyCluster, cluster: Cluster) -> Cluster:
     return cluster
 
 
+def _mesh_note(system: System, intra: IntraNode) -> str:
+    return (
+        f"NVLink joins only some devices of {system.id}: groups that it joins in a ring, and "
+        f"messages over it, have its rate, all others the {intra.rate / 1e9:.3g} GB/s of PCI "
+        f"Express"
+    )
+
+
 def _system(
     tree: Tree, where: tuple[str, ...], block: NodeBlock, catalog: Catalog, notes: list[str]
 ) -> System:
@@ -117,11 +125,7 @@ def _system(
         raise tree.error((*where, "network"), f"system {system.id} has no network to change")
     intra = replace(system.intra, **block.intra.given())
     if intra.fabric == "pcie" and node_mesh(system):
-        notes.append(
-            f"NVLink joins only some devices of {system.id}: groups that it joins in a ring, and "
-            f"messages over it, have its rate, all others the {intra.rate / 1e9:.3g} GB/s of PCI "
-            f"Express"
-        )
+        notes.append(_mesh_note(system, intra))
     mesh = node_mesh(replace(system, intra=intra)) if used < system.devices_per_node else ()
     return replace(
         system,

@@ -79,6 +79,11 @@ def _rules(plan: Plan) -> Rules:
     )
     stage = plan.stage_ranks
     yield (stage % plan.ep != 0, f"ep={plan.ep} does not divide world / pp = {stage}")
+    yield from _replica_rules(plan)
+
+
+def _replica_rules(plan: Plan) -> Rules:
+    """Rules of the order of ranks, and of shards over some replicas only."""
     yield (
         plan.rank_order != RANK_ORDER,
         f"rank_order={'-'.join(plan.rank_order)}; it has {'-'.join(RANK_ORDER)}",

@@ -37,6 +37,11 @@ def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
         "overlap_param_gather needs overlap_grad_reduce",
     )
     yield _known_modules(plan)
+    yield (
+        plan.recompute_layers > 0 and _repeats(plan),
+        f"recompute_layers={plan.recompute_layers} beside selective recomputation of the other "
+        f"layers; it has one or the other, use recompute=none without recompute_modules",
+    )
     yield from _offload_rules(spec, plan)
 
 
@@ -58,16 +63,15 @@ def _known_modules(plan: Plan) -> tuple[bool, str]:
     )
 
 
+def _repeats(plan: Plan) -> bool:
+    """Whether all layers are recomputed, or some of their parts."""
+    return plan.recompute is not Recompute.NONE or bool(plan.recompute_modules)
+
+
 def _offload_rules(spec: TransformerSpec, plan: Plan) -> Rules:
     """Rules of Megatron-Core's two ways to move activations to the host."""
     layers, modules = plan.offload_layers, plan.offload_modules
-    whole, rest = layers > 0 and not modules, spec.num_layers - 1
-    again = plan.recompute is not Recompute.NONE or bool(plan.recompute_modules)
-    yield (
-        plan.recompute_layers > 0 and again,
-        f"recompute_layers={plan.recompute_layers} beside selective recomputation of the other "
-        f"layers; it has one or the other, use recompute=none without recompute_modules",
-    )
+    whole, rest, again = layers > 0 and not modules, spec.num_layers - 1, _repeats(plan)
     yield (
         whole and (plan.pp > 1 or again),
         f"offload_layers={layers} of whole layers beside a pipeline or recomputation, which its "

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from parsim.cost.job import Job
 from parsim.errors import PlanError
-from parsim.plan import PlanSpace, Recompute
+from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.names import AUTO
 from parsim.plan.rules.degrees import ZERO_STAGES
 from parsim.plan.rules.violation import check_plan
@@ -32,7 +32,12 @@ def check_space(job: Job, space: PlanSpace) -> None:
         )
     _check_zero_stages(job, space)
     _check_recomputed_layers(job, space)
-    probe = replace(
+    check_plan(_without_degrees(job, space), job.model, job.cluster)
+
+
+def _without_degrees(job: Job, space: PlanSpace) -> Plan:
+    """What all plans of the space share, on whole replicas over all devices."""
+    return replace(
         space.common,
         tp=1,
         pp=1,
@@ -47,7 +52,6 @@ def check_space(job: Job, space: PlanSpace) -> None:
         sequence_parallel=False,
         stage_layers=None,
     )
-    check_plan(probe, job.model, job.cluster)
 
 
 def _check_zero_stages(job: Job, space: PlanSpace) -> None:

@@ -22,7 +22,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from parsim.report.picture import colours
-from parsim.report.picture.grid import DPI, POINTS, Grid, readable_unit
+from parsim.report.picture.grid import DPI, POINTS, Box, Grid, readable_unit
 from parsim.report.picture.legend import head_of, legend_of
 from parsim.report.picture.panel import fill_panel, panel_at
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
@@ -106,12 +106,17 @@ def _compose(compared: ScheduleTable, end: float) -> Figure:
         line, column = divmod(number, columns)
         left = _LEFT + column * (_COLUMN + _GAP)
         axes = panel_at(figure, grid, left, head.height + line * each + _TITLE, tall)
-        names = [str(rank) for rank in panel.timeline.ranks]
-        fill_panel(axes, grid, drawn[number], names)
-        axes.set_ylabel("")
-        axes.axvspan(panel.timeline.end * grid.per_second, grid.end, color="white", zorder=2)
-        _write_title(axes, panel, grid)
+        _draw_panel(axes, panel, grid, drawn[number])
     return figure
+
+
+def _draw_panel(axes: Axes, panel: _Panel, grid: Grid, boxes: list[Box]) -> None:
+    """Draw one staircase with its title; nothing behind its end."""
+    names = [str(rank) for rank in panel.timeline.ranks]
+    fill_panel(axes, grid, boxes, names)
+    axes.set_ylabel("")
+    axes.axvspan(panel.timeline.end * grid.per_second, grid.end, color="white", zorder=2)
+    _write_title(axes, panel, grid)
 
 
 def _panels(compared: ScheduleTable, end: float) -> list[_Panel]:
