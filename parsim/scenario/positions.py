@@ -104,11 +104,7 @@ def read_tree(path: Path, overrides: Mapping[str, object]) -> Tree:
 
 
 def _blocks(path: Path, reader: _Reader) -> dict[str, Any]:
-    """The mapping of a file's blocks.
-
-    Raises:
-        ScenarioError: it is empty or no mapping.
-    """
+    """The mapping of a file's blocks; a file that is empty, or holds something else, is refused."""
     root = reader.document.root
     if root is None:
         raise ScenarioError(

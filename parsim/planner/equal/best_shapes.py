@@ -18,20 +18,16 @@ import time
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index, sorted_values
+from parsim.arrays import Flags, Index
 from parsim.cost.job import Job
-from parsim.cost.step.stages import plan_cut
 from parsim.plan import PlanSpace, PlanTable
-from parsim.plan.names import AUTO
 from parsim.planner.bounds import KnownCuts
 from parsim.planner.equal.best_steps import BestSteps
-from parsim.planner.equal.exact import ExactShape, compiled_of
 from parsim.planner.equal.known import Known
 from parsim.planner.equal.seen import Seen
 from parsim.planner.equal.telling import Telling
 from parsim.planner.equal.unseen import Unseen
 from parsim.planner.equal.waiting import Waiting, Waits
-from parsim.planner.equal.ways import longest_ways
 from parsim.planner.result import Progress, Sighted
 from parsim.planner.space.families import Families
 from parsim.planner.stop import PATIENCE, Stop
@@ -41,12 +37,6 @@ NEAREST = 32
 
 FIRST = 16
 """Plans of a shape that are simulated together at first; each time after twice as many."""
-
-MANY = 8
-"""Plans of one shape above which the longest ways through its schedule are looked for.
-
-Of several shapes always: each would be priced and simulated by itself.
-"""
 
 AHEAD = 1.05
 """Plans up to so many times the least bound are looked at together.
@@ -215,26 +205,9 @@ class BestShapes:
             self._simulate(rows)
         elif len(rows):
             if not self.stop.due:  # else the bounds that they have must do
-                self._raise(rows)
+                self.seen.raise_bounds(self.job.model.num_layers, rows)
             self.waiting.add_shapes(self.table, self.known.bound, rows)
         self.in_hand = np.inf
-
-    def _raise(self, rows: Index) -> None:
-        """Raise the bounds of plans of one schedule by the longest ways through its actions."""
-        plan, setting = self.table.plan(int(rows[0])), self.table.setting[rows]
-        settings = sorted_values(setting).tolist()
-        few = len(rows) <= MANY and len(settings) == 1
-        if few or plan.pp == 1 or plan.schedule == AUTO:
-            return
-        compiled, ways = compiled_of(plan), dict[tuple[object, ...], Array]()
-        for number in settings:
-            some = rows[setting == number]
-            alike = self.table.plan(int(some[0]))
-            cut, blocking = plan_cut(alike, self.job.model.num_layers), not alike.overlap_p2p
-            if (cut, blocking) not in ways:
-                ways[cut, blocking] = longest_ways(compiled, cut, blocking=blocking)
-            if len(ways[cut, blocking]):
-                self.known.raise_bound(some, self.seen.seconds.along(some, ways[cut, blocking]))
 
     def _simulate(self, rows: Index) -> None:
         """Simulate those of a shape that may be among the best, the least bounds first.
@@ -251,15 +224,8 @@ class BestShapes:
 
     def count(self, rows: Index) -> None:
         """Count the bytes of plans of one shape, and simulate those that fit or are tight."""
-        known = self.known
-        shape = ExactShape(self.job, self.table.take(rows), known.layers_of(rows))
-        peak = self.seen.fewest.settled(rows, shape)
-        known.margin[rows] = self.seen.fewest.margins(rows)
-        known.weigh(self.job.software, rows, peak)
-        result = shape.evaluated(peak, known.usable)
-        known.step[rows], known.bubble[rows] = result.step, result.bubble
-        known.counted[rows] = True
-        self.best.add(result.step[known.fitting(rows)], result.step[known.tightly(rows)])
+        known, steps = self.known, self.seen.count(self.job, rows)
+        self.best.add(steps[known.fitting(rows)], steps[known.tightly(rows)])
 
     def nearest(self) -> int:
         """The plan that needs the least bytes, of those whose bytes were looked at."""

@@ -41,7 +41,7 @@ FEW = 8
 @pytest.fixture(autouse=True)
 def ways_of_every_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise bounds of however few plans."""
-    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "MANY", 0)
+    monkeypatch.setattr(sys.modules["parsim.planner.equal.seen"], "MANY", 0)
 
 
 def scenario(seed: int, most: int = MOST_PLANS) -> tuple[Job, PlanSpace, PlanTable] | None:

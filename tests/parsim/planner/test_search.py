@@ -321,7 +321,7 @@ def test_an_interruption_inside_a_shape_leaves_its_plans_out(
             raise KeyboardInterrupt
         return ExactShape(*arguments)
 
-    monkeypatch.setattr(sys.modules["parsim.planner.equal.best_shapes"], "ExactShape", slow)
+    monkeypatch.setattr(sys.modules["parsim.planner.equal.seen"], "ExactShape", slow)
     result = search(job, space, top=10**6, progress=lambda done, _: seen.append(done))
     assert result.counts["evaluated"] == seen[-1]
     assert result.counts["out_of_memory"] == 0
