@@ -197,7 +197,7 @@ class Cuda:
         self._cuda.set_rng_state(state, self._device)
 
     def grouped_products(self) -> bool:
-        """From Ampere on."""
+        """GPUs have such a kernel from Ampere on."""
         return bool(self._cuda.get_device_capability(self._device)[0] >= AMPERE)
 
     def copier(self) -> Copier:

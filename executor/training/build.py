@@ -57,7 +57,7 @@ def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
 
 
 def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
-    """One tensor crosses each cut (`check_cut`)."""
+    """Tensors at the borders of a graph's stages, of which one crosses each cut (`check_cut`)."""
     size, end, hidden = plan.microbatch_size, 0, edge_dtype(plan)
     first = torch.int64 if reads_text(graph) else torch.float32
     yield TensorSpec((size, *graph.input_shape), first)

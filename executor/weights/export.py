@@ -152,7 +152,7 @@ class StageTensors:
             yield from group
 
     def _ours(self, ours: str) -> Tensor:
-        """One of our parts, whole."""
+        """The values of one of our parameters, put together over ranks, on the host."""
         name, picks = _parameter_of(ours)
         if self._whole is None or self._whole[0] != name:
             self._whole = name, whole_tensor(self._parameters[name].detach()).cpu()

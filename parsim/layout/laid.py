@@ -36,7 +36,7 @@ class Boxing(Operation):
     joined: int = 1
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
-        """That of the part behind the step."""
+        """The shape of the part behind the step."""
         return self.output
 
 

@@ -34,7 +34,7 @@ class Parameter:
 
     @property
     def values(self) -> int:
-        """How many it has."""
+        """How many values the tensor has."""
         return prod(self.shape)
 
     def laid(self, weight: Sbp) -> Sbp:

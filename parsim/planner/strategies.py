@@ -124,7 +124,7 @@ class _Judge:
     jitter: Jitter | None
 
     def prediction(self, plan: Plan) -> Prediction:
-        """What a plan takes."""
+        """Seconds and bytes of a plan's step."""
         margin = self.space.memory_margin
         return simulate(self.job, plan, memory_margin=margin, jitter=self.jitter)
 

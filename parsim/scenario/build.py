@@ -89,7 +89,7 @@ def _job(tree: Tree, file: ScenarioFile, notes: list[str]) -> tuple[Job, Descrip
 
 
 def _refused_run(job: Job, written: Plan | None) -> Iterator[str]:
-    """That parsim's own executor will not run the plan as it is written."""
+    """A note where parsim's own executor will not run the plan as it is written."""
     if written is not None and job.software.executor:
         refused = wrong_update(written, job.model, job.clip)
         if refused:
@@ -112,14 +112,14 @@ def _decided(
 
 
 def _timed_elsewhere(graph: Graph, cluster: Cluster) -> str:
-    """That some operations have measured seconds, which are those of another device."""
+    """The note that some operations have measured seconds, which are those of another device."""
     told = f"model {graph.name} has operations that were timed on {graph.device}"
     devices = ", ".join(sorted({group.system.device.id for group in in_groups(cluster).groups}))
     return f"{told}; their seconds are taken as they are: on {devices} they take others"
 
 
 def _other_parameters(graph: Graph, model: Model) -> Iterator[str]:
-    """That a profiled module has another number of parameters than the operations of its file."""
+    """A note where a profiled module has other parameters than the operations of its file."""
     stated = graph.profiled_parameters
     if stated and stated != model.parameters:
         yield (

@@ -33,7 +33,10 @@ def interference(bench: Bench) -> float:
 
 
 def message_interference(bench: Bench) -> float:
-    """Share of the time of messages, to the next rank and from the one before, that is lost so."""
+    """Share of the time of messages that products beside them lose, as for `interference`.
+
+    Each rank sends to the next one and receives from the one before.
+    """
     rank, world = dist.get_rank(), dist.get_world_size()
     return _lost_beside(bench, _messages(bench, (rank + 1) % world, (rank - 1) % world))
 

@@ -37,7 +37,7 @@ class Rotary:
 
     @classmethod
     def of(cls, spec: TransformerSpec) -> Rotary:
-        """That of a model.
+        """The rotary positions of a model's heads.
 
         Raises:
             ModelError: a head has an odd number of rotary values.

@@ -38,7 +38,7 @@ class Choice:
 
     @classmethod
     def of(cls, spec: TransformerSpec) -> Choice:
-        """That of a model."""
+        """How the routers of a model choose."""
         return cls(
             top_k=spec.experts_per_token,
             sigmoid=spec.router_scoring == "sigmoid",
@@ -113,7 +113,7 @@ class Balance:
 
     @classmethod
     def of(cls, spec: TransformerSpec) -> Balance:
-        """That of a model whose whole batch is one pass."""
+        """The balance of a model's routers, where the whole batch is one pass."""
         sparse = sum(map(spec.has_experts, range(spec.num_layers)))
         return cls(weight=spec.router_aux_loss_coef / max(sparse, 1))
 

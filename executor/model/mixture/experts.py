@@ -60,7 +60,7 @@ class Exchange(Protocol):
 
 
 class Nowhere:
-    """All experts are here."""
+    """The exchange of ranks that have all experts: nothing goes anywhere."""
 
     def counts(self, sent: Tensor) -> Tensor:
         """What is sent is received."""

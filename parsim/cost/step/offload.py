@@ -62,7 +62,10 @@ def moved_bytes(job: Job, table: PlanTable, layers: LayerTable, cut: tuple[int, 
 
 
 def freed_bytes(job: Job, table: PlanTable, layers: LayerTable, cut: tuple[int, ...]) -> Array:
-    """Bytes of one micro-batch that leave the device so, (S, B): none where it is the host."""
+    """Bytes of one micro-batch that copies to the host take off the device, (S, B).
+
+    None where the device is the host itself.
+    """
     return np.asarray(moved_bytes(job, table, layers, cut) * (not job.system.on_cpu))
 
 

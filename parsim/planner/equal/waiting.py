@@ -43,7 +43,7 @@ class Waiting:
         self._number = 0
 
     def add(self, table: PlanTable, bound: Array, rows: Index) -> None:
-        """Put rows into the queue, schedule by schedule, together with those that wait so."""
+        """Queue rows schedule by schedule, anew with those that wait for their schedule already."""
         others = [waits.rows for waits in self._queue if not waits.shape]
         self._queue = [waits for waits in self._queue if waits.shape]
         heapq.heapify(self._queue)

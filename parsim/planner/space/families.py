@@ -149,7 +149,7 @@ class Families:
         return replace(self.plain, **columns)
 
     def _saving(self, plain: PlanTable, savings: Savings) -> PlanTable:
-        """Plain plans that save memory so, row by row."""
+        """Plain plans with the savings of memory that stand beside them, row by row."""
         columns = {name: getattr(savings, name) for name in SAVED}
         setting = self.begin[plain.setting] + savings.variant
         return replace(plain, **columns, setting=setting, settings=self.settings)
