@@ -29,7 +29,7 @@ def host_link(system: System, asked: str = "strategy.on=hosts") -> float:
         PlanError: the system's own topology has no such cable.
     """
     # the way to the host does not hang on how NVLinks join the devices
-    meshed = system.intra.fabric == "nvlink-mesh" and not system.topology
+    meshed = system.intra.meshed and not system.topology
     like = replace(system, intra=replace(system.intra, fabric="nvswitch")) if meshed else system
     cables = [
         cable

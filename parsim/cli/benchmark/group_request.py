@@ -105,4 +105,4 @@ def _on_machine(system: System, machine: dict[str, Any]) -> tuple[System, int]:
         )
     devices = max(machine["count"], 2)
     usual = 2 if machine["kind"] == "cpu" else devices
-    return replace(system, devices_per_node=devices), usual
+    return system.of_devices(devices), usual

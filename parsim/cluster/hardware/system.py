@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Literal
 
 from parsim.cluster.hardware.device import Device, Measured
 
-Fabric = Literal["nvswitch", "nvlink-mesh", "pcie", "shared-memory"]
-Generation = Literal["volta", "ampere", "hopper", "blackwell"]
-Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "gloo"]
+Fabric = Literal["nvswitch", "nvlink-mesh", "full-mesh", "pcie", "shared-memory"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell", "xgmi"]
+Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "rccl-2.21", "gloo"]
 Tuner = Literal["aws-p5", "aws-p5en", "aws-p6-b200"]
 NetworkFabric = Literal["rail-optimised", "fat-tree", "ring", "torus-2d", "torus-3d", "dragonfly"]
 LinkClass = Literal[
@@ -20,11 +20,12 @@ LinkClass = Literal[
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IntraNode:
-    """Links inside one NVLink (or PCIe, or shared-memory) domain.
+    """Links inside one NVLink (or xGMI, PCIe, or shared-memory) domain.
 
-    `bandwidth` is what one device can send per second, all its links together. `latency` is one
-    hop. `nvls` says the switch can reduce and multicast (Hopper NVSwitch and later). `generation`
-    of NVLink names the constants of collectives; None: Hopper's where `nvls`, else Ampere's.
+    `bandwidth` is what one device can send per second, all its links together; in a `full-mesh` it
+    has one of equal links to each other device. `latency` is one hop. `nvls` says the switch can
+    reduce and multicast (Hopper NVSwitch and later). `generation` of NVLink, or AMD's xGMI, names
+    the constants of collectives; None: Hopper's where `nvls`, else Ampere's.
     `c2c_bandwidth` is NVLink-C2C from a device to its host; None: PCI Express goes there.
     """
 
@@ -40,6 +41,11 @@ class IntraNode:
     def rate(self) -> float:
         """Bytes/s that large transfers of one device reach."""
         return self.bandwidth * self.efficiency
+
+    @property
+    def meshed(self) -> bool:
+        """Whether links join devices directly, without a switch."""
+        return self.fabric in ("nvlink-mesh", "full-mesh")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -183,6 +189,14 @@ class System:
         """Device and system, as far as their constants are the catalog's and not measured."""
         pairs = (("device", self.device), ("system", self))
         return tuple(f"{what} {entry.id}" for what, entry in pairs if not entry.calibrated)
+
+    def of_devices(self, devices: int) -> System:
+        """The node with so many devices; in a full mesh each then has a link to each of these."""
+        intra = self.intra
+        if intra.fabric == "full-mesh":
+            links = (devices - 1) / (self.devices_per_node - 1)
+            intra = replace(intra, bandwidth=intra.bandwidth * links)
+        return replace(self, devices_per_node=devices, intra=intra)
 
     @property
     def launched_together(self) -> int:

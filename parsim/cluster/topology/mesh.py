@@ -28,9 +28,10 @@ _BRANCHES = 4
 
 def node_mesh(system: System) -> tuple[Cable, ...]:
     """Cables of a node that has direct NVLinks between devices; none of any other node."""
-    if system.intra.fabric != "nvlink-mesh" and not system.topology:
+    if not system.intra.meshed and not system.topology:
         return ()
-    if not system.topology and system.devices_per_node not in MESHES:
+    known = system.intra.fabric == "full-mesh" or system.devices_per_node in MESHES
+    if not system.topology and not known:
         return ()
     return _direct(system)
 

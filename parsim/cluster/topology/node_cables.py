@@ -7,6 +7,7 @@
       │ pcie   (4 switches each)         gpu:3 ─┴ pcie:1 ─┘     cpu
     nic:0                                                   nic:0
 
+A full-mesh has a cable from each device to each other one in the place of the switch.
 Names are those within a node; build.py puts the node's number into them. Every device has a way to
 its host, for what is copied there, and to the network over PCI Express.
 """
@@ -42,7 +43,10 @@ each of the others, and the DGX-1's."""
 PCIE_X16: Mapping[int, float] = {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 121e9, 7: 242e9}
 """PCI Express x16 by generation, one direction: 8 to 32 GT/s x 16 lanes x 128/130 / 8; from 64 GT/s
 on 242 of the 256 bytes of a flit carry data."""
-PCIE_OF: Mapping[Generation, int] = {"volta": 3, "ampere": 4, "hopper": 5, "blackwell": 5}
+PCIE_OF: Mapping[Generation, int] = {
+    **{"volta": 3, "ampere": 4, "hopper": 5, "blackwell": 5},
+    "xgmi": 5,
+}
 PCIE_EFFICIENCY = 12.0 / 15.75
 """NCCL's figure for PCI Express 3.0 x16 over the raw one; it scales with the generation."""
 CPU_LINK: Mapping[Generation, float] = {
@@ -50,9 +54,10 @@ CPU_LINK: Mapping[Generation, float] = {
     "ampere": 16e9,
     "hopper": 22e9,
     "blackwell": 40e9,
+    "xgmi": 16e9,
 }
 """Between two sockets, by what such nodes are built with: Broadwell, AMD, Sapphire Rapids, Emerald
-Rapids. NCCL's figures of what GPUs reach across, so their efficiency is 1."""
+Rapids, AMD. NCCL's figures of what GPUs reach across, so their efficiency is 1."""
 
 # Servers with PCIe cards have two sockets and a switch for every two cards; a Grace two devices.
 _CARDS_PER_SWITCH = 2
@@ -76,8 +81,7 @@ def node_cables(system: System) -> tuple[Cable, ...]:
         return tuple(_hub(system, "memory", "shared-memory"))
     if system.intra.fabric == "pcie":
         return tuple(_pcie_tree(system))
-    mesh = system.intra.fabric == "nvlink-mesh"
-    links = _mesh(system) if mesh else _hub(system, "nvswitch", "nvlink")
+    links = _mesh(system) if system.intra.meshed else _hub(system, "nvswitch", "nvlink")
     return (*links, *(_c2c(system) if system.intra.c2c_bandwidth else _pcie_tree(system)))
 
 
@@ -94,25 +98,34 @@ def _half_hop(intra: IntraNode, source: str, target: str, link_class: LinkClass)
 
 
 def _mesh(system: System) -> Iterator[Cable]:
-    """Direct NVLinks; a cable of w of a device's m links has w/m of its bandwidth."""
+    """Direct links; a cable of w of a device's m links has w/m of its bandwidth."""
     devices, intra = system.devices_per_node, system.intra
-    if devices not in MESHES:
-        raise CatalogError(
-            f"system {system.id}: fabric nvlink-mesh with devices_per_node={devices} is not known; "
-            f"allowed: 2 (a bridged pair), 4 (all joined), {len(DGX1_LINKS)} (the DGX-1); others "
-            f"write a topology"
-        )
+    widths = _widths(system)
     for first, second in combinations(range(devices), 2):
-        width = MESHES[devices][first][second]
+        width = widths[first][second]
         if width:
             yield Cable(
                 f"gpu:{first}",
                 f"gpu:{second}",
                 "nvlink",
-                intra.bandwidth * width / sum(MESHES[devices][first]),
+                intra.bandwidth * width / sum(widths[first]),
                 latency=intra.latency,
                 efficiency=intra.efficiency,
             )
+
+
+def _widths(system: System) -> tuple[tuple[int, ...], ...]:
+    """Links between each two devices: one everywhere in a full mesh, else a known NVLink mesh."""
+    devices = system.devices_per_node
+    if system.intra.fabric == "full-mesh":
+        return tuple(tuple(int(a != b) for b in range(devices)) for a in range(devices))
+    if devices not in MESHES:
+        raise CatalogError(
+            f"system {system.id}: fabric nvlink-mesh with devices_per_node={devices} is not known; "
+            f"allowed: 2 (a bridged pair), 4 (all joined), {len(DGX1_LINKS)} (the DGX-1); others "
+            f"write a topology, or full-mesh where one link joins each two devices"
+        )
+    return MESHES[devices]
 
 
 def _pcie_tree(system: System) -> Iterator[Cable]:

@@ -1,4 +1,4 @@
-"""Which algorithm and protocol NCCL takes: its own model, kept as versioned tables.
+"""Which algorithm and protocol NCCL (or RCCL) takes: its own model, kept as versioned tables.
 
     seconds = latency + S / bandwidth, least over (algorithm, protocol)
 
@@ -12,7 +12,7 @@ across nodes, NVLS without its lost channel.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
@@ -24,6 +24,8 @@ Protocol = Literal["LL", "LL128", "Simple"]
 PROTOCOLS: tuple[Protocol, ...] = ("LL", "LL128", "Simple")
 GB = 1e9
 US = 1e-6
+RCCL_INSIDE = 2.0
+"""Nodes up to which RCCL ranks algorithms by the links inside a node alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,8 +133,17 @@ def _latency(known: Mapping[str, Any], call: Call, algorithm: str, i: int) -> fl
     return float(inside["nvls"] + 2.0 * doublings * across["nvls_tree"])
 
 
+def _share(shares: Sequence[Sequence[float]], call: Call, algorithm: str, i: Protocol) -> float:
+    """Bandwidth of S by RCCL's table: a share of the links' by nodes (1, 2, more) and protocol."""
+    share = shares[int(min(call.nodes, 3)) - 1][PROTOCOLS.index(i)]
+    total = call.total if call.nodes <= RCCL_INSIDE else min(call.total, call.out)
+    return share * total * (call.ranks / _steps(call) if algorithm == "ring" else 0.5)
+
+
 def _bandwidth(known: Mapping[str, Any], call: Call, algorithm: str, protocol: Protocol) -> float:
-    """Bandwidth of S, bytes/s, after NCCL's caps."""
+    """Bandwidth of S, bytes/s, after NCCL's caps, or RCCL's shares."""
+    if algorithm in known.get("shares", ()):
+        return _share(known["shares"][algorithm], call, algorithm, protocol)
     caps = _Caps(known=known, call=call)
     if algorithm in ("ring", "pat"):
         return caps.ring(protocol) * (0.75 if algorithm == "pat" else 1.0)

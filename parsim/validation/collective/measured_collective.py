@@ -220,7 +220,7 @@ def _placed(system: System, nodes: int, used: int) -> Groups:
 
 
 def _scope(system: System, where: Groups) -> str:
-    switched = system.intra.fabric in ("nvswitch", "nvlink-mesh")
+    switched = system.intra.fabric == "nvswitch" or system.intra.meshed
     if where.nodes[0] == 1:
         return "NVLink domain" if switched else "PCIe"
     return "PCIe" if system.devices_per_node == 2 else "across nodes"

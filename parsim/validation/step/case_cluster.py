@@ -61,7 +61,7 @@ def case_cluster(run: Placed, catalog: Catalog) -> tuple[Cluster, tuple[str, ...
         notes = (*notes, f"jobs of a power of two take {RACK_USED} of a rack's {RACK} devices")
     nodes, rest = divmod(run.n_gpus, system.devices_per_node)
     if nodes == 0:
-        return Cluster(system=replace(system, devices_per_node=run.n_gpus), num_nodes=1), notes
+        return Cluster(system=system.of_devices(run.n_gpus), num_nodes=1), notes
     if rest:
         raise RowSkipped(f"n_gpus={run.n_gpus} does not fill nodes of {system.devices_per_node}")
     return Cluster(system=system, num_nodes=nodes), notes
@@ -102,7 +102,7 @@ def _sized(system: System, run: Placed) -> System:
     its trays hold: a row with 4 devices a node counts 18 nodes a rack, each with the stated rate.
     """
     if system.devices_per_node < RACK and run.gpus_per_node != system.devices_per_node:
-        system = replace(system, devices_per_node=run.gpus_per_node)
+        system = system.of_devices(run.gpus_per_node)
     if run.internode_gbit is not None and system.network is not None:
         row_nodes = system.devices_per_node / run.gpus_per_node
         rate = run.internode_gbit * 1e9 / 8.0 * row_nodes
