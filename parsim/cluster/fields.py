@@ -110,6 +110,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "launch_factor": "amount",
     **{f"convolution.{name}": "share" for name in CONVOLUTION},
     "context_memory": "bytes",
+    "library_spread": "part",
     "power": "power",
     "server_factor": "drop",
     "core_product": "time",

@@ -144,6 +144,9 @@ class Device:
     convolution: Mapping[str, float] = field(default_factory=dict, hash=False)
     # Bytes of the driver's context, with the kernels that a run uses.
     context_memory: float = 0.0
+    # Standard deviation of ln(time) of its kernels where no run of it or its kin is public, beyond
+    # that of the devices whose runs are: their libraries are others.
+    library_spread: float = 0.0
     # Watts that it is designed for (None: nobody says).
     power: float | None = None
     # Watts that a server is rated at over those of its devices.

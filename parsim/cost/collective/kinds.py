@@ -62,7 +62,7 @@ class Constants:
             "ampere": 25.1e-6,
             "hopper": 6.02e-6,
             "blackwell": 10.1e-6,
-            "xgmi": 25.1e-6,
+            "xgmi": 8e-6,
             "pcie": 2e-6,
         }
     )

@@ -131,6 +131,7 @@ def standing_of(
         exchange=exchange_spread(job, plan, within=parts.within, after=parts.after),
         doubt=doubt,
         steps=step_errors(job.device, plan),
+        libraries=0.0 if job.device.calibrated else job.device.library_spread,
     )
 
 
@@ -209,6 +210,7 @@ def _added(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[st
         "untimed": Z80 * standing.doubt.untimed,
         "clock": Z80 * standing.doubt.clock,
         "messages": Z80 * standing.messages,
+        "libraries": 0.0 if nearest.device else Z80 * standing.libraries,
     }
 
 
@@ -265,6 +267,8 @@ def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Itera
         yield f"no run on system {standing.system}: its links add {_half_words(added['system'])}"
     elif added["system"] > 0.01:
         yield f"its collectives add {_half_words(added['system'])}"
+    if added["libraries"] > 0.01:
+        yield f"libraries of kernels that no run has add {_half_words(added['libraries'])}"
     if added["kernels"] > 0.01:
         yield f"kernels away from the calibrated ones add {_half_words(added['kernels'])}"
     yield from _calibration_left(standing, added)

@@ -91,6 +91,7 @@ SAME_AS = {
     "megatron-bridge": "nemo",
     "megatron-lm": "nemo",
     "megatron-te-2025": "nemo",
+    "primus": "nemo",
     "megatron-deepspeed-2023": "megatron-deepspeed-2022",
     "deepspeed-zero3": "deepspeed-zero3-2021",
     "deepspeed-huggingface": "deepspeed-zero3-2021",

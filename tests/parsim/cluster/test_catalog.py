@@ -25,6 +25,7 @@ DEVICES = [
     *("h800-sxm", "h20-sxm", "a800-sxm", "a40", "a10", "l40s", "rtx-3090", "rtx-4090"),
     *("l4", "t4", "p40", "p100-pcie-16gb", "p100-sxm-16gb", "titan-x-pascal", "cpu"),
     *("k80", "m40", "m60", "v100-pcie-16gb", "tpu-v2-core", "tpu-v3-core"),
+    *("mi250x", "mi300x", "mi325x", "mi350x", "mi355x"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
@@ -36,6 +37,7 @@ SYSTEMS = [
     *("titan-x-25gb-node", "titan-x-40gb-node", "tpu-v2-board", "tpu-v3-board"),
     *("p100-roce-node", "dgx-1p", "gce-k80-node", "aws-p2-8xlarge", "aws-p2-16xlarge"),
     *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "p40-node", "cpu"),
+    *("mi250x-node", "mi300x-node", "mi325x-node", "mi350x-node", "mi355x-node"),
 ]
 UNSOURCED_KINDS = (
     "network fabric",

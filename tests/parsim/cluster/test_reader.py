@@ -202,7 +202,7 @@ CASES = {
     "unknown fabric": (
         "systems:\n  mine: {from: cpu, intra: {fabric: nvswich}}\n",
         "my.yaml:2:37 systems.mine.intra.fabric unknown fabric 'nvswich' (did you mean "
-        "'nvswitch'?); allowed: nvswitch, nvlink-mesh, pcie, shared-memory",
+        "'nvswitch'?); allowed: nvswitch, nvlink-mesh, full-mesh, pcie, shared-memory",
     ),
     "yes is no truth value": (
         "systems:\n  mine: {from: cpu, intra: {nvls: yes}}\n",

@@ -73,7 +73,8 @@ class Standing:
     `release` is the software's, where it is known, `publisher` who measured the run, where it is a
     published one. `doubt` is what a calibration has left open in
     whole layers, `steps` the log errors that runs recorded on the device leave. `messages` is what
-    the strategy's messages and waits leave open, a standard deviation as `exchange`.
+    the strategy's messages and waits leave open, a standard deviation as `exchange`; `libraries` is
+    what kernels of other libraries than those of measured devices do (`Device.library_spread`).
     """
 
     device: str
@@ -92,6 +93,7 @@ class Standing:
     doubt: LayerDoubt = field(default_factory=LayerDoubt)
     steps: tuple[float, ...] = ()
     messages: float = 0.0
+    libraries: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

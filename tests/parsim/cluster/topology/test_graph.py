@@ -240,7 +240,8 @@ def test_mesh_of_another_size() -> None:
         build_graph(Cluster(system=system, num_nodes=1))
     assert str(error.value) == (
         "system dgx-1v: fabric nvlink-mesh with devices_per_node=6 is not known; "
-        "allowed: 2 (a bridged pair), 4 (all joined), 8 (the DGX-1); others write a topology"
+        "allowed: 2 (a bridged pair), 4 (all joined), 8 (the DGX-1); others write a topology, "
+        "or full-mesh where one link joins each two devices"
     )
 
 

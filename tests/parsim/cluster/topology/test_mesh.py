@@ -41,6 +41,26 @@ def test_eight_p100_have_four_links_each() -> None:
     assert group_rates(cables, tuple(range(8))).ring == pytest.approx(4 * link)
 
 
+@pytest.mark.parametrize("size", [2, 3, 4, 8])
+def test_a_full_mesh_has_a_link_to_each_other_member(size: int) -> None:
+    node = load_catalog().system("mi300x-node")
+    rates = group_rates(node_mesh(node), tuple(range(size)))
+    link = 64e9 * node.intra.efficiency
+    # rings share all cables evenly, and an all-to-all has one of them for each pair
+    assert (rates.ring, rates.pairs) == pytest.approx(((size - 1) * link, (size - 1) * link))
+    part = node.of_devices(size)
+    assert part.intra.bandwidth == pytest.approx((size - 1) * 64e9)
+    assert group_rates(node_mesh(part), tuple(range(size))) == pytest.approx(rates)
+
+
+def test_rings_of_a_frontier_node_use_four_links() -> None:
+    cables = node_mesh(load_catalog().system("mi250x-node"))
+    link = 50e9 * 0.72
+    assert group_rates(cables, tuple(range(8))).ring == pytest.approx(4 * link)
+    assert group_rates(cables, (0, 1)).ring == pytest.approx(4 * link)
+    assert group_rates(cables, (0, 4)).ring == pytest.approx(2 * link)
+
+
 def test_no_cable_means_the_hosts() -> None:
     assert not has_ring(DGX1, (0, 5))
     assert group_rates(DGX1, (0, 5)).ring == 6e9  # between two Broadwell sockets
