@@ -9,7 +9,7 @@ from typing import Final
 
 from parsim.cluster.hardware import CONVOLUTION, QUANTIZED_ATTENTION
 
-PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4")
+PRECISIONS = ("fp32", "tf32", "fp16", "bf16", "fp8", "mxfp8", "nvfp4", "mxfp4")
 REMOVED = {"gemm_wave_loss": "gemm_wave_quantisation (0 to 1, see parsim/cost/kernel/gemm.py)"}
 """Fields of older files, and what stands for them."""
 

@@ -110,6 +110,13 @@ Megatron-Bridge rows, whose recipe may also keep some layers in 16 bit. Transfor
 buffers take 8 and 16 bit alone ("Unsupported quantizer for Userbuffers", module/base.py of 2.18),
 and all recipes of Megatron-Bridge set tp_comm_overlap to False in nvfp4 (v0.2.0 to v0.6.0)."""
 
+MXFP4 = Quantization(
+    peak="mxfp4", operand=17 / 32, kept=17 / 32, moved=3.1, moved_weight=3.1, chunked=False
+)
+"""CDNA 4, 4 bits and a scale byte for each 32 values, no scale of a tensor: one kernel reads 2 and
+writes both orientations (Transformer Engine on ROCm, cast and transpose with a Hadamard transform,
+as AMD's configurations of MLPerf Training 6.0 have it). Its rate was not fitted."""
+
 
 def _whole(name: str) -> Precision:
     """Everything in 4 bytes."""
@@ -147,6 +154,7 @@ PRECISIONS = {
         _mixed("fp8_rowwise", how=ROWWISE),
         _mixed("mxfp8", how=MXFP8),
         _mixed("nvfp4", how=NVFP4),
+        _mixed("mxfp4", how=MXFP4),
         _autocast("fp8_amp", DELAYED),
     )
 }

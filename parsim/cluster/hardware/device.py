@@ -64,7 +64,7 @@ class Device:
     memory: float
     # Bytes/s, reads and writes together.
     memory_bandwidth: float
-    # Dense FLOP/s by precision: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4.
+    # Dense FLOP/s by precision: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4, mxfp4.
     peak_flops: Mapping[str, float] = field(hash=False)
     # Multiprocessors that a product's tiles are dealt to.
     sm_count: int

@@ -44,7 +44,10 @@ PCIE_X16: Mapping[int, float] = {3: 15.75e9, 4: 31.5e9, 5: 63e9, 6: 121e9, 7: 24
 """PCI Express x16 by generation, one direction: 8 to 32 GT/s x 16 lanes x 128/130 / 8; from 64 GT/s
 on 242 of the 256 bytes of a flit carry data."""
 PCIE_OF: Mapping[Generation, int] = {
-    **{"volta": 3, "ampere": 4, "hopper": 5, "blackwell": 5},
+    "volta": 3,
+    "ampere": 4,
+    "hopper": 5,
+    "blackwell": 5,
     "xgmi": 5,
 }
 PCIE_EFFICIENCY = 12.0 / 15.75

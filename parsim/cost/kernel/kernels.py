@@ -31,9 +31,9 @@ SIXTEEN_BIT = ("bf16", "fp16")
 """Precisions whose products take the device's `fp16_efficiency`."""
 PUBLISHED = SIXTEEN_BIT
 """Precisions of the published kernels: other ones say nothing about the choices of these."""
-NARROW = ("fp8", "mxfp8", "nvfp4")
+NARROW = ("fp8", "mxfp8", "nvfp4", "mxfp4")
 """Precisions whose products take the device's `fp8_efficiency`."""
-NARROWEST = ("nvfp4",)
+NARROWEST = ("nvfp4", "mxfp4")
 """Precisions whose products take its `fp4_efficiency` too."""
 ACCUMULATE = "accumulate"
 """Kind of a pass that adds one long vector to another."""

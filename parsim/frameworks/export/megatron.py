@@ -24,6 +24,7 @@ from parsim.scenario import Scenario
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
 FP8 = {"fp8": "delayed", "fp8_rowwise": "tensorwise", "mxfp8": "mxfp8", "fp8_amp": "delayed"}
 """--fp8-recipe of each precision; Megatron has no row-wise one, the nearest is a scale a tensor."""
+FP4 = ("nvfp4", "mxfp4")
 
 SGD_MOMENTUM = {"sgd": 0, "sgd_momentum": 0.9}
 """--sgd-momentum of each optimizer that is not Adam."""
@@ -162,8 +163,10 @@ def _training(plan: Plan) -> Iterator[Flag]:
     if plan.precision in FP8:
         yield ("--fp8-format", "hybrid")
         yield ("--fp8-recipe", FP8[plan.precision])
-    if plan.precision == "nvfp4":
+    if plan.precision in FP4:
         yield ("--fp4-format", "e2m1")
+        if plan.precision == "mxfp4":  # of Megatron-LM on ROCm; nvfp4 is the default
+            yield ("--fp4-recipe", "mxfp4")
     yield from _gradients(plan)
     yield from recompute_flags(plan)
     yield from offload_flags(plan)

@@ -241,5 +241,5 @@ def unsaid(scenario: Scenario, plan: Plan) -> Iterator[str]:
         yield f"# {plan.num_microbatches} accumulated micro-batches follow from the two batch sizes"
     if plan.recompute_modules:
         yield f"# recompute_modules {', '.join(plan.recompute_modules)}: subclass SelectiveAC"
-    if plan.precision.startswith(("fp8", "mxfp8", "nvfp4")):
+    if plan.precision.startswith(("fp8", "mxfp8", "nvfp4", "mxfp4")):
         yield f"# precision {plan.precision}: a converter of torchtitan.components.quantization"

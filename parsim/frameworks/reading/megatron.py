@@ -65,7 +65,7 @@ def _optimizer(reader: Reader) -> str:
 def _precision(reader: Reader) -> str:
     """The precision of products, in parsim's words."""
     if reader.has("--fp4-format"):
-        return "nvfp4"
+        return "mxfp4" if reader.word("--fp4-recipe", "nvfp4") == "mxfp4" else "nvfp4"
     if reader.has("--fp8-format"):
         return "mxfp8" if reader.word("--fp8-recipe", "delayed") == "mxfp8" else "fp8"
     return "fp16" if reader.has("--fp16") else "bf16" if reader.has("--bf16") else "fp32"

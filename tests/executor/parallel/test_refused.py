@@ -50,7 +50,7 @@ REFUSED: dict[str, tuple[Plan, str]] = {
             f"precision={name!r}: products of 8 bit or less are predicted but cannot be run here; "
             f"use precision='bf16' or 'bf16_amp'",
         )
-        for name in ("fp8", "fp8_rowwise", "fp8_amp", "mxfp8", "nvfp4")
+        for name in ("fp8", "fp8_rowwise", "fp8_amp", "mxfp8", "nvfp4", "mxfp4")
     },
     "nobody averages": (
         replace(BASE, dp_shard=2),

@@ -84,7 +84,7 @@ def test_every_number_of_a_device_has_a_source(id: str) -> None:
     device = load_catalog().device(id)
     peaks = {f"peak_flops.{precision}" for precision in device.peak_flops}
     plain = {field for field, kind in DEVICE_FIELDS.items() if kind not in UNSOURCED_KINDS}
-    if not {"fp8", "mxfp8", "nvfp4"} & device.peak_flops.keys():
+    if not {"fp8", "mxfp8", "nvfp4", "mxfp4"} & device.peak_flops.keys():
         plain -= {"fp8_efficiency"}
     shares = {f"convolution.{name}" for name in device.convolution}
     shares |= {f"quantized_attention.{name}" for name in device.quantized_attention}

@@ -252,7 +252,7 @@ CASES = {
     "no peak": (
         "devices:\n  mine: {from: t4, peak_flops: null}\n",
         "my.yaml:2:3 devices.mine lacks peak_flops; give at least one of fp32, tf32, fp16, bf16, "
-        "fp8, mxfp8, nvfp4",
+        "fp8, mxfp8, nvfp4, mxfp4",
     ),
     "unknown device of a system": (
         "systems:\n  mine: {from: cpu, device: t5}\n",

@@ -81,10 +81,11 @@ def test_clusters(tmp_path: Path, cluster: str) -> None:
     assert_same_again(load(tmp_path / "s.yaml", text), tmp_path / "other")
 
 
-@pytest.mark.parametrize("precision", ["fp8", "fp8_rowwise", "fp8_amp", "mxfp8", "nvfp4"])
+@pytest.mark.parametrize("precision", ["fp8", "fp8_rowwise", "fp8_amp", "mxfp8", "nvfp4", "mxfp4"])
 def test_precisions_of_8_bit_and_context_parallelism(tmp_path: Path, precision: str) -> None:
+    system = "mi355x-node" if precision == "mxfp4" else "gb300-nvl72"
     text = (
-        "cluster: {system: gb300-nvl72, nodes: 1, devices_per_node: 8}\n"
+        f"cluster: {{system: {system}, nodes: 1, devices_per_node: 8}}\n"
         "model: {name: llama3-8b}\nsoftware: megatron-bridge\n"
         "training: {global_batch_size: 16, precision: bf16}\n"
         f"plan: {{cp: 2, cp_comm_type: A2A, zero_stage: 3, precision: {precision}}}\n"

@@ -13,6 +13,7 @@ from tests.commands import GPT3, LLAMA
 
 WORDS: list[tuple[str, str, str, str]] = [
     ("megatron", "nvfp4", "--fp4-format e2m1", ""),
+    ("megatron", "mxfp4", "--fp4-recipe mxfp4", ""),
     ("megatron", "fp16_amp", "--fp16", "# precision fp16_amp"),
     ("megatron-bridge", "mxfp8", "", "# precision mxfp8: mixed_precision=bf16_with_mxfp8_mixed"),
     ("megatron-bridge", "fp16", "model.pipeline_dtype=float16", "mixed_precision=fp16_mixed"),

@@ -25,6 +25,7 @@ SAID: tuple[dict[str, str], ...] = (
     {"model.rope": "true", "model.rope_theta": "500000", "model.positions": "0"},
     {"model.predicted_tokens": "1", "training.precision": "fp8", "cluster.system": "dgx-h100"},
     {"training.precision": "nvfp4", "cluster.system": "dgx-b200"},
+    {"training.precision": "mxfp4", "cluster.system": "mi355x-node"},
     {"model.num_experts": "8", "model.experts_per_token": "2", "plan.ep": "2"},
     {"plan.pp": "2", "plan.rank_order": "[dp_replicate, dp_shard, pp, cp, tp]"},
     {"model.num_experts": "8", "model.experts_per_token": "2", "model.dense_layers": "1"},
