@@ -19,6 +19,7 @@ from parsim.units import GIB
 
 ADORNMENTS = frozenset((
     *("nvidia", "tesla", "geforce", "hgx", "dgx", "gpu"),
+    *("amd", "instinct", "oam"),
     *("hbm2", "hbm2e", "hbm3", "hbm3e"),
     "ac",  # air-cooled, which drivers print of B300
 ))  # fmt: skip

@@ -29,6 +29,8 @@ from parsim.errors import CatalogError
         ("Tesla P100-PCIE-16GB", "p100-pcie-16gb"),
         ("NVIDIA GeForce RTX 4090", "rtx-4090"),
         ("NVIDIA TITAN X (Pascal)", "titan-x-pascal"),
+        ("AMD Instinct MI300X OAM", "mi300x"),
+        ("AMD Instinct MI355X", "mi355x"),
     ],
 )
 def test_a_drivers_name(name: str, id: str) -> None:

@@ -143,9 +143,9 @@ def test_a_variant_of_a_device_that_is_not_in_the_catalog(row: MakeRow) -> None:
 
 
 def test_systems_that_cannot_be_built(row: MakeRow) -> None:
-    unknown = "gpu_type: device 'mi300x' is not in the catalog; nearest: "
-    assert reason(row, system="cloud", gpu_type="mi300x").startswith(unknown)
-    assert reason(row, gpu_type="mi300x").startswith(unknown)
+    unknown = "gpu_type: device 'gaudi3' is not in the catalog; nearest: "
+    assert reason(row, system="cloud", gpu_type="gaudi3").startswith(unknown)
+    assert reason(row, gpu_type="gaudi3").startswith(unknown)
     assert reason(row, gpus_per_node="5") == "n_gpus=32 does not fill nodes of 5"
 
 
