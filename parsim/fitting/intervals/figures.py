@@ -104,8 +104,8 @@ def _residual(
     case = row.case
     if not predicted or not measured or case is None or row.standing is None:
         return None
-    # where it is assumed, half the time or less may have been another format's
-    if isinstance(case, Case) and case.format_assumed:
+    # where a format is assumed, half the time or less may have been another's
+    if isinstance(case, Case) and case.says_little:
         return None
     plan, model = case.plan, case.job.model
     cell = (row.table, model.name, model.border // model.tokens, plan.tp, plan.microbatch_size)

@@ -25,6 +25,10 @@ from parsim.validation.step.recipes import Recipe, offload_layers, recipe_of, re
 from parsim.validation.tables import RowSkipped
 
 
+ONE_DIGIT = "one digit"
+"""A cell of `step_time_from` of a time that its source prints as about so much."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedCase:
     """What a prediction is of: job and plan; `notes` say what had to be assumed for them."""
@@ -50,6 +54,11 @@ class Case(PredictedCase):
             name in self.job.device.peak_flops for name in NARROW
         )
 
+    @property
+    def says_little(self) -> bool:
+        """Whether its error takes part in no interval: a format guessed, or a time of one digit."""
+        return self.format_assumed or self.run.step_time_from == ONE_DIGIT
+
 
 def build_case(run: MeasuredRun) -> Case:
     """Build model, system, software and plan of a measured run.
@@ -70,7 +79,7 @@ def build_case(run: MeasuredRun) -> Case:
     plan = _cut_plan(job, run, case_plan(run, assumed, stack, recipe), recipe)
     notes = (*notes, *cluster_notes, *_assumed_of_model(run))
     case = Case(run=run, job=job, plan=plan, notes=notes)
-    return replace(case, notes=(*notes, *_assumed_format(case)))
+    return replace(case, notes=(*notes, *_said_of_its_error(case)))
 
 
 def _cut_plan(job: Job, run: MeasuredRun, plan: Plan, recipe: Recipe | None) -> Plan:
@@ -97,13 +106,15 @@ def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:
         yield f"etp is not stated: experts are whole (etp=1) although tp={run.tp}"
 
 
-def _assumed_format(case: Case) -> Iterator[str]:
-    """What is said where the row does not state in how many bits a device of many computed."""
+def _said_of_its_error(case: Case) -> Iterator[str]:
+    """Why a run's error says little: its format is guessed, or its time has one digit."""
+    if not case.says_little:
+        return
+    why = "its source prints one digit"
     if case.format_assumed:
-        yield (
-            f"{case.run.row_id}: precision is not stated: {case.plan.precision} is assumed on a "
-            f"device that computes in 8 bits too; its error takes part in no interval"
-        )
+        assumed = f"precision is not stated: {case.plan.precision} is assumed on a device "
+        why = assumed + "that computes in 8 bits too"
+    yield f"{case.run.row_id}: {why}; its error takes part in no interval"
 
 
 def _predicting(spec: TransformerSpec, recipe: Recipe | None) -> TransformerSpec:

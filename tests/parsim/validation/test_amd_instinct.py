@@ -11,6 +11,7 @@ import pytest
 import parsim
 from parsim.sim.confidence.interval import Z80, step_interval
 from parsim.sim.confidence.known_errors import ANY, errors_of
+from parsim.validation.step.case import Case
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate
 from parsim.validation.validated_row import ValidatedRow
@@ -43,6 +44,16 @@ def test_what_no_prediction_can_be_of_is_skipped_with_its_reason(rows: list[Vali
     reasons = {row.row_id: row.reason for row in rows if row.skipped}
     assert sum("task 'lora'" in reason for reason in reasons.values()) == 4
     assert reasons["mlperf-5.1-llama31_8b-158"] == "tp is not stated"
+
+
+def test_a_time_of_one_digit_is_shown_and_takes_part_in_no_interval(
+    rows: list[ValidatedRow],
+) -> None:
+    (rough,) = (row for row in rows if row.device == "mi250x")
+    assert rough.predicted_step
+    assert any("one digit; its error takes part in no interval" in note for note in rough.notes)
+    cases = [(row.row_id, row.case) for row in rows if isinstance(row.case, Case)]
+    assert [name for name, case in cases if case.says_little] == [rough.row_id]
 
 
 def test_other_libraries_widen_the_interval_until_a_run_is_known(rows: list[ValidatedRow]) -> None:
