@@ -9,7 +9,7 @@ from typing import Literal
 from parsim.cluster.hardware.device import Device, Measured
 
 Fabric = Literal["nvswitch", "nvlink-mesh", "full-mesh", "pcie", "shared-memory"]
-Generation = Literal["volta", "ampere", "hopper", "blackwell", "xgmi"]
+Generation = Literal["volta", "ampere", "hopper", "blackwell", "xgmi", "ici"]
 Library = Literal["nccl-2.23", "nccl-2.19", "nccl-2.18", "rccl-2.21", "gloo"]
 Tuner = Literal["aws-p5", "aws-p5en", "aws-p6-b200"]
 NetworkFabric = Literal["rail-optimised", "fat-tree", "ring", "torus-2d", "torus-3d", "dragonfly"]
@@ -24,8 +24,8 @@ class IntraNode:
 
     `bandwidth` is what one device can send per second, all its links together; in a `full-mesh` it
     has one of equal links to each other device. `latency` is one hop. `nvls` says the switch can
-    reduce and multicast (Hopper NVSwitch and later). `generation` of NVLink, or AMD's xGMI, names
-    the constants of collectives; None: Hopper's where `nvls`, else Ampere's.
+    reduce and multicast (Hopper NVSwitch and later). `generation` of NVLink, of AMD's xGMI or of
+    TPUs' ICI names the constants of collectives; None: Hopper's where `nvls`, else Ampere's.
     `c2c_bandwidth` is NVLink-C2C from a device to its host; None: PCI Express goes there.
     """
 

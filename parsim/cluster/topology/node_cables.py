@@ -49,6 +49,7 @@ PCIE_OF: Mapping[Generation, int] = {
     "hopper": 5,
     "blackwell": 5,
     "xgmi": 5,
+    "ici": 4,
 }
 PCIE_EFFICIENCY = 12.0 / 15.75
 """NCCL's figure for PCI Express 3.0 x16 over the raw one; it scales with the generation."""
@@ -58,6 +59,7 @@ CPU_LINK: Mapping[Generation, float] = {
     "hopper": 22e9,
     "blackwell": 40e9,
     "xgmi": 16e9,
+    "ici": 16e9,
 }
 """Between two sockets, by what such nodes are built with: Broadwell, AMD, Sapphire Rapids, Emerald
 Rapids, AMD. NCCL's figures of what GPUs reach across, so their efficiency is 1."""

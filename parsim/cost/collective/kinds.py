@@ -63,6 +63,7 @@ class Constants:
             "hopper": 6.02e-6,
             "blackwell": 10.1e-6,
             "xgmi": 8e-6,
+            "ici": 2e-6,
             "pcie": 2e-6,
         }
     )

@@ -64,7 +64,7 @@ START = FittedCollectives(
             "ampere": 25e-6,
             "hopper": 11e-6,
             "blackwell": 11e-6,
-            "xgmi": Constants().ramp["xgmi"],
+            **{name: Constants().ramp[name] for name in ("xgmi", "ici")},
             "pcie": 2e-6,
         },
         nvls={"hopper": 0.74, "blackwell": 0.71},

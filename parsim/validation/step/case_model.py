@@ -49,7 +49,7 @@ def _of_family(run: MeasuredRun, sizes: dict[str, Any]) -> TransformerSpec:
         **{
             **family.flags,
             **sizes,
-            "head_dim": run.hidden_size // run.n_heads,
+            "head_dim": run.head_dim or run.hidden_size // run.n_heads,
             "positions": run.seq_len if family.positions else 0,
         }
     )

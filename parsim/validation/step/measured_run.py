@@ -27,7 +27,7 @@ REQUIRED = (
 
 OPTIONAL = (
     "source", "stack_release", "internode_gbit_per_s_per_node", "n_layers", "hidden_size",
-    "n_heads", "n_kv_heads", "ffn_hidden_size", "vocab_size", "n_experts", "moe_topk",
+    "n_heads", "n_kv_heads", "head_dim", "ffn_hidden_size", "vocab_size", "n_experts", "moe_topk",
     "moe_ffn_hidden_size", "precision", "vpp", "cp", "ep", "etp",
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
@@ -52,7 +52,7 @@ NEEDED = {
 }
 """Counts that every row must state, by the field: their columns."""
 
-COUNTS = ("zero_stage", "moe_ffn_hidden_size", "offload_layers")
+COUNTS = ("zero_stage", "moe_ffn_hidden_size", "offload_layers", "head_dim")
 """Counts that may be blank."""
 
 FLAGS = (
@@ -120,6 +120,7 @@ class MeasuredRun:
     n_experts: int = 0
     moe_topk: int = 0
     moe_ffn_hidden_size: int | None = None
+    head_dim: int | None = None
     ep: int = 1
     etp: int | None = None
     token_drop: bool = False

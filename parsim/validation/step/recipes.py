@@ -147,7 +147,7 @@ def dense_recipe(run: MeasuredRun) -> DenseRecipe:
 def repeated_modules(run: MeasuredRun, recipe: Recipe | None = None) -> tuple[str, ...]:
     """Modules that a run repeats by its recipe, where the row does not say what it repeats."""
     if run.recompute:
-        return ()
+        return _listed(run.recompute) if "+" in run.recompute else ()
     return recipe.recompute if recipe else dense_recipe(run).recompute
 
 
