@@ -101,7 +101,8 @@ def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:
     if run.offload_layers is None and offload_layers(run):
         yield f"activations of {offload_layers(run)} layers are on the host, as in the recipe"
     if again := repeated_modules(run):
-        yield f"backward repeats {', '.join(again)}, as in the recipe"
+        told = "as the row says" if run.recompute else "as in the recipe"
+        yield f"backward repeats {', '.join(again)}, {told}"
     if run.n_experts and run.tp > 1 and run.etp is None:
         yield f"etp is not stated: experts are whole (etp=1) although tp={run.tp}"
 

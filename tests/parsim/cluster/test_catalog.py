@@ -25,7 +25,7 @@ DEVICES = [
     *("h800-sxm", "h20-sxm", "a800-sxm", "a40", "a10", "l40s", "rtx-3090", "rtx-4090"),
     *("l4", "t4", "p40", "p100-pcie-16gb", "p100-sxm-16gb", "titan-x-pascal", "cpu"),
     *("k80", "m40", "m60", "v100-pcie-16gb", "tpu-v2-core", "tpu-v3-core"),
-    *("mi250x", "mi300x", "mi325x", "mi350x", "mi355x"),
+    *("mi250x", "mi300x", "mi325x", "mi350x", "mi355x", "tpu-v5e", "tpu-v5p"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
@@ -38,6 +38,7 @@ SYSTEMS = [
     *("p100-roce-node", "dgx-1p", "gce-k80-node", "aws-p2-8xlarge", "aws-p2-16xlarge"),
     *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "p40-node", "cpu"),
     *("mi250x-node", "mi300x-node", "mi325x-node", "mi350x-node", "mi355x-node"),
+    *("tpu-v5e-slice", "tpu-v5p-slice"),
 ]
 UNSOURCED_KINDS = (
     "network fabric",
@@ -119,8 +120,8 @@ def test_every_number_of_a_system_has_a_source(id: str) -> None:
         for field, kind in SYSTEM_FIELDS.items()
         if kind not in UNSOURCED_KINDS
         and (
-            field != "interference" or (system.interference or 0) > 0
-        )  # 0 where copy engines do it
+            field != "interference" or field in system.sources or (system.interference or 0) > 0
+        )  # 0, written or not, where copy engines do it
         and (system.network is not None or not field.startswith("network."))
         and field not in ("message_interference", "two_way_loss")  # calibrated systems only
         and (field not in OPTIONAL_LINKS or field in system.sources)

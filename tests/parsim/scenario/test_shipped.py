@@ -51,6 +51,7 @@ SHIPPED = {
         70.6,
         "tp4 pp4 dp4 mb1 m32 interleaved_1f1b v5 zero1 sp recompute-full",
     ),
+    "llama3-8b-tpu-v5e": (256, 8.03, "tp1 pp1 dp256 mb1 m1 no-pipeline zero3 recompute-full"),
     "llama3-70b-mi300x": (64, 70.6, "tp8 pp1 dp8 mb2 m8 no-pipeline zero1 sp"),
     "llama3-70b-h100-a100": (
         32,
