@@ -134,6 +134,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "intra.nvls": "flag",
     "intra.generation": "generation",
     "intra.c2c_bandwidth": "bandwidth",
+    "intra.torus": "count",
     "network.nics_per_node": "count",
     "network.nic_bandwidth": "interface",
     "network.latency": "latency",

@@ -26,7 +26,8 @@ class IntraNode:
     has one of equal links to each other device. `latency` is one hop. `nvls` says the switch can
     reduce and multicast (Hopper NVSwitch and later). `generation` of NVLink, of AMD's xGMI or of
     TPUs' ICI names the constants of collectives; None: Hopper's where `nvls`, else Ampere's.
-    `c2c_bandwidth` is NVLink-C2C from a device to its host; None: PCI Express goes there.
+    `c2c_bandwidth` is NVLink-C2C from a device to its host; None: PCI Express goes there. `torus`
+    is how many axes the devices' torus has, whose links groups have by where they lie; 0: none.
     """
 
     fabric: Fabric
@@ -36,6 +37,7 @@ class IntraNode:
     nvls: bool = False
     generation: Generation | None = None
     c2c_bandwidth: float | None = None
+    torus: int = 0
 
     @property
     def rate(self) -> float:

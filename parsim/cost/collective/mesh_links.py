@@ -16,6 +16,7 @@ import numpy as np
 from parsim.arrays import Array, Ints, distinct
 from parsim.cluster.hardware import System
 from parsim.cluster.topology.mesh import all_devices, group_rates, has_ring, node_mesh
+from parsim.cost.collective.torus_links import torus_share
 
 _ALL = (1.0, 1.0)
 LONGEST = 1 << 16
@@ -24,7 +25,12 @@ LONGEST = 1 << 16
 
 def members_share(system: System, members: Sequence[int]) -> tuple[float, float]:
     """Find the shares of a device's rate that a node's members of a group have: rings and pairs."""
-    if not node_mesh(system) or len(members) < 2:
+    if len(members) < 2:
+        return _ALL
+    if system.intra.torus:
+        share = torus_share(system, members)
+        return share, share
+    if not node_mesh(system):
         return _ALL
     return _group_share(system, tuple(sorted(members)))
 
@@ -68,7 +74,7 @@ def groups_share(
 ) -> Array:
     """Shares of the worst-placed groups of each case (see `Ranks`): rings and pairs, (2, B)."""
     columns = (size, stride, rows, row_stride, world)
-    if not node_mesh(system):
+    if not node_mesh(system) and not system.intra.torus:
         return np.ones((2, len(size)))
     cases, back, _ = distinct(*columns)
     table = []

@@ -16,6 +16,7 @@ from parsim.arrays import Array, Ints, distinct
 from parsim.cluster.hardware import System
 from parsim.cluster.topology.mesh import direct_pairs, node_mesh, pair_rate
 from parsim.cost.collective.mesh_links import LONGEST, whole_rate
+from parsim.cost.collective.torus_links import neighbour_share
 
 
 def pair_share(system: System, first: int, last: int, group: Sequence[int] = ()) -> float:
@@ -24,7 +25,11 @@ def pair_share(system: System, first: int, last: int, group: Sequence[int] = ())
     `group` are further ranks of the communicator; those in the node may pass it on.
     """
     cables, devices = node_mesh(system), system.devices_per_node
-    if not cables or first // devices != last // devices or first == last:
+    if first // devices != last // devices or first == last:
+        return 1.0
+    if system.intra.torus:
+        return neighbour_share(system)
+    if not cables:
         return 1.0
     beside = tuple(sorted(rank % devices for rank in group if rank // devices == first // devices))
     rate = pair_rate(cables, first % devices, last % devices, beside)
@@ -32,9 +37,14 @@ def pair_share(system: System, first: int, last: int, group: Sequence[int] = ())
     return max(rate, whole) / whole if system.intra.fabric == "pcie" else rate / whole
 
 
+def _apart(system: System) -> bool:
+    """Whether devices of a node have links to some others alone."""
+    return bool(system.intra.torus or node_mesh(system))
+
+
 def least_share(system: System, senders: Sequence[int], receivers: Sequence[int]) -> float:
     """The least share of messages between ranks, each of which may send to each other one."""
-    if not node_mesh(system):
+    if not _apart(system):
         return 1.0
     group = (*senders, *receivers)
     return min(pair_share(system, a, b, group) for a in senders for b in receivers)
@@ -57,6 +67,8 @@ def mean_share(system: System, rank: int, others: Sequence[int]) -> float:
 def best_share(system: System) -> float:
     """Share that no message between two devices of a node exceeds."""
     cables = node_mesh(system)
+    if system.intra.torus:
+        return neighbour_share(system)
     if not cables:
         return 1.0
     fastest = max(pair_rate(cables, *pair) for pair in direct_pairs(cables))
@@ -79,7 +91,7 @@ def partner_shares(system: System, stride: Ints, pp: int, world: Ints) -> Array:
 
 def circle_share(system: System, size: Ints, stride: Ints, world: Ints) -> Array:
     """The least share of messages from each rank of a group to the next one, (B,)."""
-    if not node_mesh(system):
+    if not _apart(system):
         return np.ones(len(size))
     cases = zip(size.tolist(), stride.tolist(), world.tolist(), strict=True)
     columns = [(n, np.array([q]), np.array([w])) for n, q, w in cases]
@@ -90,7 +102,7 @@ def _by_case(
     system: System, stride: Ints, pp: int, world: Ints, other: Callable[[int], int]
 ) -> Array:
     """Shares between each rank of a pipeline and another one, each distinct case once, (p, B)."""
-    if not node_mesh(system):
+    if not _apart(system):
         return np.ones((pp, len(stride)))
     cases, back, _ = distinct(stride, world)
     table = [

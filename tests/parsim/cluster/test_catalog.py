@@ -104,6 +104,7 @@ OPTIONAL_LINKS = {
     "host_memory",
     "interference_rate",
     "intra.c2c_bandwidth",
+    "intra.torus",
     "memory_contention",
     "network.rails",
     "network.spines",
