@@ -34,6 +34,7 @@ class IntraBlock(Block):
     nvls: Flag = UNSET
     generation: GenerationName = UNSET
     c2c_bandwidth: Rate = UNSET
+    torus: Count = UNSET
 
 
 class NetworkBlock(Block):

@@ -159,7 +159,7 @@ CASES = {
     "misspelt inner field": (
         "systems:\n  mine:\n    from: cpu\n    intra: {latncy: 5us}\n",
         "my.yaml:4:13 systems.mine.intra.latncy unknown field 'latncy' (did you mean 'latency'?); "
-        "allowed: fabric, bandwidth, latency, efficiency, nvls, generation, c2c_bandwidth",
+        "allowed: fabric, bandwidth, latency, efficiency, nvls, generation, c2c_bandwidth, torus",
     ),
     "misspelt section": (
         "device:\n  mine: {from: t4}\n",
