@@ -24,7 +24,6 @@ from parsim.validation.step.model_family import BERT_NOTE, model_family
 from parsim.validation.step.recipes import Recipe, offload_layers, recipe_of, repeated_modules
 from parsim.validation.tables import RowSkipped
 
-
 ONE_DIGIT = "one digit"
 """A cell of `step_time_from` of a time that its source prints as about so much."""
 
