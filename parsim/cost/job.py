@@ -28,6 +28,8 @@ class Optimizer:
     moved: float
 
 
+NO_UPDATE = Optimizer(name="none", states=0, moved=0.0)
+"""Gradients alone, as runs have them that time forward and backward."""
 ADAMW = Optimizer(name="adamw", states=8, moved=28.0)
 CLIP = 1.0
 """The norm that gradients are clipped to where nothing is said (Brown et al. 2020, appendix B)."""
@@ -117,8 +119,10 @@ class Job:
 
     @property
     def update_overhead(self) -> float:
-        """Host seconds of an update, which no device hides."""
+        """Host seconds of an update, which no device hides; 0 where there is none."""
         stack = self.software
+        if self.optimizer == NO_UPDATE:
+            return 0.0
         if not stack.tensor_update:
             return stack.optimizer_fixed
         return stack.optimizer_fixed + stack.tensor_update * self.model.parameter_tensors

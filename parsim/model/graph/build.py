@@ -151,8 +151,8 @@ def _setting(
 
 
 def asked_names(graph: Graph) -> frozenset[str]:
-    """Tensors whose gradient backward needs: those that hang on any parameter."""
-    asked: set[str] = set()
+    """Tensors whose gradient backward needs: those that hang on any parameter, or on `asks_input`."""
+    asked = {INPUT} if graph.asks_input else set[str]()
     for node in graph.nodes:
         if graph.has_parameters(node) or any(name in asked for name in node.inputs):
             asked.add(node.name)

@@ -14,13 +14,16 @@ from functools import cache, partial
 
 from parsim.errors import ModelError
 from parsim.model.graph.families.amoebanet import amoebanet_d
+from parsim.model.graph.families.densenet import DENSENETS, densenet
+from parsim.model.graph.families.googlenet import googlenet
 from parsim.model.graph.families.inception import inception_v3
 from parsim.model.graph.families.plain import (
-    ALEXNETS,
-    alexnet,
+    TOWERS,
+    VGGS,
     alexnet_towers,
     multi_task,
-    vgg16,
+    tower_network,
+    vgg,
 )
 from parsim.model.graph.families.residual import RESIDUALS, residual
 from parsim.model.graph.families.transformer import VISIONS, vision
@@ -32,10 +35,12 @@ Builder = Callable[[str, int, int], Graph]
 """From a name, rows of the image and classes to the graph."""
 
 NETWORKS: Mapping[str, tuple[Builder, int]] = {
-    **dict.fromkeys(ALEXNETS, (alexnet, 224)),
+    **{name: (tower_network, tower.image_size) for name, tower in TOWERS.items()},
     "alexnet-two-towers": (alexnet_towers, 224),
-    "vgg16": (vgg16, 224),
+    **dict.fromkeys(VGGS, (vgg, 224)),
     **dict.fromkeys(RESIDUALS, (residual, 224)),
+    **dict.fromkeys(DENSENETS, (densenet, 224)),
+    "googlenet": (googlenet, 224),
     "inception-v3": (inception_v3, 299),
     **dict.fromkeys(VISIONS, (vision, 224)),
     **dict.fromkeys(GNMT_LAYERS, (gnmt, 50)),

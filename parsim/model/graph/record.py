@@ -43,6 +43,7 @@ class Graph:
 
     `further_inputs` are what enters beside `input`: a target text, a mask. Every stage has its own
     copy of them, and of what is made of them alone: they cross no cut. Shapes are of one sample.
+    `asks_input` says that backward makes the gradient of `input` too, as nobody who trains needs.
 
     Raises:
         ModelError: a name twice or unknown, shapes that do not fit, no node, no legal last layer.
@@ -56,6 +57,7 @@ class Graph:
     path: str = ""
     profiled_parameters: int = 0
     further_inputs: Mapping[str, Shape] = field(default_factory=dict)
+    asks_input: bool = False
     shapes: Mapping[str, Shape] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:

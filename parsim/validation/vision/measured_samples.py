@@ -11,6 +11,10 @@ node_sums, overlap                yes where the workers of a node send the sum o
 sync_every                        steps between averages of weights (local_sgd)
 batch_per_gpu, global_batch_size  samples
 samples_per_s, step_time_s        over all devices; one of them
+covers                            what the time is of: blank, a whole step; "forward_backward", one
+                                  without its update; "forward_backward input_gradient", the
+                                  gradient of the samples too
+out_of_scope                      why a row is not predicted, as its source has it; blank: it is
 n_micro_batches, partition        of a pipeline; where blank, read from the note of the row
 replicas                          of each of pipedream's stages, such as 7-1
 speedup, speedup_over             how many times as fast as the same row with other cells, such as
@@ -45,9 +49,13 @@ REQUIRED = (
 OPTIONAL = (
     *("source", "n_micro_batches", "partition", "replicas", "recompute", "step_time_s", "note"),
     *("peak_memory_gib_sum", "speedup", "speedup_over", "internode_gbit_per_s_per_node"),
-    *("servers", "servers_on", "node_sums", "overlap", "sync_every"),
+    *("servers", "servers_on", "node_sums", "overlap", "sync_every", "covers", "out_of_scope"),
 )
 """Columns that it may have; others are not read."""
+
+STEP, GRADIENTS, INPUT_GRADIENT = "", "forward_backward", "forward_backward input_gradient"
+COVERS = (STEP, GRADIENTS, INPUT_GRADIENT)
+"""What a measured time may be of."""
 
 MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}
 """Images of a batch in torchgpipe's memory benchmarks (main.py of each, commit a1b4ee2)."""
@@ -79,6 +87,7 @@ class MeasuredSamples:
     assumed_batch: bool = False
     replicated_by: Strategy = DDP
     publisher: str = ""
+    covers: str = STEP
 
 
 class _Results(NamedTuple):
@@ -98,8 +107,10 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
     """Check one row and give it types.
 
     Raises:
-        RowSkipped: a needed figure is missing or garbage, or the strategy cannot be predicted.
+        RowSkipped: a needed figure is missing or garbage, or the strategy cannot be predicted, or
+            the row says that it is out of scope.
     """
+    _check_scope(row)
     check_strategy(row["strategy"])
     cells, note = Cells(row), row.get("note", "")
     batch, batch_is_assumed = _global_batch(row, cells)
@@ -127,7 +138,16 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         assumed_batch=batch_is_assumed,
         replicated_by=replicated_by(row, cells),
         publisher=publisher_of(row.get("source", "")),
+        covers=row.get("covers", ""),
     )
+
+
+def _check_scope(row: Mapping[str, str]) -> None:
+    if reason := row.get("out_of_scope", ""):
+        raise RowSkipped(shown(reason))
+    if (covers := row.get("covers", "")) not in COVERS:
+        listed = ", ".join(COVERS[1:])
+        raise RowSkipped(f"covers='{shown(covers)}' must be blank or one of {listed}")
 
 
 def _global_batch(row: Mapping[str, str], cells: Cells) -> tuple[int, bool]:

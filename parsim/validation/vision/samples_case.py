@@ -12,7 +12,7 @@ from math import lcm
 import numpy as np
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.job import OPTIMIZERS, Job, kind_of
+from parsim.cost.job import NO_UPDATE, OPTIMIZERS, Job, Optimizer, kind_of
 from parsim.cost.software import software
 from parsim.errors import CatalogError, ModelError, NoFeasiblePlan, shown
 from parsim.model.graph.catalog import is_network, network
@@ -26,7 +26,7 @@ from parsim.plan.stages import Stage
 from parsim.validation.step.case import PredictedCase
 from parsim.validation.step.case_cluster import case_cluster
 from parsim.validation.tables import RowSkipped
-from parsim.validation.vision.measured_samples import MeasuredSamples
+from parsim.validation.vision.measured_samples import INPUT_GRADIENT, STEP, MeasuredSamples
 from parsim.validation.vision.row_strategy import DATA_PARALLEL, PIPELINES
 
 FRAMEWORKS: Mapping[str, str] = {
@@ -67,10 +67,14 @@ def _case(run: MeasuredSamples) -> PredictedCase:
         model=build_model(description),
         cluster=cluster,
         software=software(stack),
-        optimizer=OPTIMIZERS["sgd" if stack == "torchgpipe" else "sgd_momentum"],
+        optimizer=_optimizer(stack) if run.covers == STEP else NO_UPDATE,
     )
     plan = _plan_for(job, run, description)
     return PredictedCase(job=job, plan=plan, notes=(*notes, *cluster_notes))
+
+
+def _optimizer(stack: str) -> Optimizer:
+    return OPTIMIZERS["sgd" if stack == "torchgpipe" else "sgd_momentum"]
 
 
 def _stack(run: MeasuredSamples) -> tuple[str, tuple[str, ...]]:
@@ -104,7 +108,8 @@ def _framework(text: str) -> str:
 def _description(run: MeasuredSamples) -> Description:
     """A network in as fine pieces as its partition counts, or the sizes of a transformer."""
     if is_network(run.model):
-        return _pieces(network(run.model), run.partition)
+        graph = _pieces(network(run.model), run.partition)
+        return replace(graph, asks_input=True) if run.covers == INPUT_GRADIENT else graph
     return replace(model_spec(run.model), fused_attention=False)  # these tables are from before
 
 

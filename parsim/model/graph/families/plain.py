@@ -1,4 +1,4 @@
-"""AlexNet and VGG, convolutions one after another, and several tasks on a trunk of such ones.
+"""AlexNet, OverFeat and VGG, one convolution after another, and several tasks on such a trunk.
 
 AlexNet of two towers was made for two devices, which exchange before the third convolution and
 before each wide product:
@@ -7,10 +7,12 @@ before each wide product:
             └── conv1b ── conv2b ──┴──── conv3b ── 4b ── 5b ──┴── fc6b ──┴── fc7b ──┘
 
 Source: torchvision's definitions (`models/alexnet.py`, `models/vgg.py`); Krizhevsky 2014
-(arXiv:1404.5997), ungrouped; Krizhevsky, Sutskever and Hinton 2012 (NIPS), the two towers; MXNet's
-`symbols/alexnet.py` and tf_cnn_benchmarks' `alexnet_model.py`, one tower of other widths; Simonyan
-and Zisserman 2014 (arXiv:1409.1556). Leaves out: local response normalisation, which those of 2012
-and MXNet's have (1 % of a step by its bytes).
+(arXiv:1404.5997), ungrouped; Krizhevsky, Sutskever and Hinton 2012 (NIPS), the two towers, which
+Caffe's `bvlc_alexnet` holds as convolutions in two groups; MXNet's `symbols/alexnet.py` and
+tf_cnn_benchmarks' `alexnet_model.py`, one tower of other widths; Sermanet et al. 2013
+(arXiv:1312.6229), OverFeat's fast model; Simonyan and Zisserman 2014 (arXiv:1409.1556), models A, D
+and E. Leaves out: local response normalisation, which those of 2012, Caffe's and MXNet's have (1 %
+of a step by its bytes).
 """
 
 from __future__ import annotations
@@ -24,48 +26,68 @@ from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch, pair
 from parsim.model.graph.texts import CrossEntropy, MeanLoss
 
-VGG16 = (64, 64, 0, 128, 128, 0, 256, 256, 256, 0, 512, 512, 512, 0, 512, 512, 512, 0)
-"""Channels of VGG-16's convolutions; 0 is a pooling."""
+VGGS: Mapping[str, tuple[int, ...]] = {
+    "vgg11": (1, 1, 2, 2, 2),
+    "vgg16": (2, 2, 3, 3, 3),
+    "vgg19": (2, 2, 4, 4, 4),
+}
+"""Convolutions of each block, which a pooling ends: models A, D and E."""
+VGG_CHANNELS = (64, 128, 256, 512, 512)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tower:
-    """AlexNet of one tower: channels of its five convolutions, and what differs around them.
+    """AlexNet of one tower, or a like: channels of five convolutions, and what differs around them.
 
-    `padding` is that of the first convolution. `pooled` are the rows and columns that the products
-    read, None for those that the last pooling leaves.
+    `paddings` are those of the first two convolutions, `groups` those of the second, fourth and
+    fifth. Poolings of `window` rows halve the image. `pooled` are the rows and columns that the
+    products read, None for those that the last pooling leaves; `widths` are those products'.
     """
 
     channels: tuple[int, int, int, int, int]
-    padding: int = 2
+    paddings: tuple[int, int] = (2, 2)
+    groups: int = 1
+    window: int = 3
     pooled: int | None = 6
+    widths: tuple[int, int] = (4096, 4096)
+    image_size: int = 224
 
 
-ALEXNETS: Mapping[str, Tower] = {
+TOWERS: Mapping[str, Tower] = {
     "alexnet": Tower(channels=(64, 192, 384, 256, 256)),
-    "alexnet-2012": Tower(channels=(96, 256, 384, 384, 256), padding=0, pooled=None),
+    "alexnet-2012": Tower(channels=(96, 256, 384, 384, 256), paddings=(0, 2), pooled=None),
+    "alexnet-bvlc": Tower(channels=(96, 256, 384, 384, 256), groups=2),
     "alexnet-tf": Tower(channels=(64, 192, 384, 384, 256)),
+    "overfeat-fast": Tower(
+        channels=(96, 256, 512, 1024, 1024),
+        paddings=(0, 0),
+        window=2,
+        pooled=None,
+        widths=(3072, 4096),
+        image_size=231,
+    ),
 }
-"""One tower as PyTorch has it; of the width of 2012, as MXNet has it; as TensorFlow has it."""
+"""One tower as PyTorch has it; of the width of 2012, as MXNet has it; in groups, as Caffe has it (a
+first image of 55 rows, where windows on 224 without padding leave 54); as TensorFlow has it."""
 
 
-def alexnet(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
-    """One of `ALEXNETS` by its name."""
-    tower, draw = ALEXNETS[name], Sketch(name, (3, image_size, image_size))
+def tower_network(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
+    """One of `TOWERS` by its name."""
+    tower, draw = TOWERS[name], Sketch(name, (3, image_size, image_size))
     first, second, *others = tower.channels
-    x = _conv(draw, INPUT, 1, first, kernel=11, stride=4, padding=tower.padding)
-    x = draw.max_pool(x, "pool1", 3, 2)
-    x = _conv(draw, x, 2, second, kernel=5, padding=2)
-    x = draw.max_pool(x, "pool2", 3, 2)
+    x = _conv(draw, INPUT, 1, first, kernel=11, stride=4, padding=tower.paddings[0])
+    x = draw.max_pool(x, "pool1", tower.window, 2)
+    x = _conv(draw, x, 2, second, kernel=5, padding=tower.paddings[1], groups=tower.groups)
+    x = draw.max_pool(x, "pool2", tower.window, 2)
     for number, channels in enumerate(others, 3):
-        x = _conv(draw, x, number, channels)
-    x = draw.max_pool(x, "pool5", 3, 2)
+        x = _conv(draw, x, number, channels, groups=1 if number == 3 else tower.groups)
+    x = draw.max_pool(x, "pool5", tower.window, 2)
     if tower.pooled is not None:
         x = draw.node(AdaptiveAvgPool2d(output_size=pair(tower.pooled)), "avgpool", x)
     x = draw.node(Flatten(), "flatten", x)
-    for number in (6, 7):
+    for number, width in enumerate(tower.widths, 6):
         x = draw.node(Dropout(), f"drop{number}", x)
-        x = draw.relu(draw.dense(x, f"fc{number}", 4096), f"relu{number}")
+        x = draw.relu(draw.dense(x, f"fc{number}", width), f"relu{number}")
     draw.node(CrossEntropy(), "loss", draw.dense(x, "fc8", classes))
     return draw.graph()
 
@@ -104,26 +126,25 @@ def _crossed(draw: Sketch, name: str, ends: list[str]) -> list[str]:
     return [draw.concat(f"{name}{tower}", *ends) for tower in "ab"]
 
 
-def vgg16(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
-    """VGG-16 without batch normalisation: 138,357,544 parameters."""
+def vgg(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
+    """One of `VGGS` by its name, without batch normalisation; VGG-16: 138,357,544 parameters."""
     draw = Sketch(name, (3, image_size, image_size))
     x, number = INPUT, 0
-    for channels in VGG16:
-        if channels == 0:
-            x = draw.max_pool(x, f"pool{number}", 2, 2)
-            continue
-        number += 1
-        x = _conv(draw, x, number, channels)
+    for count, channels in zip(VGGS[name], VGG_CHANNELS, strict=True):
+        for _ in range(count):
+            number += 1
+            x = _conv(draw, x, number, channels)
+        x = draw.max_pool(x, f"pool{number}", 2, 2)
     x = draw.node(AdaptiveAvgPool2d(output_size=(7, 7)), "avgpool", x)
     x = draw.node(Flatten(), "flatten", x)
-    for number in (14, 15):
-        x = draw.relu(draw.dense(x, f"fc{number}", 4096), f"relu{number}")
-        x = draw.node(Dropout(), f"drop{number}", x)
-    draw.node(CrossEntropy(), "loss", draw.dense(x, "fc16", classes))
+    for behind in (number + 1, number + 2):
+        x = draw.relu(draw.dense(x, f"fc{behind}", 4096), f"relu{behind}")
+        x = draw.node(Dropout(), f"drop{behind}", x)
+    draw.node(CrossEntropy(), "loss", draw.dense(x, f"fc{number + 3}", classes))
     return draw.graph()
 
 
-def _conv(
+def _conv(  # noqa: PLR0913 - the sizes of a window
     draw: Sketch,
     x: str,
     number: int,
@@ -132,9 +153,11 @@ def _conv(
     kernel: int = 3,
     stride: int = 1,
     padding: int = 1,
+    groups: int = 1,
 ) -> str:
     """A convolution with a bias, and its ReLU."""
-    x = draw.conv(x, f"conv{number}", channels, kernel, stride=stride, padding=padding, bias=True)
+    sizes = {"stride": stride, "padding": padding, "groups": groups}
+    x = draw.conv(x, f"conv{number}", channels, kernel, **sizes, bias=True)
     return draw.relu(x, f"relu{number}")
 
 

@@ -3,9 +3,15 @@
     x ──┬── 1x1 ── 3x3 ── 1x1 ──(scale)── + ── relu
         └──────── (1x1, where shapes change) ┘
 
+"v2" normalises ahead of each convolution, and nothing behind the sum:
+
+    x ──┬── relu ── 1x1 ── 3x3 ── 1x1 ── +
+        └────────────────────────────────┘
+
 Source: torchvision's definitions (`models/resnet.py`), with the stride in the 3x3 ("v1.5"); "v1"
 has it in the first 1x1, as He et al. 2015 (arXiv:1512.03385) and tf_cnn_benchmarks; Xie et al. 2016
-(arXiv:1611.05431), Hu et al. 2017 (arXiv:1709.01507).
+(arXiv:1611.05431), Hu et al. 2017 (arXiv:1709.01507); He et al. 2016 (arXiv:1603.05027), "v2",
+whose short cuts are without normalisation where shapes change.
 """
 
 from __future__ import annotations
@@ -26,7 +32,8 @@ class Residual:
 
     A `basic` block has two 3x3. A bottleneck's 3x3 has `groups` of `group_width` channels for each
     64 of the part. `squeeze` is the divisor of squeeze-and-excitation's width, 0 for none.
-    `early_stride` has the first 1x1 of a bottleneck stride, not its 3x3.
+    `early_stride` has the first 1x1 of a bottleneck stride, not its 3x3. `ahead` is normalised
+    ahead of each convolution of a bottleneck.
     """
 
     blocks: tuple[int, int, int, int]
@@ -35,6 +42,7 @@ class Residual:
     group_width: int = 64
     squeeze: int = 0
     early_stride: bool = False
+    ahead: bool = False
 
 
 RESIDUALS: Mapping[str, Residual] = {
@@ -46,6 +54,7 @@ RESIDUALS: Mapping[str, Residual] = {
     "resnet50-v1": Residual(blocks=(3, 4, 6, 3), early_stride=True),
     "resnet101-v1": Residual(blocks=(3, 4, 23, 3), early_stride=True),
     "resnet152-v1": Residual(blocks=(3, 8, 36, 3), early_stride=True),
+    "resnet200-v2": Residual(blocks=(3, 24, 36, 3), ahead=True),
     "resnext50-32x4d": Residual(blocks=(3, 4, 6, 3), groups=32, group_width=4),
     "resnext101-32x4d": Residual(blocks=(3, 4, 23, 3), groups=32, group_width=4),
     "se-resnext101-32x4d": Residual(blocks=(3, 4, 23, 3), groups=32, group_width=4, squeeze=16),
@@ -65,9 +74,12 @@ def residual(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
             stride = 2 if part and not block else 1
             prefix = f"layer{part + 1}.{block}"
             out = 64 * 2**part * (1 if sizes.basic else 4)
-            x = _block(draw, x, prefix, sizes, part, stride, changes=stride > 1 or out != channels)
+            build = _block_ahead if sizes.ahead else _block
+            x = build(draw, x, prefix, sizes, part, stride, changes=stride > 1 or out != channels)
             channels = out
             draw.end_layer(x)
+    if sizes.ahead:
+        x = draw.relu(draw.batch_norm(x, "bn5"), "relu5")
     x = draw.node(Flatten(), "flatten", draw.node(AdaptiveAvgPool2d(), "avgpool", x))
     draw.node(CrossEntropy(), "loss", draw.dense(x, "fc", classes))
     return draw.graph()
@@ -85,6 +97,24 @@ def _block(
         x = draw.conv(x, f"{prefix}.downsample.0", out, 1, stride=stride)
         x = draw.batch_norm(x, f"{prefix}.downsample.1")
     return draw.relu(draw.add(f"{prefix}.add", y, x), f"{prefix}.relu")
+
+
+def _block_ahead(
+    draw: Sketch, x: str, prefix: str, sizes: Residual, part: int, stride: int, *, changes: bool
+) -> str:
+    """A bottleneck of normalised inputs; where shapes change its short cut starts behind the first.
+
+    The network's first block has its input normalised by what is before it.
+    """
+    width, first = sizes.group_width * 2**part * sizes.groups, prefix == "layer1.0"
+    y = x if first else draw.relu(draw.batch_norm(x, f"{prefix}.bn1"), f"{prefix}.relu1")
+    if changes:
+        x = draw.conv(y, f"{prefix}.downsample", 256 * 2**part, 1, stride=stride)
+    y = _normalised(draw, y, prefix, 1, width, 1, norm=2)
+    y = draw.relu(y, f"{prefix}.relu2")
+    y = _normalised(draw, y, prefix, 2, width, 3, norm=3, stride=stride, padding=1)
+    y = draw.relu(y, f"{prefix}.relu3")
+    return draw.add(f"{prefix}.add", draw.conv(y, f"{prefix}.conv3", 256 * 2**part, 1), x)
 
 
 def _basic(draw: Sketch, x: str, prefix: str, sizes: Residual, part: int, stride: int) -> str:
@@ -115,10 +145,11 @@ def _normalised(  # noqa: PLR0913 - the sizes of a window
     stride: int = 1,
     padding: int = 0,
     groups: int = 1,
+    norm: int = 0,
 ) -> str:
     name = f"{prefix}.conv{number}"
     x = draw.conv(x, name, channels, kernel, stride=stride, padding=padding, groups=groups)
-    return draw.batch_norm(x, f"{prefix}.bn{number}")
+    return draw.batch_norm(x, f"{prefix}.bn{norm or number}")
 
 
 def _squeezed(draw: Sketch, x: str, prefix: str, channels: int, divisor: int) -> str:
