@@ -14,12 +14,18 @@ Source: Chetlur et al. 2014 (arXiv:1410.0759), which names the implicit products
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 Pair = tuple[int, int]
 """Rows and columns."""
+Direction = Literal["forward", "data", "weight"]
+DIRECTIONS: tuple[Direction, ...] = ("forward", "data", "weight")
+"""What a convolution is computed for: its output, its input's gradient, its weight's."""
 
 THREE = 3
 """Rows and columns of the window that Winograd's transforms were made for."""
+NARROW = 32
+"""Channels of a group up to which it is no convolution by itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,30 +55,17 @@ class Convolution:
     def kind(self) -> str:
         """What its measured times depend on beside the sizes of its products.
 
-        A window of 1x7 or 7x1 is an implicit product like one of 1x1: Winograd's transforms, which
-        carry others above the peak, are for two dimensions. Those of 5x5 and more are "large". A
-        1x1 that strides has a slow data gradient, most of whose values are zeros.
+        A window of 1x7 or 7x1 is an implicit product like one of 1x1: transforms of tiles, which
+        carry a "window" of 3x3 and more above the peak, are for two dimensions. Groups of few
+        channels are "other". A 1x1 that strides has a slow data gradient, most of whose values are
+        zeros.
         """
         if max(self.stride) > 1:
             return "1x1-strided" if self.window == (1, 1) else "strided"
         if 1 in self.window:
             return "1x1"
-        if self.groups > 1 or min(self.window) < THREE:
-            return "other"
-        return "3x3" if max(self.window) == THREE else "large"
-
-    @property
-    def transformed(self) -> float:
-        """FLOPs of the direct form over those of transformed images, against a 5x5 of any size.
-
-        Where image and window are multiplied frequency by frequency, each value of the padded
-        image takes one product, whatever the window: (R S / 25) P Q / ((P + R - 1) (Q + S - 1)).
-
-        Source: Mathieu, Henaff and LeCun 2013 (arXiv:1312.5851).
-        """
-        (rows, columns), (high, wide) = self.window, self.image_out
-        padded = (high + rows - 1) * (wide + columns - 1)
-        return rows * columns / 25.0 * high * wide / padded
+        narrow = self.groups > 1 and min(self.channels, self.outputs) <= NARROW * self.groups
+        return "other" if narrow or min(self.window) < THREE else "window"
 
     @property
     def weights(self) -> int:

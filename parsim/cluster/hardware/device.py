@@ -11,21 +11,16 @@ from parsim.errors import CatalogError
 
 Tiles = Literal["core", "ampere", "hopper", "blackwell"]
 CONVOLUTION: Mapping[str, float] = {
+    "window": 1.66,
     "1x1_forward": 0.93,
     "1x1_data": 0.89,
     "1x1_weight": 0.50,
     "1x1-strided_forward": 0.75,
     "1x1-strided_data": 0.40,
     "1x1-strided_weight": 0.45,
-    "3x3_forward": 1.57,
-    "3x3_data": 1.95,
-    "3x3_weight": 2.34,
     "strided_forward": 0.85,
     "strided_data": 0.58,
     "strided_weight": 0.64,
-    "large_forward": 2.97,
-    "large_data": 3.87,
-    "large_weight": 3.24,
     "other_forward": 1.09,
     "other_data": 1.39,
     "other_weight": 1.18,
@@ -33,10 +28,10 @@ CONVOLUTION: Mapping[str, float] = {
     "tensor_data": 1.0,
     "tensor_weight": 1.0,
 }
-"""Shares of the fp32 peak (direct FLOPs) by class and direction, and of the tile model's rate on
-matrix units, where a device does not say its own. Source: V100 SXM2 in fp32, DeepBench
-(baidu-research, commit da81ba7), 94 layers, least mean |log| error (24 %) beside 30 us a kernel and
-bytes at 0.8 of the bandwidth."""
+"""Shares of the fp32 peak by class and direction, that of transformed products (`window`), and of
+the tile model's rate on matrix units, where a device does not say its own. Source: V100 SXM2 in
+fp32, DeepBench (baidu-research, commit da81ba7), 94 layers, least mean |log| error beside 30 us a
+kernel and bytes at 0.8 of the bandwidth; 102 times of 3x3 and 5x5 with cuDNN 7.6: 0.20."""
 QUANTIZED_ATTENTION: tuple[str, ...] = tuple(
     f"{form}_{direction}{head}"
     for form in ("fp8", "mxfp8")

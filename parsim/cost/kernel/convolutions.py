@@ -2,14 +2,12 @@
 
 Matrix units (16 bit, tf32, a CPU core's vector units) run a convolution as the product that it is,
 in the tiles of `gemm.py`, with the bytes of tensors rather than of unrolled windows. Without them
-cuDNN has Winograd and FFT kernels beside the product, whose rates in direct FLOPs exceed the peak.
+libraries also multiply transformed tiles, at rates in direct FLOPs above the peak (`windows.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
-from typing import Literal
 
 import numpy as np
 
@@ -18,45 +16,38 @@ from parsim.cluster.hardware import Device
 from parsim.cost.kernel.gemm import CORE, Products, body_time
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.kernel.smooth_max import smooth_max
-from parsim.model.networks import Convolution
-
-Direction = Literal["forward", "data", "weight"]
+from parsim.cost.kernel.windows import Ways, window_time
+from parsim.model.networks import Convolution, Direction
 
 SPLITS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 """Split-K factors of a convolution's kernels: a weight gradient has few tiles and a huge depth."""
 FILLING = 30e-6
 """Seconds of an fp32 kernel's unfilled first and last waves, fitted with the classes' shares."""
-HALF_CHANNELS: Mapping[str, Mapping[str, float]] = {
-    "3x3": {"forward": 0.0, "data": 16.0, "weight": 48.0},
-    "large": {"forward": 32.0, "data": 32.0, "weight": 32.0},
-}
-"""Channels, of input or output, at which kernels of stride 1 have half of their rate in fp32.
-
-Transforms are made for each channel, products once for each pair of channels: with few channels the
-transforms are what takes time, most so in the weight's gradient of Winograd's. Fitted to DeepBench
-on seven devices (baidu-research, commit da81ba7, 29 to 32 layers of 3x3 each): mean |log| error of
-the weight's gradient 0.30 instead of 0.48, of the data's 0.27 instead of 0.30; forward does not
-gain by it. Larger windows: 72 times of 5x5 of eight devices there and 12 of 7x7 to 11x11 on Titan X
-(soumith/convnet-benchmarks) together, 0.28 with `Convolution.transformed`, 0.41 without both.
-"""
 FULL_COLUMNS = 32.0
 """Columns of a group below which an fp32 kernel's tile is partly empty."""
+ALL_WAYS = Ways()
+"""Where nothing is said every way there is, in as much memory as it takes."""
 KEPT = 8192
 """Convolutions, by device, direction and images, whose seconds are remembered."""
 
 
-def convolution_time(
-    device: Device, precision: str, op: Convolution, direction: Direction, images: Num, value: float
+def convolution_time(  # noqa: PLR0913 - a kernel's place and its sizes
+    device: Device,
+    precision: str,
+    op: Convolution,
+    direction: Direction,
+    images: Num,
+    value: float,
+    have: Ways = ALL_WAYS,
 ) -> Array:
     """Time of one direction of a convolution over `images` images.
 
         matrix units  t0 + the tile model of m, n, k and g products, at a share of its rate
         fp32          30 us + pnorm4(2 N K P Q (C / g) R S / (e P), bytes / (hb H))
+                      3x3 and more of stride 1: the least of several ways (`window_time`)
 
     bytes = value (NCHW + KCRS / g + NKPQ), which every algorithm moves at least. e depends on
-    direction and class: 1x1, 3x3 of stride 1, larger ones of stride 1, strided, other; in groups of
-    few columns it shrinks, and with few channels where images are transformed (`HALF_CHANNELS`).
-    Larger windows gain by their size (`Convolution.transformed`).
+    direction and class: 1x1, strided, other; in groups of few columns it shrinks.
 
     Args:
         device: gives peak, bandwidths, the `gemm_*` and `convolution` constants.
@@ -65,13 +56,15 @@ def convolution_time(
         direction: forward, the input's gradient or the weight's.
         images: of one micro-batch.
         value: bytes of one value.
+        have: the library's ways in fp32.
 
     Source: DeepBench (baidu-research, Apache-2.0): 94 layers of 4 to 32 images on V100, T4, P100,
     Titan Xp; median error 20 % of one kernel, far less of a network's sum.
     Leaves out: the choice that autotuning makes, workspaces, cliffs of single shapes.
     """
     (sizes,), back, whole = distinct(images)
-    seconds = _time_of_sizes(device, precision, op, direction, tuple(sizes.tolist()), value)
+    numbers = tuple(sizes.tolist())
+    seconds = _time_of_sizes(device, precision, op, direction, numbers, value, have)
     return np.asarray(seconds if back is None else seconds[back]).reshape(whole)
 
 
@@ -83,6 +76,7 @@ def _time_of_sizes(
     direction: Direction,
     sizes: tuple[float, ...],
     value: float,
+    have: Ways,
 ) -> Array:
     """Time of a direction of a convolution for each of some numbers of images, read-only."""
     images = np.array(sizes)
@@ -92,25 +86,18 @@ def _time_of_sizes(
     where = product_sides(op, direction, images)
     if on_matrix_units(device, precision):
         seconds = _tiled(device, precision, where, op, direction, moved, value)
+    elif op.kind == "window":
+        seconds = window_time(device, op, direction, images, value, have)
     else:
         rate = device.peak(precision) * share(f"{op.kind}_{direction}")
-        work = images * op.flops(1) / (rate * _class_factor(op, direction))
+        filled = min(op.outputs / op.groups / FULL_COLUMNS, 1.0)
+        work = images * op.flops(1) / (rate * filled)
         memory = moved / (device.memory_bandwidth * device.gemm_memory_efficiency)
         seconds = FILLING + smooth_max(work, memory, 4)
     factor = measured_factor(device.residuals, f"conv_{direction}", *where)
     seconds = np.asarray(seconds * factor)
     seconds.flags.writeable = False
     return seconds
-
-
-def _class_factor(op: Convolution, direction: Direction) -> float:
-    """What a layer's sizes leave of the rate of its class."""
-    filled = min(op.outputs / op.groups / FULL_COLUMNS, 1.0)
-    if op.kind not in HALF_CHANNELS:
-        return filled
-    half = HALF_CHANNELS[op.kind][direction]
-    gained = op.transformed if op.kind == "large" else 1.0
-    return filled * gained / (1.0 + half / min(op.channels, op.outputs))
 
 
 def on_matrix_units(device: Device, precision: str) -> bool:

@@ -10,14 +10,14 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.kernel.convolutions import (
-    Direction,
     convolution_time,
     on_matrix_units,
     product_sides,
 )
 from parsim.cost.kernel.kernels import gemm_time, memory_time
+from parsim.cost.kernel.windows import Ways
 from parsim.cost.layer.operator_parts import Kernel, Kernels, PassPart
-from parsim.model.networks import Convolution, Recurrent
+from parsim.model.networks import Convolution, Direction, Recurrent
 from parsim.plan import PlanTable
 
 TURNED = 2.0
@@ -34,9 +34,9 @@ def convolution_kernels(job: Job, table: PlanTable, op: Convolution) -> Iterator
     on the products (pytorch issue 81940).
     Leaves out: weights, which are small, and turned tensors that two kernels share.
     """
-    forward = _product(job, table, op, "forward", PassPart.PRODUCT, 1 + op.bias)
+    forward = _product(job, table, op, "forward", PassPart.PRODUCT, 1)
     yield (forward,)
-    weight = _product(job, table, op, "weight", PassPart.BACKWARD, 1 + op.bias)
+    weight = _product(job, table, op, "weight", PassPart.BACKWARD, 1)
     backward = [replace(weight, weights=True)]
     if op.input_gradient:
         backward.append(_product(job, table, op, "data", PassPart.BACKWARD, 1))
@@ -64,7 +64,8 @@ def _product(
 ) -> Kernel:
     precision, images = table.precision, table.on_rank(op.tokens)
     args = job.device, precision.compute, op, direction, images, float(precision.activation)
-    seconds = convolution_time(*args)
+    stack = job.software
+    seconds = convolution_time(*args, Ways(cudnn=stack.cudnn, workspace=stack.convolution_workspace))
     return Kernel(
         kind=f"conv_{direction}",
         part=part,

@@ -128,6 +128,10 @@ class Software:
     lookup_gradient: float
     # Precisions in which images are stored as kernels want them, channels innermost.
     channels_last: tuple[str, ...]
+    # Release of cuDNN, and bytes that a convolution may take beside its tensors, which say what ways
+    # of convolving there are in fp32 (`kernel/windows.py`).
+    cudnn: float
+    convolution_workspace: float
     # Bytes that a step of the optimizer moves per local parameter.
     optimizer_bytes: float
     # Host seconds of such a step.

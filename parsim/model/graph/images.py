@@ -53,24 +53,23 @@ class Conv2d(Operation):
         return self.out_channels, *_slid(image, self.kernel_size, self.stride, self.padding)
 
     def operators(self, at: OperationContext) -> tuple[Operator, ...]:
-        """The convolution itself."""
+        """The convolution itself, and a pass that adds its bias: backward the sum of gradients."""
         channels, *image = at.inputs[0]
         _, *result = at.output
-        return (
-            Convolution(
-                name="conv",
-                channels=channels,
-                outputs=self.out_channels,
-                window=self.kernel_size,
-                stride=self.stride,
-                image_in=(image[0], image[1]),
-                image_out=(result[0], result[1]),
-                groups=self.groups,
-                bias=self.bias,
-                keeps_input=at.kept > 0,
-                input_gradient=at.asks,
-            ),
+        products = Convolution(
+            name="conv",
+            channels=channels,
+            outputs=self.out_channels,
+            window=self.kernel_size,
+            stride=self.stride,
+            image_in=(image[0], image[1]),
+            image_out=(result[0], result[1]),
+            groups=self.groups,
+            bias=self.bias,
+            keeps_input=at.kept > 0,
+            input_gradient=at.asks,
         )
+        return (products, moving("bias", at.size_out, 2, 1)) if self.bias else (products,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

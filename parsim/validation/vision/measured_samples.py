@@ -14,6 +14,7 @@ samples_per_s, step_time_s        over all devices; one of them
 covers                            what the time is of: blank, a whole step; "forward_backward", one
                                   without its update; "forward_backward input_gradient", the
                                   gradient of the samples too
+cudnn                             release of the library, such as 5.1; blank: the framework's
 out_of_scope                      why a row is not predicted, as its source has it; blank: it is
 n_micro_batches, partition        of a pipeline; where blank, read from the note of the row
 replicas                          of each of pipedream's stages, such as 7-1
@@ -49,7 +50,8 @@ REQUIRED = (
 OPTIONAL = (
     *("source", "n_micro_batches", "partition", "replicas", "recompute", "step_time_s", "note"),
     *("peak_memory_gib_sum", "speedup", "speedup_over", "internode_gbit_per_s_per_node"),
-    *("servers", "servers_on", "node_sums", "overlap", "sync_every", "covers", "out_of_scope"),
+    *("servers", "servers_on", "node_sums", "overlap", "sync_every"),
+    *("covers", "cudnn", "out_of_scope"),
 )
 """Columns that it may have; others are not read."""
 
@@ -88,6 +90,7 @@ class MeasuredSamples:
     replicated_by: Strategy = DDP
     publisher: str = ""
     covers: str = STEP
+    cudnn: float | None = None
 
 
 class _Results(NamedTuple):
@@ -139,6 +142,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         replicated_by=replicated_by(row, cells),
         publisher=publisher_of(row.get("source", "")),
         covers=row.get("covers", ""),
+        cudnn=cells.number("cudnn"),
     )
 
 

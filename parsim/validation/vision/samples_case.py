@@ -13,7 +13,7 @@ import numpy as np
 
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import NO_UPDATE, OPTIMIZERS, Job, Optimizer, kind_of
-from parsim.cost.software import software
+from parsim.cost.software import Software, software
 from parsim.errors import CatalogError, ModelError, NoFeasiblePlan, shown
 from parsim.model.graph.catalog import is_network, network
 from parsim.model.graph.record import Graph
@@ -31,6 +31,9 @@ from parsim.validation.vision.row_strategy import DATA_PARALLEL, PIPELINES
 
 FRAMEWORKS: Mapping[str, str] = {
     "pytorch": "pytorch-ddp",
+    **dict.fromkeys(("pytorch-2017", "pytorch-2019"), "pytorch-2017"),
+    "torch7": "torch7",
+    **dict.fromkeys(("caffe2", "caffe2-2017"), "caffe2"),
     "torchgpipe": "torchgpipe",
     "tensorflow-xla": "tensorflow-xla",
     "tensorflow": "tensorflow",
@@ -66,11 +69,17 @@ def _case(run: MeasuredSamples) -> PredictedCase:
     job = Job(
         model=build_model(description),
         cluster=cluster,
-        software=software(stack),
+        software=_software(stack, run.cudnn),
         optimizer=_optimizer(stack) if run.covers == STEP else NO_UPDATE,
     )
     plan = _plan_for(job, run, description)
     return PredictedCase(job=job, plan=plan, notes=(*notes, *cluster_notes))
+
+
+def _software(name: str, cudnn: float | None) -> Software:
+    """The stack, with the release of cuDNN that the row says."""
+    stack = software(name)
+    return stack if cudnn is None else replace(stack, cudnn=cudnn)
 
 
 def _optimizer(stack: str) -> Optimizer:

@@ -30,6 +30,8 @@ AMOUNTS = (
     "optimizer_bytes",
     "optimizer_fixed",
     "tensor_update",
+    "cudnn",
+    "convolution_workspace",
     "norm_sums",
     "norm_bytes",
     "clip_bytes",

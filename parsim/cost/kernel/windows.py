@@ -1,0 +1,161 @@
+"""Seconds of an fp32 convolution of a square window that steps by one, by the fastest way there is.
+
+    plain      2 N K P Q C R S products, implicitly of matrices                   any release
+    Fourier    tiles of 16 or 32 rows, multiplied frequency by frequency         cuDNN 4
+    Winograd   tiles of 4 rows of 3x3 inside one kernel: forward and data        cuDNN 5
+    staged     tiles of 6 rows of 3x3 and 5x5, transforms as kernels of their own   cuDNN 5.1
+
+Tiles of T rows give T - R + 1 rows of the output. Each value of a transformed tile takes a product
+for each pair of channels, whatever the window, and is written and read beside the products where
+these are kernels of their own; a transformed window is so in any case. So few images, few tiles and
+few channels gain little, and a library that times all ways takes another for each size. A way whose
+tiles do not fit into what a framework lets a convolution have is none.
+
+Source: Lavin and Gray 2015 (arXiv:1509.09308), tiles of Winograd; Mathieu, Henaff and LeCun 2013
+(arXiv:1312.5851), of Fourier; release notes of cuDNN 4, 5 and 5.1, which library has what. The
+constants below are fitted to 768 times of 3x3 and 5x5 on eight devices, with 4 to 32 images
+(DeepBench, baidu-research, commit da81ba7), and 14 of 3x3 to 11x11 with 128 images on Titan X
+(soumith/convnet-benchmarks, commit b458aab), with one share of the peak for each device: mean |log|
+error 0.18 and 0.33.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.cluster.hardware import Device
+from parsim.model.networks import DIRECTIONS, THREE, Convolution, Direction
+
+FILL = 15e-6
+"""Seconds of a kernel's unfilled first and last waves."""
+HALF_CHANNELS = 12.0
+"""Channels, of input or output, with which products run at half of their rate."""
+HALF_TILES = {"forward": 64.0, "data": 64.0, "weight": 32.0}
+"""Tiles of all images with which they do: the rows of each product, or its depth."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Transform:
+    """A way by transformed tiles.
+
+    `rows` of a tile, windows that it is `made_for` (none: any that fits), real products of a tile
+    for each pair of channels, values that it is kept as, the share of the plain rate of products
+    that these reach, whether transforms are kernels of their own, and since which release each
+    direction has it.
+    """
+
+    rows: int
+    products: int
+    values: int
+    pace: float
+    staged: bool
+    made_for: tuple[int, ...] = ()
+    forward: float = inf
+    data: float = inf
+    weight: float = inf
+
+    def since(self, direction: Direction) -> float:
+        """The release of cuDNN from which on a direction has it."""
+        return {"forward": self.forward, "data": self.data, "weight": self.weight}[direction]
+
+
+def _fourier(rows: int) -> Transform:
+    """Tiles of half as many complex frequencies, of four real products each."""
+    half = rows * (rows // 2 + 1)
+    every = dict.fromkeys(DIRECTIONS, 4.0)
+    return Transform(rows=rows, products=4 * half, values=2 * half, pace=0.6, staged=True, **every)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ways:
+    """Which ways a stack has: a release of cuDNN, and bytes that one may take beside tensors."""
+
+    cudnn: float = 9.0
+    workspace: float = inf
+
+
+PLAIN_PACE = 0.45
+"""Share of the rate of transformed products that plain ones reach."""
+WAYS = (
+    Transform(rows=4, products=16, values=16, pace=0.6, staged=False, made_for=(THREE,),
+              forward=5.0, data=5.0),
+    Transform(rows=6, products=36, values=36, pace=1.0, staged=True, made_for=(THREE, 5),
+              forward=5.1, data=5.1, weight=5.1),
+    _fourier(16),
+    _fourier(32),
+)  # fmt: skip
+
+
+def window_time(
+    device: Device, op: Convolution, direction: Direction, images: Array, value: float, have: Ways
+) -> Array:
+    """Time of one direction, the least of all ways that the stack has.
+
+        plain        15 us + work / (e pace P) + bytes / (hb H)
+        transformed  as plain, 30 us where staged, with the transforms' bytes
+
+    Each way's rate is halved by few channels and few tiles. Groups are convolutions one after
+    another, with a wait each.
+
+    Args:
+        device: gives the peak, the bandwidth and the share e, `convolution.window`.
+        op: the sizes.
+        direction: which of the three.
+        images: of one micro-batch.
+        value: bytes of one value.
+        have: which ways.
+    """
+    bandwidth = device.memory_bandwidth * device.gemm_memory_efficiency
+    rate = device.peak("fp32") * device.convolution_share("window")
+    moved = value * (images * (op.values_in + op.values_out) + op.weights)
+    fastest = FILL * op.groups + _plain_work(op, direction, images) / rate + moved / bandwidth
+    for way in _ways(op, direction, have.cudnn):
+        work, beside = _transformed(way, op, direction, images)
+        waits = FILL * op.groups * (1 + way.staged)
+        seconds = waits + work / (rate * way.pace) + (moved + value * beside) / bandwidth
+        fits = value * beside / 2.0 <= have.workspace
+        fastest = np.where(fits, np.minimum(fastest, seconds), fastest)
+    return np.asarray(fastest)
+
+
+def _ways(op: Convolution, direction: Direction, cudnn: float) -> Iterator[Transform]:
+    """The ways that the release has for a window and direction."""
+    side, other = op.window
+    for way in WAYS if side == other else ():
+        fits = side in way.made_for if way.made_for else side <= way.rows
+        if fits and cudnn >= way.since(direction):
+            yield way
+
+
+def _plain_work(op: Convolution, direction: Direction, images: Array) -> Array:
+    """FLOPs over what the depth of a product, or for a weight its channels, leave of the rate."""
+    window = op.window[0] * op.window[1]
+    channels, outputs = op.channels / op.groups, op.outputs / op.groups
+    depth = {
+        "forward": channels * window,
+        "data": outputs * window,
+        "weight": min(channels, outputs),
+    }[direction]
+    return np.asarray(images * op.flops(1) / PLAIN_PACE * (1.0 + HALF_CHANNELS / depth))
+
+
+def _transformed(
+    way: Transform, op: Convolution, direction: Direction, images: Array
+) -> tuple[Array, Array]:
+    """FLOPs over what few channels and tiles leave of the rate; values moved beside the tensors."""
+    rows, columns = op.image_in if direction == "data" else op.image_out
+    step = way.rows - op.window[0] + 1
+    tiles = images * -(-rows // step) * -(-columns // step)
+    channels, outputs = op.channels / op.groups, op.outputs
+    narrow = HALF_CHANNELS / min(channels, outputs / op.groups)
+    work = 2.0 * way.products * tiles * channels * outputs
+    work = work * (1.0 + narrow) * (1.0 + HALF_TILES[direction] / tiles)
+    beside = 2.0 * way.values * channels * outputs
+    if way.staged:
+        beside = beside + 2.0 * way.values * tiles * (op.channels + outputs)
+    return np.asarray(work), np.asarray(beside + 0.0 * tiles)
