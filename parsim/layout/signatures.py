@@ -202,6 +202,7 @@ MAKERS: Mapping[type[Operation], Maker] = {
     images.Conv2d: _convolution,
     images.BatchNorm2d: _batch_norm,
     images.InstanceNorm2d: _batch_norm,
+    images.LocalResponseNorm: _by_batch,
     images.MaxPool2d: _window,
     images.AvgPool2d: _window,
     images.AdaptiveAvgPool2d: _window,

@@ -13,8 +13,8 @@ import numpy as np
 from executor.calibration.cases import kinds
 from executor.calibration.cases.workloads import TimedCase, products
 from parsim.cost.job import Job
-from parsim.cost.kernel.convolutions import Direction, product_sides
-from parsim.model.networks import Convolution
+from parsim.cost.kernel.convolutions import product_sides
+from parsim.model.networks import Convolution, Direction
 from parsim.model.operators import Elementwise, Linear, Operator
 from parsim.plan import Plan, precision
 

@@ -118,6 +118,7 @@ MODULES: Mapping[type[Operation], Made] = {
     images.Conv2d: _convolution,
     images.BatchNorm2d: lambda op, ins: BatchNorm(ins[0][0], affine=op.affine),
     images.InstanceNorm2d: lambda op, ins: nn.InstanceNorm2d(ins[0][0], affine=op.affine),
+    images.LocalResponseNorm: lambda op, ins: nn.LocalResponseNorm(op.size),
     pointwise.Relu: _relu,
     pointwise.Sigmoid: lambda op, ins: nn.Sigmoid(),
     Pointwise: lambda op, ins: Function(getattr(functional, op.function)),

@@ -31,7 +31,7 @@ KEPT = 8192
 """Convolutions, by device, direction and images, whose seconds are remembered."""
 
 
-def convolution_time(  # noqa: PLR0913 - a kernel's place and its sizes
+def convolution_time(
     device: Device,
     precision: str,
     op: Convolution,
@@ -90,6 +90,7 @@ def _time_of_sizes(
         seconds = window_time(device, op, direction, images, value, have)
     else:
         rate = device.peak(precision) * share(f"{op.kind}_{direction}")
+        rate = rate * (share("early") if have.early else 1.0)
         filled = min(op.outputs / op.groups / FULL_COLUMNS, 1.0)
         work = images * op.flops(1) / (rate * filled)
         memory = moved / (device.memory_bandwidth * device.gemm_memory_efficiency)

@@ -13,10 +13,10 @@ tiles do not fit into what a framework lets a convolution have is none.
 
 Source: Lavin and Gray 2015 (arXiv:1509.09308), tiles of Winograd; Mathieu, Henaff and LeCun 2013
 (arXiv:1312.5851), of Fourier; release notes of cuDNN 4, 5 and 5.1, which library has what. The
-constants below are fitted to 768 times of 3x3 and 5x5 on eight devices, with 4 to 32 images
-(DeepBench, baidu-research, commit da81ba7), and 14 of 3x3 to 11x11 with 128 images on Titan X
+constants below are fitted to 825 times of 3x3 and 5x5 on eight devices, with 4 to 32 images
+(DeepBench, baidu-research, commit da81ba7), and 15 of 3x3 to 11x11 with 128 images on Titan X
 (soumith/convnet-benchmarks, commit b458aab), with one share of the peak for each device: mean |log|
-error 0.18 and 0.33.
+error 0.19 and 0.35; 0.27 of the former by two classes of six shares for each device.
 """
 
 from __future__ import annotations
@@ -29,14 +29,19 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import Device
-from parsim.model.networks import DIRECTIONS, THREE, Convolution, Direction
+from parsim.model.networks import THREE, Convolution, Direction
 
 FILL = 15e-6
 """Seconds of a kernel's unfilled first and last waves."""
-HALF_CHANNELS = 12.0
-"""Channels, of input or output, with which products run at half of their rate."""
-HALF_TILES = {"forward": 64.0, "data": 64.0, "weight": 32.0}
-"""Tiles of all images with which they do: the rows of each product, or its depth."""
+VOLTA = 7.3
+"""The first release whose fp32 kernels for Volta are as fast as those of 7.6, to 2 %."""
+HALF_DEPTH = 12.0
+"""Depth of plain products, or for a weight their channels, with which they run at half of their
+rate."""
+HALF_CHANNELS = {"forward": 12.0, "data": 12.0, "weight": 64.0}
+"""Channels, of input or output, with which products of transformed tiles do."""
+HALF_TILES = {"forward": 64.0, "data": 64.0, "weight": 0.0}
+"""Tiles of all images with which these do: the rows of each product, for a weight its depth."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,8 +72,16 @@ class Transform:
 def _fourier(rows: int) -> Transform:
     """Tiles of half as many complex frequencies, of four real products each."""
     half = rows * (rows // 2 + 1)
-    every = dict.fromkeys(DIRECTIONS, 4.0)
-    return Transform(rows=rows, products=4 * half, values=2 * half, pace=0.6, staged=True, **every)
+    return Transform(
+        rows=rows,
+        products=4 * half,
+        values=2 * half,
+        pace=0.6,
+        staged=True,
+        forward=4.0,
+        data=4.0,
+        weight=4.0,
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +90,11 @@ class Ways:
 
     cudnn: float = 9.0
     workspace: float = inf
+
+    @property
+    def early(self) -> bool:
+        """Whether kernels for Volta are not what they became: DeepBench has them of 7.0 and 7.3."""
+        return self.cudnn < VOLTA
 
 
 PLAIN_PACE = 0.45
@@ -112,13 +130,14 @@ def window_time(
     """
     bandwidth = device.memory_bandwidth * device.gemm_memory_efficiency
     rate = device.peak("fp32") * device.convolution_share("window")
+    rate = rate * (device.convolution_share("early_window") if have.early else 1.0)
     moved = value * (images * (op.values_in + op.values_out) + op.weights)
     fastest = FILL * op.groups + _plain_work(op, direction, images) / rate + moved / bandwidth
     for way in _ways(op, direction, have.cudnn):
         work, beside = _transformed(way, op, direction, images)
         waits = FILL * op.groups * (1 + way.staged)
         seconds = waits + work / (rate * way.pace) + (moved + value * beside) / bandwidth
-        fits = value * beside / 2.0 <= have.workspace
+        fits = not way.staged or value * beside / 2.0 <= have.workspace
         fastest = np.where(fits, np.minimum(fastest, seconds), fastest)
     return np.asarray(fastest)
 
@@ -141,7 +160,7 @@ def _plain_work(op: Convolution, direction: Direction, images: Array) -> Array:
         "data": outputs * window,
         "weight": min(channels, outputs),
     }[direction]
-    return np.asarray(images * op.flops(1) / PLAIN_PACE * (1.0 + HALF_CHANNELS / depth))
+    return np.asarray(images * op.flops(1) / PLAIN_PACE * (1.0 + HALF_DEPTH / depth))
 
 
 def _transformed(
@@ -152,10 +171,8 @@ def _transformed(
     step = way.rows - op.window[0] + 1
     tiles = images * -(-rows // step) * -(-columns // step)
     channels, outputs = op.channels / op.groups, op.outputs
-    narrow = HALF_CHANNELS / min(channels, outputs / op.groups)
+    narrow = HALF_CHANNELS[direction] / min(channels, outputs / op.groups)
     work = 2.0 * way.products * tiles * channels * outputs
     work = work * (1.0 + narrow) * (1.0 + HALF_TILES[direction] / tiles)
-    beside = 2.0 * way.values * channels * outputs
-    if way.staged:
-        beside = beside + 2.0 * way.values * tiles * (op.channels + outputs)
-    return np.asarray(work), np.asarray(beside + 0.0 * tiles)
+    images_too = tiles * (op.channels + outputs) * way.staged
+    return np.asarray(work), np.asarray(2.0 * way.values * (channels * outputs + images_too))

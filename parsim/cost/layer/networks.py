@@ -65,7 +65,8 @@ def _product(
     precision, images = table.precision, table.on_rank(op.tokens)
     args = job.device, precision.compute, op, direction, images, float(precision.activation)
     stack = job.software
-    seconds = convolution_time(*args, Ways(cudnn=stack.cudnn, workspace=stack.convolution_workspace))
+    have = Ways(cudnn=stack.cudnn, workspace=stack.convolution_workspace)
+    seconds = convolution_time(*args, have)
     return Kernel(
         kind=f"conv_{direction}",
         part=part,

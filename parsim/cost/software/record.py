@@ -128,9 +128,9 @@ class Software:
     lookup_gradient: float
     # Precisions in which images are stored as kernels want them, channels innermost.
     channels_last: tuple[str, ...]
-    # Release of cuDNN, and bytes that a convolution may take beside its tensors, which say what ways
-    # of convolving there are in fp32 (`kernel/windows.py`).
+    # Release of cuDNN, which says what ways of convolving there are in fp32 (`kernel/windows.py`).
     cudnn: float
+    # Bytes that one of these may take beside its tensors.
     convolution_workspace: float
     # Bytes that a step of the optimizer moves per local parameter.
     optimizer_bytes: float

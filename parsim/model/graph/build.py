@@ -151,7 +151,7 @@ def _setting(
 
 
 def asked_names(graph: Graph) -> frozenset[str]:
-    """Tensors whose gradient backward needs: those that hang on any parameter, or on `asks_input`."""
+    """Tensors whose gradient backward needs: that hang on a parameter, or on an asked input."""
     asked = {INPUT} if graph.asks_input else set[str]()
     for node in graph.nodes:
         if graph.has_parameters(node) or any(name in asked for name in node.inputs):

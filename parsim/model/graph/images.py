@@ -113,6 +113,22 @@ class InstanceNorm2d(BatchNorm2d):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LocalResponseNorm(Operation):
+    """Each value over a power of the squares of `size` channels around it (Krizhevsky 2012, 3.3).
+
+    Keeps its input and its output.
+    """
+
+    size: int = 5
+
+    keeps: ClassVar[tuple[Kept, ...]] = ("input", "output")
+
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
+        """One kernel each way: in and out; backward both of them and a gradient in, one out."""
+        return (moving("lrn", at.size_out, 2, 4, kept=at.kept),)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MaxPool2d(Operation):
     """The largest value of each window, whose place is kept as an int64 beside the input."""
 

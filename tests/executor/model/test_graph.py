@@ -43,6 +43,7 @@ def test_a_twin_has_the_parameters_of_its_model(name: str) -> None:
     [
         *("alexnet", "resnet18", "se-resnext101-32x4d", "inception-v3", "vit-b-16", *SIZED),
         *("alexnet-2012", "alexnet-tf", "resnet50-v1"),
+        *("alexnet-bvlc", "overfeat-fast", "vgg19", "resnet200-v2", "densenet161", "googlenet"),
         *("gnmt-8", "t5-small", "transformer-big"),
     ],
 )

@@ -107,9 +107,10 @@ def test_every_shipped_table_is_validated_and_reported(cli: Cli, tmp_path: Path)
     # a table with mixtures of experts has two lines more: "TABLE, dense", "TABLE, mixtures ..."
     steps = done.out.split("\n\n")[0].splitlines()[2:]
     told = [line.split()[0] for line in steps]
-    vision = ["cnn_public", "torchgpipe_amoebanet_public", "deeplearningexamples_networks"]
+    vision = ["cnn_public", "torchgpipe_amoebanet_public", "convnet_benchmarks_2016"]
+    vision += ["deep_learning_benchmark_2018", "deeplearningexamples_networks"]
     vision += ["goyal_2017", "horovod_2017", "mxnet_one_device", "mxnet_scaling_2016"]
-    vision += ["tensorflow_benchmarks_2017"]
+    vision += ["tensorflow_benchmarks_2017", "torch_benchmarks_2016"]
     assert [name for name in told if not name.endswith(",")] == names + vision
     assert done.err.splitlines()[-1] == f"report written to {report}"
     text = report.read_text(encoding="utf-8")

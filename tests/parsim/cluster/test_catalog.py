@@ -24,6 +24,7 @@ DEVICES = [
     *("gb300", "b300-sxm"),
     *("h800-sxm", "h20-sxm", "a800-sxm", "a40", "a10", "l40s", "rtx-3090", "rtx-4090"),
     *("l4", "t4", "p40", "p100-pcie-16gb", "p100-sxm-16gb", "titan-x-pascal", "cpu"),
+    *("titan-x-maxwell", "gtx-1080", "gtx-1080-ti", "titan-v", "rtx-2080-ti"),
     *("k80", "m40", "m60", "v100-pcie-16gb", "tpu-v2-core", "tpu-v3-core"),
     *("mi250x", "mi300x", "mi325x", "mi350x", "mi355x", "tpu-v5e", "tpu-v5p"),
 ]

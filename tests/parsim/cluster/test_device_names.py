@@ -31,6 +31,9 @@ from parsim.errors import CatalogError
         ("NVIDIA TITAN X (Pascal)", "titan-x-pascal"),
         ("AMD Instinct MI300X OAM", "mi300x"),
         ("AMD Instinct MI355X", "mi355x"),
+        ("GeForce GTX 1080 Ti", "gtx-1080-ti"),
+        ("NVIDIA GeForce RTX 2080 Ti 11GB", "rtx-2080-ti"),
+        ("NVIDIA TITAN V", "titan-v"),
     ],
 )
 def test_a_drivers_name(name: str, id: str) -> None:
@@ -53,7 +56,7 @@ def test_every_entry_has_its_own_name(id: str) -> None:
         ("NVIDIA GH200 480GB", "gb200, "),
         ("NVIDIA H100 NVL", "h100-sxm-80gb, "),
         ("NVIDIA L40", "l40s, "),
-        ("NVIDIA GeForce RTX 3090 Ti", "rtx-3090, "),
+        ("NVIDIA GeForce RTX 3090 Ti", "gtx-1080-ti, rtx-2080-ti, rtx-3090, "),
         ("NVIDIA A100-SXM4-40GB MIG 1g.5gb", "a100-sxm-80gb, "),
     ],
 )

@@ -64,9 +64,7 @@ def _block(draw: Sketch, x: str, prefix: str, widths: tuple[int, ...]) -> str:
     return draw.concat(f"{prefix}.join", *parts)
 
 
-def _conv(
-    draw: Sketch, x: str, prefix: str, channels: int, kernel: int, *, stride: int = 1
-) -> str:
+def _conv(draw: Sketch, x: str, prefix: str, channels: int, kernel: int, *, stride: int = 1) -> str:
     """A convolution with a bias that keeps the image, or halves it, and its ReLU."""
     around = kernel // 2
     x = draw.conv(x, prefix, channels, kernel, stride=stride, padding=around, bias=True)

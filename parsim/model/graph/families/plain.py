@@ -11,8 +11,7 @@ Source: torchvision's definitions (`models/alexnet.py`, `models/vgg.py`); Krizhe
 Caffe's `bvlc_alexnet` holds as convolutions in two groups; MXNet's `symbols/alexnet.py` and
 tf_cnn_benchmarks' `alexnet_model.py`, one tower of other widths; Sermanet et al. 2013
 (arXiv:1312.6229), OverFeat's fast model; Simonyan and Zisserman 2014 (arXiv:1409.1556), models A, D
-and E. Leaves out: local response normalisation, which those of 2012, Caffe's and MXNet's have (1 %
-of a step by its bytes).
+and E. Leaves out: local response normalisation of the two towers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from parsim.model.graph.images import AdaptiveAvgPool2d
+from parsim.model.graph.images import AdaptiveAvgPool2d, LocalResponseNorm
 from parsim.model.graph.pointwise import Dropout, Flatten
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sketch import Sketch, pair
@@ -40,13 +39,15 @@ class Tower:
     """AlexNet of one tower, or a like: channels of five convolutions, and what differs around them.
 
     `paddings` are those of the first two convolutions, `groups` those of the second, fourth and
-    fifth. Poolings of `window` rows halve the image. `pooled` are the rows and columns that the
-    products read, None for those that the last pooling leaves; `widths` are those products'.
+    fifth. Poolings of `window` rows halve the image; where `normalised` the first two read channels
+    over what is around them. `pooled` are the rows and columns that the products read, None for
+    those that the last pooling leaves; `widths` are those products'.
     """
 
     channels: tuple[int, int, int, int, int]
     paddings: tuple[int, int] = (2, 2)
     groups: int = 1
+    normalised: bool = False
     window: int = 3
     pooled: int | None = 6
     widths: tuple[int, int] = (4096, 4096)
@@ -55,8 +56,10 @@ class Tower:
 
 TOWERS: Mapping[str, Tower] = {
     "alexnet": Tower(channels=(64, 192, 384, 256, 256)),
-    "alexnet-2012": Tower(channels=(96, 256, 384, 384, 256), paddings=(0, 2), pooled=None),
-    "alexnet-bvlc": Tower(channels=(96, 256, 384, 384, 256), groups=2),
+    "alexnet-2012": Tower(
+        channels=(96, 256, 384, 384, 256), paddings=(0, 2), normalised=True, pooled=None
+    ),
+    "alexnet-bvlc": Tower(channels=(96, 256, 384, 384, 256), groups=2, normalised=True),
     "alexnet-tf": Tower(channels=(64, 192, 384, 384, 256)),
     "overfeat-fast": Tower(
         channels=(96, 256, 512, 1024, 1024),
@@ -76,9 +79,9 @@ def tower_network(name: str, image_size: int = 224, classes: int = 1000) -> Grap
     tower, draw = TOWERS[name], Sketch(name, (3, image_size, image_size))
     first, second, *others = tower.channels
     x = _conv(draw, INPUT, 1, first, kernel=11, stride=4, padding=tower.paddings[0])
-    x = draw.max_pool(x, "pool1", tower.window, 2)
+    x = _pooled(draw, x, 1, tower)
     x = _conv(draw, x, 2, second, kernel=5, padding=tower.paddings[1], groups=tower.groups)
-    x = draw.max_pool(x, "pool2", tower.window, 2)
+    x = _pooled(draw, x, 2, tower)
     for number, channels in enumerate(others, 3):
         x = _conv(draw, x, number, channels, groups=1 if number == 3 else tower.groups)
     x = draw.max_pool(x, "pool5", tower.window, 2)
@@ -90,6 +93,12 @@ def tower_network(name: str, image_size: int = 224, classes: int = 1000) -> Grap
         x = draw.relu(draw.dense(x, f"fc{number}", width), f"relu{number}")
     draw.node(CrossEntropy(), "loss", draw.dense(x, "fc8", classes))
     return draw.graph()
+
+
+def _pooled(draw: Sketch, x: str, number: int, tower: Tower) -> str:
+    if tower.normalised:
+        x = draw.node(LocalResponseNorm(), f"norm{number}", x)
+    return draw.max_pool(x, f"pool{number}", tower.window, 2)
 
 
 def alexnet_towers(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
@@ -144,7 +153,7 @@ def vgg(name: str, image_size: int = 224, classes: int = 1000) -> Graph:
     return draw.graph()
 
 
-def _conv(  # noqa: PLR0913 - the sizes of a window
+def _conv(
     draw: Sketch,
     x: str,
     number: int,

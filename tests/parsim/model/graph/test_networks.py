@@ -5,26 +5,40 @@ The figures were counted from torchvision's public definitions in training mode 
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from parsim.errors import ModelError
 from parsim.model.graph.build import build_graph, first_kept
 from parsim.model.graph.catalog import NETWORKS, is_network, network
+from parsim.model.networks import Convolution
 from parsim.model.operators import Linear
 
 COUNTED = {
     # parameters, multiply-adds and kept values of an image (the image among them)
     "alexnet": (61_100_840, 714_188_480, 745_344),
-    "alexnet-2012": (50_844_008, 1_009_945_728, 871_424),
+    # 871,424 without its normalisations, which keep 96 x 54 x 54 and 256 x 26 x 26 values more
+    "alexnet-2012": (50_844_008, 1_009_945_728, 1_324_416),
+    "alexnet-bvlc": (60_965_224, 724_406_816, None),
     "alexnet-tf": (61_838_248, 838_788_800, None),
     "alexnet-two-towers": (60_965_224, None, None),
     "multi-task-3-64": (4_953_878, None, None),
+    "overfeat-fast": (145_920_872, 2_801_403_904, None),
+    "vgg11": (132_863_336, 7_609_090_048, None),
+    "vgg19": (143_667_240, 19_632_062_464, None),
     "vgg16": (138_357_544, 15_470_264_320, 15_269_888),
     "resnet18": (11_689_512, None, None),
     "resnet34": (21_797_672, None, None),
     "resnet50": (25_557_032, 4_089_184_256, 21_075_968),
     "resnet101": (44_549_160, 7_801_405_440, 31_311_872),
     "resnet152": (60_192_808, None, None),
+    "resnet200-v2": (64_666_152, None, None),
+    "densenet121": (7_978_856, 2_834_161_664, None),
+    "densenet161": (28_681_000, 7_727_907_072, None),
+    "densenet169": (14_149_480, 3_359_843_328, None),
+    "densenet201": (20_013_928, 4_291_365_888, None),
+    "googlenet": (6_998_552, 1_582_671_872, None),
     "resnet50-v1": (25_557_032, 3_857_973_248, None),
     "resnet101-v1": (44_549_160, 7_570_194_432, None),
     "resnet152-v1": (60_192_808, 11_282_415_616, None),
@@ -61,6 +75,28 @@ def test_counts_are_those_of_the_module(name: str) -> None:
         assert model.forward_flops(3) == 2 * 3 * products
     if kept is not None:
         assert sum(first_kept(graph).values()) == kept
+
+
+def test_resnet200_by_hand() -> None:
+    """66 bottlenecks of (a, w, 4 w) channels, normalised ahead, and four short cuts of 1x1."""
+    count, channels = 3 * 64 * 49 + 2 * 64, 64
+    for part, blocks in enumerate((3, 24, 36, 3)):
+        width = 64 * 2**part
+        for block in range(blocks):
+            count += channels * width + 9 * width * width + 4 * width * width
+            count += 2 * (channels * (part + block > 0) + 2 * width)
+            count += 0 if block else channels * 4 * width
+            channels = 4 * width
+    count += 2 * channels + 1001 * channels - channels + 1000
+    assert build_graph(network("resnet200-v2")).parameters == count
+
+
+def test_gradient_of_the_image_where_it_is_asked_for() -> None:
+    graph = network("vgg11")
+    firsts = [
+        build_graph(one).layers[0].operators[0] for one in (graph, replace(graph, asks_input=True))
+    ]
+    assert [isinstance(op, Convolution) and op.input_gradient for op in firsts] == [False, True]
 
 
 def test_linear_layers_of_vgg_hold_nine_tenths() -> None:
