@@ -26,13 +26,17 @@ CONVOLUTION: Mapping[str, float] = {
     "other_weight": 1.18,
     "early": 1.0,
     "early_window": 1.0,
+    "early_forward": 1.0,
+    "early_data": 1.0,
+    "early_weight": 1.0,
     "tensor_forward": 1.0,
     "tensor_data": 1.0,
     "tensor_weight": 1.0,
 }
 """Shares of the fp32 peak by class and direction, that of transformed products (`window`), what a
 library reaches of these that is older than the device's kernels (`early`), and of the tile model's
-rate on matrix units, where a device does not say its own. Source: V100 SXM2 in
+rate on matrix units (`tensor`; of those, an older library `early_forward`, `early_data` and
+`early_weight`), where a device does not say its own. Source: V100 SXM2 in
 fp32, DeepBench (baidu-research, commit da81ba7), 94 layers, least mean |log| error beside 30 us a
 kernel and bytes at 0.8 of the bandwidth; 102 times of 3x3 and 5x5 with cuDNN 7.6: 0.20."""
 QUANTIZED_ATTENTION: tuple[str, ...] = tuple(

@@ -85,7 +85,8 @@ def _time_of_sizes(
     share = device.convolution_share
     where = product_sides(op, direction, images)
     if on_matrix_units(device, precision):
-        seconds = _tiled(device, precision, where, op, direction, moved, value)
+        known = share(f"early_{direction}") if have.early else 1.0
+        seconds = _tiled(device, precision, where, op, direction, moved, value, known)
     elif op.kind == "window":
         seconds = window_time(device, op, direction, images, value, have)
     else:
@@ -129,10 +130,12 @@ def _tiled(
     direction: Direction,
     moved: Array,
     value: float,
+    known: float,
 ) -> Array:
     (m, n, k, batch, traffic), back, whole = distinct(*sides, op.groups, moved)
     share = device.gemm_efficiency * device.gemm_sustained
     rate = device.peak(precision) * share * device.convolution_share(f"tensor_{direction}")
+    rate = rate * known
     aligned = np.ones_like(m)  # the library pads channels
     products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic, aligned=aligned)
     seconds = device.gemm_latency + body_time(device, rate, products, SPLITS)
