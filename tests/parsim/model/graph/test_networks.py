@@ -94,7 +94,8 @@ def test_resnet200_by_hand() -> None:
 def test_gradient_of_the_image_where_it_is_asked_for() -> None:
     graph = network("vgg11")
     firsts = [
-        build_graph(one).layers[0].operators[0] for one in (graph, replace(graph, asks_input=True))
+        build_graph(known).layers[0].operators[0]
+        for known in (graph, replace(graph, asks_input=True))
     ]
     assert [isinstance(op, Convolution) and op.input_gradient for op in firsts] == [False, True]
 
