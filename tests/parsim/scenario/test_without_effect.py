@@ -103,8 +103,8 @@ def test_degrees_beside_stages_are_refused(tmp_path: Path) -> None:
 
 def test_an_unknown_network_is_named_before_its_sizes(tmp_path: Path) -> None:
     path = tmp_path / "s.yaml"
-    path.write_text(TEXTS["images"].replace("resnet50", "vgg11, num_classes: 10"), encoding="utf-8")
-    with pytest.raises(ScenarioError, match=r"model 'vgg11' is not in .*did you mean 'vgg16'"):
+    path.write_text(TEXTS["images"].replace("resnet50", "vgg17, num_classes: 10"), encoding="utf-8")
+    with pytest.raises(ScenarioError, match=r"model 'vgg17' is not in .*did you mean 'vgg1"):
         load_scenario(path)
     path.write_text(TEXTS["one"].replace("gpt2", "gpt2, num_classes: 10"), encoding="utf-8")
     with pytest.raises(ScenarioError, match=r"model\.num_classes belongs to networks"):
