@@ -27,7 +27,13 @@ from parsim.model.graph.families.plain import (
 )
 from parsim.model.graph.families.residual import RESIDUALS, residual
 from parsim.model.graph.families.transformer import VISIONS, vision
-from parsim.model.graph.families.translation import GNMT_LAYERS, TRANSLATORS, gnmt, translator
+from parsim.model.graph.families.translation import (
+    GNMT_LAYERS,
+    GNMT_TOKENS,
+    TRANSLATORS,
+    gnmt,
+    translator,
+)
 from parsim.model.graph.families.unet import unet
 from parsim.model.graph.record import Graph
 
@@ -43,7 +49,7 @@ NETWORKS: Mapping[str, tuple[Builder, int]] = {
     "googlenet": (googlenet, 224),
     "inception-v3": (inception_v3, 299),
     **dict.fromkeys(VISIONS, (vision, 224)),
-    **dict.fromkeys(GNMT_LAYERS, (gnmt, 50)),
+    **dict.fromkeys(GNMT_LAYERS, (gnmt, GNMT_TOKENS)),
     **dict.fromkeys(TRANSLATORS, (translator, 128)),
 }
 """Builders of networks of one size, and the image they were made for."""

@@ -79,6 +79,7 @@ def busbw(
         ("gb200-nvl72", 8, GIB / 16, 442.6, "OCI: two trays"),
         ("gb200-nvl72", 72, 4 * GIB, 839.2, "coreweave nccl-tests"),
         ("gb200-nvl72", 72, GIB / 2, 586.1, "coreweave nccl-tests"),
+        ("azure-nc24s-v3", 2, GIB, 6.88, "marconetto/azadventures: half of that machine"),
     ],
 )
 def test_large_all_reduces_follow_from_the_links(
