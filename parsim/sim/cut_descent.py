@@ -3,28 +3,27 @@
     4 4 4 head    the first layer of a stage goes to any other, those between pass one on
     5 4 3 head    from the third to the first
 
-Every action takes what its stage's layers say, with F : B = 1 : 2 and I = W; messages and what
-comes behind the pipeline take no time. The best of such moves is made until none is better.
+Every action takes its share of what its stage's layers do; messages and what comes behind the
+pipeline take no time. The best of such moves is made until none is better.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from parsim.arrays import Array, Ints
 from parsim.cost.step.chain import Chain, Cut
+from parsim.cost.step.cuts import THIRDS, Shares
 from parsim.plan import Plan
 from parsim.plan.names import SCHEDULE_NAMES
 from parsim.schedule import Kind
 from parsim.sim.recurrence.maxplus import ClassTimes, run
 from parsim.sim.step.compiled_schedule import compiled_schedule
-
-SHARES = {Kind.F: 1 / 3, Kind.B: 2 / 3, Kind.I: 1 / 3, Kind.W: 1 / 3}
-"""Seconds of actions over those of a forward and backward: products, one, two, one and one."""
 
 FEW = 2
 """Rounds of a micro-batch a rank after which a schedule repeats itself."""
@@ -40,9 +39,6 @@ WORTH = 0.01
 
 BALANCED = ("naive", "gpipe")
 """Schedules that wait for the slowest stage alone, which a balanced cut has: no order is better."""
-
-LONG_SOUGHT = ("v_half", "v_min")
-"""Schedules whose own order takes long to write, and whose cut is not that of another one."""
 
 QUICKER = {**dict.fromkeys(("zb_1p", "zb_auto"), "zb_h1"), "zb_2p": "zb_h2"}
 """Schedules that are written faster than those whose order is itself looked for."""
@@ -64,7 +60,7 @@ class Order(NamedTuple):
 def order_of(plan: Plan) -> Order | None:
     """The order that a plan's cut is judged by; None where none is."""
     written = plan.actions is not None or plan.action_times is not None
-    ordered = plan.schedule in SCHEDULE_NAMES and plan.schedule not in (*BALANCED, *LONG_SOUGHT)
+    ordered = plan.schedule in SCHEDULE_NAMES and plan.schedule not in BALANCED
     count, few = plan.num_microbatches, FEW * plan.pp
     if written or not ordered or plan.num_stages > STAGES or count < 2:
         return None
@@ -72,24 +68,66 @@ def order_of(plan: Plan) -> Order | None:
     return Order(name, plan.pp, plan.v, min(count, few), ROUNDS if count > few else 0)
 
 
-def shortest(order: Order, chain: Chain, cuts: Sequence[Cut]) -> Cut:
-    """The one of some cuts with the shortest step."""
-    return tuple(_best(order, chain, np.array(cuts))[0].tolist())
+@dataclass(frozen=True)
+class Judge:
+    """How long a step takes with a cut of a chain, by the order and its actions' shares."""
 
+    order: Order
+    chain: Chain
+    shares: Shares = THIRDS
 
-def descended(order: Order, chain: Chain, cuts: Sequence[Cut]) -> Cut | None:
-    """The cut on the way down from the best of several; None where it is hardly better than that.
+    def shortest(self, cuts: Sequence[Cut]) -> Cut:
+        """The one of some cuts with the shortest step."""
+        return tuple(self._best(np.array(cuts))[0].tolist())
 
-    A cut's score is its step, then the sum of its stages' squares.
-    """
-    first, begin = _best(order, chain, np.array(cuts))
-    cut, least = first, begin
-    while True:
-        other, score = _best(order, chain, _moved(cut))
-        if score >= least:
-            break
-        cut, least = other, score
-    return tuple(cut.tolist()) if least[0] < (1.0 - WORTH) * begin[0] else None
+    def descended(self, cuts: Sequence[Cut]) -> Cut | None:
+        """The cut on the way down from the best of several; None where it is hardly better.
+
+        A cut's score is its step, then the sum of its stages' squares.
+        """
+        first, begin = self._best(np.array(cuts))
+        cut, least = first, begin
+        while True:
+            other, score = self._best(_moved(cut))
+            if score >= least:
+                break
+            cut, least = other, score
+        return tuple(cut.tolist()) if least[0] < (1.0 - WORTH) * begin[0] else None
+
+    def _best(self, cuts: Ints) -> tuple[Ints, tuple[float, float]]:
+        """The first of K cuts (K, S) with the least score, and that."""
+        stages = np.diff(self._ends[np.cumsum(cuts, axis=1).T], axis=0, prepend=0.0)
+        steps, squares = self._steps(stages), (stages**2).sum(axis=0)
+        first = int(np.lexsort((squares, steps))[0])
+        return cuts[first], (float(steps[first]), float(squares[first]))
+
+    @cached_property
+    def _ends(self) -> Array:
+        """Seconds of the items before each and of all, (N + 1,)."""
+        return np.concatenate([[0.0], np.cumsum(self.chain.seconds)])
+
+    def _steps(self, stages: Array) -> Array:
+        """When the last action ends with stages that take so long, (S, K) -> (K,)."""
+        order, count = self.order, self.order.num_microbatches
+        steps = self._after(count, stages)
+        if order.rounds:
+            steps = steps + order.rounds * (steps - self._after(count - order.pp, stages))
+        return np.asarray(np.round(steps, 6))
+
+    def _after(self, count: int, stages: Array) -> Array:
+        """When the last action of so many micro-batches ends, (K,)."""
+        order = self.order
+        compiled = compiled_schedule(order.schedule, order.pp, count, order.v)
+        copies = compiled.schedule.in_copies(stages)
+        seconds = {kind: share * copies for kind, share in self._kinds.items()}
+        times = ClassTimes.on(compiled.schedule, seconds, np.zeros((len(copies) - 1, 1)))
+        return np.asarray(run(compiled, times).clock.max(axis=0))
+
+    @cached_property
+    def _kinds(self) -> dict[Kind, float]:
+        """What share of a stage's seconds each kind of action takes."""
+        forward, inner, weight = self.shares
+        return {Kind.F: forward, Kind.B: inner + weight, Kind.I: inner, Kind.W: weight}
 
 
 def _moved(cut: Ints) -> Ints:
@@ -104,29 +142,3 @@ def _moves(stages: int) -> tuple[Ints, Ints]:
     giver, taker = np.nonzero(~np.eye(stages, dtype=bool))
     each = np.eye(stages, dtype=np.int64)
     return giver, each[taker] - each[giver]
-
-
-def _best(order: Order, chain: Chain, cuts: Ints) -> tuple[Ints, tuple[float, float]]:
-    """The first of K cuts (K, S) with the least score, and that."""
-    ends = np.concatenate([[0.0], np.cumsum(chain.seconds)])
-    stages = np.diff(ends[np.cumsum(cuts, axis=1).T], axis=0, prepend=0.0)
-    steps, squares = _steps(order, stages), (stages**2).sum(axis=0)
-    first = int(np.lexsort((squares, steps))[0])
-    return cuts[first], (float(steps[first]), float(squares[first]))
-
-
-def _steps(order: Order, stages: Array) -> Array:
-    """When the last action ends with stages that take so long, (S, K) -> (K,)."""
-    count, steps = order.num_microbatches, _ends(order, order.num_microbatches, stages)
-    if order.rounds:
-        steps = steps + order.rounds * (steps - _ends(order, count - order.pp, stages))
-    return np.asarray(np.round(steps, 6))
-
-
-def _ends(order: Order, count: int, stages: Array) -> Array:
-    """When the last action of so many micro-batches ends, (K,)."""
-    compiled = compiled_schedule(order.schedule, order.pp, count, order.v)
-    copies = compiled.schedule.in_copies(stages)
-    seconds = {kind: share * copies for kind, share in SHARES.items()}
-    times = ClassTimes.on(compiled.schedule, seconds, np.zeros((len(copies) - 1, 1)))
-    return np.asarray(run(compiled, times).clock.max(axis=0))

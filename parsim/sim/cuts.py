@@ -16,7 +16,7 @@ from parsim.cost.step.stages import even_cut
 from parsim.plan import Plan, PlanTable
 from parsim.schedule.placement import stage_ranks
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sim.cut_descent import Order, descended, order_of, shortest
+from parsim.sim.cut_descent import Judge, Order, order_of
 from parsim.sim.simulate import simulate
 
 CUTS_OF_A_PLAN = 4
@@ -70,22 +70,33 @@ def _with_ordered(
     The first stays whatever the order says, as its ranks are most alike in memory too: a shorter
     step whose first stages have more layers may not fit.
     """
-    lower = _by_order(items.in_parts(ROUGH), placed, order)
+    rough = items.in_parts(ROUGH)
+    lower = _by_order(rough, placed, order)
     if not lower or lower[0] in balanced:
         return balanced
-    chain = Chain.on(np.frombuffer(items.seconds), placed.ranks, placed.stages)
-    return (balanced[0], shortest(order, chain, balanced), *lower)
+    return (balanced[0], _shortest(rough, placed, order, balanced), *lower)
+
+
+@lru_cache(maxsize=CUTS_KEPT)
+def _shortest(items: Items, placed: PlacedStages, order: Order, cuts: tuple[Cut, ...]) -> Cut:
+    """The one of some cuts whose step is shortest by an order."""
+    return cuts[0] if len(cuts) == 1 else _judge(items, placed, order).shortest(cuts)
 
 
 @lru_cache(maxsize=CUTS_KEPT)
 def _by_order(items: Items, placed: PlacedStages, order: Order) -> tuple[Cut, ...]:
     """The cut that an order makes of the best of the balanced and the even one, if it is better."""
-    chain = Chain.on(np.frombuffer(items.seconds), placed.ranks, placed.stages)
     begin, even = balanced_cuts(items.seconds, placed), even_cut(items.layers, placed.stages)
     if min(even) > 0:
         begin = (*begin, items.of_items(even))
-    lower = descended(order, chain, begin)
+    lower = _judge(items, placed, order).descended(begin)
     return () if lower is None else (lower,)
+
+
+def _judge(items: Items, placed: PlacedStages, order: Order) -> Judge:
+    """Steps of these items on their stages, by an order."""
+    chain = Chain.on(np.frombuffer(items.seconds), placed.ranks, placed.stages)
+    return Judge(order, chain, items.shares)
 
 
 def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) -> Plan:

@@ -17,7 +17,7 @@ from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.step.balance import most_balanced
 from parsim.cost.step.chain import Chain, Cut
-from parsim.cost.step.layer_table import backward_times, forward_times
+from parsim.cost.step.layer_table import backward_times, forward_times, weight_times
 from parsim.cost.step.plan_layers import layers_of
 from parsim.cost.step.stages import layer_counts, sent_bytes, stage_parameters
 from parsim.plan import Plan, PlanTable
@@ -48,7 +48,7 @@ def single_layers(job: Job, plan: Plan) -> SingleLayers:
     Leaves out: what a stack does between micro-batches, which a stage has once, not once a layer.
     """
     table, cut = PlanTable.of([plan]), (1,) * job.model.num_layers
-    forward, backward = _passes(job, table, cut)
+    forward, backward, _ = _passes(job, table, cut)
     counts = layer_counts(job.model, cut)
     return SingleLayers(
         forward=forward[:, 0],
@@ -58,19 +58,22 @@ def single_layers(job: Job, plan: Plan) -> SingleLayers:
     )
 
 
-def _passes(job: Job, table: PlanTable, cut: Cut) -> tuple[Array, Array]:
-    """(forward, backward) seconds of stages that hold a layer each or none, (S, B).
+def _passes(job: Job, table: PlanTable, cut: Cut) -> tuple[Array, Array, Array]:
+    """(forward, backward, W of it) seconds of stages that hold a layer each or none, (S, B).
 
     Without the host's seconds of a micro-batch.
     """
     counts, none = layer_counts(job.model, cut), np.zeros(len(table))
     layers = replace(layers_of(job, table), pause=none, calls=none)
-    forward = forward_times(job, layers, counts).time
-    return forward, backward_times(job, layers, counts).time
+    forward, backward = (times(job, layers, counts) for times in (forward_times, backward_times))
+    return forward.time, backward.time, weight_times(job, layers, counts)
 
 
 PARTS = 8
 """Parts of a layer that seconds are rounded to, so that plans that nearly agree have one cut."""
+
+SHARES = 32
+"""Parts that shares of forwards and of weights' gradients are rounded to, for the same reason."""
 
 CUTS_KEPT = 1 << 15
 """Pipelines whose cuts are remembered: settings of a search ask for the same ones again."""
@@ -109,17 +112,30 @@ def short_weights(plan: Plan) -> tuple[float, ...]:
     return tuple((m - 1) * BACKWARD + max(0, m - p + stage) for stage in range(p))
 
 
+class Shares(NamedTuple):
+    """How the seconds of a chain's layers are divided: forward, backward of inputs, of weights."""
+
+    forward: float
+    inner: float
+    weight: float
+
+
+THIRDS = Shares(1 / 3, 1 / 3, 1 / 3)
+"""One product each, and two in a whole backward."""
+
+
 class Items(NamedTuple):
     """What cuts of a plan share out: the `seconds` (N,) of its layers and of ends that are apart.
 
     `apart` says of embedding and head whether they may be stages by themselves; if not, they are
     part of the first and the last layer. `layers` are those that a cut counts. `seconds` are bytes
-    of an array: many plans, also of other settings, have equal ones.
+    of an array: many plans, also of other settings, have equal ones. `shares` divide them.
     """
 
     seconds: bytes
     layers: int
     apart: tuple[bool, bool]
+    shares: Shares = THIRDS
 
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> list[Items]:
@@ -127,11 +143,11 @@ class Items(NamedTuple):
         model = job.model
         apart = bool(model.before and model.behind), bool(model.behind)
         cut = (0,) * apart[0] + (1,) * model.num_layers + (0,) * apart[1]
-        forward, backward = _passes(job, _alone(table), cut)
+        forward, backward, _ = _passes(job, _alone(table), cut)
         each = (forward + backward).T
         unit = each[:, apart[0] : len(cut) - apart[1]].mean(axis=1, keepdims=True) / PARTS
-        rounded = np.rint(each / unit)
-        return [cls(seconds.tobytes(), model.num_layers, apart) for seconds in rounded]
+        rounded, shares = np.rint(each / unit), _shares(job, table, cut)
+        return [cls(seconds.tobytes(), model.num_layers, apart, shares) for seconds in rounded]
 
     @property
     def number(self) -> int:
@@ -154,6 +170,20 @@ class Items(NamedTuple):
     def _with_ends(self, cut: Cut, more: int) -> Cut:
         first, *inner, last = cut
         return (first + more * self.apart[0], *inner, last + more * self.apart[1])
+
+
+def _shares(job: Job, table: PlanTable, cut: Cut) -> Shares:
+    """The shares of all plans of a job: those of one sample on one device, in parts of `SHARES`.
+
+    Leaves out: that they hang a little on a plan's degrees; cuts would differ by it.
+    """
+    ones = np.ones(1, dtype=np.int64)
+    names = ("tp", "cp", "ep", "etp", "microbatch_size")
+    single = replace(_alone(table.take(np.zeros(1, dtype=np.int64))), **dict.fromkeys(names, ones))
+    forward, backward, weight = (float(each.sum()) for each in _passes(job, single, cut))
+    ahead = round(forward / (forward + backward) * SHARES) / SHARES
+    behind = round(weight / backward * SHARES) / SHARES * (1.0 - ahead)
+    return Shares(ahead, 1.0 - ahead - behind, behind)
 
 
 def balanced_cuts(seconds: bytes, placed: PlacedStages) -> tuple[Cut, ...]:

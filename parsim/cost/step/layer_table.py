@@ -211,6 +211,12 @@ def whole_layers(layers: LayerTable, again: Array) -> Pass:
     return stage_pass(list(layers.deeper), again, nothing, nothing)
 
 
+def weight_times(job: Job, layers: LayerTable, counts: Array) -> Array:
+    """Seconds of a backward on each stage, (S, B), that are gradients of weights."""
+    kinds, nothing = [cost.weights for cost in layers.kinds], Pass.zero(len(layers.slowest_host))
+    return raced(job, layers, stage_pass(kinds, counts, nothing, layers.behind.weights))
+
+
 def stage_pass(parts: list[Pass], counts: Array, first: Pass, last: Pass) -> Pass:
     """A pass through each stage, (S, B), of a layer's of each kind and what stands at the ends."""
 

@@ -10,21 +10,28 @@ import numpy as np
 import pytest
 
 from parsim.cost.step.chain import Chain, Cut
+from parsim.cost.step.cuts import Shares
 from parsim.plan import Plan
 from parsim.schedule import Kind
 from parsim.schedule.placement import stage_ranks
-from parsim.sim.cut_descent import FEW, ROUNDS, STAGES, Order, descended, order_of
+from parsim.sim.cut_descent import FEW, ROUNDS, STAGES, Judge, Order, order_of
 from parsim.sim.recurrence.maxplus import ClassTimes, run
 from parsim.sim.step.compiled_schedule import compiled_schedule
+
+SPLITS = (Shares(1.0, 1.0, 1.0), Shares(0.6, 0.3, 2.1))
+"""Forward, inputs' and weights' gradients of products, and of many experts, in thirds of both."""
 
 PLAN = Plan(pp=4, num_microbatches=4, microbatch_size=1)
 
 
-def seconds_of(schedule: str, pp: int, v: int, count: int, stages: np.ndarray) -> float:
-    """The end of a schedule whose forwards and both halves of backwards take these thirds."""
+def seconds_of(
+    schedule: str, pp: int, v: int, count: int, stages: np.ndarray, shares: Shares = SPLITS[0]
+) -> float:
+    """The end of a schedule whose forwards and halves of backwards take so much of the stages."""
     compiled = compiled_schedule(schedule, pp, count, v)
-    copies = compiled.schedule.in_copies(stages[:, None])
-    seconds = {Kind.F: copies, Kind.B: 2.0 * copies, Kind.I: copies, Kind.W: copies}
+    copies, (forward, inner, weight) = compiled.schedule.in_copies(stages[:, None]), shares
+    parts = {Kind.F: forward, Kind.B: inner + weight, Kind.I: inner, Kind.W: weight}
+    seconds = {kind: part * copies for kind, part in parts.items()}
     hops = np.zeros((len(copies) - 1, 1))
     return float(run(compiled, ClassTimes.on(compiled.schedule, seconds, hops)).clock.max())
 
@@ -42,6 +49,7 @@ def every_cut(chain: Chain) -> Iterator[Cut]:
     [
         *(("1f1b", 4, 1), ("eager_1f1b", 4, 1), ("zb_h1", 4, 1), ("chimera", 4, 1)),
         *(("dualpipe", 4, 1), ("zb_v", 2, 2), ("interleaved_1f1b", 2, 2), ("hanayo", 2, 2)),
+        *(("v_half", 2, 2), ("v_min", 2, 2)),
     ],
 )
 def test_the_way_down_ends_close_to_the_best_of_all_cuts(
@@ -57,8 +65,9 @@ def test_the_way_down_ends_close_to_the_best_of_all_cuts(
 
     balanced, best = chain.alone_balanced, min(map(step, every_cut(chain)))
     order = order_of(plan)
+    assert order is not None
     assert order == Order(schedule, pp, v, count, 0)
-    lower = descended(order, chain, [balanced])
+    lower = Judge(order, chain).descended([balanced])
     if lower is None:
         assert step(balanced) <= 1.03 * best
     else:
@@ -76,14 +85,27 @@ def test_first_stages_that_wait_for_gradients_have_more_of_alike_layers(
     order = order_of(replace(PLAN, schedule=schedule))
     assert order is not None
     chain, even = Chain.on(np.ones(16), range(4), 4), (4, 4, 4, 4)
-    assert descended(order, chain, [even]) == cut
+    assert Judge(order, chain).descended([even]) == cut
     assert tuple(seconds_of(schedule, 4, 1, 4, chain.stages(c)) for c in (even, cut)) == thirds
+
+
+def test_the_shares_of_actions_decide_too() -> None:
+    """Under ZB-V on two ranks; each cut is the shorter one with the shares that it is for."""
+    plan = replace(PLAN, pp=2, v=2, schedule="zb_v", num_microbatches=8)
+    order = order_of(plan)
+    assert order is not None
+    chain = Chain.on(np.ones(16), stage_ranks(plan), 4)
+    thirds, experts = (Judge(order, chain, each).descended([(4, 4, 4, 4)]) for each in SPLITS)
+    assert (thirds, experts) == ((5, 4, 4, 3), (5, 2, 6, 3))
+    for own, other, shares in ((thirds, experts, SPLITS[0]), (experts, thirds, SPLITS[1])):
+        ends = [seconds_of("zb_v", 2, 2, 8, chain.stages(c), shares) for c in (own, other) if c]
+        assert ends[0] < ends[1]
 
 
 def test_stages_of_one_layer_each_stay() -> None:
     order = order_of(replace(PLAN, schedule="eager_1f1b"))
     assert order is not None
-    assert descended(order, Chain.on(np.ones(4), range(4), 4), [(1, 1, 1, 1)]) is None
+    assert Judge(order, Chain.on(np.ones(4), range(4), 4)).descended([(1, 1, 1, 1)]) is None
 
 
 def test_gpipes_cut_is_balanced() -> None:
@@ -104,7 +126,6 @@ def test_many_micro_batches_have_one_order() -> None:
     [
         replace(PLAN, schedule="pipedream"),
         replace(PLAN, schedule="auto"),
-        replace(PLAN, schedule="v_min", v=2),
         replace(PLAN, num_microbatches=1),
         replace(PLAN, pp=STAGES + 1),
     ],
