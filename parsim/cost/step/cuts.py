@@ -177,9 +177,9 @@ def _shares(job: Job, table: PlanTable, cut: Cut) -> Shares:
 
     Leaves out: that they hang a little on a plan's degrees; cuts would differ by it.
     """
-    ones = np.ones(1, dtype=np.int64)
-    names = ("tp", "cp", "ep", "etp", "microbatch_size")
-    single = replace(_alone(table.take(np.zeros(1, dtype=np.int64))), **dict.fromkeys(names, ones))
+    one = np.ones(1, dtype=np.int64)
+    first = replace(table.take(one - 1), tp=one, cp=one, ep=one, etp=one, microbatch_size=one)
+    single = _alone(first)
     forward, backward, weight = (float(each.sum()) for each in _passes(job, single, cut))
     ahead = round(forward / (forward + backward) * SHARES) / SHARES
     behind = round(weight / backward * SHARES) / SHARES * (1.0 - ahead)
