@@ -3,8 +3,8 @@
     4 4 4 head    the first layer of a stage goes to any other, those between pass one on
     5 4 3 head    from the third to the first
 
-Every action takes its share of what its stage's layers do; messages and what comes behind the
-pipeline take no time. The best of such moves is made until none is better.
+Every action takes its share of what its stage's layers do, and updates behind the last one theirs;
+messages take no time. The best of such moves is made until none is better.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from parsim.plan import Plan
 from parsim.plan.names import SCHEDULE_NAMES
 from parsim.schedule import Kind
 from parsim.sim.recurrence.maxplus import ClassTimes, run
-from parsim.sim.step.compiled_schedule import compiled_schedule
+from parsim.sim.step.compiled_schedule import CompiledSchedule, compiled_schedule
+from parsim.sim.step.schedule_costs import on_ranks
 
 FEW = 2
 """Rounds of a micro-batch a rank after which a schedule repeats itself."""
@@ -33,6 +34,9 @@ ROUNDS = 4
 
 STAGES = 16
 """Stages up to which an order is looked at: beyond, a search would spend its time on it."""
+
+SMALL = 1 / 8
+"""Share of a step, in micro-batches, below which an update is none to an order."""
 
 WORTH = 0.01
 """Share of a step that a cut must save by this measure to be looked at."""
@@ -48,6 +52,7 @@ class Order(NamedTuple):
     """In what order stages run: a schedule's name, ranks, chunks, micro-batches.
 
     `rounds` are those of pp micro-batches behind these, which take as long as the last one.
+    `update` is an update of all layers over a micro-batch's forward and backward through them.
     """
 
     schedule: str
@@ -55,26 +60,41 @@ class Order(NamedTuple):
     v: int
     num_microbatches: int
     rounds: int
+    update: float = 0.0
 
 
-def order_of(plan: Plan) -> Order | None:
-    """The order that a plan's cut is judged by; None where none is."""
+def noticed(update: Array, num_microbatches: Ints) -> Array:
+    """Updates over a micro-batch's seconds, as orders tell them apart, (B,): powers of two.
+
+    One that is a small share of the step is none.
+    """
+    power = np.exp2(np.rint(np.log2(np.maximum(update, SMALL))))
+    return np.where(update < SMALL * num_microbatches, 0.0, power)
+
+
+def order_of(plan: Plan, update: float = 0.0) -> Order | None:
+    """The order that a plan's cut is judged by, with an update; None where there is none."""
     written = plan.actions is not None or plan.action_times is not None
     ordered = plan.schedule in SCHEDULE_NAMES and plan.schedule not in BALANCED
     count, few = plan.num_microbatches, FEW * plan.pp
     if written or not ordered or plan.num_stages > STAGES or count < 2:
         return None
     name = QUICKER.get(plan.schedule, plan.schedule)
-    return Order(name, plan.pp, plan.v, min(count, few), ROUNDS if count > few else 0)
+    rounds = ROUNDS if count > few else 0
+    return Order(name, plan.pp, plan.v, min(count, few), rounds, update)
 
 
 @dataclass(frozen=True)
 class Judge:
-    """How long a step takes with a cut of a chain, by the order and its actions' shares."""
+    """How long a step takes with a cut of a chain, by the order and its actions' shares.
+
+    `parameters` (N,) are the items' shares of what is updated, where the order has an update.
+    """
 
     order: Order
     chain: Chain
     shares: Shares = THIRDS
+    parameters: Array | None = None
 
     def shortest(self, cuts: Sequence[Cut]) -> Cut:
         """The one of some cuts with the shortest step."""
@@ -96,38 +116,57 @@ class Judge:
 
     def _best(self, cuts: Ints) -> tuple[Ints, tuple[float, float]]:
         """The first of K cuts (K, S) with the least score, and that."""
-        stages = np.diff(self._ends[np.cumsum(cuts, axis=1).T], axis=0, prepend=0.0)
-        steps, squares = self._steps(stages), (stages**2).sum(axis=0)
+        ends = np.cumsum(cuts, axis=1).T
+        stages = np.diff(_sums(self.chain.seconds)[ends], axis=0, prepend=0.0)
+        steps, squares = self._steps(stages, self._updates(ends)), (stages**2).sum(axis=0)
         first = int(np.lexsort((squares, steps))[0])
         return cuts[first], (float(steps[first]), float(squares[first]))
 
-    @cached_property
-    def _ends(self) -> Array:
-        """Seconds of the items before each and of all, (N + 1,)."""
-        return np.concatenate([[0.0], np.cumsum(self.chain.seconds)])
+    def _updates(self, ends: Ints) -> Array | None:
+        """What updates of stages that end so take, (S, K)."""
+        if not self.order.update or self.parameters is None:
+            return None
+        whole = self.order.update * self.chain.seconds.sum()
+        return np.asarray(np.diff(whole * _sums(self.parameters)[ends], axis=0, prepend=0.0))
 
-    def _steps(self, stages: Array) -> Array:
-        """When the last action ends with stages that take so long, (S, K) -> (K,)."""
+    def _steps(self, stages: Array, updates: Array | None) -> Array:
+        """When the last update ends with stages that take so long, (S, K) -> (K,)."""
         order, count = self.order, self.order.num_microbatches
-        steps = self._after(count, stages)
+        clock = self._after(count, stages)
+        steps = last = clock.max(axis=0)
+        if updates is not None:
+            steps = (clock + self._on_ranks(updates)).max(axis=0)
         if order.rounds:
-            steps = steps + order.rounds * (steps - self._after(count - order.pp, stages))
+            before = self._after(count - order.pp, stages).max(axis=0)
+            steps = steps + order.rounds * (last - before)
         return np.asarray(np.round(steps, 6))
 
+    def _compiled(self, count: int) -> CompiledSchedule:
+        return compiled_schedule(self.order.schedule, self.order.pp, count, self.order.v)
+
+    def _on_ranks(self, stages: Array) -> Array:
+        """Sums of what stages take on their ranks, (S, K) -> (p, K)."""
+        schedule = self._compiled(self.order.num_microbatches).schedule
+        return on_ranks(schedule.in_copies(stages), schedule)
+
     def _after(self, count: int, stages: Array) -> Array:
-        """When the last action of so many micro-batches ends, (K,)."""
-        order = self.order
-        compiled = compiled_schedule(order.schedule, order.pp, count, order.v)
+        """When each rank's last action of so many micro-batches ends, (p, K)."""
+        compiled = self._compiled(count)
         copies = compiled.schedule.in_copies(stages)
         seconds = {kind: share * copies for kind, share in self._kinds.items()}
         times = ClassTimes.on(compiled.schedule, seconds, np.zeros((len(copies) - 1, 1)))
-        return np.asarray(run(compiled, times).clock.max(axis=0))
+        return run(compiled, times).clock
 
     @cached_property
     def _kinds(self) -> dict[Kind, float]:
         """What share of a stage's seconds each kind of action takes."""
         forward, inner, weight = self.shares
         return {Kind.F: forward, Kind.B: inner + weight, Kind.I: inner, Kind.W: weight}
+
+
+def _sums(each: Array) -> Array:
+    """Sums of what is before each item and of all, (N + 1,)."""
+    return np.concatenate([[0.0], np.cumsum(each)])
 
 
 def _moved(cut: Ints) -> Ints:

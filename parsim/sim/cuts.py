@@ -11,12 +11,19 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.step.chain import Chain, Cut
-from parsim.cost.step.cuts import CUTS_KEPT, Items, PlacedStages, balanced_cuts, short_weights
+from parsim.cost.step.cuts import (
+    CUTS_KEPT,
+    Items,
+    PlacedStages,
+    balanced_cuts,
+    short_weights,
+    update_seconds,
+)
 from parsim.cost.step.stages import even_cut
 from parsim.plan import Plan, PlanTable
 from parsim.schedule.placement import stage_ranks
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sim.cut_descent import Judge, Order, order_of
+from parsim.sim.cut_descent import Judge, Order, noticed, order_of
 from parsim.sim.simulate import simulate
 
 CUTS_OF_A_PLAN = 4
@@ -39,10 +46,15 @@ def chooses_cut(job: Job, plan: Plan) -> bool:
     return job.software.balanced_cut and plan.pp > 1 and not fixed
 
 
-def pipeline_of(plan: Plan) -> Pipeline:
-    """The stages of a plan on their ranks and in their order, as cuts are found for."""
+def pipeline_of(plan: Plan, update: float = 0.0) -> Pipeline:
+    """The stages of a plan on their ranks and in their order, as cuts are found for.
+
+    `update` is that of the order, as `noticed` says.
+    """
     ranks = tuple(stage_ranks(plan))
-    return Pipeline(PlacedStages(plan.num_stages, ranks, short_weights(plan)), order_of(plan))
+    return Pipeline(
+        PlacedStages(plan.num_stages, ranks, short_weights(plan)), order_of(plan, update)
+    )
 
 
 @lru_cache(maxsize=CUTS_KEPT)
@@ -96,7 +108,7 @@ def _by_order(items: Items, placed: PlacedStages, order: Order) -> tuple[Cut, ..
 def _judge(items: Items, placed: PlacedStages, order: Order) -> Judge:
     """Steps of these items on their stages, by an order."""
     chain = Chain.on(np.frombuffer(items.seconds), placed.ranks, placed.stages)
-    return Judge(order, chain, items.shares)
+    return Judge(order, chain, items.shares, np.frombuffer(items.parameters))
 
 
 def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) -> Plan:
@@ -107,8 +119,11 @@ def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) ->
     """
     if not chooses_cut(job, plan):
         return plan
-    (items,) = Items.of(job, PlanTable.of([plan]))
-    others = [replace(plan, stage_layers=cut) for cut in likely_cuts(items, pipeline_of(plan))]
+    table = PlanTable.of([plan])
+    (items,), seconds = Items.of(job, table)
+    update = noticed(update_seconds(job, table) / seconds, table.num_microbatches)
+    pipeline = pipeline_of(plan, float(update[0]))
+    others = [replace(plan, stage_layers=cut) for cut in likely_cuts(items, pipeline)]
     legal = [each for each in others if illegal(job, each) is None]
     if not legal:
         return plan

@@ -14,12 +14,14 @@ from typing import NamedTuple
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.update import update_time
 from parsim.cost.job import Job
 from parsim.cost.step.balance import most_balanced
 from parsim.cost.step.chain import Chain, Cut
 from parsim.cost.step.layer_table import backward_times, forward_times, weight_times
 from parsim.cost.step.plan_layers import layers_of
-from parsim.cost.step.stages import layer_counts, sent_bytes, stage_parameters
+from parsim.cost.step.stages import layer_counts, sent_bytes, stage_experts, stage_parameters
 from parsim.plan import Plan, PlanTable
 
 
@@ -130,24 +132,30 @@ class Items(NamedTuple):
     `apart` says of embedding and head whether they may be stages by themselves; if not, they are
     part of the first and the last layer. `layers` are those that a cut counts. `seconds` are bytes
     of an array: many plans, also of other settings, have equal ones. `shares` divide them.
+    `parameters` (N,) are the items' shares of all parameters, bytes of an array too.
     """
 
     seconds: bytes
     layers: int
     apart: tuple[bool, bool]
     shares: Shares = THIRDS
+    parameters: bytes = b""
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable) -> list[Items]:
-        """Price the layers of one device's share of each plan, rounded to parts of a layer."""
+    def of(cls, job: Job, table: PlanTable) -> tuple[list[Items], Array]:
+        """Price the layers of one device's share of each plan, rounded to parts of a layer.
+
+        Beside them stand the seconds of all of a plan's layers, (B,).
+        """
         model = job.model
         apart = bool(model.before and model.behind), bool(model.behind)
         cut = (0,) * apart[0] + (1,) * model.num_layers + (0,) * apart[1]
         forward, backward, _ = _passes(job, _alone(table), cut)
         each = (forward + backward).T
         unit = each[:, apart[0] : len(cut) - apart[1]].mean(axis=1, keepdims=True) / PARTS
-        rounded, shares = np.rint(each / unit), _shares(job, table, cut)
-        return [cls(seconds.tobytes(), model.num_layers, apart, shares) for seconds in rounded]
+        shared = _shares(job, table, cut)
+        rounded = [seconds.tobytes() for seconds in np.rint(each / unit)]
+        return [cls(one, model.num_layers, apart, *shared) for one in rounded], each.sum(axis=1)
 
     @property
     def number(self) -> int:
@@ -172,10 +180,11 @@ class Items(NamedTuple):
         return (first + more * self.apart[0], *inner, last + more * self.apart[1])
 
 
-def _shares(job: Job, table: PlanTable, cut: Cut) -> Shares:
-    """The shares of all plans of a job: those of one sample on one device, in parts of `SHARES`.
+def _shares(job: Job, table: PlanTable, cut: Cut) -> tuple[Shares, bytes]:
+    """How layers' seconds are divided, in parts of `SHARES`, and all parameters, on one device.
 
-    Leaves out: that they hang a little on a plan's degrees; cuts would differ by it.
+    All plans of a job have those of one sample. Leaves out: that they hang a little on a plan's
+    degrees; cuts would differ by it.
     """
     one = np.ones(1, dtype=np.int64)
     first = replace(table.take(one - 1), tp=one, cp=one, ep=one, etp=one, microbatch_size=one)
@@ -183,7 +192,21 @@ def _shares(job: Job, table: PlanTable, cut: Cut) -> Shares:
     forward, backward, weight = (float(each.sum()) for each in _passes(job, single, cut))
     ahead = round(forward / (forward + backward) * SHARES) / SHARES
     behind = round(weight / backward * SHARES) / SHARES * (1.0 - ahead)
-    return Shares(ahead, 1.0 - ahead - behind, behind)
+    parameters = stage_parameters(job.model, single, layer_counts(job.model, cut))[:, 0]
+    whole = np.asarray(parameters / max(parameters.sum(), 1.0))
+    return Shares(ahead, 1.0 - ahead - behind, behind), whole.tobytes()
+
+
+def update_seconds(job: Job, table: PlanTable) -> Array:
+    """Seconds in which one device's share of all layers is updated, (B,).
+
+    Leaves out: the host's, which each rank spends whatever it holds.
+    """
+    counts = layer_counts(job.model, (job.model.num_layers,))
+    parameters, data = stage_parameters(job.model, table, counts), DataParallel.of(job, table)
+    experts = stage_experts(job.model, table, counts) if job.model.experts else None
+    nothing = update_time(data, np.zeros_like(parameters))
+    return np.asarray((update_time(data, parameters, experts) - nothing)[0])
 
 
 def balanced_cuts(seconds: bytes, placed: PlacedStages) -> tuple[Cut, ...]:

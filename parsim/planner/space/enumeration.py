@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
+from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.step.chain import Cut
-from parsim.cost.step.cuts import Items
+from parsim.cost.step.cuts import Items, update_seconds
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.distinct import Cases, numbered
 from parsim.planner.result import EvaluatedPlan
@@ -34,7 +35,7 @@ from parsim.planner.space.options import (
     with_setting,
 )
 from parsim.planner.stop import Stop
-from parsim.sim.cut_descent import FEW
+from parsim.sim.cut_descent import FEW, noticed
 from parsim.sim.cuts import chooses_cut, likely_cuts, pipeline_of
 
 
@@ -46,10 +47,13 @@ def twins_with_cuts(job: Job, families: Families) -> Iterator[Families]:
         return
     layers = _alike_layers(table)
     few = np.minimum(table.num_microbatches, FEW * table.pp + 1)
-    shapes = Cases.among(table.pp, table.v, table.schedule, few)
-    items, item_of = numbered(Items.of(job, table.take(layers.first)))
+    every, seconds = Items.of(job, table.take(layers.first))
+    items, item_of = numbered(every)
+    updates = noticed(_updates(job, table) / seconds[layers.of], table.num_microbatches)
+    kinds, update_of = numbered(updates.tolist())
+    shapes = Cases.among(table.pp, table.v, table.schedule, few, update_of)
     pipelines, pipeline_number = numbered(
-        pipeline_of(table.plan(row)) for row in shapes.first.tolist()
+        pipeline_of(table.plan(row), kinds[update_of[row]]) for row in shapes.first.tolist()
     )
     item_of, pipeline_number = item_of[layers.of], pipeline_number[shapes.of]
     both = Cases.among(item_of, pipeline_number)
@@ -72,6 +76,15 @@ def _alike_layers(table: PlanTable) -> Cases:
         *(table.microbatch_size, table.sequence_parallel),
         *(table.dp_replicate * shared, table.dp_shard * shared),
     )
+
+
+def _updates(job: Job, table: PlanTable) -> Array:
+    """Seconds of each plan's update of all layers on one pipeline rank, (B,)."""
+    alike = Cases.among(
+        *(table.tp, table.cp, table.ep, table.etp),
+        *(table.dp_replicate, table.dp_shard, table.zero_stage),
+    )
+    return update_seconds(job, table.take(alike.first))[alike.of]
 
 
 def better_twins(ranked: Iterable[EvaluatedPlan], most: int) -> list[EvaluatedPlan]:

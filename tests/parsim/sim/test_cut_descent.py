@@ -14,7 +14,7 @@ from parsim.cost.step.cuts import Shares
 from parsim.plan import Plan
 from parsim.schedule import Kind
 from parsim.schedule.placement import stage_ranks
-from parsim.sim.cut_descent import FEW, ROUNDS, STAGES, Judge, Order, order_of
+from parsim.sim.cut_descent import FEW, ROUNDS, STAGES, Judge, Order, noticed, order_of
 from parsim.sim.recurrence.maxplus import ClassTimes, run
 from parsim.sim.step.compiled_schedule import compiled_schedule
 
@@ -100,6 +100,36 @@ def test_the_shares_of_actions_decide_too() -> None:
     for own, other, shares in ((thirds, experts, SPLITS[0]), (experts, thirds, SPLITS[1])):
         ends = [seconds_of("zb_v", 2, 2, 2, chain.stages(c), shares) for c in (own, other) if c]
         assert ends[0] < ends[1]
+
+
+@pytest.mark.parametrize("update", [0.0, 2.0])
+def test_a_stage_that_updates_much_has_fewer_layers(update: float) -> None:
+    """The last item has as many parameters as twelve others; a step ends with the last update."""
+    plan = replace(PLAN, pp=2, num_microbatches=2)
+    order = order_of(plan, update)
+    assert order is not None
+    sizes = np.array([1.0] * 12 + [12.0]) / 24
+    chain = Chain.on(np.ones(13), range(2), 2)
+    whole = update * chain.seconds.sum()
+
+    def step(cut: Cut) -> float:
+        first, last = np.add.reduceat(sizes, [0, cut[0]]) * whole
+        compiled = compiled_schedule("1f1b", 2, 2, 1)
+        stages = chain.stages(cut)[:, None] / 3
+        seconds = {Kind.F: stages, Kind.B: 2 * stages, Kind.I: stages, Kind.W: stages}
+        ends = run(compiled, ClassTimes.on(compiled.schedule, seconds, np.zeros((1, 1)))).clock
+        return float(max(ends[0, 0] + first, ends[1, 0] + last))
+
+    judge = Judge(order, chain, parameters=sizes)
+    best = min(every_cut(chain), key=step)
+    assert step(judge.descended([(1, 12)]) or (1, 12)) == pytest.approx(step(best))
+    assert best == ((8, 5), (9, 4))[update > 0.0]
+
+
+def test_updates_are_told_apart_where_they_are_a_share_of_the_step() -> None:
+    counts = np.array([1, 4, 64])
+    assert noticed(np.array([0.9, 0.9, 0.9]), counts).tolist() == [1.0, 1.0, 0.0]
+    assert noticed(np.array([3.1, 0.4, 9.0]), counts).tolist() == [4.0, 0.0, 8.0]
 
 
 def test_stages_of_one_layer_each_stay() -> None:
