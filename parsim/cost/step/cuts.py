@@ -155,7 +155,8 @@ class Items(NamedTuple):
         unit = each[:, apart[0] : len(cut) - apart[1]].mean(axis=1, keepdims=True) / PARTS
         shared = _shares(job, table, cut)
         rounded = [seconds.tobytes() for seconds in np.rint(each / unit)]
-        return [cls(one, model.num_layers, apart, *shared) for one in rounded], each.sum(axis=1)
+        items = [cls(seconds, model.num_layers, apart, *shared) for seconds in rounded]
+        return items, each.sum(axis=1)
 
     @property
     def number(self) -> int:
@@ -186,8 +187,8 @@ def _shares(job: Job, table: PlanTable, cut: Cut) -> tuple[Shares, bytes]:
     All plans of a job have those of one sample. Leaves out: that they hang a little on a plan's
     degrees; cuts would differ by it.
     """
-    one = np.ones(1, dtype=np.int64)
-    first = replace(table.take(one - 1), tp=one, cp=one, ep=one, etp=one, microbatch_size=one)
+    ones = np.ones(1, dtype=np.int64)
+    first = replace(table.take(ones - 1), tp=ones, cp=ones, ep=ones, etp=ones, microbatch_size=ones)
     single = _alone(first)
     forward, backward, weight = (float(each.sum()) for each in _passes(job, single, cut))
     ahead = round(forward / (forward + backward) * SHARES) / SHARES

@@ -97,8 +97,8 @@ def test_the_shares_of_actions_decide_too() -> None:
     chain = Chain.on(np.ones(16), stage_ranks(plan), 4)
     thirds, experts = (Judge(order, chain, each).descended([(4, 4, 4, 4)]) for each in SPLITS)
     assert (thirds, experts) == ((3, 6, 2, 5), (4, 5, 3, 4))
-    for own, other, shares in ((thirds, experts, SPLITS[0]), (experts, thirds, SPLITS[1])):
-        ends = [seconds_of("zb_v", 2, 2, 2, chain.stages(c), shares) for c in (own, other) if c]
+    for better, worse, shares in ((thirds, experts, SPLITS[0]), (experts, thirds, SPLITS[1])):
+        ends = [seconds_of("zb_v", 2, 2, 2, chain.stages(c), shares) for c in (better, worse) if c]
         assert ends[0] < ends[1]
 
 
