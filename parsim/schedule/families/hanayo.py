@@ -8,8 +8,9 @@ ranks, one wave, two micro-batches, one slot per action:
 
 A rank holds at most pp micro-batches, as in 1F1B. The bubble is (pp - 1) B/waves, B being that of a
 rank's whole share, where num_microbatches = pp: the least that any order reaches (proven for pp 4,
-6 and 8, B = F, 2F and 3F). With more micro-batches it is a little more, and the more the more waves
-there are.
+6 and 8, B = F, 2F and 3F). With more micro-batches it stays so for one wave; for more waves the
+orders listed are longer than need be: with F + B = 3 a micro-batch, eight ranks and two waves idle
+for 7 units with 8 micro-batches, 11 with 16 and 15 with 32 (1F1B for 21).
 
 Source: arXiv 2308.15762; orders by list scheduling.
 """
