@@ -100,13 +100,30 @@ class Ways:
 PLAIN_PACE = 0.45
 """Share of the rate of transformed products that plain ones reach."""
 WAYS = (
-    Transform(rows=4, products=16, values=16, pace=0.6, staged=False, made_for=(THREE,),
-              forward=5.0, data=5.0),
-    Transform(rows=6, products=36, values=36, pace=1.0, staged=True, made_for=(THREE, 5),
-              forward=5.1, data=5.1, weight=5.1),
+    Transform(
+        rows=4,
+        products=16,
+        values=16,
+        pace=0.6,
+        staged=False,
+        made_for=(THREE,),
+        forward=5.0,
+        data=5.0,
+    ),
+    Transform(
+        rows=6,
+        products=36,
+        values=36,
+        pace=1.0,
+        staged=True,
+        made_for=(THREE, 5),
+        forward=5.1,
+        data=5.1,
+        weight=5.1,
+    ),
     _fourier(16),
     _fourier(32),
-)  # fmt: skip
+)
 
 
 def window_time(
