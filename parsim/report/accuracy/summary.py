@@ -57,7 +57,7 @@ def _judged(
     rows: Validation, left_out: LeftOut, blind: Validation
 ) -> Iterator[tuple[str, Coverage]]:
     """The summary's lines; constants and intervals have seen only the runs of the first one."""
-    yield "published runs (in sample, but for those of deepspeed_public)", rows.coverage(None)
+    yield "published runs (in sample, but for DeepSpeed's, AMD's and TPUs')", rows.coverage(None)
     levels = {level.level: level.coverage for level in left_out.levels}
     for level, words in NEW.items():
         yield f"{words} (its runs left out)", levels[level]
