@@ -208,7 +208,8 @@ def test_a_source_is_judged_by_constants_that_have_not_seen_it() -> None:
     ],
 )
 def test_a_run_of_a_guessed_format_or_of_one_digit_is_in_no_figure(table: str, id: str) -> None:
-    result = validate([path for path in shipped_tables() if path.stem == table])
+    shipped = validate([path for path in shipped_tables() if path.stem == table])
+    result = Validation(rows=tuple(replace(row, table="open") for row in shipped.rows))
     cases = ((row, row.case) for row in result.rows)
     little = [row for row, case in cases if isinstance(case, Case) and case.says_little]
     assert [row.row_id for row in little] == [id]
