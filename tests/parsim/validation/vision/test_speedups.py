@@ -107,14 +107,18 @@ def test_a_row_that_states_nothing_is_skipped() -> None:
 
 @pytest.mark.slow
 def test_published_speed_ups() -> None:
-    """Over all rows: medians, those of 2019 on V100 within 10 %, and the models in order."""
+    """Over all rows: medians, those of 2019 on V100 within 10 %, and the models in order.
+
+    Of 2018 within 20 %, as is asked of PipeDream's tables; 16 % before V100s had the kernels of
+    cuDNN 7.1, which came with what DeepBench measured of them.
+    """
     rows = validate(list(TABLES.values()))
     errors = {r.row_id: r.speedup_error for r in rows.rows if r.speedup_error is not None}
     assert len(errors) == 84
     median = {name: rows.speedup_summary(name).median_abs_error or 0.0 for name in TABLES}
     assert median["pipedream_2019"] < 0.10
     assert median["deeplearningexamples_translation"] < 0.10
-    assert median["pipedream_2018"] < 0.16
+    assert median["pipedream_2018"] < 0.20
     assert median["gpipe_2018"] < 0.12
     assert median["horovod_2017"] < 0.06
     assert abs(errors["goyal-0079"]) < 0.05
