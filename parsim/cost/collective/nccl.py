@@ -133,9 +133,11 @@ def _latency(known: Mapping[str, Any], call: Call, algorithm: str, i: int) -> fl
     return float(inside["nvls"] + 2.0 * doublings * across["nvls_tree"])
 
 
-def _share(shares: Sequence[Sequence[float]], call: Call, algorithm: str, i: Protocol) -> float:
+def _share(
+    shares: Sequence[Sequence[float]], call: Call, algorithm: str, protocol: Protocol
+) -> float:
     """Bandwidth of S by RCCL's table: a share of the links' by nodes (1, 2, more) and protocol."""
-    share = shares[int(min(call.nodes, 3)) - 1][PROTOCOLS.index(i)]
+    share = shares[int(min(call.nodes, 3)) - 1][PROTOCOLS.index(protocol)]
     total = call.total if call.nodes <= RCCL_INSIDE else min(call.total, call.out)
     return share * total * (call.ranks / _steps(call) if algorithm == "ring" else 0.5)
 
