@@ -46,7 +46,7 @@ def gpt_neox(config: Config) -> dict[str, Any]:
     return {
         "ffn_hidden_size": config.integer("intermediate_size"),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
-        **_attention_biases(config, True),
+        **_biases(config),
         **rotation(config),
     }
 
@@ -77,27 +77,29 @@ def as_bert(name: str) -> str:
 
 def llama(config: Config) -> dict[str, Any]:
     """Llama and its kin, which differ in biases and defaults only."""
-    family, kind = config.family, config.model_type
+    family = config.family
     kv_heads = config.optional_integer("num_key_value_heads", family.kv_heads)
     fields: dict[str, Any] = {
         "ffn_hidden_size": config.integer("intermediate_size"),
         "tied_embeddings": config.flag("tie_word_embeddings", family.flags["tied_embeddings"]),
-        **_attention_biases(config, bool(family.flags["qkv_bias"])),
+        **_biases(config),
         **rotation(config),
     }
     if kv_heads is not None:
         fields["num_key_value_heads"] = kv_heads
-    if kind in ("mistral", "phi3", "starcoder2", "gemma2", "gemma3_text"):
-        fields["window"] = config.optional_integer("sliding_window", family.window) or 0
-    if kind in ("llama", "granite", "seed_oss", "smollm3", "nemotron"):
-        fields["mlp_bias"] = config.flag("mlp_bias", False)
+    if family.window is not None:
+        fields["window"] = config.optional_integer(*family.window) or 0
     return fields
 
 
-def _attention_biases(config: Config, default: bool) -> dict[str, bool]:
-    """Biases of the projections that a family's key switches together."""
-    names = config.family.biases
-    return dict.fromkeys(names, config.flag("attention_bias", default)) if names else {}
+def _biases(config: Config) -> dict[str, bool]:
+    """Biases of products, as the family's keys switch them."""
+    flags = config.family.flags
+    return {
+        name: config.flag(key, bool(flags.get(name, True)))
+        for key, names in config.family.switches.items()
+        for name in names
+    }
 
 
 def gemma(config: Config) -> dict[str, Any]:
@@ -115,21 +117,8 @@ def gemma(config: Config) -> dict[str, Any]:
     return {**llama(config), "full_every": every}
 
 
-def seed_oss(config: Config) -> dict[str, Any]:
-    """Seed-OSS, whose output projection has a switch of its own."""
-    return {**llama(config), "projection_bias": config.flag("attention_out_bias", False)}
-
-
-def starcoder2(config: Config) -> dict[str, Any]:
-    """StarCoder 2, with one switch for all biases."""
-    biases = ("qkv_bias", "projection_bias", "mlp_bias")
-    stated = dict.fromkeys(biases, config.flag("use_bias", True))
-    tied = config.flag("tie_word_embeddings", True)
-    return {**llama(config), **stated, "tied_embeddings": tied}
-
-
 def stablelm(config: Config) -> dict[str, Any]:
-    """StableLM, with biases on queries, keys and values alone."""
+    """StableLM, but for the members whose parts are beside one another."""
     config.require("use_parallel_residual", False)
     config.require("qk_layernorm", False)
-    return {**llama(config), "qkv_bias": config.flag("use_qkv_bias", False)}
+    return llama(config)

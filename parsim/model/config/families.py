@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from parsim.model.config.family import Family
 from parsim.model.spec import Head
@@ -43,7 +43,13 @@ _BERT_FLAGS: Mapping[str, Any] = {
 _BERT = Family(flags=_BERT_FLAGS, epsilon=("layer_norm_eps", 1e-12), dropout=_BERT_DROPOUT)
 _ROBERTA = replace(_BERT, spare_positions=2)  # padding and the row before it
 
-_ALL_ATTENTION = ("qkv_bias", "projection_bias")
+_ATTENTION = ("qkv_bias", "projection_bias")
+_Switches: TypeAlias = dict[str, tuple[str, ...]]
+_ATTENTION_BIAS: _Switches = {"attention_bias": _ATTENTION}
+_QKV_BIAS: _Switches = {"attention_bias": ("qkv_bias",)}
+_OUT_BIAS: _Switches = {"attention_out_bias": ("projection_bias",)}
+_MLP_BIAS: _Switches = {"mlp_bias": ("mlp_bias",)}
+_WINDOW = "sliding_window"
 _GEMMA = "the gate has a GELU, which is costed as a SiLU; embeddings are scaled"
 _PARTLY_TURNED = "only part of each head turns with its position"
 
@@ -72,29 +78,30 @@ FAMILIES: Mapping[str, Family] = {
         flags={"rope": True, "tied_embeddings": False},
         epsilon=("layer_norm_eps", 1e-5),
         dropout={"hidden_dropout": 0.0, "attention_dropout": 0.0},
-        biases=_ALL_ATTENTION,
+        switches=_ATTENTION_BIAS,
         unlike=f"attention and MLP are costed one after the other; {_PARTLY_TURNED}",
     ),
-    "llama": Family(flags=_LLAMA, biases=_ALL_ATTENTION),
-    "mistral": Family(flags=_LLAMA, kv_heads=8, window=4096),
+    "llama": Family(flags=_LLAMA, switches=_ATTENTION_BIAS | _MLP_BIAS),
+    "mistral": Family(flags=_LLAMA, kv_heads=8, window=(_WINDOW, 4096)),
     "phi3": Family(
         flags=_LLAMA,
         epsilon=("rms_norm_eps", 1e-5),
+        window=(_WINDOW, None),
         dropout={"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attention_dropout": 0.0},
     ),
     "gemma": Family(
         flags={**_LLAMA, "tied_embeddings": True},
         kv_heads=16,
         head_dim=256,
-        biases=_ALL_ATTENTION,
+        switches=_ATTENTION_BIAS,
         unlike=_GEMMA,
     ),
     "gemma2": Family(
         flags={**_LLAMA, "tied_embeddings": True, "norms_after": True, "full_every": 2},
         kv_heads=4,
         head_dim=256,
-        biases=_ALL_ATTENTION,
-        window=4096,
+        switches=_ATTENTION_BIAS,
+        window=(_WINDOW, 4096),
         unlike=f"{_GEMMA}; caps of scores and logits are left out",
     ),
     "gemma3_text": Family(
@@ -108,8 +115,8 @@ FAMILIES: Mapping[str, Family] = {
         kv_heads=4,
         head_dim=256,
         theta=1e6,
-        biases=_ALL_ATTENTION,
-        window=4096,
+        switches=_ATTENTION_BIAS,
+        window=(_WINDOW, 4096),
         left_out={
             "vocab_size": 262_208,
             "num_attention_heads": 8,
@@ -122,12 +129,12 @@ FAMILIES: Mapping[str, Family] = {
         kv_heads=2,
         head_dim=128,
         epsilon=("rms_norm_eps", 1.5625e-07),
-        biases=("qkv_bias",),
+        switches=_QKV_BIAS,
         unlike=_PARTLY_TURNED,
     ),
     "granite": Family(
         flags=_LLAMA,
-        biases=_ALL_ATTENTION,
+        switches=_ATTENTION_BIAS | _MLP_BIAS,
         unlike="embeddings, residuals, scores and logits are scaled by constants",
     ),
     "seed_oss": Family(
@@ -135,37 +142,40 @@ FAMILIES: Mapping[str, Family] = {
         kv_heads=8,
         head_dim=128,
         dropout={"attention_dropout": 0.1, "residual_dropout": 0.1},
-        biases=("qkv_bias",),
+        switches=_QKV_BIAS | _OUT_BIAS | _MLP_BIAS,
     ),
     "smollm3": Family(
         flags={**_LLAMA, "tied_embeddings": True},
         kv_heads=4,
         theta=2e6,
-        biases=_ALL_ATTENTION,
+        switches=_ATTENTION_BIAS | _MLP_BIAS,
         unlike="every fourth layer has no rotary positions",
     ),
     "starcoder2": Family(
         flags={"rope": True, "tied_embeddings": True, "qkv_bias": True},
         kv_heads=2,
         epsilon=("norm_epsilon", 1e-5),
+        switches={"use_bias": (*_ATTENTION, "mlp_bias")},
+        window=(_WINDOW, None),
         dropout={"attention_dropout": 0.0, "residual_dropout": 0.0, "embedding_dropout": 0.0},
     ),
     "stablelm": Family(
         flags={**_LLAMA, "rms_norm": False},
         kv_heads=32,
         epsilon=("layer_norm_eps", 1e-5),
+        switches={"use_qkv_bias": ("qkv_bias",)},
         dropout={"hidden_dropout": 0.0, "attention_dropout": 0.0},
         unlike=_PARTLY_TURNED,
     ),
     "nemotron": Family(
         flags=_WITHOUT_NORM_BIASES,
         epsilon=("norm_eps", 1e-5),
-        biases=_ALL_ATTENTION,
+        switches=_ATTENTION_BIAS | _MLP_BIAS,
         unlike=f"the MLP has a squared ReLU, which is costed as a GELU; {_PARTLY_TURNED}",
     ),
     "qwen2": Family(flags={**_LLAMA, "qkv_bias": True}, kv_heads=32),
     "qwen3": Family(
-        flags={**_LLAMA, "qk_norm": True}, kv_heads=32, head_dim=128, biases=_ALL_ATTENTION
+        flags={**_LLAMA, "qk_norm": True}, kv_heads=32, head_dim=128, switches=_ATTENTION_BIAS
     ),
     "mixtral": Family(flags=_LLAMA, kv_heads=8, epsilon=("rms_norm_eps", 1e-5), theta=1e6),
     "qwen3_moe": Family(flags={**_LLAMA, "qk_norm": True}, kv_heads=4),
@@ -191,7 +201,7 @@ FAMILIES: Mapping[str, Family] = {
         flags=_BIASED_ROUTER,
         kv_heads=8,
         epsilon=("rms_norm_eps", 1e-5),
-        biases=("qkv_bias",),
+        switches=_QKV_BIAS,
         unlike=_PARTLY_TURNED,
     ),
     "llama4_text": Family(
@@ -200,7 +210,7 @@ FAMILIES: Mapping[str, Family] = {
         head_dim=128,
         epsilon=("rms_norm_eps", 1e-5),
         theta=500_000.0,
-        biases=_ALL_ATTENTION,
+        switches=_ATTENTION_BIAS,
         unlike="three of four layers see their chunk of attention_chunk_size tokens alone, which "
         "is costed as the whole sequence; norms without weights of queries and keys, and the loss "
         "that balances experts, are left out",

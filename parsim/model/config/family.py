@@ -29,11 +29,11 @@ class Family:
     dropout: Mapping[str, float] = field(default_factory=lambda: {"attention_dropout": 0.0})
     """Probabilities of dropout by key, with their defaults."""
 
-    biases: tuple[str, ...] = ()
-    """Biases of a TransformerSpec that the key `attention_bias` switches."""
+    switches: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Biases of a TransformerSpec that a key switches; where it is absent, those of `flags`."""
 
-    window: int | None = None
-    """Tokens that every layer sees where `sliding_window` is absent; None: all."""
+    window: tuple[str, int | None] | None = None
+    """Key of the tokens that layers see, and its default, None for all; None: there is no key."""
 
     latent: bool = False
     """Whether attention is latent, whose heads have two parts."""
