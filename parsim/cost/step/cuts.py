@@ -19,7 +19,7 @@ from parsim.cost.data.update import update_time
 from parsim.cost.job import Job
 from parsim.cost.step.balance import most_balanced
 from parsim.cost.step.chain import Chain, Cut
-from parsim.cost.step.layer_table import backward_times, forward_times, weight_times
+from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times, weight_times
 from parsim.cost.step.plan_layers import layers_of
 from parsim.cost.step.stages import layer_counts, sent_bytes, stage_experts, stage_parameters
 from parsim.plan import Plan, PlanTable
@@ -50,7 +50,7 @@ def single_layers(job: Job, plan: Plan) -> SingleLayers:
     Leaves out: what a stack does between micro-batches, which a stage has once, not once a layer.
     """
     table, cut = PlanTable.of([plan]), (1,) * job.model.num_layers
-    forward, backward, _ = _passes(job, table, cut)
+    forward, backward = _passes(job, table, cut)
     counts = layer_counts(job.model, cut)
     return SingleLayers(
         forward=forward[:, 0],
@@ -60,15 +60,17 @@ def single_layers(job: Job, plan: Plan) -> SingleLayers:
     )
 
 
-def _passes(job: Job, table: PlanTable, cut: Cut) -> tuple[Array, Array, Array]:
-    """(forward, backward, W of it) seconds of stages that hold a layer each or none, (S, B).
-
-    Without the host's seconds of a micro-batch.
-    """
-    counts, none = layer_counts(job.model, cut), np.zeros(len(table))
-    layers = replace(layers_of(job, table), pause=none, calls=none)
+def _passes(job: Job, table: PlanTable, cut: Cut) -> tuple[Array, Array]:
+    """(forward, backward) seconds of stages that hold a layer each or none, (S, B)."""
+    layers, counts = _without_host(job, table), layer_counts(job.model, cut)
     forward, backward = (times(job, layers, counts) for times in (forward_times, backward_times))
-    return forward.time, backward.time, weight_times(job, layers, counts)
+    return forward.time, backward.time
+
+
+def _without_host(job: Job, table: PlanTable) -> LayerTable:
+    """The layers without the host's seconds of a micro-batch."""
+    none = np.zeros(len(table))
+    return replace(layers_of(job, table), pause=none, calls=none)
 
 
 PARTS = 8
@@ -150,7 +152,7 @@ class Items(NamedTuple):
         model = job.model
         apart = bool(model.before and model.behind), bool(model.behind)
         cut = (0,) * apart[0] + (1,) * model.num_layers + (0,) * apart[1]
-        forward, backward, _ = _passes(job, _alone(table), cut)
+        forward, backward = _passes(job, _alone(table), cut)
         each = (forward + backward).T
         unit = each[:, apart[0] : len(cut) - apart[1]].mean(axis=1, keepdims=True) / PARTS
         shared = _shares(job, table, cut)
@@ -190,10 +192,12 @@ def _shares(job: Job, table: PlanTable, cut: Cut) -> tuple[Shares, bytes]:
     ones = np.ones(1, dtype=np.int64)
     first = replace(table.take(ones - 1), tp=ones, cp=ones, ep=ones, etp=ones, microbatch_size=ones)
     single = _alone(first)
-    forward, backward, weight = (float(each.sum()) for each in _passes(job, single, cut))
+    counts = layer_counts(job.model, cut)
+    forward, backward = (float(each.sum()) for each in _passes(job, single, cut))
+    weight = float(weight_times(job, _without_host(job, single), counts).sum())
     ahead = round(forward / (forward + backward) * SHARES) / SHARES
     behind = round(weight / backward * SHARES) / SHARES * (1.0 - ahead)
-    parameters = stage_parameters(job.model, single, layer_counts(job.model, cut))[:, 0]
+    parameters = stage_parameters(job.model, single, counts)[:, 0]
     whole = np.asarray(parameters / max(parameters.sum(), 1.0))
     return Shares(ahead, 1.0 - ahead - behind, behind), whole.tobytes()
 
