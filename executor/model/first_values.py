@@ -11,6 +11,8 @@ from torch import Tensor
 
 from executor.model.mixture.experts import Experts
 from executor.model.stage import Stage
+from parsim.model.reader import Description
+from parsim.model.transformer import TransformerSpec
 
 INITIAL_STD = 0.02
 """Standard deviation of first weights (GPT-2 and BERT configurations: initializer_range)."""
@@ -47,22 +49,32 @@ def _fill_experts(path: str, experts: Experts, values: Values) -> None:
             mine.copy_(whole.narrow(1, share.slice * width, width))
 
 
-def seeded(seed: int, device: torch.device | str = "cpu") -> Values:
-    """First values that hang on the seed; drawn on a `device` they hang on its kind too."""
-    return partial(first_values, seed=seed, device=device)
+def seeded(
+    seed: int, device: torch.device | str = "cpu", spec: Description | None = None
+) -> Values:
+    """First values that hang on the seed; drawn on a `device` they hang on its kind too.
+
+    Norms of a `spec` may add 1 to their weights, which are 0 then.
+    """
+    gain = 0.0 if isinstance(spec, TransformerSpec) and spec.offset_norms else 1.0
+    return partial(first_values, seed=seed, device=device, gain=gain)
 
 
 def first_values(
-    name: str, shape: tuple[int, ...], seed: int, device: torch.device | str = "cpu"
+    name: str,
+    shape: tuple[int, ...],
+    seed: int,
+    device: torch.device | str = "cpu",
+    gain: float = 1.0,
 ) -> Tensor:
     """Return the first fp32 values of a parameter, drawn on the CPU: the same for every device.
 
-    Tables and matrices are normal, biases zero, the weights of norms one. Where only seconds count
-    another `device` draws values of its own, which takes it no time.
+    Tables and matrices are normal, biases zero, the weights of norms `gain`. Where only
+    seconds count another `device` draws values of its own, which takes it no time.
     """
     if len(shape) < 2:
         bias = name.rpartition(".")[2].startswith("bias")  # torch's cells have bias_ih_l0
-        return torch.zeros(shape) if bias else torch.ones(shape)
+        return torch.full(shape, 0.0 if bias else gain)
     generator = torch.Generator(device).manual_seed(mixed(seed, name))
     return torch.empty(shape, device=device).normal_(0.0, INITIAL_STD, generator=generator)
 

@@ -8,6 +8,7 @@ same weights.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -46,13 +47,13 @@ class TransformerStage(Stage):
         super().__init__()
         self.spec = spec
         self.tied = spec.tied_embeddings and spec.head != "none"
-        rotary = Rotary.of(spec) if spec.rope else None
+        rotary = _Rotaries(spec)
         self.embedding = Embedding(spec) if embedding else None
         self.layers = nn.ModuleDict(
             {
                 str(i): Block(
                     spec,
-                    rotary=rotary,
+                    rotary=rotary.of_layer(i),
                     recompute=recompute,
                     share=share if spec.has_experts(i) else None,
                     window=spec.window if spec.has_window(i) else None,
@@ -102,6 +103,24 @@ class TransformerStage(Stage):
         }
 
 
+class _Rotaries:
+    """Rotary positions of a model's layers: one table for all, and one for those with a window."""
+
+    def __init__(self, spec: TransformerSpec) -> None:
+        self._spec = spec
+        self._usual = Rotary.of(spec) if spec.rope else None
+        self._local = self._usual
+        if spec.rope and spec.window_rope_theta:
+            near = replace(spec, rope_theta=spec.window_rope_theta, rope_scaling="none")
+            self._local = Rotary.of(near)
+
+    def of_layer(self, layer: int) -> Rotary | None:
+        """Those of a layer, counted from 0; None where its heads do not turn."""
+        if not self._spec.turns(layer):
+            return None
+        return self._local if self._spec.is_local(layer) else self._usual
+
+
 def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stage
     spec: Description,
     *,
@@ -149,7 +168,7 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
             )
     _allocate(stage, torch.device(device), dtype)
     if torch.device(device).type != "meta":
-        fill_parameters(stage, values or seeded(seed))
+        fill_parameters(stage, values or seeded(seed, spec=spec))
     return stage
 
 
@@ -210,6 +229,11 @@ def check_buildable(spec: Description) -> None:
     message = unbuildable(build_transformer(spec))
     if message is not None:
         raise ModelError(message)
+    if spec.num_experts and spec.activation_kind != ("silu" if spec.gated_mlp else "gelu_tanh"):
+        raise ModelError(
+            f"activation={spec.activation} with experts can be simulated but not run yet; use "
+            f"activation=usual"
+        )
     if spec.predicted_tokens:
         raise ModelError(
             f"predicted_tokens={spec.predicted_tokens} beyond the next can be simulated but not "

@@ -35,7 +35,7 @@ def check_context(plan: Plan, spec: Description, device_type: str) -> None:
     """Refuse attention that cannot be put together from blocks of keys.
 
     Raises:
-        PlanError: attention with dropout; or, on a GPU, products in fp32: its kernels that give
+        PlanError: attention with dropout, or of changed scores; or, on a GPU, products in fp32: its kernels that give
             the log-sum-exp of a block are for 16 bit.
     """
     text = None if isinstance(spec, Graph) else spec
@@ -43,7 +43,8 @@ def check_context(plan: Plan, spec: Description, device_type: str) -> None:
     window = text.window if text is not None and near else None
     latent = text is not None and bool(text.kv_lora_rank)
     dropout = text is not None and text.dropout
-    message = unmergeable(plan, dropout=dropout, window=window, latent=latent)
+    shaped = text is not None and (text.alibi or text.attention_cap > 0)
+    message = unmergeable(plan, dropout=dropout, window=window, latent=latent, shaped=shaped)
     if message is not None:
         raise PlanError(message)
     if device_type == "cuda":

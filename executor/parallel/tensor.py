@@ -12,6 +12,7 @@ fewer than the ranks are copied, each to the ranks that have its query heads.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch.distributed.tensor import parallel as tp
 
 from executor.devices.mesh import ranks_of_heads
 from executor.model.attention.latent import LatentAttention
+from executor.model.attention.self_attention import Core
 from executor.model.loss import LossFn, cross_entropy
 from executor.model.module import TransformerStage
 from executor.model.stage import answers
@@ -77,6 +79,9 @@ def apply_tensor_parallel(
     for module in stage.modules():
         if hasattr(module, "columns"):
             module.columns = split
+        if isinstance(module, Core) and module.shape.slopes is not None:
+            slopes = module.shape.slopes.chunk(mesh.size())[mesh.get_local_rank()]
+            module.shape = replace(module.shape, slopes=slopes)
         if isinstance(module, LatentAttention):
             module.everywhere = split.everywhere
     stage.tie()
@@ -125,7 +130,8 @@ def _block_styles(stage: TransformerStage, path: str, between: Placement) -> dic
     styles |= {f"{path}.{name}": Style(output_rows) for name in columns}
     styles |= {f"{path}.{name}": tp.RowwiseParallel(output_layouts=between) for name in rows}
     after = ("attention_out_norm", "mlp_out_norm") if stage.spec.norms_after else ()
-    styles.update(_norm_styles(path, ("attention_norm", "mlp_norm", *after), between))
+    before = ("attention_norm", "mlp_norm")[: 1 + (stage.spec.parallel_block != "shared_norm")]
+    styles.update(_norm_styles(path, (*before, *after), between))
     return styles
 
 

@@ -118,7 +118,7 @@ def build_trainer(
     mesh, context, experts = groups = _Groups.of(text, plan, device.type)
     position = coordinates(plan, dist.get_rank())
     seed_dropout(seed, *_dropout_place(plan, position))
-    stages, first = schedule.stages_on(position["pp"]), values or seeded(seed)
+    stages, first = schedule.stages_on(position["pp"]), values or seeded(seed, spec=spec)
     replicas = tuple(_replica(spec, plan, groups, stage, device, first) for stage in stages)
     if backend is not None:
         for replica in replicas:

@@ -128,13 +128,11 @@ class StageTensors:
     def values(self) -> Iterator[Tensor]:
         """The tensors in that order, on the CPU; on all ranks of the stage at once."""
         joined: list[Tensor] = []
-        for entry, ours, _, _ in self._parts():
+        for entry, ours, _, shape in self._parts():
             joined.append(self._ours(ours))
-            if entry.part < entry.parts - 1:
-                continue
-            tensor = joined[0] if len(joined) == 1 else torch.cat(joined)
-            joined = []
-            yield tensor.t() if entry.transposed else tensor
+            if entry.is_last(shape[0]):
+                yield entry.joined(joined)
+                joined = []
 
     def _parts(self) -> Iterator[tuple[Theirs, str, torch.dtype, tuple[int, ...]]]:
         """Each part with its place, our name for it, its dtype and shape."""
@@ -149,7 +147,11 @@ class StageTensors:
             ours = parts_of(name, tuple(parameter.shape))[0][0]
             groups.setdefault(theirs(self._spec, ours).name, []).append((name, parameter))
         for group in groups.values():
-            yield from group
+            yield from group if len(group) == 1 else sorted(group, key=self._begin)
+
+    def _begin(self, named: tuple[str, Tensor]) -> int:
+        """Where a parameter begins in the tensor that it is published in."""
+        return theirs(self._spec, named[0]).begin
 
     def _ours(self, ours: str) -> Tensor:
         """The values of one of our parameters, put together over ranks, on the host."""

@@ -2,7 +2,10 @@
 
     ours                              theirs
     layers.3.attention.q.weight       model.layers.3.self_attn.q_proj.weight
-    layers.3.attention.q.weight       transformer.h.3.attn.c_attn.weight  part 0 of 3, transposed
+    layers.3.attention.q.weight       transformer.h.3.attn.c_attn.weight
+                                      the first third, transposed
+    layers.3.attention.q.weight       gpt_neox.layers.3.attention.query_key_value.weight
+                                      the first third of each head's rows
     layers.3.mlp.experts.5.up.0       model.layers.3.block_sparse_moe.experts.5.w1.weight
 
 Ours are those of a `Stage`, but for experts, each of which counts for itself: `up.0` is the gate
@@ -12,168 +15,73 @@ and `up.1` what is gated. Sources: transformers' modeling files of each family.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
 
 from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
+from executor.weights.family_names import FAMILIES, FamilyNames
 from parsim.model.config.family_of_spec import family_of
 from parsim.model.spec import TransformerSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Theirs:
-    """A tensor of a published file, of which ours is one of `parts` along its first dim.
+    """A tensor of a published file, in which ours is the rows from `begin` on, of `rows` together.
 
-    Where it is `transposed`, that holds after turning it round.
+    `rows` 0 is the whole tensor. Rows are those of each of `groups` equal parts of the tensor (a
+    head's), which ours has one after another. Where it is `transposed`, that holds after turning it
+    round.
     """
 
     name: str
-    part: int = 0
-    parts: int = 1
+    begin: int = 0
+    rows: int = 0
+    groups: int = 1
     transposed: bool = False
 
+    def part_of(self, tensor: Tensor, rows: int) -> Tensor:
+        """Ours, of so many rows, in theirs."""
+        turned = tensor.t() if self.transposed else tensor
+        if not self.rows:
+            return turned
+        apart = turned.unflatten(0, (self.groups, -1))
+        return apart.narrow(1, self.begin, rows // self.groups).flatten(0, 1)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyNames:
-    """Names of modules in a family's files; those of a layer stand behind `layer`.
+    def joined(self, parts: list[Tensor]) -> Tensor:
+        """Theirs, of all of ours that it holds, in order."""
+        whole = parts[0]
+        if self.rows:
+            groups = [part.unflatten(0, (self.groups, -1)) for part in parts]
+            whole = torch.cat(groups, dim=1).flatten(0, 1)
+        return whole.t() if self.transposed else whole
 
-    `base` is the prefix that files of the model without its head leave out. Matrices of `turned`
-    are stored (inputs, outputs); those of `joined` lie behind one another in one tensor.
-    """
+    @property
+    def stored_rows(self) -> int:
+        """Rows of the whole tensor, 0 where it is ours alone."""
+        return self.rows * self.groups
 
-    base: str
-    layer: str
-    ends: Mapping[str, str]
-    inside: Mapping[str, str]
-    turned: bool = False
-    joined: tuple[str, ...] = ()
+    def is_last(self, rows: int) -> bool:
+        """Whether ours, of so many rows, ends the tensor."""
+        return not self.rows or self.begin + rows // self.groups == self.rows
 
-
-_ATTENTION = {
-    "attention_norm": "input_layernorm",
-    "attention.q": "self_attn.q_proj",
-    "attention.k": "self_attn.k_proj",
-    "attention.v": "self_attn.v_proj",
-    "attention.projection": "self_attn.o_proj",
-    "attention.q_norm": "self_attn.q_norm",
-    "attention.k_norm": "self_attn.k_norm",
-    "mlp_norm": "post_attention_layernorm",
-}
-_MLP = {"mlp.gate": "mlp.gate_proj", "mlp.fc1": "mlp.up_proj", "mlp.fc2": "mlp.down_proj"}
-_LLAMA = FamilyNames(
-    base="model.",
-    layer="model.layers.{}.",
-    ends={"embedding.token": "model.embed_tokens", "head.norm": "model.norm"}
-    | {"head.logits": "lm_head"},
-    inside={**_ATTENTION, **_MLP},
-)
-
-
-def _mixture(inside: Mapping[str, str], block: str, gate: str, up: str, down: str) -> FamilyNames:
-    """A Llama whose layers have experts: their block, and its names of an expert's products."""
-    experts = f"{block}.experts.{{}}"
-    return replace(
-        _LLAMA,
-        inside={
-            **inside,
-            "mlp.router": f"{block}.gate",
-            "mlp.experts.{}.up.0": f"{experts}.{gate}.weight",
-            "mlp.experts.{}.up.1": f"{experts}.{up}.weight",
-            "mlp.experts.{}.down": f"{experts}.{down}.weight",
-        },
-    )
-
-
-_MIXTRAL = _mixture(_ATTENTION, "block_sparse_moe", "w1", "w3", "w2")
-_QWEN3_MOE = _mixture(_LLAMA.inside, "mlp", "gate_proj", "up_proj", "down_proj")
-_LATENT = {
-    **{
-        name: what
-        for name, what in _ATTENTION.items()
-        if name.endswith("_norm") and "." not in name
-    },
-    "attention.q_down": "self_attn.q_a_proj",
-    "attention.q_norm": "self_attn.q_a_layernorm",
-    "attention.q_up": "self_attn.q_b_proj",
-    "attention.kv_down": "self_attn.kv_a_proj_with_mqa",
-    "attention.kv_norm": "self_attn.kv_a_layernorm",
-    "attention.kv_up": "self_attn.kv_b_proj",
-    "attention.projection": "self_attn.o_proj",
-    **{f"mlp.shared.{name[4:]}": f"mlp.shared_experts.{what[4:]}" for name, what in _MLP.items()},
-    **_MLP,
-}
-_DEEPSEEK = _mixture(_LATENT, "mlp", "gate_proj", "up_proj", "down_proj")
-_GPT2 = FamilyNames(
-    base="transformer.",
-    layer="transformer.h.{}.",
-    ends={
-        "embedding.token": "transformer.wte",
-        "embedding.positions": "transformer.wpe",
-        "head.norm": "transformer.ln_f",
-        "head.logits": "lm_head",
-    },
-    inside={
-        "attention_norm": "ln_1",
-        **dict.fromkeys(("attention.q", "attention.k", "attention.v"), "attn.c_attn"),
-        "attention.projection": "attn.c_proj",
-        "mlp_norm": "ln_2",
-        "mlp.fc1": "mlp.c_fc",
-        "mlp.fc2": "mlp.c_proj",
-    },
-    turned=True,
-    joined=("attention.q", "attention.k", "attention.v"),
-)
-_BERT = FamilyNames(
-    base="bert.",
-    layer="bert.encoder.layer.{}.",
-    ends={
-        "embedding.token": "bert.embeddings.word_embeddings",
-        "embedding.positions": "bert.embeddings.position_embeddings",
-        "embedding.token_types": "bert.embeddings.token_type_embeddings",
-        "embedding.norm": "bert.embeddings.LayerNorm",
-        "head.pooler": "bert.pooler.dense",
-        "head.transform": "cls.predictions.transform.dense",
-        "head.transform_norm": "cls.predictions.transform.LayerNorm",
-        "head.logits": "cls.predictions.decoder",
-    },
-    inside={
-        "attention.q": "attention.self.query",
-        "attention.k": "attention.self.key",
-        "attention.v": "attention.self.value",
-        "attention.projection": "attention.output.dense",
-        "attention_norm": "attention.output.LayerNorm",
-        "mlp.fc1": "intermediate.dense",
-        "mlp.fc2": "output.dense",
-        "mlp_norm": "output.LayerNorm",
-    },
-)
-FAMILIES: Mapping[str, FamilyNames] = {
-    "gpt2": _GPT2,
-    "bert": _BERT,
-    "llama": _LLAMA,
-    "qwen2": _LLAMA,
-    "mistral": _LLAMA,
-    "qwen3": _LLAMA,
-    "mixtral": _MIXTRAL,
-    "qwen3_moe": _QWEN3_MOE,
-    "deepseek_v2": _DEEPSEEK,
-    "deepseek_v3": _DEEPSEEK,
-}
 
 _EXPERT = re.compile(r"^mlp\.experts\.(\d+)\.(up\.[01]|down)$")
 
 
-def theirs(spec: TransformerSpec, ours: str) -> Theirs:
-    """The published tensor that holds one of our parameters.
+def theirs(spec: TransformerSpec, ours: str, kind: str = "") -> Theirs:
+    """The published tensor that holds one of our parameters, of a family that may be named.
 
     Raises:
         ModelError: the model is of no published family.
     """
-    family = FAMILIES[family_of(spec)]
+    family = FAMILIES[kind or family_of(spec)]
     if ours == OUTPUT_TABLE and spec.tied_embeddings:
         ours = TOKEN_TABLE
-    if ours == "head.logits.bias":  # BERT's, which hangs above its decoder
-        return Theirs(name="cls.predictions.bias")
+    if ours == "head.logits.bias":  # of masked words, which hangs above its decoder
+        return Theirs(name=family.ends["head.logits.bias"])
     if not ours.startswith("layers."):
         module, kind = ours.rsplit(".", 1)
         return Theirs(name=f"{family.ends[module]}.{kind}")
@@ -192,21 +100,43 @@ def _in_layer(spec: TransformerSpec, family: FamilyNames, prefix: str, inner: st
     if inner == "mlp.router.bias_of_choice":
         return Theirs(name=f"{prefix}mlp.gate.e_score_correction_bias")
     module, kind = inner.rsplit(".", 1)
-    joined = module in family.joined
+    begin, rows, groups = _place(spec, family, module)
     return Theirs(
         name=f"{prefix}{family.inside[module]}.{kind}",
-        part=family.joined.index(module) if joined else 0,
-        parts=len(family.joined) if joined else 1,
+        begin=begin,
+        rows=rows,
+        groups=groups,
         transposed=family.turned and kind == "weight" and not module.endswith("norm"),
     )
 
 
-def also_called(spec: TransformerSpec, name: str) -> Iterator[str]:
-    """A published name, and what older files and files without a head have instead."""
-    base = FAMILIES[family_of(spec)].base
-    older = name.replace("LayerNorm.weight", "LayerNorm.gamma")
-    older = older.replace("LayerNorm.bias", "LayerNorm.beta")
+def _place(spec: TransformerSpec, family: FamilyNames, module: str) -> tuple[int, int, int]:
+    """Where a module's rows begin in the tensor that holds them, of how many, in groups."""
+    for together in family.joined:
+        if module in together:
+            groups = spec.num_attention_heads if family.by_head else 1
+            widths = [_outputs(spec, name) // groups for name in together]
+            return sum(widths[: together.index(module)]), sum(widths), groups
+    return 0, 0, 1
+
+
+def _outputs(spec: TransformerSpec, module: str) -> int:
+    """Rows of a module's weight."""
+    if module.startswith("mlp."):
+        return spec.ffn_hidden_size
+    queries = module == "attention.q"
+    return spec.head_dim * (spec.num_attention_heads if queries else spec.num_key_value_heads)
+
+
+def also_called(spec: TransformerSpec, name: str, kind: str = "") -> Iterator[str]:
+    """A published name, and what older files, and files of more or fewer parts, have instead."""
+    family = FAMILIES[kind or family_of(spec)]
+    base, older = family.base, name
+    for now, then in family.older.items():
+        older = older.replace(now, then)
     for full in dict.fromkeys((name, older)):
         yield full
         if full.startswith(base):
             yield full.removeprefix(base)
+        yield f"language_model.{full}"  # of a model that sees images too
+        yield f"model.language_model.{full.removeprefix(base)}"

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
 from executor.model.module import build_model
+from executor.weights.family_names import FAMILIES
 from executor.weights.names import Theirs, also_called, theirs
 from executor.weights.safetensors import File
 from parsim.errors import InputError, ModelError, shown
@@ -53,6 +54,7 @@ class Published:
     def __init__(self, folder: Path, spec: TransformerSpec) -> None:
         self.folder, self.spec = folder, spec
         self._files = _files(folder)
+        self._kind = _kind(folder)
         self._where = {name: file for file in self._files for name in file.contents()}
 
     def check(self) -> None:
@@ -80,8 +82,8 @@ class Published:
 
     def _origin(self, ours: str) -> tuple[Theirs, str]:
         """Where a parameter is, and the name it has in these files."""
-        origin = theirs(self.spec, ours)
-        for name in also_called(self.spec, origin.name):
+        origin = theirs(self.spec, ours, self._kind)
+        for name in also_called(self.spec, origin.name, self._kind):
             if name in self._where:
                 return origin, name
         raise InputError(
@@ -96,9 +98,7 @@ class Published:
 
     def _values(self, ours: str, shape: tuple[int, ...]) -> Tensor:
         origin, name = self._origin(ours)
-        values = self._where[name].tensor(name)
-        values = values.t() if origin.transposed else values
-        values = values.chunk(origin.parts)[origin.part]
+        values = origin.part_of(self._where[name].tensor(name), shape[0])
         missing = shape[0] - values.shape[0] if ours in WORD_ROWS else 0
         return torch.cat((values, values.new_zeros(missing, *shape[1:]))) if missing else values
 
@@ -121,7 +121,7 @@ def stored_shape(
     origin: Theirs, ours: str, shape: tuple[int, ...], spec: TransformerSpec
 ) -> tuple[int, ...]:
     """The shape that a file has, of one of our parameters: without padding of the vocabulary."""
-    first = spec.vocab_size if ours in WORD_ROWS else shape[0] * origin.parts
+    first = spec.vocab_size if ours in WORD_ROWS else origin.stored_rows or shape[0]
     whole = (first, *shape[1:])
     return whole[::-1] if origin.transposed else whole
 
@@ -143,6 +143,17 @@ def _files(folder: Path) -> list[File]:
 
 def _is_beside(name: object) -> bool:
     return isinstance(name, str) and Path(name).name == name and name.endswith(".safetensors")
+
+
+def _kind(folder: Path) -> str:
+    """The family whose names a folder's tensors have; empty where that is the spec's own."""
+    if not (folder / CONFIG).is_file():
+        return ""
+    try:
+        kind = Config.open(read_config(folder)).model_type
+    except ModelError:
+        return ""  # `_check_config` says what is wrong
+    return kind if kind in FAMILIES else ""
 
 
 def _check_config(folder: Path, spec: TransformerSpec) -> None:

@@ -11,8 +11,11 @@ from parsim.model.spec import TransformerSpec
 from parsim.model.transformer_operators import elementwise, joined, norm, product, residual
 
 
-def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
-    """Attention over all tokens, or, where `near`, over those of a window."""
+def attention(spec: TransformerSpec, *, near: bool, turns: bool = True) -> tuple[Operator, ...]:
+    """Attention over all tokens, or, where `near`, over those of a window.
+
+    A layer of a model with rotary positions may leave them out, `turns` says.
+    """
     if spec.kv_lora_rank:
         return _latent_attention(spec, near=near)
     h, d = spec.hidden_size, spec.head_dim
@@ -30,7 +33,7 @@ def attention(spec: TransformerSpec, *, near: bool) -> tuple[Operator, ...]:
     return (
         *before,
         replace(product(spec, "qkv", h, qkv_width, Split.COLUMN, bias=spec.qkv_bias), shared=both),
-        *_of_queries_and_keys(spec, q_width + kv_width, keys),
+        *_of_queries_and_keys(spec, q_width, keys, turns=turns),
         *transposes,
         _core(spec, spec.num_key_value_heads, near=near),
         product(spec, "projection", q_width, h, Split.ROW, bias=spec.projection_bias),
@@ -50,17 +53,21 @@ def _core(spec: TransformerSpec, kv_heads: int, *, near: bool) -> Attention:
         fused=spec.fused_attention,
         dropout=spec.dropout,
         window=spec.window if near else None,
+        shaped=spec.alibi or spec.attention_cap > 0,
     )
 
 
 def _of_queries_and_keys(
-    spec: TransformerSpec, width: int, keys: SharedHeads
+    spec: TransformerSpec, q_width: int, keys: SharedHeads, *, turns: bool
 ) -> Iterator[Operator]:
-    """Norm and rotation of queries and keys before their product, where the model has them."""
+    """Norm, rotation and scale of queries and keys before their product, as the model has them."""
+    width = q_width + keys.width
     if spec.qk_norm:
         yield replace(_qk_norm(spec, width), shared=keys)
-    if spec.rope:
+    if spec.rope and turns:
         yield replace(_rotation(spec, width), shared=keys)
+    if spec.query_scale != 1.0:
+        yield _heads_apart(spec, "query_scale", q_width)
 
 
 YARN = (12.0, 14.0)

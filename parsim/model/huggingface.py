@@ -47,6 +47,7 @@ def _sizes(config: Config) -> dict[str, Any]:
         "vocab_size": config.integer("vocab_size"),
         "dropout": any(config.dropout().values()),
         "norm_epsilon": config.norm_epsilon(),
+        "activation": config.activation(),
     }
 
 
@@ -56,9 +57,12 @@ _READERS: Mapping[str, Callable[[Config], dict[str, Any]]] = {
     "opt": dense.opt,
     "bloom": dense.bloom,
     "gpt_neox": dense.gpt_neox,
-    **dict.fromkeys(("llama", "mistral", "phi3", "gemma", "granite", "smollm3"), dense.llama),
+    **dict.fromkeys(("llama", "mistral", "phi3"), dense.llama),
+    "gemma": dense.gemma,
+    "granite": dense.granite,
+    "smollm3": dense.smollm3,
     **dict.fromkeys(("nemotron", "qwen2", "qwen3", "glm4", "seed_oss", "starcoder2"), dense.llama),
-    **dict.fromkeys(("gemma2", "gemma3_text"), dense.gemma),
+    **dict.fromkeys(("gemma2", "gemma3_text"), dense.windowed_gemma),
     "stablelm": dense.stablelm,
     "llama4_text": mixtures.llama4,
     "glm4_moe": mixtures.glm4_moe,

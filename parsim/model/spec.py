@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
 Head = Literal["lm", "mlm", "none"]
 Scoring = Literal["softmax", "sigmoid"]
 RopeScaling = Literal["none", "linear", "llama3", "yarn"]
+Activation = Literal["usual", "gelu", "gelu_tanh", "silu", "relu", "relu_squared"]
+Parallel = Literal["none", "own_norms", "shared_norm"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +25,20 @@ class TransformerSpec:
     they are added up (Gemma 2, arXiv:2408.00118). Layers see the last `window` tokens only (0: all
     of them), but for every `full_every`-th (0: none), which sees the whole sequence.
 
-    With `rope` pair i of a head turns by `rope_theta`^(-2i/d) a token. `rope_scaling` makes angles
+    The MLP's `activation` is usually SiLU of a gate, else GELU: exact with `post_norm`, by tanh
+    without. Weights of norms are what is added to 1 with `offset_norms`. Embeddings are multiplied
+    by `embedding_scale`, what parts add by `residual_scale`, logits by `logit_scale`, and scores by
+    `attention_scale` (0: 1 / sqrt(head_dim)). A cap c makes c tanh(x / c) of scores
+    (`attention_cap`) or logits (`logit_cap`; 0: none). With `alibi` scores fall with the distance,
+    by another slope for each head (arXiv:2108.12409). `embedding_norm` is a norm behind the
+    embedding, whose positions begin at row `first_position` of their table. In a
+    `parallel_block` attention and MLP start from the same input, behind a norm of their own each or
+    one for both.
+
+    With `rope` pair i of a head turns by `rope_theta`^(-2i/d) a token; layers with a window turn by
+    powers of `window_rope_theta` where it is above 0, unscaled, and every `unrotated_every`-th
+    layer not at all. Of a head the first `rope_head_dim` values turn (0: all), in pairs (i, i +
+    d/2), or with `rope_interleaved` of neighbours. `rope_scaling` makes angles
     `rope_factor` times smaller: linear all, llama3 and yarn those that turn less than
     `rope_low_freq_factor` times (YaRN: beta_slow) in `rope_original_positions` tokens, none that
     turn more than `rope_high_freq_factor` times (beta_fast), and part of those between. YaRN also
@@ -47,7 +63,7 @@ class TransformerSpec:
     `kv_lora_rank` above 0 is multi-head latent attention: keys and values are made from so many
     values of a token, queries from `q_lora_rank` (0: from the token itself). A head of queries and
     keys has `head_dim` values, the last `rope_head_dim` of them rotary and one for all heads'
-    keys; a head of values has `value_head_dim`.
+    keys, neighbours turning together; a head of values has `value_head_dim`.
 
     `layer_pattern` names each layer of a hybrid, which then has one part only: M a Mamba-2 mixer,
     * attention, E experts, - a plain MLP. A mixer has `mamba_heads` heads of `mamba_head_dim`
@@ -75,13 +91,28 @@ class TransformerSpec:
     rope_low_freq_factor: float = 1.0
     rope_high_freq_factor: float = 4.0
     rope_attention_factor: float = 0.0
+    rope_interleaved: bool = False
+    window_rope_theta: float = 0.0
+    unrotated_every: int = 0
+    alibi: bool = False
+    first_position: int = 0
     norm_epsilon: float = 1e-5
     rms_norm: bool = False
+    offset_norms: bool = False
     gated_mlp: bool = False
+    activation: Activation = "usual"
     qkv_bias: bool = True
     projection_bias: bool = True
     mlp_bias: bool = True
     post_norm: bool = False
+    embedding_norm: bool = False
+    parallel_block: Parallel = "none"
+    embedding_scale: float = 1.0
+    residual_scale: float = 1.0
+    attention_scale: float = 0.0
+    logit_scale: float = 1.0
+    attention_cap: float = 0.0
+    logit_cap: float = 0.0
     tied_embeddings: bool = True
     causal: bool = True
     pooler: bool = False
@@ -138,7 +169,30 @@ class TransformerSpec:
         beyond = layer - self.dense_layers
         return self.num_experts > 0 and beyond >= 0 and (beyond + 1) % self.expert_every == 0
 
+    @property
+    def query_scale(self) -> float:
+        """What queries are multiplied with before a kernel that divides scores by sqrt(d)."""
+        return (self.attention_scale or 0.0) * math.sqrt(self.head_dim) or 1.0
+
+    @property
+    def activation_kind(self) -> str:
+        """Which function stands between the MLP's products."""
+        if self.activation != "usual":
+            return self.activation
+        ungated = "gelu" if self.post_norm else "gelu_tanh"
+        return "silu" if self.gated_mlp else ungated
+
+    def is_local(self, layer: int) -> bool:
+        """Whether a layer is one of those with a window, however long the sequence is."""
+        full = self.full_every > 0 and (layer + 1) % self.full_every == 0
+        return self.window > 0 and not full
+
     def has_window(self, layer: int) -> bool:
         """Whether a layer's queries see a window only."""
-        full = self.full_every > 0 and (layer + 1) % self.full_every == 0
-        return 0 < self.window < self.seq_len and not full
+        return self.is_local(layer) and self.window < self.seq_len
+
+    def turns(self, layer: int) -> bool:
+        """Whether a layer has rotary positions."""
+        return self.rope and not (
+            self.unrotated_every > 0 and (layer + 1) % self.unrotated_every == 0
+        )

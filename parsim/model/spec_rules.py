@@ -56,13 +56,42 @@ def check_spec(spec: TransformerSpec) -> None:
     if spec.norms_after and (spec.post_norm or spec.layer_pattern):
         beside = "post_norm" if spec.post_norm else "layer_pattern"
         raise ModelError(f"norms_after=true cannot stand beside {beside}")
+    if spec.parallel_block != "none" and (spec.post_norm or spec.norms_after or spec.num_experts):
+        raise ModelError(
+            f"parallel_block={spec.parallel_block} cannot stand beside post_norm, norms_after or "
+            f"num_experts"
+        )
+    if 0 < spec.positions < spec.seq_len + spec.first_position:
+        raise ModelError(
+            f"first_position={spec.first_position} leaves {spec.positions - spec.first_position} "
+            f"of {spec.positions} learned positions; use seq_len of at most as many"
+        )
+    _check_scales(spec)
     _check_rotation(spec)
     _check_pattern(spec)
     _check_experts(spec)
     _check_latent(spec)
 
 
+def _check_scales(spec: TransformerSpec) -> None:
+    for field in ("embedding_scale", "residual_scale", "logit_scale"):
+        if getattr(spec, field) <= 0:
+            raise ModelError(f"{field}={getattr(spec, field)} must be above 0; 1 changes nothing")
+    for field in ("attention_scale", "attention_cap", "logit_cap", "window_rope_theta"):
+        if getattr(spec, field) < 0:
+            raise ModelError(f"{field}={getattr(spec, field)} must be at least 0")
+    scores = "alibi" if spec.alibi else "attention_cap"
+    if (spec.alibi or spec.attention_cap) and (spec.kv_lora_rank or not spec.causal):
+        beside = "kv_lora_rank" if spec.kv_lora_rank else "causal=false"
+        raise ModelError(f"{scores}={getattr(spec, scores)} cannot stand beside {beside}")
+
+
 def _check_rotation(spec: TransformerSpec) -> None:
+    if not spec.kv_lora_rank and (spec.rope_head_dim > spec.head_dim or spec.rope_head_dim % 2):
+        raise ModelError(
+            f"rope_head_dim={spec.rope_head_dim} must be even and at most "
+            f"head_dim={spec.head_dim}, of which it is a part"
+        )
     for field in ("norm_epsilon", "rope_theta"):
         if getattr(spec, field) <= 0:
             raise ModelError(f"{field}={getattr(spec, field)} must be above 0")

@@ -10,10 +10,10 @@ from dataclasses import replace
 from parsim.model.attention import attention, mamba
 from parsim.model.layer import Layer
 from parsim.model.model import Model
-from parsim.model.operators import Linear, Lookup, Loss, Operator, Split
+from parsim.model.operators import Linear, Lookup, Loss, Operator, Region, Split
 from parsim.model.spec import Head, RopeScaling, TransformerSpec
 from parsim.model.spec_rules import check_spec, with_options
-from parsim.model.transformer_operators import elementwise, experts, mlp, norm, product
+from parsim.model.transformer_operators import elementwise, experts, mlp, norm, product, scale
 
 __all__ = (
     "Head",
@@ -44,14 +44,15 @@ def _blocks(spec: TransformerSpec) -> tuple[Layer, ...]:
     if spec.layer_pattern:
         parts = {part: _part(spec, part) for part in sorted(set(spec.layer_pattern))}
         return tuple(parts[part] for part in spec.layer_pattern)
-    known: dict[tuple[bool, bool], Layer] = {}
+    known: dict[tuple[bool, bool, bool], Layer] = {}
     blocks = []
     for number in range(spec.num_layers):
-        sparse, near = kind = spec.has_experts(number), spec.has_window(number)
+        sparse, near = spec.has_experts(number), spec.has_window(number)
+        kind = (sparse, near, spec.turns(number))
         if kind not in known:
             name = EXPERT_BLOCK if sparse else BLOCK
             behind = experts(spec) if sparse else mlp(spec)
-            known[kind] = _block(spec, name, *attention(spec, near=near), *behind)
+            known[kind] = _block(spec, name, *attention(spec, near=near, turns=kind[2]), *behind)
         blocks.append(known[kind])
     return (*blocks, *[_prediction(spec)] * spec.predicted_tokens)
 
@@ -102,7 +103,9 @@ def _embedding(spec: TransformerSpec) -> Layer:
         positions=spec.positions,
         token_types=spec.token_types,
     )
-    extra: tuple[Operator, ...] = (norm(spec, "embedding_norm"),) if spec.post_norm else ()
+    extra: tuple[Operator, ...] = scale(spec, "embedding_scale", spec.embedding_scale)
+    if spec.post_norm or spec.embedding_norm:
+        extra += (norm(spec, "embedding_norm"),)
     if spec.dropout:
         # read x, write y and the mask; backward reads dy and the mask, writes dx
         extra += (replace(elementwise(spec, "embedding_dropout", 2, 2), mask=1),)
@@ -127,7 +130,12 @@ def _head(spec: TransformerSpec) -> Layer:
         ops.append(elementwise(spec, "transform_gelu", 2, 3, saved=1))
         ops.append(norm(spec, "transform_norm"))
     if spec.head != "none":
+        ops.extend(scale(spec, "logit_scale", spec.logit_scale))
         ops.append(_logits(spec, bias=masked, owns_weight=not spec.tied_embeddings))
+        if spec.logit_cap:  # read and written; backward reads the gradient and the kept logits
+            width = spec.vocab_rows
+            cap = elementwise(spec, "logit_cap", 2, 3, width=width, region=Region.TENSOR, saved=1)
+            ops.append(cap)
         ops.append(Loss(tokens=spec.seq_len, vocab_size=spec.vocab_rows))
     values = spec.seq_len * h
     return Layer(

@@ -62,13 +62,23 @@ def norm(
     return replace(scaled, repeated_parameters=count)
 
 
+def scale(spec: TransformerSpec, name: str, factor: float) -> tuple[Elementwise, ...]:
+    """Hidden states multiplied by a number: read and written in either direction; 1 is free."""
+    return () if factor == 1.0 else (elementwise(spec, name, 2, 2),)
+
+
 def residual(spec: TransformerSpec, name: str, bias: bool) -> Elementwise:
-    """The sum of a branch and what it started from, with the branch's bias and dropout."""
+    """The sum of a branch and what it started from, with the branch's bias and dropout.
+
+    A scale of the branch is part of the sum; its gradient is scaled in a pass (read, written).
+    """
     # forward reads the branch and the residual, writes the sum (and the dropout mask); backward
     # adds the two gradients (2 reads, 1 write), reads again for the bias, drops (1 read, 1 write)
     mask = 1 if spec.dropout else 0
-    launches = (1, 1 + bias + mask)
-    return replace(elementwise(spec, name, 3, 3 + bias + 2 * mask, launches=launches), mask=mask)
+    scaled = spec.residual_scale != 1.0
+    launches = (1, 1 + bias + mask + scaled)
+    moved = 3 + bias + 2 * mask + 2 * scaled
+    return replace(elementwise(spec, name, 3, moved, launches=launches), mask=mask)
 
 
 def joined(spec: TransformerSpec, part: str, bias: bool) -> tuple[Operator, ...]:
@@ -106,6 +116,8 @@ def mlp(spec: TransformerSpec) -> tuple[Operator, ...]:
         *_feed_forward(spec, spec.ffn_hidden_size),
         *joined(spec, "mlp", spec.mlp_bias),
     )
+    if spec.parallel_block == "shared_norm":  # the one before attention
+        return block
     return (*block, scaled) if spec.post_norm else (scaled, *block)
 
 
@@ -113,7 +125,9 @@ def _feed_forward(spec: TransformerSpec, f: int) -> tuple[Operator, ...]:
     h = spec.hidden_size
     halves = 2 if spec.gated_mlp else 1
     # GELU: read x, write y; backward reads dy and x, writes dx. SwiGLU reads both halves, writes
-    # one; backward reads dy and both halves, writes both. The input(s) are kept for backward.
+    # one; backward reads dy and both halves, writes both. The input(s) are kept for backward; of
+    # a ReLU its output is, which the second product keeps
+    rectified = spec.activation == "relu" and not spec.gated_mlp
     activation = elementwise(
         spec,
         "swiglu" if spec.gated_mlp else "gelu",
@@ -121,7 +135,7 @@ def _feed_forward(spec: TransformerSpec, f: int) -> tuple[Operator, ...]:
         1 + 2 * halves,
         width=f,
         region=Region.TENSOR,
-        saved=halves,
+        saved=0 if rectified else halves,
     )
     return (
         product(spec, "fc1", h, halves * f, Split.COLUMN, bias=spec.mlp_bias),

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from executor.model.attention.rotary import Rotary
+from executor.model.attention.rotary import Rotary, halves_apart
 from executor.model.attention.self_attention import Columns, Core, apart, itself
 from executor.model.offload import HostLayer, repeated
 from parsim.model.transformer import TransformerSpec
@@ -85,11 +85,8 @@ class LatentAttention(nn.Module):  # type: ignore[misc]
         return k, v.contiguous()  # what `up` had beside it need not be kept
 
     def _turned(self, x: Tensor) -> Tensor:
-        """Rotary values (b, a, s, r), turned by their places; the halves of pairs lie apart then.
-
-        Queries and keys are put in that order alike, so that their products are the same.
-        """
-        halves = x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
+        """Rotary values (b, a, s, r), turned by their places; halves of pairs lie apart then."""
+        halves = halves_apart(x)
         return halves if self.rotary is None else self.rotary.rotate(halves)
 
     def _heads(self, x: Tensor, width: int = 0) -> Tensor:

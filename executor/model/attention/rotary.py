@@ -43,7 +43,7 @@ class Rotary:
             ModelError: a head has an odd number of rotary values.
         """
         if rotary_dim(spec) % 2:
-            name = "rope_head_dim" if spec.kv_lora_rank else "head_dim"
+            name = "rope_head_dim" if spec.rope_head_dim else "head_dim"
             raise ModelError(
                 f"{name}={rotary_dim(spec)} is odd; rotary positions need an even {name}"
             )
@@ -73,8 +73,16 @@ def _serves(table: Tensor, like: Tensor) -> bool:
 
 
 def rotary_dim(spec: TransformerSpec) -> int:
-    """How many values of a head turn: all, or of latent attention those that are rotary."""
-    return spec.rope_head_dim if spec.kv_lora_rank else spec.head_dim
+    """How many values of a head turn: all, or those that are rotary."""
+    return spec.rope_head_dim or spec.head_dim
+
+
+def halves_apart(x: Tensor) -> Tensor:
+    """Values (.., r) whose pairs (2i, 2i + 1) turn, as pairs (i, i + r/2).
+
+    Queries and keys are put in that order alike, so that their products are the same.
+    """
+    return x.unflatten(-1, (-1, 2)).transpose(-1, -2).flatten(-2)
 
 
 def frequencies(spec: TransformerSpec) -> Tensor:

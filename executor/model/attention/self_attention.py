@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from executor.model.attention.rotary import Rotary
+from executor.model.attention.rotary import Rotary, halves_apart, rotary_dim
+from executor.model.attention.shaped import PLAIN, Shape, alibi_slopes, shaped
 from executor.model.attention.window import windowed
 from executor.model.offload import HostLayer, repeated
 from executor.torch_internals.kernels import attend, attend_backward
@@ -79,14 +80,13 @@ class Core(nn.Module):  # type: ignore[misc]
 
     A module of its own so that it can be timed, recomputed or replaced. Each key and value head
     serves a / kv_heads neighbouring query heads. With a `window` a query sees the last tokens only,
-    itself among them.
+    itself among them; what else a `shape` does to scores no kernel of torch's does.
     """
 
-    def __init__(
-        self, *, fused: bool, causal: bool, dropout: float, window: int | None = None
-    ) -> None:
+    def __init__(self, *, fused: bool, causal: bool, dropout: float, shape: Shape = PLAIN) -> None:
         super().__init__()
-        self.window = window
+        self.shape = shape
+        self.window = shape.window
         self.fused = fused
         self.causal = causal
         self.dropout = dropout
@@ -100,6 +100,8 @@ class Core(nn.Module):  # type: ignore[misc]
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend to these tokens alone."""
+        if self.shape.changes:
+            return shaped(q, k, v, self.shape)
         return self._fused(q, k, v) if self.fused else self._unfused(q, k, v)
 
     def _fused(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
@@ -143,22 +145,38 @@ def _for_each_query_head(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tenso
 
 
 class HeadNorm(nn.Module):  # type: ignore[misc]
-    """RMS norm over each head, with one weight for all of them."""
+    """RMS norm over each head, with one weight for all of them, which an offset may be added to."""
 
-    def __init__(self, head_dim: int, epsilon: float) -> None:
+    def __init__(self, head_dim: int, epsilon: float, offset: bool = False) -> None:
         super().__init__()
+        self.offset = float(offset)
         self.weight = nn.Parameter(torch.empty(head_dim))
         self.epsilon = epsilon
         self.repeated: Callable[[Tensor], Tensor] = itself
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (.., d)."""
-        return F.rms_norm(x, x.shape[-1:], self.repeated(self.weight), self.epsilon)
+        weight = self.repeated(self.weight)
+        weight = weight + self.offset if self.offset else weight
+        return F.rms_norm(x, x.shape[-1:], weight, self.epsilon)
 
 
 def itself(parameter: Tensor) -> Tensor:
     """A parameter that this rank alone uses; tensor parallelism puts its own in place."""
     return parameter
+
+
+def make_head_norm(spec: TransformerSpec) -> HeadNorm | None:
+    """Return the norm of each head's queries or keys, where the spec has one."""
+    if not spec.qk_norm:
+        return None
+    return HeadNorm(spec.head_dim, spec.norm_epsilon, spec.offset_norms)
+
+
+def make_shape(spec: TransformerSpec, window: int | None) -> Shape:
+    """What a layer does to its scores."""
+    slopes = alibi_slopes(spec.num_attention_heads) if spec.alibi else None
+    return Shape(cap=spec.attention_cap, slopes=slopes, window=window)
 
 
 class Attention(nn.Module):  # type: ignore[misc]
@@ -183,12 +201,13 @@ class Attention(nn.Module):  # type: ignore[misc]
             fused=spec.fused_attention,
             causal=spec.causal,
             dropout=DROPOUT if spec.dropout else 0.0,
-            window=window,
+            shape=make_shape(spec, window),
         )
         self.projection = nn.Linear(q_width, h, bias=spec.projection_bias)
         self.columns: Columns = apart
-        self.q_norm = HeadNorm(d, spec.norm_epsilon) if spec.qk_norm else None
-        self.k_norm = HeadNorm(d, spec.norm_epsilon) if spec.qk_norm else None
+        self.q_norm, self.k_norm = (make_head_norm(spec) for _ in range(2))
+        self.scale = spec.query_scale
+        self.turning, self.interleaved = rotary_dim(spec), spec.rope_interleaved
         self.rotary = rotary
         self.recompute = recompute
         self.host: HostLayer | None = None
@@ -198,13 +217,22 @@ class Attention(nn.Module):  # type: ignore[misc]
         q, k, v = map(self._heads, self.columns(x, (self.q, self.k, self.v)))
         if self.q_norm is not None and self.k_norm is not None:
             q, k = self.q_norm(q), self.k_norm(k)
-        if self.rotary is not None:
-            q, k = self.rotary.rotate(q), self.rotary.rotate(k)
+        q, k = self._turned(q), self._turned(k)
+        q = q if self.scale == 1.0 else q * self.scale
         if self.recompute is Recompute.SELECTIVE and self.training:
             mixed = repeated(self.core, q, k, v, host=self.host)
         else:
             mixed = self.core(q, k, v)
         return self.projection(mixed.transpose(1, 2).flatten(2))
+
+    def _turned(self, x: Tensor) -> Tensor:
+        """Heads (b, a, s, d), the rotary part of each turned by its place."""
+        if self.rotary is None:
+            return x
+        part = x[..., : self.turning]
+        turned = self.rotary.rotate(halves_apart(part) if self.interleaved else part)
+        rest = x[..., self.turning :]
+        return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
 
     def _heads(self, x: Tensor) -> Tensor:
         return x.view(*x.shape[:2], -1, self.head_dim).transpose(1, 2)

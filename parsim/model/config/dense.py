@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
-from parsim.errors import ModelError
+from parsim.errors import ModelError, shown
 from parsim.model.config.families import BERT_CLASSES
 from parsim.model.config.file import Config
 from parsim.model.config.rotation import rotation
@@ -25,6 +26,7 @@ def opt(config: Config) -> dict[str, Any]:
     config.require("do_layer_norm_before", True)
     config.require("word_embed_proj_dim", config.integer("hidden_size"))
     config.require("enable_bias", True)
+    config.require("_remove_final_layer_norm", False)
     return {
         "ffn_hidden_size": config.integer("ffn_dim"),
         "positions": config.integer("max_position_embeddings") + 2,  # the first two have no token
@@ -43,7 +45,9 @@ def bloom(config: Config) -> dict[str, Any]:
 
 def gpt_neox(config: Config) -> dict[str, Any]:
     """GPT-NeoX and Pythia."""
+    beside = config.flag("use_parallel_residual", True)
     return {
+        "parallel_block": "own_norms" if beside else "none",
         "ffn_hidden_size": config.integer("intermediate_size"),
         "tied_embeddings": config.flag("tie_word_embeddings", False),
         **_biases(config),
@@ -103,18 +107,67 @@ def _biases(config: Config) -> dict[str, bool]:
 
 
 def gemma(config: Config) -> dict[str, Any]:
+    """Gemma, whose embeddings are as much larger as the model is wide."""
+    return {**llama(config), "embedding_scale": math.sqrt(config.integer("hidden_size"))}
+
+
+def windowed_gemma(config: Config) -> dict[str, Any]:
     """Gemma 2 and 3, most of whose layers see a window."""
+    flags = config.family.flags
+    fields = {
+        **gemma(config),
+        "full_every": _every_full(config),
+        "attention_scale": config.number("query_pre_attn_scalar", 256.0) ** -0.5,
+        "attention_cap": config.cap("attn_logit_softcapping", flags.get("attention_cap", 0.0)),
+        "logit_cap": config.cap("final_logit_softcapping", flags.get("logit_cap", 0.0)),
+    }
+    if "window_rope_theta" in flags:
+        theta = config.number("rope_local_base_freq", flags["window_rope_theta"])
+        newer = config.within("rope_parameters")
+        near = newer and newer.within("sliding_attention")
+        fields["window_rope_theta"] = near.number("rope_theta", theta) if near else theta
+    return fields
+
+
+def _every_full(config: Config) -> int:
+    """Every which layer sees all tokens."""
     kinds = config.values.get("layer_types")
     if not isinstance(kinds, list) or "full_attention" not in kinds:
-        every = config.amount("sliding_window_pattern", config.family.flags["full_every"])
-        return {**llama(config), "full_every": every}
+        return config.amount("sliding_window_pattern", config.family.flags["full_every"])
     every = kinds.index("full_attention") + 1
     if any((kind == "full_attention") != (n % every == 0) for n, kind in enumerate(kinds, 1)):
         raise ModelError(
             f"layer_types in a {config.model_type} config must have full_attention at every "
             f"{every}th layer, as at the first; anything else is not supported"
         )
-    return {**llama(config), "full_every": every}
+    return every
+
+
+def granite(config: Config) -> dict[str, Any]:
+    """Granite: a Llama with four constants."""
+    return {
+        **llama(config),
+        "embedding_scale": config.number("embedding_multiplier", 1.0),
+        "residual_scale": config.number("residual_multiplier", 1.0),
+        "attention_scale": config.number("attention_multiplier", 1.0),
+        "logit_scale": 1.0 / config.number("logits_scaling", 1.0),
+    }
+
+
+def smollm3(config: Config) -> dict[str, Any]:
+    """SmolLM3, some of whose layers do not turn their heads."""
+    config.require("use_sliding_window", False)
+    every = config.amount("no_rope_layer_interval", config.family.flags["unrotated_every"])
+    turning = config.values.get("no_rope_layers")
+    if isinstance(turning, list):
+        every = turning.index(0) + 1 if 0 in turning else 0
+        expected = [int(every == 0 or n % every > 0) for n in range(1, len(turning) + 1)]
+        if turning != expected:
+            raise ModelError(
+                f"no_rope_layers={shown(turning)} in a smollm3 config must have 0 at every "
+                f"{every}th layer; anything else is not supported"
+            )
+    return {**llama(config), "unrotated_every": every}
 
 
 def stablelm(config: Config) -> dict[str, Any]:

@@ -41,7 +41,9 @@ _BERT_FLAGS: Mapping[str, Any] = {
     "head": "none",
 }
 _BERT = Family(flags=_BERT_FLAGS, epsilon=("layer_norm_eps", 1e-12), dropout=_BERT_DROPOUT)
-_ROBERTA = replace(_BERT, spare_positions=2)  # padding and the row before it
+_ROBERTA = replace(  # two rows of positions are for padding and the row before it
+    _BERT, flags={**_BERT_FLAGS, "first_position": 2}, spare_positions=2
+)
 
 _ATTENTION = ("qkv_bias", "projection_bias")
 _Switches: TypeAlias = dict[str, tuple[str, ...]]
@@ -50,36 +52,49 @@ _QKV_BIAS: _Switches = {"attention_bias": ("qkv_bias",)}
 _OUT_BIAS: _Switches = {"attention_out_bias": ("projection_bias",)}
 _MLP_BIAS: _Switches = {"mlp_bias": ("mlp_bias",)}
 _WINDOW = "sliding_window"
-_GEMMA = "the gate has a GELU, which is costed as a SiLU; embeddings are scaled"
-_PARTLY_TURNED = "only part of each head turns with its position"
+_GEMMA: Mapping[str, Any] = {
+    **_LLAMA,
+    "tied_embeddings": True,
+    "offset_norms": True,
+    "activation": "gelu_tanh",
+}
+_GEMMA2: Mapping[str, Any] = {**_GEMMA, "norms_after": True, "full_every": 2}
 
 FAMILIES: Mapping[str, Family] = {
     "bert": _BERT,
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _ROBERTA),
     "gpt2": Family(
         sizes=("n_layer", "n_embd", "n_head"),
+        activation="activation_function",
         length="n_positions",
         epsilon=("layer_norm_epsilon", 1e-5),
         dropout={"resid_pdrop": 0.1, "embd_pdrop": 0.1, "attn_pdrop": 0.1},
     ),
     "opt": Family(
+        flags={"activation": "relu", "first_position": 2},
         dropout={"dropout": 0.1, "attention_dropout": 0.0},
         epsilon=("layer_norm_eps", 1e-5),
-        unlike="the MLP has a ReLU, which is costed as a GELU",
+        activation="activation_function",
     ),
     "bloom": Family(
         sizes=("n_layer", "hidden_size", "n_head"),
         length="seq_length",
         epsilon=("layer_norm_epsilon", 1e-5),
         dropout={"hidden_dropout": 0.0, "attention_dropout": 0.0},
-        unlike="the norm behind the embedding (2 x hidden_size parameters) and ALiBi are left out",
+        flags={"positions": 0, "alibi": True, "embedding_norm": True},
+        activation="",
     ),
     "gpt_neox": Family(
-        flags={"rope": True, "tied_embeddings": False},
+        flags={
+            "rope": True,
+            "tied_embeddings": False,
+            "activation": "gelu",
+            "parallel_block": "own_norms",
+        },
         epsilon=("layer_norm_eps", 1e-5),
         dropout={"hidden_dropout": 0.0, "attention_dropout": 0.0},
         switches=_ATTENTION_BIAS,
-        unlike=f"attention and MLP are costed one after the other; {_PARTLY_TURNED}",
+        rotary_share=0.25,
     ),
     "llama": Family(flags=_LLAMA, switches=_ATTENTION_BIAS | _MLP_BIAS),
     "mistral": Family(flags=_LLAMA, kv_heads=8, window=(_WINDOW, 4096)),
@@ -90,28 +105,22 @@ FAMILIES: Mapping[str, Family] = {
         dropout={"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attention_dropout": 0.0},
     ),
     "gemma": Family(
-        flags={**_LLAMA, "tied_embeddings": True},
+        flags=_GEMMA,
         kv_heads=16,
         head_dim=256,
         switches=_ATTENTION_BIAS,
-        unlike=_GEMMA,
+        activation="hidden_activation",
     ),
     "gemma2": Family(
-        flags={**_LLAMA, "tied_embeddings": True, "norms_after": True, "full_every": 2},
+        flags={**_GEMMA2, "attention_cap": 50.0, "logit_cap": 30.0},
         kv_heads=4,
         head_dim=256,
         switches=_ATTENTION_BIAS,
         window=(_WINDOW, 4096),
-        unlike=f"{_GEMMA}; caps of scores and logits are left out",
+        activation="hidden_activation",
     ),
     "gemma3_text": Family(
-        flags={
-            **_LLAMA,
-            "tied_embeddings": True,
-            "norms_after": True,
-            "qk_norm": True,
-            "full_every": 6,
-        },
+        flags={**_GEMMA2, "qk_norm": True, "full_every": 6, "window_rope_theta": 1e4},
         kv_heads=4,
         head_dim=256,
         theta=1e6,
@@ -122,20 +131,19 @@ FAMILIES: Mapping[str, Family] = {
             "num_attention_heads": 8,
             "max_position_embeddings": 131_072,
         },
-        unlike=f"{_GEMMA}; layers with a window turn their heads at another base",
+        activation="hidden_activation",
     ),
     "glm4": Family(
-        flags={**_LLAMA, "qkv_bias": True, "norms_after": True},
+        flags={**_LLAMA, "qkv_bias": True, "norms_after": True, "rope_interleaved": True},
         kv_heads=2,
         head_dim=128,
         epsilon=("rms_norm_eps", 1.5625e-07),
         switches=_QKV_BIAS,
-        unlike=_PARTLY_TURNED,
+        rotary_share=0.5,
     ),
     "granite": Family(
         flags=_LLAMA,
         switches=_ATTENTION_BIAS | _MLP_BIAS,
-        unlike="embeddings, residuals, scores and logits are scaled by constants",
     ),
     "seed_oss": Family(
         flags={**_LLAMA, "qkv_bias": True},
@@ -145,11 +153,10 @@ FAMILIES: Mapping[str, Family] = {
         switches=_QKV_BIAS | _OUT_BIAS | _MLP_BIAS,
     ),
     "smollm3": Family(
-        flags={**_LLAMA, "tied_embeddings": True},
+        flags={**_LLAMA, "tied_embeddings": True, "unrotated_every": 4},
         kv_heads=4,
         theta=2e6,
         switches=_ATTENTION_BIAS | _MLP_BIAS,
-        unlike="every fourth layer has no rotary positions",
     ),
     "starcoder2": Family(
         flags={"rope": True, "tied_embeddings": True, "qkv_bias": True},
@@ -165,13 +172,13 @@ FAMILIES: Mapping[str, Family] = {
         epsilon=("layer_norm_eps", 1e-5),
         switches={"use_qkv_bias": ("qkv_bias",)},
         dropout={"hidden_dropout": 0.0, "attention_dropout": 0.0},
-        unlike=_PARTLY_TURNED,
+        rotary_share=0.25,
     ),
     "nemotron": Family(
-        flags=_WITHOUT_NORM_BIASES,
+        flags={**_WITHOUT_NORM_BIASES, "activation": "relu_squared", "offset_norms": True},
         epsilon=("norm_eps", 1e-5),
         switches=_ATTENTION_BIAS | _MLP_BIAS,
-        unlike=f"the MLP has a squared ReLU, which is costed as a GELU; {_PARTLY_TURNED}",
+        rotary_share=0.5,
     ),
     "qwen2": Family(flags={**_LLAMA, "qkv_bias": True}, kv_heads=32),
     "qwen3": Family(
@@ -196,13 +203,14 @@ FAMILIES: Mapping[str, Family] = {
         kv_heads=8,
         epsilon=("rms_norm_eps", 1e-5),
         theta=150_000.0,
+        unlike="sinks of attention's scores and the clamps of experts' gates are left out",
     ),
     "glm4_moe": Family(
         flags=_BIASED_ROUTER,
         kv_heads=8,
         epsilon=("rms_norm_eps", 1e-5),
         switches=_QKV_BIAS,
-        unlike=_PARTLY_TURNED,
+        rotary_share=0.5,
     ),
     "llama4_text": Family(
         flags={**_LLAMA, "router_scoring": "sigmoid", "norm_topk_prob": False},

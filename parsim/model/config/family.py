@@ -35,6 +35,12 @@ class Family:
     window: tuple[str, int | None] | None = None
     """Key of the tokens that layers see, and its default, None for all; None: there is no key."""
 
+    rotary_share: float = 1.0
+    """Part of each head that turns with its position, where the file says nothing."""
+
+    activation: str = "hidden_act"
+    """Key of the function between an MLP's products; empty where it is always the same."""
+
     latent: bool = False
     """Whether attention is latent, whose heads have two parts."""
 

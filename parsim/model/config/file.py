@@ -20,6 +20,15 @@ from parsim.model.config.family import Family
 MOST_SIZE = 10**12
 """No size of a model is larger."""
 
+ACTIVATIONS: Mapping[str, str] = {
+    "gelu": "gelu",
+    **dict.fromkeys(("gelu_new", "gelu_pytorch_tanh", "gelu_fast"), "gelu_tanh"),
+    **dict.fromkeys(("silu", "swish"), "silu"),
+    "relu": "relu",
+    "relu2": "relu_squared",
+}
+"""Names of functions in a file, and a spec's."""
+
 
 def read_config(path: Path) -> dict[str, Any]:
     """Read a `config.json`, or the one inside a model's folder, as a dict.
@@ -147,6 +156,10 @@ class Config:
             raise self._wrong(key, "a number of at least 0")
         return float(value)
 
+    def cap(self, key: str, default: float) -> float:
+        """A number that values stay below, 0 (none) where it is null, `default` where absent."""
+        return self.number(key, 0.0) if key in self.values else default
+
     def within(self, key: str) -> Config | None:
         """The mapping under a key, read as a config of the same family; None without one."""
         value = self.values.get(key)
@@ -159,6 +172,18 @@ class Config:
     def norm_epsilon(self) -> float:
         """What every norm adds to the variance."""
         return self.number(*self.family.epsilon)
+
+    def activation(self) -> str:
+        """The function between an MLP's products; the usual one of its kind by that name."""
+        flags = self.family.flags
+        ungated = "gelu" if flags.get("post_norm") else "gelu_tanh"
+        usual = "silu" if flags.get("gated_mlp") else ungated
+        stated, own = self.values.get(self.family.activation), flags.get("activation", "usual")
+        if stated is None:
+            return str(own)
+        if stated not in ACTIVATIONS:
+            raise self._wrong(self.family.activation, f"one of {', '.join(ACTIVATIONS)}")
+        return "usual" if ACTIVATIONS[stated] == usual else ACTIVATIONS[stated]
 
     def architectures(self) -> tuple[str, ...]:
         """Names of the classes that the file was written for."""

@@ -34,7 +34,21 @@ def rotation(config: Config) -> dict[str, Any]:
     scaled = newer or config.within("rope_scaling")
     stated = config.number("rope_theta", config.number("rotary_emb_base", config.family.theta))
     theta = (newer or config).number("rope_theta", stated)
-    return {"rope_theta": theta, **(_scaling(scaled, config) if scaled else {})}
+    return {
+        "rope_theta": theta,
+        **_turned_part(config, newer or config),
+        **(_scaling(scaled, config) if scaled else {}),
+    }
+
+
+def _turned_part(config: Config, newer: Config) -> dict[str, int]:
+    """How many values of a head turn, where not all do; a latent head has its own key."""
+    stated = config.number("rotary_pct", config.family.rotary_share)
+    share = newer.number("partial_rotary_factor", config.number("partial_rotary_factor", stated))
+    if config.family.latent or share == 1:
+        return {}
+    _, width, heads = config.family.sizes
+    return {"rope_head_dim": int(config.head_dim(width, heads) * share)}
 
 
 def _scaling(scaled: Config, config: Config) -> dict[str, Any]:

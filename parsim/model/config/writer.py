@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from parsim.model.config.families import BERT_CLASSES
+from parsim.model.config.families import BERT_CLASSES, FAMILIES
 from parsim.model.config.family_of_spec import family_of
+from parsim.model.config.file import ACTIVATIONS
 from parsim.model.config.rotation import scaling_block
 from parsim.model.spec import TransformerSpec
 
@@ -25,11 +26,12 @@ def config_from_spec(spec: TransformerSpec) -> dict[str, Any]:
         ModelError: no family has all switches of the model.
     """
     kind = family_of(spec)
-    body = {"gpt2": _gpt2_keys, "bert": _bert_keys}.get(kind, _llama_keys)
+    bodies = {"gpt2": _gpt2_keys, "bert": _bert_keys, "roberta": _roberta_keys}
+    bodies |= {"opt": _opt_keys, "bloom": _bloom_keys, "gpt_neox": _neox_keys}
     return {
         "model_type": kind,
-        **body(spec),
-        **(_EXPERT_KEYS[kind](spec) if kind in _EXPERT_KEYS else {}),
+        **bodies.get(kind, _llama_keys)(spec),
+        **(_FURTHER_KEYS[kind](spec) if kind in _FURTHER_KEYS else {}),
         "vocab_size": spec.vocab_size,
         "tie_word_embeddings": spec.tied_embeddings,
     }
@@ -39,7 +41,7 @@ def _gpt2_keys(spec: TransformerSpec) -> dict[str, Any]:
     rates = ("resid_pdrop", "embd_pdrop", "attn_pdrop")
     return {
         "architectures": ["GPT2LMHeadModel"],
-        "activation_function": "gelu_new",
+        **_activation(spec, "gpt2"),
         "n_layer": spec.num_layers,
         "n_embd": spec.hidden_size,
         "n_head": spec.num_attention_heads,
@@ -55,7 +57,7 @@ def _bert_keys(spec: TransformerSpec) -> dict[str, Any]:
     rates = ("hidden_dropout_prob", "attention_probs_dropout_prob")
     return {
         "architectures": [kinds[spec.pooler, spec.head]],
-        "hidden_act": "gelu",
+        **_activation(spec, "bert"),
         **_usual_sizes(spec),
         "max_position_embeddings": spec.positions,
         "type_vocab_size": spec.token_types,
@@ -65,23 +67,83 @@ def _bert_keys(spec: TransformerSpec) -> dict[str, Any]:
     }
 
 
+def _roberta_keys(spec: TransformerSpec) -> dict[str, Any]:
+    keys = _bert_keys(spec)
+    names = {"BertLMHeadModel": "BertForCausalLM", "BertForPreTraining": "BertForMaskedLM"}
+    classes = [f"Roberta{names.get(name, name)[4:]}" for name in keys["architectures"]]
+    return {**keys, "architectures": classes, "pad_token_id": spec.first_position - 1}
+
+
+def _opt_keys(spec: TransformerSpec) -> dict[str, Any]:
+    sizes = _usual_sizes(spec)
+    rates = ("dropout", "attention_dropout")
+    return {
+        "architectures": ["OPTForCausalLM"],
+        **_activation(spec, "opt"),
+        **sizes,
+        "ffn_dim": sizes.pop("intermediate_size"),
+        "word_embed_proj_dim": spec.hidden_size,
+        "max_position_embeddings": spec.positions - spec.first_position,
+        "do_layer_norm_before": True,
+        **dict.fromkeys(rates, _rate(spec)),
+    }
+
+
+def _bloom_keys(spec: TransformerSpec) -> dict[str, Any]:
+    rates = ("hidden_dropout", "attention_dropout")
+    return {
+        "architectures": ["BloomForCausalLM"],
+        "n_layer": spec.num_layers,
+        "hidden_size": spec.hidden_size,
+        "n_head": spec.num_attention_heads,
+        "seq_length": spec.seq_len,
+        "layer_norm_epsilon": spec.norm_epsilon,
+        **dict.fromkeys(rates, _rate(spec)),
+    }
+
+
+def _neox_keys(spec: TransformerSpec) -> dict[str, Any]:
+    rates = ("hidden_dropout", "attention_dropout")
+    return {
+        "architectures": ["GPTNeoXForCausalLM"],
+        **_activation(spec, "gpt_neox"),
+        **_usual_sizes(spec),
+        "max_position_embeddings": spec.seq_len,
+        "layer_norm_eps": spec.norm_epsilon,
+        "attention_bias": spec.qkv_bias,
+        "use_parallel_residual": spec.parallel_block == "own_norms",
+        "rotary_pct": _turned_share(spec),
+        "rotary_emb_base": spec.rope_theta,
+        **dict.fromkeys(rates, _rate(spec)),
+    }
+
+
 def _llama_keys(spec: TransformerSpec) -> dict[str, Any]:
+    """Keys of Llama and its kin, whose record says what each is called."""
     kind = family_of(spec)
-    biases = {"attention_bias": spec.qkv_bias, "mlp_bias": spec.mlp_bias}
+    family = FAMILIES[kind]
+    named = {names[0]: key for key, names in family.switches.items()}
+    biases = {key: getattr(spec, name) for name, key in named.items()}
+    windowed = family.window is not None or kind in _WINDOWLESS
     return {
         "architectures": [_CLASSES[kind]],
-        "hidden_act": "silu",
+        **_activation(spec, kind),
         **_usual_sizes(spec),
         "num_key_value_heads": spec.num_key_value_heads,
         "head_dim": spec.head_dim,
         "max_position_embeddings": spec.seq_len,
-        "rms_norm_eps": spec.norm_epsilon,
+        family.epsilon[0]: spec.norm_epsilon,
         "rope_theta": spec.rope_theta,
         "rope_scaling": scaling_block(spec),
-        "attention_dropout": _rate(spec),
-        "sliding_window": spec.window or None,
-        **(biases if kind == "llama" else {}),
+        **dict.fromkeys(family.dropout, _rate(spec)),
+        **({"sliding_window": spec.window or None} if windowed else {}),
+        **({} if family.latent else {"partial_rotary_factor": _turned_share(spec)}),
+        **biases,
     }
+
+
+_WINDOWLESS = ("mixtral", "qwen2", "qwen3", "qwen3_moe")
+"""Families whose files have a window that is not read, and is to be none."""
 
 
 _CLASSES = {
@@ -93,7 +155,65 @@ _CLASSES = {
     "qwen3_moe": "Qwen3MoeForCausalLM",
     "deepseek_v2": "DeepseekV2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
+    "glm4_moe": "Glm4MoeForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "glm4": "Glm4ForCausalLM",
+    "granite": "GraniteForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "stablelm": "StableLmForCausalLM",
+    "starcoder2": "Starcoder2ForCausalLM",
+    "nemotron": "NemotronForCausalLM",
 }
+
+
+def _gemma_keys(spec: TransformerSpec) -> dict[str, Any]:
+    """What Gemma 2 and 3 do to scores and logits, and which layers see a window."""
+    near = spec.window > 0
+    kinds = [
+        "sliding_attention" if spec.is_local(n) else "full_attention"
+        for n in range(spec.num_layers)
+    ]
+    scale = spec.attention_scale or spec.head_dim**-0.5
+    return {
+        "layer_types": kinds,
+        "sliding_window_pattern": spec.full_every,
+        "sliding_window": spec.window if near else None,
+        "query_pre_attn_scalar": scale**-2,
+        "attn_logit_softcapping": spec.attention_cap or None,
+        "final_logit_softcapping": spec.logit_cap or None,
+        **({"rope_local_base_freq": spec.window_rope_theta} if spec.window_rope_theta else {}),
+    }
+
+
+def _granite_keys(spec: TransformerSpec) -> dict[str, Any]:
+    return {
+        "embedding_multiplier": spec.embedding_scale,
+        "residual_multiplier": spec.residual_scale,
+        "attention_multiplier": spec.attention_scale or spec.head_dim**-0.5,
+        "logits_scaling": 1.0 / spec.logit_scale,
+    }
+
+
+def _smollm3_keys(spec: TransformerSpec) -> dict[str, Any]:
+    turning = [int(spec.turns(layer)) for layer in range(spec.num_layers)]
+    return {"no_rope_layer_interval": spec.unrotated_every, "no_rope_layers": turning}
+
+
+def _phi3_keys(spec: TransformerSpec) -> dict[str, Any]:
+    """Published files have words beyond those of a small vocabulary as their defaults."""
+    return {"original_max_position_embeddings": spec.rope_original_positions or spec.seq_len}
+
+
+def _glm4_moe_keys(spec: TransformerSpec) -> dict[str, Any]:
+    keys = _deepseek_keys(spec)
+    routed = {name: value for name, value in keys.items() if name not in _LATENT_KEYS}
+    return {**routed, "use_qk_norm": spec.qk_norm}
+
+
+_LATENT_KEYS = ("q_lora_rank", "kv_lora_rank", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim")
 
 
 def _mixtral_keys(spec: TransformerSpec) -> dict[str, Any]:
@@ -138,7 +258,12 @@ def _deepseek_keys(spec: TransformerSpec) -> dict[str, Any]:
     }
 
 
-_EXPERT_KEYS: Mapping[str, Callable[[TransformerSpec], dict[str, Any]]] = {
+_FURTHER_KEYS: Mapping[str, Callable[[TransformerSpec], dict[str, Any]]] = {
+    **dict.fromkeys(("gemma2", "gemma3_text"), _gemma_keys),
+    "granite": _granite_keys,
+    "smollm3": _smollm3_keys,
+    "phi3": _phi3_keys,
+    "glm4_moe": _glm4_moe_keys,
     "mixtral": _mixtral_keys,
     "qwen3_moe": _qwen3_moe_keys,
     "deepseek_v2": _deepseek_keys,
@@ -153,6 +278,15 @@ def _usual_sizes(spec: TransformerSpec) -> dict[str, Any]:
         "num_attention_heads": spec.num_attention_heads,
         "intermediate_size": spec.ffn_hidden_size,
     }
+
+
+def _turned_share(spec: TransformerSpec) -> float:
+    return (spec.rope_head_dim or spec.head_dim) / spec.head_dim
+
+
+def _activation(spec: TransformerSpec, kind: str) -> dict[str, str]:
+    names = {ours: name for name, ours in reversed(list(ACTIVATIONS.items()))}
+    return {FAMILIES[kind].activation: names[spec.activation_kind]}
 
 
 def _rate(spec: TransformerSpec) -> float:

@@ -16,7 +16,8 @@ class Attention:
     are kept. Unfused keeps the softmax output and, with `dropout`, its mask and dropped copy.
     `value_dim` is the width of a value's head where it is not `head_dim`, and of `window` tokens a
     query sees the last ones only (None: all before it). `keys` are the tokens of the text that
-    queries look at where it is another one (None: their own).
+    queries look at where it is another one (None: their own). `shaped` scores are changed before
+    the softmax (a cap, or a bias that grows with distance), which not every kernel does.
     """
 
     tokens: int
@@ -29,6 +30,7 @@ class Attention:
     value_dim: int | None = None
     window: int | None = None
     keys: int | None = None
+    shaped: bool = False
 
     split_parameters = 0
     repeated_parameters = 0

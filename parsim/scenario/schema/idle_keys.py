@@ -17,8 +17,10 @@ _NEEDED = {
         *("expert_groups", "dense_layers", "expert_every", "router_aux_loss_coef"),
         *("router_scoring", "router_bias", "routed_scaling_factor"),
     ),
-    "kv_lora_rank": ("q_lora_rank", "rope_head_dim", "value_head_dim"),
-    "window": ("full_every",),
+    "kv_lora_rank": ("q_lora_rank", "value_head_dim"),
+    "rope": ("rope_head_dim", "rope_interleaved", "unrotated_every"),
+    "window": ("full_every", "window_rope_theta"),
+    "positions": ("first_position",),
     "layer_pattern": ("mamba_heads", "mamba_head_dim", "mamba_state", "mamba_groups"),
     "rope_scaling": (
         *("rope_factor", "rope_original_positions", "rope_low_freq_factor"),

@@ -8,12 +8,14 @@ from pydantic import Field
 
 from parsim.scenario.schema.values import (
     UNSET,
+    ActivationName,
     Amount,
     Block,
     Count,
     FamilyName,
     Flag,
     HeadName,
+    ParallelName,
     Positive,
     RopeScalingName,
     ScoringName,
@@ -57,13 +59,28 @@ class ModelBlock(Block):
     rope_low_freq_factor: Positive = UNSET
     rope_high_freq_factor: Positive = UNSET
     rope_attention_factor: Time = UNSET
+    rope_interleaved: Flag = UNSET
+    window_rope_theta: Time = UNSET
+    unrotated_every: Amount = UNSET
+    alibi: Flag = UNSET
+    first_position: Amount = UNSET
     norm_epsilon: Positive = UNSET
     rms_norm: Flag = UNSET
+    offset_norms: Flag = UNSET
     gated_mlp: Flag = UNSET
+    activation: ActivationName = UNSET
     qkv_bias: Flag = UNSET
     projection_bias: Flag = UNSET
     mlp_bias: Flag = UNSET
     post_norm: Flag = UNSET
+    embedding_norm: Flag = UNSET
+    parallel_block: ParallelName = UNSET
+    embedding_scale: Positive = UNSET
+    residual_scale: Positive = UNSET
+    attention_scale: Time = UNSET
+    logit_scale: Positive = UNSET
+    attention_cap: Time = UNSET
+    logit_cap: Time = UNSET
     tied_embeddings: Flag = UNSET
     causal: Flag = UNSET
     pooler: Flag = UNSET

@@ -18,7 +18,7 @@ from parsim.cluster.fields import LIMITS
 from parsim.cluster.hardware import Fabric, Generation, NetworkFabric
 from parsim.cost.job import OPTIMIZERS
 from parsim.errors import InputError, UnitError, alternatives, matching, shown
-from parsim.model.spec import Scoring
+from parsim.model.spec import Activation, Parallel, Scoring
 from parsim.model.transformer import Head, RopeScaling
 from parsim.plan.names import AUTO, RECOMPUTE_MODULES, SCHEDULE_NAMES, WITHOUT_FLUSH
 from parsim.plan.precision import PRECISIONS, SUMS
@@ -189,6 +189,8 @@ Family = Literal[
     "llama4_text",
 ]
 FamilyName = Annotated[Family, in_any_case(*get_args(Family))]
+ActivationName = Annotated[Activation, in_any_case(*get_args(Activation))]
+ParallelName = Annotated[Parallel, in_any_case(*get_args(Parallel))]
 ScoringName = Annotated[Scoring, in_any_case(*get_args(Scoring))]
 RopeScalingName = Annotated[RopeScaling, in_any_case(*get_args(RopeScaling))]
 HeadName = Annotated[Head, in_any_case(*get_args(Head))]

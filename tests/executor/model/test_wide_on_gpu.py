@@ -10,6 +10,7 @@ torch = pytest.importorskip("torch")
 
 from executor.model.attention import self_attention  # noqa: E402
 from executor.model.attention.self_attention import Core  # noqa: E402
+from executor.model.attention.shaped import Shape  # noqa: E402
 
 NARROW, WIDE = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
 
@@ -44,10 +45,10 @@ def test_only_16_bit_is_asked_of_flash(
     dtype: Any, width: int, window: int | None, flash: list[Any]
 ) -> None:
     """Windows, and values narrower than queries, as latent attention has them."""
-    core = Core(fused=True, causal=True, dropout=0.0, window=window)
+    core = Core(fused=True, causal=True, dropout=0.0, shape=Shape(window=window))
     q, k, v = drawn(8, dtype), drawn(8, dtype), drawn(width, dtype)
     given = core(q, k, v)
     assert flash == ([dtype] if dtype in NARROW else [])
     if dtype in WIDE:
-        plain = Core(fused=False, causal=True, dropout=0.0, window=window)
+        plain = Core(fused=False, causal=True, dropout=0.0, shape=Shape(window=window))
         assert torch.allclose(given, plain(q, k, v), rtol=0, atol=1e-5)

@@ -1,7 +1,7 @@
 """Models that transformers wrote: read, differentiated and written again as transformers has them.
 
 `published/` holds small models with random weights, and their loss and gradients as transformers
-5.23 with torch 2.13 found them in fp32 on a CPU (`make_published.py`); those of mixtures include
+5.24 with torch 2.13 found them in fp32 on a CPU (`make_published.py`); those of mixtures include
 the balance of their experts.
 """
 
@@ -89,6 +89,24 @@ def test_loss_and_gradients_are_those_of_transformers(name: str) -> None:
         ("llama-linear", {"rope_factor": 1.5}),
         ("gpt2", {"norm_epsilon": 1e-5}),
         ("qwen3-moe", {"norm_topk_prob": True}),
+        ("gemma", {"activation": "usual"}),
+        ("gemma", {"offset_norms": False}),
+        ("gemma", {"embedding_scale": 1.0}),
+        ("gemma2", {"attention_cap": 0.0}),
+        ("gemma2", {"logit_cap": 0.0}),
+        ("gemma2", {"attention_scale": 0.0}),
+        ("gemma2", {"full_every": 0}),
+        ("gemma3", {"window_rope_theta": 0.0}),
+        ("glm4", {"rope_interleaved": False}),
+        ("glm4", {"rope_head_dim": 0}),
+        ("granite", {"residual_scale": 1.0}),
+        ("granite", {"logit_scale": 1.0}),
+        ("smollm3", {"unrotated_every": 0}),
+        ("nemotron", {"activation": "relu"}),
+        ("gpt-neox", {"parallel_block": "none"}),
+        ("gpt-neox", {"activation": "silu"}),
+        ("opt", {"first_position": 0}),
+        ("bloom", {"alibi": False}),
     ],
 )
 def test_another_rotation_norm_or_routing_is_another_loss(
@@ -111,7 +129,7 @@ def test_what_is_read_is_written_under_the_same_names(name: str) -> None:
 def test_the_config_written_beside_weights_reads_as_the_same_model(name: str) -> None:
     spec = read(name)
     assert spec_from_config(json.loads(json.dumps(config_from_spec(spec))), name=name) == replace(
-        spec, seq_len=spec.positions or 32
+        spec, seq_len=spec.positions - spec.first_position or 32
     )
 
 
@@ -176,12 +194,22 @@ def test_another_model_is_refused_by_its_config() -> None:
 
 
 def test_a_family_that_computes_otherwise_is_refused(tmp_path: Path) -> None:
+    """Of GPT-OSS parsim has no sinks."""
+    shutil.copytree(PUBLISHED / "mixtral", tmp_path / "other")
+    config = read_config(tmp_path / "other") | {"model_type": "gpt_oss"}
+    (tmp_path / "other" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    message = refused(tmp_path / "other", read("mixtral"))
+    assert "are left out); its weights would mean something else" in message
+
+
+def test_constants_of_another_family_are_another_model(tmp_path: Path) -> None:
     """Granite has Llama's tensors by name and shape, and scales what goes through them."""
     shutil.copytree(PUBLISHED / "llama3", tmp_path / "granite")
     config = read_config(tmp_path / "granite") | {"model_type": "granite"}
-    (tmp_path / "granite" / "config.json").write_text(json.dumps(config), encoding="utf-8")
+    text = json.dumps({**config, "embedding_multiplier": 12.0})
+    (tmp_path / "granite" / "config.json").write_text(text, encoding="utf-8")
     message = refused(tmp_path / "granite", read("llama3"))
-    assert "are scaled by constants); its weights would mean something else" in message
+    assert "embedding_scale=12.0 there and 1.0 here" in message
 
 
 def test_another_shape_is_refused(tmp_path: Path) -> None:

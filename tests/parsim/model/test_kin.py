@@ -31,7 +31,7 @@ COUNTS = {
     "nemotron-4-15b": 15_628_775_424,
     "gpt-neox-20b": 20_554_567_680,
     "opt-1.3b": 1_315_758_080,
-    "bloom": 176_247_271_424 - 2 * 14336,  # without the norm behind its embedding
+    "bloom": 176_247_271_424,
     "roberta-large": 355_412_057,
     "gemma2-9b": 9_241_705_984,
     "gemma2-27b": 27_227_128_320,

@@ -123,7 +123,8 @@ def test_entry_has_a_source(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_entry_has_values_of_the_right_type(name: str) -> None:
     wanted = {"name": str, "head": str, "layer_pattern": str, "padded_vocab_size": int | None}
-    wanted |= {"rope_scaling": str, "router_scoring": str}
+    names = ("rope_scaling", "router_scoring", "activation", "parallel_block")
+    wanted |= dict.fromkeys(names, str)
     kinds: dict[object, type] = {"bool": bool, "float": float}
     spec = model_spec(name)
     for field in fields(TransformerSpec):

@@ -35,6 +35,9 @@ def _simulated(layer: Layer) -> Iterator[str]:
             yield "kv_lora_rank: latent attention with dropout"
         if isinstance(op, Attention) and op.value_dim is not None and op.window is not None:
             yield f"kv_lora_rank: latent attention with window={op.window}"
+        if isinstance(op, Attention) and op.shaped and (op.dropout or not op.fused):
+            what = "dropout" if op.dropout else "fused_attention=false"
+            yield f"alibi or attention_cap: such attention with {what}"
         if isinstance(op, Attention) and op.window is not None and (op.dropout or not op.causal):
             what = "with dropout" if op.dropout else "that sees later tokens"
             yield f"window={op.window}: windowed attention {what}"
@@ -77,9 +80,14 @@ def wrong_heads(plan: Plan, model: Model) -> str | None:
 
 
 def unmergeable(
-    plan: Plan, *, dropout: bool, window: int | None, latent: bool = False
+    plan: Plan, *, dropout: bool, window: int | None, latent: bool = False, shaped: bool = False
 ) -> str | None:
     """Why the blocks of a model's attention cannot be put together over context ranks."""
+    if plan.cp > 1 and shaped:
+        return (
+            f"cp={plan.cp}: scores that are capped or fall with distance (attention_cap, alibi) "
+            f"are computed of whole sequences here; use cp=1"
+        )
     if plan.cp == 1 or plan.cp_comm_type is CpCommType.A2A:
         return None  # attention itself is whole
     if window is not None and plan.cp_comm_type is not CpCommType.ALL_GATHER:
@@ -124,6 +132,7 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
             dropout=core is not None and core.dropout,
             window=next(windows, None),
             latent=core is not None and core.value_dim is not None,
+            shaped=core is not None and core.shaped,
         )
         or wrong_split(plan)
         or moved_between_ranks(plan)
