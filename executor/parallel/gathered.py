@@ -117,7 +117,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]  # torch has no
     ) -> Tensor:
         keys, values = over.whole(k), over.whole(v)
         out = q.new_empty(*q.shape[:3], v.shape[3])
-        lse = q.new_empty(q.shape[:3], dtype=torch.float32)
+        lse = q.new_empty(q.shape[:3], dtype=torch.promote_types(q.dtype, torch.float32))
         for block in over.blocks(q.shape[2]):
             at, seen = block.queries, block.keys
             hidden = _hidden(block, over.window, q)

@@ -34,7 +34,8 @@ def windowed(q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:
 class _Windowed(torch.autograd.Function):  # type: ignore[misc]  # torch has no types here
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, window: int) -> Tensor:  # noqa: ANN401
-        out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=torch.float32)
+        sums = torch.promote_types(q.dtype, torch.float32)
+        out, lse = torch.empty_like(q), q.new_empty(q.shape[:3], dtype=sums)
         for queries, keys in tiles(q.shape[2], window):
             seen = mask(queries, keys, window, q)
             piece = attend(q[:, :, queries], k[:, :, keys], v[:, :, keys], causal=False, mask=seen)

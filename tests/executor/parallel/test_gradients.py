@@ -262,6 +262,31 @@ if not SPLIT_BACKWARD_MIXES_OUTPUTS:  # else refused: tests/executor/parallel/te
     FOUR["ep x pp, zero bubble"] = case(
         "mixtral", ep=2, dp_replicate=2, pp=2, num_microbatches=4, schedule="zb_h1"
     )
+# what families compute in ways of their own
+TWO |= {
+    "gemma, tp": case("gemma", tp=2, num_microbatches=2, recompute="selective"),
+    "gemma, tp + sp": case("gemma", tp=2, recompute="full", **SP),
+    "gemma 3, tp + sp": case("gemma 3", tp=2, **SP),
+    "gemma 3, cp": case("gemma 3", cp=2, num_microbatches=2, **GATHERED),
+    "gemma, zero 3": case("gemma", dp_shard=2, zero_stage=3, num_microbatches=2),
+    "gemma, pipeline": case("gemma", pp=2, num_microbatches=4, recompute="selective"),
+    "gemma, backward in two": case("gemma", pp=2, num_microbatches=4, schedule="zb_h1"),
+    "bloom, tp": case("bloom", tp=2),
+    "bloom, tp + sp": case("bloom", tp=2, num_microbatches=2, **SP),
+    "bloom, zero 1, on the host": case("bloom", dp_shard=2, zero_stage=1, offload_layers=1),
+    "neox, tp": case("neox", tp=2),
+    "neox, tp + sp": case("neox", tp=2, num_microbatches=2, recompute="full", **SP),
+    "neox, pipeline": case("neox", pp=2, num_microbatches=4, schedule="zb_1p"),
+    "neox, cp": case("neox", cp=2, num_microbatches=2),
+    "shared norm, tp": case("shared norm", tp=2),
+    "shared norm, tp + sp": case("shared norm", tp=2, num_microbatches=2, **SP),
+    "shared norm, cp": case("shared norm", cp=2, recompute="selective"),
+}
+FOUR |= {
+    "bloom, tp": case("bloom", tp=4),
+    "gemma, pipeline x tp": case("gemma", pp=2, tp=2, num_microbatches=4, **SP),
+    "gemma, zero 3 x tp": case("gemma", dp_shard=2, tp=2, zero_stage=3, **SP),
+}
 BF16: dict[str, Case] = {
     "bf16 ddp": case(dp_replicate=2, precision="bf16", num_microbatches=2),
     "bf16 zero 1": case(dp_shard=2, zero_stage=1, precision="bf16"),

@@ -69,6 +69,15 @@ DEEPSEEK = replace(
     router_bias=True,
     routed_scaling_factor=2.5,
 )
+GEMMA = replace(
+    LLAMA,
+    name="tiny-gemma",
+    tied_embeddings=True,
+    offset_norms=True,
+    activation="gelu_tanh",
+    window=5,
+    full_every=2,
+)
 SPECS = {
     "gpt": GPT,
     "llama": LLAMA,
@@ -85,6 +94,40 @@ SPECS = {
         routed_scaling_factor=4.0,
     ),
     "windowed": replace(LLAMA, name="tiny-windowed", window=5),
+    # scales, caps, norms that add 1 and stand on both sides
+    "gemma": replace(
+        GEMMA,
+        norms_after=True,
+        embedding_scale=32**0.5,
+        attention_scale=0.5,
+        attention_cap=4.0,
+        logit_cap=0.2,
+    ),
+    # norms of heads, two bases of rotary positions
+    "gemma 3": replace(GEMMA, name="tiny-gemma-3", qk_norm=True, window_rope_theta=100.0),
+    "bloom": replace(GPT, name="tiny-bloom", positions=0, alibi=True, embedding_norm=True),
+    # part of each head turns, in neighbouring pairs, and in one of two layers only
+    "neox": replace(
+        GPT,
+        name="tiny-neox",
+        positions=0,
+        rope=True,
+        rope_head_dim=4,
+        rope_interleaved=True,
+        unrotated_every=2,
+        parallel_block="own_norms",
+        activation="gelu",
+        residual_scale=0.5,
+        logit_scale=2.0,
+    ),
+    "shared norm": replace(
+        GPT,
+        name="tiny-shared-norm",
+        first_position=2,
+        parallel_block="shared_norm",
+        activation="relu",
+        embedding_scale=3.0,
+    ),
     "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
     "four layers": replace(GPT, name="tiny-deep", num_layers=4),
     "four llama layers": replace(LLAMA, name="tiny-deep-llama", num_layers=4),
