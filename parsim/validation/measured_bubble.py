@@ -20,12 +20,12 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.cost.step.step import StepCosts
 from parsim.plan import Plan, PlanTable
-from parsim.schedule import TIMED, schedule_of
+from parsim.schedule import TIMED
 from parsim.sim.drawing.spans import device_span, first_starts
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate, evaluate_step
 from parsim.sim.step.action_times import kept_share, stage_times
 from parsim.sim.step.kept_bytes import frees_before_weights
-from parsim.sim.step.priced_step import price_step
+from parsim.sim.step.priced_step import plan_shape, price_step
 from parsim.sim.step.schedule_costs import SplitCosts
 from parsim.validation.step.measured_run import MeasuredRun
 from parsim.validation.step.row_cells import Profile
@@ -41,7 +41,7 @@ def bubble_of(run: MeasuredRun, job: Job, plan: Plan) -> tuple[float | None, flo
 
 def is_post_validated(job: Job, plan: Plan) -> bool:
     """Whether a measured run of the plan is taken to update without a barrier over all ranks."""
-    return frees_before_weights(job, PlanTable.of([plan]), schedule_of(plan))
+    return frees_before_weights(job, PlanTable.of([plan]), plan_shape(plan)[0])
 
 
 def post_validated_step(job: Job, plan: Plan) -> float:

@@ -59,7 +59,7 @@ def _kept(evaluation: Evaluation, number: int) -> tuple[Array, Array | None]:
     rows = stage_kept(job, table, layers, layer_counts(job.model, stage_cut(job, table)))
     kept = schedule.in_copies(rows)[:, 0]
     kept = np.maximum(kept, 0.0)  # eager PyTorch's composed operators are moved and not among it
-    if not frees_before_weights(job, table, schedule):
+    if not frees_before_weights(job, table, schedule.name):
         return kept, None
     return kept, schedule.in_copies(kept_for_weights(job, table))[:, 0]
 

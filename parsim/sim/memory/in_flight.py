@@ -19,7 +19,7 @@ def in_flight_and_whole(
 
     One that waits for its W only counts as the share that W needs, where I frees the rest.
     """
-    if not frees_before_weights(job, table, schedule):
+    if not frees_before_weights(job, table, schedule.name):
         in_flight = in_flight_at_peak(kept, schedule)
         return in_flight, in_flight
     after = schedule.in_copies(kept_for_weights(job, table))

@@ -66,9 +66,9 @@ def splits_like_torch(job: Job, table: PlanTable) -> bool:
     return from_user or job.software.eager or job.software.id == "torchtitan"
 
 
-def frees_before_weights(job: Job, table: PlanTable, schedule: Schedule) -> bool:
-    """Whether I leaves only what W needs."""
-    return schedule.name in SPLIT and not splits_like_torch(job, table)
+def frees_before_weights(job: Job, table: PlanTable, schedule: str) -> bool:
+    """Whether I leaves only what W needs under the named schedule."""
+    return schedule in SPLIT and not splits_like_torch(job, table)
 
 
 def is_split(schedule: Schedule) -> bool:
