@@ -93,6 +93,11 @@ class Layer:
         """Model FLOPs of one forward pass of `batch` samples (matrix products only)."""
         return sum(forward_flops(op, batch) for op in self.operators)
 
+    def step_flops(self, batch: int) -> int:
+        """Model FLOPs of a forward and a backward pass of `batch` samples."""
+        passes = ((3 if getattr(op, "trained", True) else 2, op) for op in self.operators)
+        return sum(count * forward_flops(op, batch) for count, op in passes)
+
 
 def _tensors(op: Operator) -> int:
     """Tensors of an operator: a pass's are a gain and a shift, a product has a bias or none."""
@@ -134,5 +139,5 @@ def _shared_inputs(parts: tuple[Part, ...], start: int) -> Iterator[int]:
             if operators and isinstance(operators[0], Linear):
                 if kept:
                     yield start
-                kept = True
+                kept = kept or operators[0].trained
             start += len(operators)

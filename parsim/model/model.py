@@ -22,6 +22,7 @@ class Model:
     layer reuses the first one's table, so that with more than one stage both ends hold a copy and
     all-reduce its gradient. `branching` is what of a model that was built from a graph may run at
     the same time, `graph` what it was built from; both None of one whose layers follow one another.
+    `trained` are the same layers with their trained operators alone; None: all are trained.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Model:
     tied_embeddings: bool = False
     branching: Branching | None = field(default=None, repr=False, compare=False)
     graph: Graph | None = field(default=None, repr=False, compare=False)
+    trained: Model | None = field(default=None, repr=False, compare=False)
     before: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
     blocks: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
     behind: tuple[Layer, ...] = field(init=False, repr=False, compare=False)
@@ -53,6 +55,11 @@ class Model:
         object.__setattr__(self, "behind", self.layers[end:])
         distinct = {id(layer): layer for layer in blocks}
         object.__setattr__(self, "kinds", tuple(distinct.values()))
+
+    @property
+    def updated(self) -> Model:
+        """The part of the model whose parameters have gradients; itself if all have."""
+        return self.trained or self
 
     @property
     def speed_unit(self) -> str:
@@ -128,7 +135,10 @@ class Model:
         kinds = {id(layer): layer.with_heads_gathered(gathered) for layer in self.layers}
         layers = tuple(kinds[id(layer)] for layer in self.layers)
         same = all(new is old for new, old in zip(layers, self.layers, strict=True))
-        return self if same else replace(self, layers=layers)
+        if same:
+            return self
+        trained = self.trained and self.trained.with_heads_gathered(gathered)
+        return replace(self, layers=layers, trained=trained)
 
     def forward_flops(self, batch: int) -> int:
         """Model FLOPs of a forward pass over `batch` samples."""
@@ -137,6 +147,7 @@ class Model:
     def step_flops(self, batch: int) -> int:
         """Model FLOPs of a training step: backward is twice forward, recomputation not counted.
 
+        Of frozen weights it is once forward: they have no gradient.
         Equals 72 B L s h^2 (1 + s/(6h) + V/(12 h L)) for a GPT (Korthikanti et al. 2022).
         """
-        return 3 * self.forward_flops(batch)
+        return sum(layer.step_flops(batch) for layer in self.layers)

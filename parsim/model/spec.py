@@ -69,6 +69,9 @@ class TransformerSpec:
     * attention, E experts, - a plain MLP. A mixer has `mamba_heads` heads of `mamba_head_dim`
     values with a state of `mamba_state` for each, and `mamba_groups` groups that share the
     projections to and from states.
+
+    With `lora_rank` above 0 all weights are frozen, and products among `lora_targets` (none: all of
+    them) have adapters of that rank, which are trained (LoRA, `adapters.py`).
     """
 
     name: str
@@ -146,6 +149,8 @@ class TransformerSpec:
     mamba_head_dim: int = 0
     mamba_state: int = 0
     mamba_groups: int = 1
+    lora_rank: int = 0
+    lora_targets: tuple[str, ...] = ()
 
     @property
     def vocab_rows(self) -> int:

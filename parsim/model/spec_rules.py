@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parsim.errors import ModelError, shown
+from parsim.errors import ModelError, did_you_mean, shown
+from parsim.model.adapters import TARGETS
 from parsim.model.spec import TransformerSpec
 
 MAX_LAYERS = 10_000
@@ -67,6 +68,7 @@ def check_spec(spec: TransformerSpec) -> None:
             f"of {spec.positions} learned positions; use seq_len of at most as many"
         )
     _check_scales(spec)
+    _check_adapters(spec)
     _check_rotation(spec)
     _check_pattern(spec)
     _check_experts(spec)
@@ -84,6 +86,24 @@ def _check_scales(spec: TransformerSpec) -> None:
     if (spec.alibi or spec.attention_cap) and (spec.kv_lora_rank or not spec.causal):
         beside = "kv_lora_rank" if spec.kv_lora_rank else "causal=false"
         raise ModelError(f"{scores}={getattr(spec, scores)} cannot stand beside {beside}")
+
+
+def _check_adapters(spec: TransformerSpec) -> None:
+    if spec.lora_rank < 0:
+        raise ModelError(f"lora_rank={spec.lora_rank} must be at least 0")
+    if spec.lora_targets and not spec.lora_rank:
+        raise ModelError("lora_targets needs lora_rank, the rank of the adapters")
+    unknown = next((name for name in spec.lora_targets if name not in TARGETS), None)
+    if unknown is not None:
+        raise ModelError(
+            f"lora_targets={shown(unknown)} is unknown{did_you_mean(unknown, TARGETS)}; "
+            f"allowed: {', '.join(TARGETS)}"
+        )
+    if spec.lora_rank > spec.hidden_size:
+        raise ModelError(
+            f"lora_rank={spec.lora_rank} is above hidden_size={spec.hidden_size}: adapters are of "
+            f"a lower rank than what they stand beside"
+        )
 
 
 def _check_rotation(spec: TransformerSpec) -> None:

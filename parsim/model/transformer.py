@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from parsim.model.adapters import with_adapters
 from parsim.model.attention import attention, mamba
 from parsim.model.layer import Layer
 from parsim.model.model import Model
@@ -31,12 +32,14 @@ BLOCK, EXPERT_BLOCK = "block", "expert_block"
 def build_transformer(spec: TransformerSpec) -> Model:
     """Turn a spec into a Model whose parameter count is exact."""
     check_spec(spec)
-    return Model(
+    layers = (_embedding(spec), *_blocks(spec), _head(spec))
+    model = Model(
         name=spec.name,
-        layers=(_embedding(spec), *_blocks(spec), _head(spec)),
+        layers=layers,
         tokens=spec.seq_len,
         tied_embeddings=spec.tied_embeddings and spec.head != "none",
     )
+    return with_adapters(model, spec.lora_rank, spec.lora_targets) if spec.lora_rank else model
 
 
 def _blocks(spec: TransformerSpec) -> tuple[Layer, ...]:

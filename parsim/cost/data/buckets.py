@@ -63,7 +63,7 @@ def mean_bucket(job: Job, table: PlanTable) -> Array:
     if job.software.ddp_buckets != "megatron":
         return least
     cases, back, _ = distinct(table.tp, least)
-    filling = _filling(job.model)
+    filling = _filling(job.model.updated)
     filled = np.array([filling(float(tp), float(size)) for tp, size in zip(*cases, strict=True)])
     return filled if back is None else np.asarray(filled[back])
 

@@ -5,6 +5,9 @@ Source: Rajbhandari et al. 2020 (ZeRO) for shards. Leaves out: padding of shards
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import numpy as np
 
 from parsim.arrays import Array, Index
@@ -14,28 +17,54 @@ from parsim.cost.kernel.quantized import held_size
 from parsim.plan import PlanTable
 
 
+class Weights(NamedTuple):
+    """Parameters of stages or ranks, (S, B) or (p, B), and how many are experts' (None: none)."""
+
+    parameters: Array
+    experts: Array | None = None
+
+    def shared_out(self, table: PlanTable) -> tuple[tuple[Array, Index], ...]:
+        """Parameters with how many ranks share them out: experts' apart."""
+        if self.experts is None:
+            return ((self.parameters, table.shards),)
+        return (self.parameters - self.experts, table.shards), (self.experts, table.expert_shards)
+
+    def less(self, part: Weights) -> Weights:
+        """What is left without a part of it."""
+        if self.experts is None:
+            return Weights(self.parameters - part.parameters)
+        experts = self.experts if part.experts is None else self.experts - part.experts
+        return Weights(self.parameters - part.parameters, experts)
+
+    def by(self, place: Callable[[Array], Array]) -> Weights:
+        """Both, put elsewhere, as from stages on ranks."""
+        return Weights(
+            place(self.parameters), None if self.experts is None else place(self.experts)
+        )
+
+
 def static_bytes(
-    job: Job, table: PlanTable, by_rank: Array, experts: Array | None = None
+    job: Job, table: PlanTable, weights: Weights, trained: Weights
 ) -> tuple[Array, Array, Array]:
     """Parameters, gradients and optimizer states under ZeRO, (p, B) each.
 
     Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
     Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
-    `experts`, the part of `by_rank` that is theirs, over the ranks that hold the same experts.
+    experts' over the ranks that hold the same experts. Of the `weights` only the `trained` have
+    gradients and states.
     """
-    shared, *routed = (_states(job, table, *part) for part in shared_out(table, by_rank, experts))
-    for each in routed:
-        shared = (shared[0] + each[0], shared[1] + each[1], shared[2] + each[2])
-    return shared
+    parts = [_states(job, table, *part) for part in trained.shared_out(table)]
+    if trained is not weights:
+        parts += [_frozen(job, table, *part) for part in weights.less(trained).shared_out(table)]
+    parameters, gradients, states = (sum(column) for column in zip(*parts, strict=True))
+    return np.asarray(parameters), np.asarray(gradients), np.asarray(states)
 
 
-def shared_out(
-    table: PlanTable, by_rank: Array, experts: Array | None
-) -> tuple[tuple[Array, Index], ...]:
-    """Parameters of each rank, (p, B), with how many ranks share them out: experts' apart."""
-    if experts is None:
-        return ((by_rank, table.shards),)
-    return (by_rank - experts, table.shards), (experts, table.expert_shards)
+def _frozen(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Array, Array, Array]:
+    """Parameters that nobody updates: without gradients, states or a copy in fp32."""
+    shards = np.where(table.zero_stage >= 3, over.astype(np.float64), 1.0)
+    nothing = np.zeros_like(by_rank)
+    return by_rank * held_size(job, table.precision) / shards, nothing, nothing
 
 
 def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Array, Array, Array]:

@@ -109,12 +109,19 @@ class OperatorKernels:
             yield (Kernel(kind=op.name, part=part, shape=(images,), seconds=seconds, launches=1),)
 
     def _lookup(self, op: Lookup) -> Iterator[Kernels | Exchange]:
-        """Reads a row and writes it, adds positions (2 reads, 1 write); backward adds into rows."""
+        """Reads a row and writes it, adds positions (2 reads, 1 write); backward adds into rows.
+
+        Nothing behind it needs a gradient, so that there is no backward of a frozen table.
+        """
         tables, software = 1 + (op.positions > 0) + (op.token_types > 0), self.job.software
         tokens = self.table.on_rank(op.tokens)
         moved = tokens * op.width * self.table.precision.activation * 2.0 * tables
         ahead, behind = moved * software.traffic, 1.5 * moved * software.traffic
+        reduced, spread = self.borders.exchange(tokens, op.width)
         yield (moved_kernel(self.job, PassPart.FORWARD, "lookup_forward", ahead, tables),)
+        yield Exchange(part=PassPart.FORWARD, exposed=reduced)
+        if not op.trained:
+            return
         yield (
             moved_kernel(
                 self.job, PassPart.BACKWARD, "lookup_backward", behind, tables, 2 * tables
@@ -122,8 +129,6 @@ class OperatorKernels:
         )
         dense = op.vocab_size * op.width / self.table.tp * software.lookup_gradient
         yield (moved_kernel(self.job, PassPart.BACKWARD, ACCUMULATE, dense, 0),)
-        reduced, spread = self.borders.exchange(tokens, op.width)
-        yield Exchange(part=PassPart.FORWARD, exposed=reduced)
         yield Exchange(part=PassPart.BACKWARD, exposed=spread)
 
     def _loss(self, op: Loss) -> Iterator[Kernels | Exchange]:

@@ -48,7 +48,10 @@ class Products:
         self.crowded = job.device if measured else crowded_device(job.system)
 
     def of(self, op: Linear, how: Quantization | None) -> Iterator[Kernels | Exchange]:
-        """Three GEMMs: output, input gradient, weight gradient; and the casts of quantised ones."""
+        """Three GEMMs: output, input gradient, weight gradient; and the casts of quantised ones.
+
+        A frozen weight has no gradient.
+        """
         m, n, k = sides = self._sides(op)
         ahead = self._product(how, sides)
         crowded = ahead.seconds
@@ -56,7 +59,7 @@ class Products:
             crowded = product_time(self.crowded, self.table.precision, how, sides)
         ahead = replace(ahead, part=PassPart.PRODUCT, crowded=crowded)
         inward = self._product(how, (m, k, n))
-        weight = self._weight_gradient(op, how, sides)
+        weight = self._weight_gradient(op, how, sides) if op.trained else ()
         yield (ahead,)
         yield (*weight, inward)
         yield from self._casts(op, how, sides)
@@ -146,7 +149,8 @@ class Products:
     ) -> Iterator[Exchange]:
         """What shows of the collectives around a split matrix.
 
-        Backward, sequence parallelism gathers the input again beside the input gradient, and the
+        Backward, sequence parallelism gathers the input again beside the input gradient, for that
+        of a weight, and the
         collective of the input gradient runs beside the weight gradient. Where the stack cuts
         GEMMs into chunks, the other collectives run beside those.
         """
@@ -158,8 +162,9 @@ class Products:
             rows = m / self.table.tp
             around = self.borders.chunked(around, ahead, self._seconds(how, (rows, n, k)))
             behind = self.borders.chunked(behind, inward, self._seconds(how, (rows, k, n)))
-        reduced = self.borders.beside(reduce, seconds_of(weight))
-        again = self.borders.beside(spread, inward)
+        made = seconds_of(weight) if op.trained else np.zeros_like(inward)
+        reduced = self.borders.beside(reduce, made)
+        again = self.borders.beside(spread, inward) * op.trained
         yield Exchange(part=PassPart.FORWARD, exposed=around)
         yield Exchange(part=PassPart.BACKWARD, exposed=reduced + behind)
         yield Exchange(part=PassPart.BACKWARD, exposed=again)

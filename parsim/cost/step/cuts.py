@@ -21,7 +21,7 @@ from parsim.cost.step.balance import most_balanced
 from parsim.cost.step.chain import Chain, Cut
 from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times, weight_times
 from parsim.cost.step.plan_layers import layers_of
-from parsim.cost.step.stages import layer_counts, sent_bytes, stage_experts, stage_parameters
+from parsim.cost.step.stages import layer_counts, sent_bytes, stage_parameters, stage_weights
 from parsim.plan import Plan, PlanTable
 
 
@@ -197,7 +197,7 @@ def _shares(job: Job, table: PlanTable, cut: Cut) -> tuple[Shares, bytes]:
     weight = float(weight_times(job, _without_host(job, single), counts).sum())
     ahead = round(forward / (forward + backward) * SHARES) / SHARES
     behind = round(weight / backward * SHARES) / SHARES * (1.0 - ahead)
-    parameters = stage_parameters(job.model, single, counts)[:, 0]
+    parameters = stage_parameters(job.model.updated, single, counts)[:, 0]
     whole = np.asarray(parameters / max(parameters.sum(), 1.0))
     return Shares(ahead, 1.0 - ahead - behind, behind), whole.tobytes()
 
@@ -208,10 +208,9 @@ def update_seconds(job: Job, table: PlanTable) -> Array:
     Leaves out: the host's, which each rank spends whatever it holds.
     """
     counts = layer_counts(job.model, (job.model.num_layers,))
-    parameters, data = stage_parameters(job.model, table, counts), DataParallel.of(job, table)
-    experts = stage_experts(job.model, table, counts) if job.model.experts else None
-    nothing = update_time(data, np.zeros_like(parameters))
-    return np.asarray((update_time(data, parameters, experts) - nothing)[0])
+    weights, data = stage_weights(job.model.updated, table, counts), DataParallel.of(job, table)
+    nothing = update_time(data, np.zeros_like(weights.parameters))
+    return np.asarray((update_time(data, *weights) - nothing)[0])
 
 
 def balanced_cuts(seconds: bytes, placed: PlacedStages) -> tuple[Cut, ...]:

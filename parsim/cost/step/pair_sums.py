@@ -26,7 +26,7 @@ from parsim.plan import PlanTable
 
 def tied_time(job: Job, table: PlanTable) -> Array:
     """All-reduce of the shared table's gradient between first and last stage, (B,)."""
-    if not job.model.tied_embeddings or int(table.pp[0]) == 1:
+    if not job.model.updated.tied_embeddings or int(table.pp[0]) == 1:
         return np.zeros(len(table))
     pp = int(table.pp[0])
     share = hop_shares(job.system, table.stride("pp"), pp, table.world_size)[-1]
@@ -103,10 +103,11 @@ def head_sums(job: Job, table: PlanTable, counts: Array) -> Array | float:
     its one head alike (`allreduce_key_value_grads`, commit 7c325cd).
     Leaves out: that FSDP (ZeRO-2 and 3) sums in every backward, not once a step.
     """
-    heads = key_value_heads(job.model.kinds)
+    kinds = job.model.updated.kinds
+    heads = key_value_heads(kinds)
     if heads is None or job.software.kv_heads != "copied" or not (table.tp > heads).any():
         return 0.0
-    per_kind = np.stack([shared_parameters(layer, table) for layer in job.model.kinds])
+    per_kind = np.stack([shared_parameters(layer, table) for layer in kinds])
     size = over_kinds(counts, per_kind) * table.summed_bytes
     where = groups(
         job.system,

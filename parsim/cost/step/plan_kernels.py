@@ -143,8 +143,8 @@ def _updates(job: Job, plan: Plan) -> Iterator[PlanKernel]:
     """The passes over each pipeline rank's gradients, and the update of its parameters."""
     table = PlanTable.of([plan])
     counts = layer_counts(job.model, stage_cut(job, table))
-    parameters = per_rank(stage_parameters(job.model, table, counts), plan.pp)
-    experts = per_rank(stage_experts(job.model, table, counts), plan.pp)
+    parameters = per_rank(stage_parameters(job.model.updated, table, counts), plan.pp)
+    experts = per_rank(stage_experts(job.model.updated, table, counts), plan.pp)
     data = DataParallel.of(job, table)
     mine = updated_parameters(data, parameters, experts)
     passes = gradient_passes(job, table.precision.compute).items()

@@ -18,6 +18,7 @@ from parsim.cost.step.stages import (
     rank_experts,
     rank_parameters,
 )
+from parsim.model.model import Model
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,15 +41,17 @@ class Wire:
         calls: int,
         counts: Array,
         parameters: Array,
+        model: Model,
     ) -> Wire:
         """So many collectives of a layer, and one of the root.
 
         `collective` gives the seconds of one from the parameters that it carries; `counts` (S, K)
-        or (S, K, B) are a stage's layers of each kind, `parameters` (S, B) its own on a rank.
+        or (S, K, B) are a stage's layers of each kind of the `model`, `parameters` (S, B) its own
+        on a rank.
         """
         on = data.table.zero_stage == 3
-        kinds = np.stack([rank_parameters(layer, data.table) for layer in data.job.model.kinds])
-        experts = np.stack([rank_experts(layer, data.table) for layer in data.job.model.kinds])
+        kinds = np.stack([rank_parameters(layer, data.table) for layer in model.kinds])
+        experts = np.stack([rank_experts(layer, data.table) for layer in model.kinds])
         layers = np.where(on, calls * collective(kinds / calls, experts / calls), 0.0)
         outside = np.maximum(parameters - over_kinds(counts, kinds), 0.0)
         root = np.where(on & (outside > 0.0), collective(outside, None), 0.0)
@@ -101,11 +104,15 @@ class LayerWire(NamedTuple):
     modelled_backward: Array
 
     @classmethod
-    def of(cls, data: DataParallel, counts: Array, parameters: Array) -> LayerWire:
-        """Builds it for stages with so many layers of each kind and parameters."""
-        measured, stack = data.job.system.residuals, data.job.software
-        first = Wire.of(data, data.gather, stack.gathers_per_layer, counts, parameters)
-        scatter = Wire.of(data, data.scatter, stack.scatters_per_layer, counts, parameters)
+    def of(cls, data: DataParallel, counts: Array, parameters: Array, trained: Array) -> LayerWire:
+        """Builds it for stages with so many layers of each kind and parameters.
+
+        All are gathered, gradients are those of the `trained`.
+        """
+        measured, stack, model = data.job.system.residuals, data.job.software, data.job.model
+        first = Wire.of(data, data.gather, stack.gathers_per_layer, counts, parameters, model)
+        calls, part = stack.scatters_per_layer, model.updated
+        scatter = Wire.of(data, data.scatter, calls, counts, trained, part)
         again = None if stack.reuse_distance is None else _again(data)
         gather = first if again is None else first.repeated(again, counts)
         gathered, both = first.whole, gather.whole + scatter.whole

@@ -13,16 +13,14 @@ import numpy as np
 
 from parsim.arrays import Array, Index
 from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.static_bytes import Weights
 from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.layer_table import ChunkTimes, LayerTable
 from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
 from parsim.cost.step.shard_wires import BucketWire, LayerWire, Wire
-from parsim.cost.step.stages import (
-    layer_counts,
-    stage_parameters,
-)
+from parsim.cost.step.stages import layer_counts, stage_weights, trained_weights
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
 
@@ -32,8 +30,8 @@ class Sharded:
     """Passes of stages with sharded parameters.
 
     `counts` (S, K) layers of each kind on each stage, `deeper` what these repeat more because some
-    are recomputed as a whole (taken as shared out evenly to all of a stage), `parameters` (S, B) of
-    each stage on a rank, `experts` (S, B) those of them that are experts' (None: none), `speed`
+    are recomputed as a whole (taken as shared out evenly to all of a stage), `weights` (S, B) of
+    each stage on a rank, `trained` those of them that have gradients, `speed`
     (B,) the share of its speed that compute keeps beside a collective. The software runs the share
     `overlap` of the collectives beside compute and the rest in line.
     """
@@ -43,8 +41,8 @@ class Sharded:
     counts: Array
     deeper: Pass | None
     data: DataParallel
-    parameters: Array
-    experts: Array | None
+    weights: Weights
+    trained: Weights
     speed: Array
 
     @property
@@ -62,7 +60,7 @@ class Sharded:
 
     def _by_bucket(self, chunk: ChunkTimes) -> ChunkTimes:
         """A backward whose gradients are scattered bucket by bucket as they become ready."""
-        wire = BucketWire.of(self.data, self.parameters, self.experts)
+        wire = BucketWire.of(self.data, *self.trained)
         beside = pipelined(chunk.time, wire.whole, wire.buckets, self.speed)
         waited = self._waited("sharded_waited_backward", wire.modelled)
         return self._mixed(chunk, beside, wire.whole, self.table.common.overlap_grad_reduce, waited)
@@ -70,7 +68,7 @@ class Sharded:
     def _by_layer(self, forward: ChunkTimes, backward: ChunkTimes) -> tuple[ChunkTimes, ChunkTimes]:
         """Both passes with gathers and reduce-scatters of layers and root."""
         ahead, gather, scatter, modelled, both = LayerWire.of(
-            self.data, self.counts, self.parameters
+            self.data, self.counts, self.weights.parameters, self.trained.parameters
         )
         first, second = forward.time.copy(), backward.time.copy()
         common = self.table.common
@@ -174,6 +172,7 @@ def sharding_times(job: Job, table: PlanTable) -> list[float]:
     Of the table's one plan, as if the model were one stage; nothing of them hidden.
     """
     data, counts = DataParallel.of(job, table), layer_counts(job.model, (job.model.num_layers,))
-    parameters = stage_parameters(job.model, table, counts)
-    wire = LayerWire.of(data, counts, parameters)
+    weights = stage_weights(job.model, table, counts)
+    trained = trained_weights(job.model, table, counts, weights)
+    wire = LayerWire.of(data, counts, weights.parameters, trained.parameters)
     return [float(wire.modelled_forward[0, 0]), float(wire.modelled_backward[0, 0])]

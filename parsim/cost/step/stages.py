@@ -12,6 +12,7 @@ from itertools import accumulate
 import numpy as np
 
 from parsim.arrays import Array, Ints
+from parsim.cost.data.static_bytes import Weights
 from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import copied_parameters, rank_weights
 from parsim.cost.layer.kept.operator_tensors import border_bytes
@@ -85,6 +86,17 @@ def sent_bytes(model: Model, table: PlanTable, cut: Sequence[int]) -> Array:
     borders = stage_borders(model, cut)
     size = {values: border_bytes(table, values) for values in dict.fromkeys(borders)}
     return np.stack([size[values] for values in borders])
+
+
+def stage_weights(model: Model, table: PlanTable, counts: Array) -> Weights:
+    """Parameters of each stage on one rank, and those of them that are experts'."""
+    experts = stage_experts(model, table, counts) if model.experts else None
+    return Weights(stage_parameters(model, table, counts), experts)
+
+
+def trained_weights(model: Model, table: PlanTable, counts: Array, weights: Weights) -> Weights:
+    """Those of a model's stages that have gradients; the `weights` themselves where all have."""
+    return weights if model.trained is None else stage_weights(model.trained, table, counts)
 
 
 def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:

@@ -13,6 +13,7 @@ import numpy as np
 from parsim.arrays import Array, Columns, Ints
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction
+from parsim.cost.data.static_bytes import Weights
 from parsim.cost.data.update import update_prices
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import measured_loss, speed_beside
@@ -36,8 +37,8 @@ from parsim.cost.step.stages import (
     layer_counts,
     per_rank,
     stage_borders,
-    stage_experts,
-    stage_parameters,
+    stage_weights,
+    trained_weights,
 )
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
@@ -54,8 +55,9 @@ class StepCosts(Columns):
     `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `late` (B,) is what the last
     backwards lose to the reduction beside them. `straggler` (B,) is the share by which the whole
     step grows. `parameters` (S, B) counts local parameters of one rank, `experts` (S, B) those of
-    them that are experts' (None: none). `copied_forward` and `copied_backward` (S, B) are the parts
-    of the exposed seconds in which copies to the host and back show (None: nothing is moved there).
+    them that are experts' (None: none), `trained` and `trained_experts` those of either that have
+    gradients. `copied_forward` and `copied_backward` (S, B) are the parts of the exposed seconds
+    in which copies to the host and back show (None: nothing is moved there).
     `copies` (p, B) is the exchange of a rank's gradients with the rank that holds the other copy of
     its stages (None: there is one copy).
     """
@@ -75,9 +77,11 @@ class StepCosts(Columns):
     late: Array
     straggler: Array
     parameters: Array
+    trained: Array
     blocking_p2p: bool
     overlap_reduce: bool
     experts: Array | None = None
+    trained_experts: Array | None = None
     copied_forward: Array | None = None
     copied_backward: Array | None = None
     copies: Array | None = None
@@ -86,6 +90,16 @@ class StepCosts(Columns):
     def num_plans(self) -> int:
         """How many plans there are, B."""
         return int(self.forward.shape[1])
+
+    @property
+    def weights(self) -> Weights:
+        """All parameters of each stage on one rank."""
+        return Weights(self.parameters, self.experts)
+
+    @property
+    def updated(self) -> Weights:
+        """Parameters that have gradients, of each stage on one rank."""
+        return Weights(self.trained, self.trained_experts)
 
 
 def stage_cut(job: Job, table: PlanTable) -> tuple[int, ...]:
@@ -125,11 +139,13 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         bucket_time=bucket_time,
         tied=tied_time(job, table),
         straggler=straggler(job, table),
-        parameters=sharded.parameters,
+        parameters=sharded.weights.parameters,
+        trained=sharded.trained.parameters,
         blocking_p2p=not table.common.overlap_p2p,
         overlap_reduce=beside,
         late=_late(behind.time, buckets, bucket_time, sharded.speed).max(axis=0) * beside,
-        experts=sharded.experts,
+        experts=sharded.weights.experts,
+        trained_experts=sharded.trained.experts,
         **_updates(sharded, ahead.time, pp=int(table.pp[0])),
         **copied,
     )
@@ -138,14 +154,15 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
 def _sharded(job: Job, table: PlanTable, layers: LayerTable) -> Sharded:
     """What stages hold, and what their data-parallel groups exchange of it."""
     counts, data = layer_counts(job.model, stage_cut(job, table)), DataParallel.of(job, table)
+    weights = stage_weights(job.model, table, counts)
     return Sharded(
         job=job,
         layers=layers,
         counts=counts,
         deeper=deeper_pass(job, table, layers),
         data=data,
-        parameters=stage_parameters(job.model, table, counts),
-        experts=stage_experts(job.model, table, counts) if job.model.experts else None,
+        weights=weights,
+        trained=trained_weights(job.model, table, counts, weights),
         speed=speed_beside(job.system, data.busbw, layers.kinds),
     )
 
@@ -171,17 +188,15 @@ def _passes(
 
 def _reduction(job: Job, table: PlanTable, sharded: Sharded) -> tuple[Array, Array]:
     """How many buckets of gradients each stage has, and how long one takes, (S, B)."""
-    buckets, seconds = bucketed_reduction(sharded.data, sharded.parameters, sharded.experts)
+    buckets, seconds = bucketed_reduction(sharded.data, *sharded.trained)
     return buckets, seconds + head_sums(job, table, sharded.counts) / buckets
 
 
 def _updates(sharded: Sharded, forward: Array, *, pp: int) -> dict[str, Array]:
     """Seconds of the optimizer and of what stands around it, by field."""
-    experts = sharded.experts
     return update_prices(
         sharded.data,
-        per_rank(sharded.parameters, pp),
-        None if experts is None else per_rank(experts, pp),
+        *sharded.trained.by(lambda stages: per_rank(stages, pp)),
         first=per_rank(forward, pp),
         speed=sharded.speed,
         idle=filling(forward, pp),

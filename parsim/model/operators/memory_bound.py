@@ -31,6 +31,7 @@ class Elementwise:
     repeated_parameters: int = 0
     statistics: int = 0
     shared: SharedHeads | None = None
+    trained: bool = True
 
     split_parameters = 0
 
@@ -53,6 +54,7 @@ class Lookup:
     positions: int = 0
     token_types: int = 0
     owns_weight: bool = True
+    trained: bool = True
 
     @property
     def split_parameters(self) -> int:

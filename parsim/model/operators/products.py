@@ -17,7 +17,8 @@ class Linear:
     False for an output projection tied to the embedding: its FLOPs count, its parameters do not.
     `per_sample` marks a projection whose rows context parallelism does not divide (BERT's pooler,
     of one token), `on_sequence` one that is not split and works on the tokens of the sequence
-    region. `shared` are key-value heads among the outputs, which cannot be divided further.
+    region. `shared` are key-value heads among the outputs, which cannot be divided further. A
+    weight that is not `trained` has no gradient, and keeps no input for one.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Linear:
     on_sequence: bool = False
     keeps_input: bool = True
     shared: SharedHeads | None = None
+    trained: bool = True
 
     @property
     def split_parameters(self) -> int:
@@ -80,6 +82,7 @@ class Experts:
     bias: bool
     groups: int = 1
     top_groups: int = 1
+    trained: bool = True
 
     split_parameters = 0
 

@@ -14,6 +14,7 @@ from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan.record import Plan
 from parsim.plan.rules.activations import offload_rules, recompute_rules
+from parsim.plan.rules.adapters import adapter_rules
 from parsim.plan.rules.batch import batch_rules, node_rules
 from parsim.plan.rules.degrees import (
     context_rules,
@@ -45,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     node_rules,
     batch_rules,
     strategy_rules,
+    adapter_rules,
     size_rules,
     recompute_rules,
     offload_rules,
@@ -59,6 +61,7 @@ SHAPE_RULES: tuple[Rule, ...] = (
     stage_rules,
     cut_rules,
     batch_rules,
+    adapter_rules,
     size_rules,
 )
 """Rules that read schedule or chunks, in the order of `RULES`.

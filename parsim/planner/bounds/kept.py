@@ -12,14 +12,14 @@ import numpy as np
 
 from parsim.arrays import Array, Columns, Flags, Num
 from parsim.cost.data.buckets import mean_bucket, reduced_bytes
-from parsim.cost.data.static_bytes import static_bytes
+from parsim.cost.data.static_bytes import Weights, static_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import widened
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes, offloads
-from parsim.cost.step.stages import largest_layer_parameters, stage_experts, stage_parameters
+from parsim.cost.step.stages import largest_layer_parameters, stage_weights, trained_weights
 from parsim.plan import PlanTable, Recompute
 from parsim.planner.bounds.parts import TellingParts
 from parsim.planner.bounds.schedules import Flights
@@ -161,27 +161,28 @@ class Standing(Columns):
     @classmethod
     def of(cls, job: Job, table: PlanTable, parts: TellingParts) -> Standing:
         """Count the ranks of a table with equal numbers of ranks that stand for all."""
-        stages = stage_parameters(job.model, table, parts.counts)
-        experts = stage_experts(job.model, table, parts.counts) if job.model.experts else None
-        routed = None if experts is None else parts.sums(experts)
-        fixed, gradients = _static(job, table, parts, parts.sums(stages), routed)
+        stages = stage_weights(job.model, table, parts.counts)
+        trained = trained_weights(job.model, table, parts.counts, stages)
+        weights = stages.by(parts.sums)
+        updated = weights if trained is stages else trained.by(parts.sums)
+        fixed, gradients = _static(job, table, parts, weights, updated)
         bucketed = in_buckets(job, table) | (not job.software.eager)
         return cls(fixed=fixed, gradients=gradients, bucketed=bucketed)
 
 
 def _static(
-    job: Job, table: PlanTable, parts: TellingParts, by_rank: Array, routed: Array | None
+    job: Job, table: PlanTable, parts: TellingParts, weights: Weights, trained: Weights
 ) -> tuple[Array, Array]:
     """(all but gradients, gradients): bytes of each rank, (Q, C), for the whole run.
 
     With what ZeRO-3 holds gathered and the staging of a bucket; of eager PyTorch, whose moments
     hold those, without.
     """
-    parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
+    parameters, gradients, optimizer = static_bytes(job, table, weights, trained)
     fixed = parameters + optimizer
     if job.software.eager:
         return fixed, gradients
-    bucket = np.minimum(mean_bucket(job, table), by_rank) * reduced_bytes(table)
+    bucket = np.minimum(mean_bucket(job, table), trained.parameters) * reduced_bytes(table)
     apart = not job.software.fused_gradient_accumulation
     stages = (table.dp * table.cp > 1) & (table.zero_stage < 3)
     return fixed + np.where(stages, apart * bucket, 0.0) + _gathered(job, table, parts), gradients

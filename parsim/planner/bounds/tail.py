@@ -14,11 +14,12 @@ from parsim.arrays import Array, Columns, Num
 from parsim.cost.collective.mesh_messages import best_share
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction, updated_gathers
+from parsim.cost.data.static_bytes import Weights
 from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
 from parsim.cost.step.pair_sums import head_sums, pair_seconds, tied_seconds
 from parsim.cost.step.shard_wires import BucketWire, LayerWire
-from parsim.cost.step.stages import stage_experts, stage_parameters
+from parsim.cost.step.stages import stage_weights, trained_weights
 from parsim.cost.step.step import reduces_beside, straggler
 from parsim.plan import PlanTable
 from parsim.planner.bounds.hops import Hops
@@ -58,13 +59,14 @@ class Tail(Columns):
     def of(cls, job: Job, table: PlanTable, parts: TellingParts) -> Tail:
         """Price the ranks of a table with equal numbers of ranks that stand for all."""
         data = DataParallel.of(job, table)
-        stages = stage_parameters(job.model, table, parts.counts)
-        experts = stage_experts(job.model, table, parts.counts) if job.model.experts else None
-        by_rank = parts.sums(stages)
-        routed = None if experts is None else parts.sums(experts)
-        buckets, each = bucketed_reduction(data, stages, experts)
+        weights = stage_weights(job.model, table, parts.counts)
+        trained = trained_weights(job.model, table, parts.counts, weights)
+        by_rank, routed = trained.by(parts.sums)
+        buckets, each = bucketed_reduction(data, *trained)
         each = each + head_sums(job, table, parts.counts) / buckets
-        forward, backward, ahead_forward, ahead_backward = _wires(data, parts, stages, experts)
+        forward, backward, ahead_forward, ahead_backward = _wires(
+            data, parts, weights.parameters, trained
+        )
         return cls(
             reduced=parts.sums(buckets * each),
             bucket=parts.sums(each),
@@ -84,7 +86,7 @@ class Tail(Columns):
 
 
 def _wires(
-    data: DataParallel, parts: TellingParts, stages: Array, experts: Array | None
+    data: DataParallel, parts: TellingParts, stages: Array, trained: Weights
 ) -> tuple[Num, Num, Num, Num]:
     """Seconds of collectives inside forwards and backwards: a rank's, and those of stages before.
 
@@ -94,9 +96,9 @@ def _wires(
         return 0.0, 0.0, 0.0, 0.0
     forward, backward = np.zeros_like(stages), np.zeros_like(stages)
     if (data.table.zero_stage == 2).any():
-        backward = backward + BucketWire.of(data, stages, experts).whole
+        backward = backward + BucketWire.of(data, *trained).whole
     if (data.table.zero_stage == 3).any():
-        wire = LayerWire.of(data, parts.counts, stages)
+        wire = LayerWire.of(data, parts.counts, stages, trained.parameters)
         forward = forward + wire.ahead.whole
         backward = backward + wire.gather.whole + wire.scatter.whole
     ahead = parts.sums_ahead(forward), parts.sums_ahead(backward)
@@ -108,7 +110,7 @@ def _summed(job: Job, table: PlanTable, parts: TellingParts, first: Array) -> Ar
 
     A tied table, or of a pipeline that runs both ways all parameters of the `first`.
     """
-    apart = parts.looped & (table.pp > 1) & bool(job.model.tied_embeddings)
+    apart = parts.looped & (table.pp > 1) & bool(job.model.updated.tied_embeddings)
     if not (apart | parts.both).any():
         return np.zeros(len(table))
     across = Hops.of(job, table, parts).across

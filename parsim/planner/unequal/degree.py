@@ -17,7 +17,7 @@ from parsim.cost.step.layer_table import (
     host_seconds,
     stage_pass,
 )
-from parsim.cost.step.stages import layer_counts, stage_parameters
+from parsim.cost.step.stages import layer_counts, stage_weights, trained_weights
 from parsim.partition.given_replicas import priced_graph
 from parsim.partition.states import States, states_of
 from parsim.plan import Plan, PlanTable, Recompute
@@ -64,8 +64,9 @@ class PricedDegree:
         Without gradients under eager stacks, whose gradients may come and go.
         """
         counts = layer_counts(self.job.model, cut)
-        by_rank = stage_parameters(self.job.model, self.table, counts)
-        parameters, gradients, optimizer = static_bytes(self.job, self.table, by_rank)
+        weights = stage_weights(self.job.model, self.table, counts)
+        trained = trained_weights(self.job.model, self.table, counts, weights)
+        parameters, gradients, optimizer = static_bytes(self.job, self.table, weights, trained)
         states = parameters + optimizer + (0.0 if self.job.software.eager else gradients)
         return np.asarray(states)[:, 0]
 

@@ -16,6 +16,7 @@ from parsim.scenario.schema.values import (
     Flag,
     HeadName,
     ParallelName,
+    Names,
     Positive,
     RopeScalingName,
     ScoringName,
@@ -114,3 +115,5 @@ class ModelBlock(Block):
     mamba_head_dim: Amount = UNSET
     mamba_state: Amount = UNSET
     mamba_groups: Count = UNSET
+    lora_rank: Amount = UNSET
+    lora_targets: Names = UNSET

@@ -172,7 +172,7 @@ class Workers:
     @property
     def parameters(self) -> float:
         """Parameters of the model."""
-        return float(self.evaluation.step.costs.parameters[0, 0])
+        return float(self.evaluation.step.costs.trained[0, 0])
 
     @property
     def gradient_width(self) -> float:

@@ -142,10 +142,12 @@ def traffic_parts(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) ->
 
 def _shards(job: Job, plan: Plan, costs: StepCosts, pieces: Array) -> dict[Kind, Array]:
     """Idle seconds of gathers and scatters beside each kind of action."""
-    data, here, routed = DataParallel.of(job, PlanTable.of([plan])), costs.parameters, costs.experts
-    each = here / pieces, None if routed is None else routed / pieces
-    gather = (pieces * data.gather(*each))[:, 0] * (plan.zero_stage == 3)
-    scatter = (pieces * data.scatter(*each))[:, 0] * (plan.zero_stage >= 2)
+    data = DataParallel.of(job, PlanTable.of([plan]))
+    held, sent = (
+        each.by(lambda stages: stages / pieces) for each in (costs.weights, costs.updated)
+    )
+    gather = (pieces * data.gather(*held))[:, 0] * (plan.zero_stage == 3)
+    scatter = (pieces * data.scatter(*sent))[:, 0] * (plan.zero_stage >= 2)
     inputs = np.minimum(gather, action_seconds(costs)[Kind.I][:, 0])
     return {
         Kind.F: gather,
@@ -157,8 +159,8 @@ def _shards(job: Job, plan: Plan, costs: StepCosts, pieces: Array) -> dict[Kind,
 
 def _scattered(job: Job, plan: Plan, costs: StepCosts) -> Array:
     """The share of a gradient bucket's time that its sum over shards takes."""
-    data, here, routed = DataParallel.of(job, PlanTable.of([plan])), costs.parameters, costs.experts
-    bucket = here / costs.buckets, None if routed is None else routed / costs.buckets
+    data = DataParallel.of(job, PlanTable.of([plan]))
+    bucket = costs.updated.by(lambda stages: stages / costs.buckets)
     seconds = data.sums_once(*bucket)[:, 0] * (plan.zero_stage == 1)
     return np.minimum(ratio(seconds, costs.bucket_time[:, 0]), 1.0)
 

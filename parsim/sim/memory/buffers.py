@@ -32,6 +32,7 @@ from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import largest_layer_parameters, sent_bytes
 from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Layer
+from parsim.model.model import Model
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.schedule import Schedule
@@ -60,7 +61,7 @@ def layer_moment(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     that are recomputed as a whole come after those that are not (`repeated_beyond`).
     """
     value = table.precision.activation
-    columns = [op for op in _linears(job) if op.split is Split.COLUMN]
+    columns = [op for op in _linears(job.model) if op.split is Split.COLUMN]
     around = LAYER_TENSORS * table.on_rank(job.model.border) * value
     each = [table.on_rank(op.tokens) * value * rank_outputs(op, table) for op in columns]
     products = np.max(each, axis=0) if each else np.zeros(len(table))
@@ -93,7 +94,7 @@ def _experts_moment(job: Job, table: PlanTable) -> Array:
 
 
 def _weight_gradients(job: Job, table: PlanTable) -> Array:
-    single = table.precision.activation * _widest_weight(job, table)
+    single = table.precision.activation * _widest_weight(job.model.updated, table)
     sharded = gathered_at_once(job, table) * (2.0 * table.precision.gathered + reduced_bytes(table))
     fused = job.software.fused_gradient_accumulation
     return np.where(table.zero_stage == 3, sharded, np.where(fused, 0.0, single))
@@ -108,12 +109,12 @@ def gathered_at_once(job: Job, table: PlanTable) -> Array:
     layer = largest_layer_parameters(job.model, table)
     if job.software.gathers_per_layer == 1:
         return layer
-    return np.asarray(np.minimum(layer, np.maximum(_widest_weight(job, table), LIVE)))
+    return np.asarray(np.minimum(layer, np.maximum(_widest_weight(job.model, table), LIVE)))
 
 
-def _widest_weight(job: Job, table: PlanTable) -> Array:
+def _widest_weight(model: Model, table: PlanTable) -> Array:
     """Elements of the largest matrix on a rank, (B,)."""
-    each = [rank_weights(op, table) for op in _linears(job)]
+    each = [rank_weights(op, table) for op in _linears(model)]
     return np.max(each, axis=0) if each else np.zeros(len(table))
 
 
@@ -121,14 +122,14 @@ def head_moment(job: Job, table: PlanTable) -> Array:
     """Bytes beside the logits at the top of the head's backward, (B,)."""
     value, last = table.precision.activation, job.model.layers[-1]
     tensors = HEAD_TENSORS * table.on_rank(last.inputs) * value
-    wide = max((op.inputs * op.outputs for op in _products(last)), default=0)
+    wide = max((op.inputs * op.outputs for op in _products(last) if op.trained), default=0)
     return np.asarray(tensors + wide * value / table.tp)
 
 
 def embedding_moment(job: Job, table: PlanTable) -> Array:
     """Bytes of the token table's dense gradient, (B,)."""
     lookup = job.model.lookup
-    rows = lookup.vocab_size * lookup.width if lookup else 0
+    rows = lookup.vocab_size * lookup.width if lookup and lookup.trained else 0
     return np.asarray(rows / table.tp * table.precision.activation)
 
 
@@ -152,7 +153,7 @@ def placeholder_bytes(job: Job, table: PlanTable) -> Array:
     The product adds to the fp32 gradient in place, so autograd gets a tensor that nobody fills:
     Transformer Engine keeps one per shape of weight, for the whole run.
     """
-    shapes = {(op.inputs, op.outputs): rank_weights(op, table) for op in _linears(job)}
+    shapes = {(op.inputs, op.outputs): rank_weights(op, table) for op in _linears(job.model)}
     fused = job.software.fused_gradient_accumulation
     count = sum(shapes.values(), start=np.zeros(len(table)))
     size = fused * count * table.precision.activation
@@ -222,8 +223,8 @@ def gathered_bytes(job: Job, table: PlanTable, schedule: Schedule, with_blocks: 
     return np.where(table.zero_stage == 3, out * table.precision.gathered, 0.0)
 
 
-def _linears(job: Job) -> list[Linear]:
-    return [op for layer in job.model.kinds for op in _products(layer)]
+def _linears(model: Model) -> list[Linear]:
+    return [op for layer in model.kinds for op in _products(layer)]
 
 
 def _products(layer: Layer) -> list[Linear]:

@@ -19,7 +19,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.data.buckets import copies_gradients
-from parsim.cost.data.static_bytes import shared_out, static_bytes
+from parsim.cost.data.static_bytes import Weights, static_bytes
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
@@ -105,24 +105,24 @@ def memory_use(
     schedule: Schedule,
 ) -> MemoryUse:
     """Bytes of every category on every pipeline rank."""
-    by_rank, routed = parameters_of_ranks(costs, schedule)
-    parameters, gradients, optimizer = static_bytes(job, table, by_rank, routed)
+    weights, trained = weights_of_ranks(costs, schedule)
+    parameters, gradients, optimizer = static_bytes(job, table, weights, trained)
     counts = layer_counts(job.model, stage_cut(job, table))
     with_blocks = ranks_with_blocks(schedule.in_copies(counts), schedule)
     use = MemoryUse(
         parameters=parameters,
         gradients=gradients,
         optimizer=optimizer,
-        communication=communication_bytes(job, table, by_rank, schedule),
+        communication=communication_bytes(job, table, trained.parameters, schedule),
         gathered=gathered_bytes(job, table, schedule, with_blocks),
-        uncached=np.zeros_like(by_rank),
+        uncached=np.zeros_like(weights.parameters),
         **_in_backward(job, table, layers, schedule, counts, with_blocks),
     )
-    parts = shared_out(table, by_rank, routed)
+    parts = trained.shared_out(table)
     copies = np.asarray(sum(update_copies(job, table, part, over) for part, over in parts))
     if not np.any(copies):
         return use
-    left = ratio(_left_at_update(job, table, parts), by_rank)
+    left = ratio(_left_at_update(job, table, parts), trained.parameters)
     update = {
         "parameters": use.parameters,
         "gradients": use.gradients * left,
@@ -132,10 +132,15 @@ def memory_use(
     return _or_update(use, update, copies, schedule)
 
 
-def parameters_of_ranks(costs: StepCosts, schedule: Schedule) -> tuple[Array, Array | None]:
-    """Parameters on each rank, and those of experts where the model has any, (p, B)."""
-    routed = None if costs.experts is None else on_ranks(costs.experts, schedule)
-    return on_ranks(costs.parameters, schedule), routed
+def weights_of_ranks(costs: StepCosts, schedule: Schedule) -> tuple[Weights, Weights]:
+    """Parameters on each rank, (p, B), and those of them that have gradients."""
+
+    def on_rank(stages: Array) -> Array:
+        return on_ranks(stages, schedule)
+
+    weights = costs.weights.by(on_rank)
+    alike = costs.trained is costs.parameters
+    return weights, weights if alike else costs.updated.by(on_rank)
 
 
 def _in_backward(

@@ -39,7 +39,7 @@ from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.categories import MemoryUse, memory_use, parameters_of_ranks
+from parsim.sim.memory.categories import MemoryUse, memory_use, weights_of_ranks
 from parsim.sim.memory.eager_kept import StageBytes, composed_bytes, sent_messages, waiting_bytes
 from parsim.sim.memory.moments.buffers import Buffers
 from parsim.sim.memory.moments.pipeline import Moment, moments
@@ -64,12 +64,11 @@ def peak_memory(
         )
         for rank in range(schedule.pp)
     ]
-    by_rank, routed = parameters_of_ranks(costs, schedule)
-    parameters, _, optimizer = static_bytes(job, table, by_rank, routed)
+    parameters, _, optimizer = static_bytes(job, table, *weights_of_ranks(costs, schedule))
     return MemoryUse(
         parameters=parameters,
-        optimizer=optimizer + np.zeros_like(by_rank),
-        uncached=np.zeros_like(by_rank),
+        optimizer=optimizer + np.zeros_like(parameters),
+        uncached=np.zeros_like(parameters),
         **_of_all_ranks(schedule, ranks, np.zeros_like(stages.kept)),
     )
 

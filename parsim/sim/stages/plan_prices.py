@@ -196,7 +196,7 @@ class PlanPrices:
         first = self.replicas.devices(self.replicas.ranks(stage)[0])[0]
         where = neighbours(job.system, first, replicas, tp)
         data = DataParallel.of(job, step.pricing.table).with_replicas(where)
-        buckets = bucketed_reduction(data, step.costs.parameters, step.costs.experts)
+        buckets = bucketed_reduction(data, *step.costs.updated)
         count, each = (float(column[stage, 0]) for column in buckets)
         each += copies / count
         if not step.costs.overlap_reduce:

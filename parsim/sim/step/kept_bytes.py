@@ -92,7 +92,9 @@ def kept_for_weights(job: Job, table: PlanTable) -> Array:
     Leaves out: an output gradient that two products share; the logits' gradient before the loss.
     """
     counts = layer_counts(job.model, stage_cut(job, table))
-    rows: Array = counts @ np.stack([_products(job, table, kind) for kind in job.model.kinds])
+    rows: Array = counts @ np.stack(
+        [_products(job, table, kind) for kind in job.model.updated.kinds]
+    )
     return rows
 
 

@@ -125,13 +125,12 @@ def _placed(
     job: Job, table: PlanTable, layers: LayerTable, costs: StepCosts, schedule: Schedule
 ) -> dict[str, Array]:
     """Prices that are others where stages are on other ranks than `cost` places them on."""
-    data, by_rank = DataParallel.of(job, table), on_ranks(costs.parameters, schedule)
+    data, trained = DataParallel.of(job, table), costs.updated.by(lambda s: on_ranks(s, schedule))
     in_order = schedule.stage_rank[: schedule.pp] == tuple(range(schedule.pp))
     fills = in_order and schedule.copies == 1
     values = update_prices(
         data,
-        by_rank,
-        None if costs.experts is None else on_ranks(costs.experts, schedule),
+        *trained,
         first=on_ranks(costs.forward, schedule),
         speed=speed_beside(job.system, data.busbw, layers.kinds),
         idle=filling(costs.forward, schedule.pp) if fills else 0.0,
@@ -140,7 +139,7 @@ def _placed(
     if schedule.stage_rank[0] == schedule.stage_rank[-1]:
         values["tied"] = np.zeros_like(costs.tied)
     if schedule.copies > 1:
-        values["copies"] = copies_seconds(job, table, by_rank)
+        values["copies"] = copies_seconds(job, table, trained.parameters)
     return values
 
 

@@ -100,7 +100,7 @@ class TrafficMaker:
 
     def gradients(self, stage: int, rank: int) -> Iterator[tuple[Role, Sent]]:
         """Reductions of a bucket of a stage's gradients, of all replicas."""
-        bucket = self.costs.parameters[stage] / self.costs.buckets[stage]
+        bucket = self.costs.trained[stage] / self.costs.buckets[stage]
         for message in gradient_messages(self.data, bucket):
             name = "scatter" if message.axis == "shard" else message.axis
             yield Role(name, stage), self._collective(message, rank)

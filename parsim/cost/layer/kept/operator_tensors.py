@@ -52,7 +52,8 @@ def kept_tensors(
     for position, op, name in kept_kinds(layer):
         if isinstance(op, Linear):
             repeated = again and _input_is_made_again(layer, op, again, region=policy.region)
-            if not repeated and op.keeps_input and position not in layer.shared_inputs:
+            kept = op.trained and op.keeps_input and position not in layer.shared_inputs
+            if kept and not repeated:
                 yield op, name, _input(op, table) * product
         elif isinstance(op, Elementwise):
             if not _is_made_again(layer, op, again, region=policy.region):

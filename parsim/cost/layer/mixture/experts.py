@@ -144,7 +144,10 @@ class ExpertCoster:
         return first + self._grouped(device, h, f)
 
     def _gradients(self) -> Kernels:
-        """Two products for each of forward's: gradients of the inputs, and of either matrix."""
+        """Two products for each of forward's: gradients of the inputs, and of either matrix.
+
+        Frozen ones have none of the matrices'.
+        """
         h, f = np.asarray(float(self.op.width)), self.width
         halves, device = self.op.halves, self.job.device
         inputs = self._grouped(device, h, halves * f) + self._grouped(device, f, h)
@@ -154,7 +157,7 @@ class ExpertCoster:
         ]
         return (
             self.kernel(PassPart.BACKWARD, inputs, self._launches(1)),
-            *(replace(gradient, weights=True) for gradient in weights),
+            *(replace(gradient, weights=True) for gradient in weights if self.op.trained),
         )
 
     def _biased(self, moved: float) -> Array:

@@ -27,7 +27,7 @@ def expert_kernels(
     experts = ExpertCoster.of(job, table, op, how)
     yield experts.forward(crowded)
     yield experts.backward()
-    if not job.software.fused_gradient_accumulation:
+    if op.trained and not job.software.fused_gradient_accumulation:
         moved = added_bytes(job, table) * (op.expert_parameters / table.expert_ranks)
         added = memory_time(job.device, moved, kind=ACCUMULATE)
         yield (replace(experts.kernel(PassPart.BACKWARD, added, 2), weights=True),)

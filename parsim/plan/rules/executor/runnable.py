@@ -28,6 +28,8 @@ def unbuildable(model: Model) -> str | None:
 def _simulated(layer: Layer) -> Iterator[str]:
     if layer.name in ("mamba_block", "attention_block", "mlp_block"):
         yield f"layer_pattern: layers of one part ({layer.name})"
+    if not all(getattr(op, "trained", True) for op in layer.operators):
+        yield "lora_rank: adapters beside frozen weights"
     if any(isinstance(part, Branches) for part in layer.parts):
         yield f"layers with branches ({layer.name})"
     for op in layer.operators:

@@ -110,10 +110,10 @@ def _gradients(
     job: Job, table: PlanTable, costs: StepCosts, chunks: list[int]
 ) -> tuple[Array, Array]:
     """Gradients of the chunks, and what they need beside them while they are reduced."""
-    parameters = costs.parameters[chunks]
-    routed = None if costs.experts is None else costs.experts[chunks]
-    _, gradients, _ = static_bytes(job, table, parameters, routed)
-    share = 0.0 if routed is None else routed / np.maximum(parameters, 1.0)
+    trained = costs.updated.by(lambda stages: stages[chunks])
+    _, gradients, _ = static_bytes(job, table, trained, trained)
+    routed = trained.experts
+    share = 0.0 if routed is None else routed / np.maximum(trained.parameters, 1.0)
     shared = reduce_bytes(job, table, gradients * (1.0 - share), table.shards)
     expert = reduce_bytes(job, table, gradients * share, table.expert_shards)
     return gradients, shared + expert

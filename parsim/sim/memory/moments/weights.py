@@ -106,14 +106,14 @@ def _in_order(layer: Layer, table: PlanTable, software: Software) -> list[_Made]
 
 def _walk(layer: Layer, table: PlanTable, software: Software) -> Iterator[_Made]:
     for position, op in enumerate(layer.operators):
-        if isinstance(op, Linear):
+        if isinstance(op, Linear) and op.trained:
             yield from _product(layer, position, op, table)
         elif isinstance(op, Elementwise) and op.kind == "norm":
             wide = is_composed_norm(op, software)
             values = rank_values(op, table.on_rank(op.tokens), table)
             gone = 2.0 * values * (WIDE if wide else table.precision.activation)
             yield _Made(np.zeros(len(table)), np.asarray(gone))
-        elif isinstance(op, Experts):
+        elif isinstance(op, Experts) and op.trained:
             yield from _experts(op, table)
 
 

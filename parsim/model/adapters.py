@@ -1,0 +1,145 @@
+"""LoRA: a transformer whose weights are frozen, with trained low-rank products beside some of them.
+
+    input --+--> product, frozen -----------+--> sum --> output      W x + (alpha / r) B A x
+            +--> A: r outputs --> B --------+
+
+Backward makes no gradient of a frozen weight, and keeps no input for one; A keeps it instead. Of a
+column-split product every tensor-parallel rank has A whole and B's columns, of a row-split one A's
+rows and B whole, so that only r values a token travel between them.
+
+Source: Hu et al. 2021 (arXiv:2106.09685), section 4; Megatron-Bridge (commit 067f987d),
+peft/lora_layers.py and peft/utils.py. Leaves out: dropout ahead of A; adapters of routed experts;
+that Megatron-Bridge divides the r outputs of a column-split product's A over ranks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+
+from parsim.errors import ModelError
+from parsim.model.layer import Branches, Layer, Part
+from parsim.model.model import Model
+from parsim.model.operators import Elementwise, Experts, Linear, Lookup, Region, Split
+
+TARGETS: Mapping[str, str] = {
+    "linear_qkv": "qkv",
+    "linear_proj": "projection",
+    "linear_fc1": "fc1",
+    "linear_fc2": "fc2",
+    "linear_q_down_proj": "q_down",
+    "linear_q_up_proj": "q_up",
+    "linear_kv_down_proj": "kv_down",
+    "linear_kv_up_proj": "kv_up",
+    "in_proj": "mamba_in",
+    "out_proj": "mamba_out",
+}
+"""Products that may have an adapter, by Megatron-Core's names, and what they are called here."""
+
+SCALED_SUM = (5.0, 2.0)
+"""Values moved, forward and backward, of each output: B's is scaled (2) and added (3), its gradient
+is scaled (2)."""
+
+SUMMED_GRADIENTS = 3.0
+"""Values moved backward of each input: the gradients of both paths are added."""
+
+
+def with_adapters(model: Model, rank: int, targets: tuple[str, ...]) -> Model:
+    """The model with frozen weights and an adapter of a rank beside each of the products named.
+
+    Without targets every product of a block has one. Embedding and head are frozen without any.
+
+    Raises:
+        ModelError: a name is unknown, or none of the model's products is called so.
+    """
+    _check_targets(model.blocks, targets)
+    names = frozenset(TARGETS[target] for target in targets or TARGETS)
+    kinds = {id(layer): _adapted_layer(layer, rank, names) for layer in model.layers}
+    layers = tuple(kinds[id(layer)] for layer in model.layers)
+    parts = {id(layer): _trained_part(layer) for layer in kinds.values()}
+    trained = replace(
+        model, layers=tuple(parts[id(layer)] for layer in layers), tied_embeddings=False
+    )
+    return replace(model, layers=layers, trained=trained)
+
+
+def _adapted_layer(layer: Layer, rank: int, names: frozenset[str]) -> Layer:
+    parts = _adapted(layer, rank, frozenset() if layer.outer else names)
+    return replace(layer, parts=tuple(parts))
+
+
+def _check_targets(layers: tuple[Layer, ...], targets: tuple[str, ...]) -> None:
+    names = {getattr(op, "name", "") for layer in layers for op in layer.operators}
+    for target in targets:
+        if TARGETS[target] not in names:
+            has = ", ".join(name for name, product in TARGETS.items() if product in names)
+            raise ModelError(f"lora_targets={target}: no layer has that product; these have: {has}")
+
+
+def _trained_part(layer: Layer) -> Layer:
+    """The layer's operators that are trained, one after another."""
+    trained = (op for op in layer.operators if getattr(op, "trained", True))
+    return replace(layer, parts=tuple(trained))
+
+
+def _adapted(layer: Layer, rank: int, names: frozenset[str]) -> Iterator[Part]:
+    kept: set[int] = set()
+    for part in layer.parts:
+        if isinstance(part, Linear) and part.name in names:
+            yield from _beside(part, rank, keeps_input=part.keeps_input or part.inputs not in kept)
+            kept.add(part.inputs)
+        elif isinstance(part, Linear | Elementwise | Experts | Lookup):
+            yield replace(part, trained=False)
+        else:
+            yield part
+
+
+def _beside(product: Linear, rank: int, *, keeps_input: bool) -> Iterator[Part]:
+    """A frozen product with its adapter, and what adds them up, forward and backward."""
+    ahead = replace(
+        product,
+        name=f"{product.name}_lora_a",
+        outputs=rank,
+        split=Split.ROW if product.split is Split.ROW else Split.NONE,
+        bias=False,
+        keeps_input=keeps_input,
+        shared=None,
+    )
+    behind = replace(
+        product,
+        name=f"{product.name}_lora_b",
+        inputs=rank,
+        split=Split.COLUMN if product.split is Split.COLUMN else Split.NONE,
+        on_sequence=product.on_sequence or product.split is Split.ROW,
+        bias=False,
+        keeps_input=True,
+    )
+    frozen = replace(product, trained=False)
+    yield _pass(
+        product, "copied", product.inputs, product.split is Split.ROW, backward=SUMMED_GRADIENTS
+    )
+    yield Branches(paths=((frozen,), (ahead, behind)))
+    forward, backward = SCALED_SUM
+    yield _pass(
+        product, "summed", product.outputs, product.split is Split.COLUMN, forward, backward
+    )
+
+
+def _pass(
+    product: Linear,
+    name: str,
+    width: int,
+    divided: bool,
+    forward: float = 0.0,
+    backward: float = 0.0,
+) -> Elementwise:
+    """Values that a pass around an adapter moves; it keeps none."""
+    return Elementwise(
+        name=f"{product.name}_lora_{name}",
+        tokens=product.tokens,
+        width=width,
+        region=Region.TENSOR if divided else Region.SEQUENCE,
+        forward=forward,
+        backward=backward,
+        launches=(2 if forward else 0, 1),
+    )
