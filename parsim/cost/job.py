@@ -125,7 +125,7 @@ class Job:
             return 0.0
         if not stack.tensor_update:
             return stack.optimizer_fixed
-        return stack.optimizer_fixed + stack.tensor_update * self.model.parameter_tensors
+        return stack.optimizer_fixed + stack.tensor_update * self.model.updated.parameter_tensors
 
     @property
     def practice(self) -> str:

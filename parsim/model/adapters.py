@@ -77,9 +77,9 @@ def _check_targets(layers: tuple[Layer, ...], targets: tuple[str, ...]) -> None:
 
 
 def _trained_part(layer: Layer) -> Layer:
-    """The layer's operators that are trained, one after another."""
-    trained = (op for op in layer.operators if getattr(op, "trained", True))
-    return replace(layer, parts=tuple(trained))
+    """The layer's products that are trained, which are those of adapters."""
+    products = (op for op in layer.operators if isinstance(op, Linear) and op.trained)
+    return replace(layer, parts=tuple(products))
 
 
 def _adapted(layer: Layer, rank: int, names: frozenset[str]) -> Iterator[Part]:

@@ -49,6 +49,7 @@ def random_costs(pp: int, v: int, plans: int = 1) -> StepCosts:
         late=np.zeros(plans),
         straggler=np.zeros(plans),
         parameters=zero,
+        trained=zero,
         blocking_p2p=False,
         overlap_reduce=True,
     )

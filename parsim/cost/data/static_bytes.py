@@ -44,17 +44,17 @@ class Weights(NamedTuple):
 
 
 def static_bytes(
-    job: Job, table: PlanTable, weights: Weights, trained: Weights
+    job: Job, table: PlanTable, weights: Weights, trained: Weights | None = None
 ) -> tuple[Array, Array, Array]:
     """Parameters, gradients and optimizer states under ZeRO, (p, B) each.
 
     Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
     Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
-    experts' over the ranks that hold the same experts. Of the `weights` only the `trained` have
-    gradients and states.
+    experts' over the ranks that hold the same experts. Of the `weights` only the `trained` (None:
+    all) have gradients and states.
     """
-    parts = [_states(job, table, *part) for part in trained.shared_out(table)]
-    if trained is not weights:
+    parts = [_states(job, table, *part) for part in (trained or weights).shared_out(table)]
+    if trained is not None:
         parts += [_frozen(job, table, *part) for part in weights.less(trained).shared_out(table)]
     parameters, gradients, states = (sum(column) for column in zip(*parts, strict=True))
     return np.asarray(parameters), np.asarray(gradients), np.asarray(states)

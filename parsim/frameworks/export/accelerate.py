@@ -12,6 +12,7 @@ from typing import Any
 
 from parsim.frameworks.export.rules import (
     Rules,
+    adapters_unsaid,
     check_rules,
     clip_unsaid,
     heading,
@@ -113,7 +114,9 @@ def _exchange(plan: Plan) -> dict[str, str]:
 
 def _unsaid(scenario: Scenario, plan: Plan) -> Iterator[str]:
     spec, job = scenario.model, scenario.job
-    attention = model_unsaid(spec) if isinstance(spec, TransformerSpec) else ()
+    attention: tuple[str, ...] = ()
+    if isinstance(spec, TransformerSpec):
+        attention = (*model_unsaid(spec), *adapters_unsaid(spec))
     yield from (f"# {line}" for line in (*attention, *optimizer_unsaid(job), *clip_unsaid(job)))
     if plan.precision == "tf32":
         yield "# precision tf32: torch.set_float32_matmul_precision('high') in your code"

@@ -22,7 +22,8 @@ from parsim.frameworks.export.rules import (
     no_placement,
     transformer_of,
 )
-from parsim.model.transformer import TransformerSpec
+from parsim.model.adapters import TARGETS
+from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan
 from parsim.scenario import Scenario
 
@@ -56,6 +57,7 @@ def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
         *_named("model", experts),
         *_training(plan),
         *_named("optimizer", update_flags(job)),
+        *_adapters(spec),
     ]
     return "\n".join(
         [
@@ -113,6 +115,20 @@ def _training(plan: Plan) -> Iterator[tuple[str, object]]:
     yield ("ddp.overlap_grad_reduce", _word(plan.overlap_grad_reduce))
     gathers = plan.overlap_param_gather and plan.overlap_grad_reduce and plan.zero_stage > 0
     yield ("ddp.overlap_param_gather", _word(gathers))
+
+
+def _adapters(spec: TransformerSpec) -> Iterator[tuple[str, object]]:
+    """Fields of LoRA, which a fine-tuning recipe has as its `peft`; its `alpha` stays."""
+    if spec.lora_rank:
+        yield ("peft.dim", spec.lora_rank)
+        yield ("peft.target_modules", f"[{','.join(spec.lora_targets or _products_of(spec))}]")
+
+
+def _products_of(spec: TransformerSpec) -> tuple[str, ...]:
+    """All products of the model's layers that may have an adapter."""
+    blocks = build_transformer(spec).kinds
+    names = {getattr(op, "name", "") for block in blocks for op in block.operators}
+    return tuple(name for name, product in TARGETS.items() if product in names)
 
 
 def _precision_of_a_recipe(plan: Plan) -> Iterator[str]:

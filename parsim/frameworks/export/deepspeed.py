@@ -13,6 +13,7 @@ from typing import Any
 
 from parsim.frameworks.export.rules import (
     Rules,
+    adapters_unsaid,
     check_rules,
     heading,
     model_unsaid,
@@ -113,7 +114,9 @@ def _zero(plan: Plan) -> dict[str, Any]:
 def _unsaid(scenario: Scenario, plan: Plan) -> list[str]:
     """What JSON cannot say."""
     spec = scenario.model
-    attention = model_unsaid(spec) if isinstance(spec, TransformerSpec) else ()
+    attention: tuple[str, ...] = ()
+    if isinstance(spec, TransformerSpec):
+        attention = (*model_unsaid(spec), *adapters_unsaid(spec))
     lines = [*attention, *optimizer_unsaid(scenario.job)]
     if plan.precision not in ("fp32", "bf16", "fp16"):
         lines.append(f"precision {plan.precision}: its products or its autocast are code")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from parsim.cost.job import ADAMW, CLIP, Job
 from parsim.cost.step.stages import plan_cut
@@ -90,6 +90,24 @@ def torchs_context(plan: Plan) -> tuple[bool, str]:
     )
 
 
+WITH_ADAPTERS = ("megatron-bridge",)
+"""Targets of transformers that train LoRA adapters themselves."""
+
+PEFT_NAMES: Mapping[str, tuple[str, ...]] = {
+    "linear_qkv": ("q_proj", "k_proj", "v_proj"),
+    "linear_proj": ("o_proj",),
+    "linear_fc1": ("gate_proj", "up_proj"),
+    "linear_fc2": ("down_proj",),
+    "linear_q_down_proj": ("q_a_proj",),
+    "linear_q_up_proj": ("q_b_proj",),
+    "linear_kv_down_proj": ("kv_a_proj_with_mqa",),
+    "linear_kv_up_proj": ("kv_b_proj",),
+    "in_proj": ("in_proj",),
+    "out_proj": ("out_proj",),
+}
+"""What Hugging Face's Llama and its kin call the products of `lora_targets`."""
+
+
 def transformer_of(scenario: Scenario, target: str) -> TransformerSpec:
     """The sizes of the scenario's transformer.
 
@@ -98,6 +116,11 @@ def transformer_of(scenario: Scenario, target: str) -> TransformerSpec:
     """
     if not isinstance(scenario.model, TransformerSpec):
         raise PlanError(f"{target} trains transformers; {scenario.job.model.name} is none")
+    if scenario.model.lora_rank and target not in WITH_ADAPTERS:
+        raise PlanError(
+            f"{target} has no adapters for lora_rank={scenario.model.lora_rank}; export to "
+            f"{' or '.join(WITH_ADAPTERS)}, or to deepspeed or accelerate beside PEFT"
+        )
     return scenario.model
 
 
@@ -111,6 +134,19 @@ def clip_unsaid(job: Job) -> Iterator[str]:
     """A target's file leaves another norm of gradients than the usual one to the user's code."""
     if job.clip != CLIP:
         yield f"training.clip {job.clip:g}: clip gradients so in your code (0: not at all)"
+
+
+def adapters_unsaid(spec: TransformerSpec) -> Iterator[str]:
+    """A target's file leaves adapters to the user's code, which wraps the model."""
+    if not spec.lora_rank:
+        return
+    products = [name for target in spec.lora_targets for name in PEFT_NAMES[target]]
+    targets = ", ".join(map(repr, products)) if products else "'all-linear'"
+    listed = f"[{targets}]" if products else targets
+    yield (
+        f"model.lora_rank {spec.lora_rank}: wrap the model by peft.get_peft_model with "
+        f"LoraConfig(r={spec.lora_rank}, target_modules={listed})"
+    )
 
 
 def model_unsaid(spec: TransformerSpec) -> Iterator[str]:

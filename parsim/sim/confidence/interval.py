@@ -94,6 +94,7 @@ def kinds_of(job: Job, plan: Plan) -> tuple[str, ...]:
         "experts": job.model.experts is not None,
         **({f"{bits.peak} products": True} if bits else {}),
         "ZeRO-3": plan.zero_stage == 3,
+        "adapters": job.model.trained is not None,
     }
     return tuple(kind for kind, has in present.items() if has)
 

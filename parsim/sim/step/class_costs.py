@@ -85,7 +85,8 @@ def _composed(
     ends = [column[rank_of[0]] + column[rank_of[-1]] for column in columns]
     values["tied"] = np.array([max(_value(pricing, view, "tied") for view in two) for two in ends])
     alike = np.ones(len(columns))
-    for name in ("buckets", "parameters", *(["copies"] if first.copies is not None else [])):
+    alone = ["copies"] if first.copies is not None else []
+    for name in ("buckets", "parameters", "trained", *alone):
         values[name] = values[name] * alike
     values["norm"] = alike * max(float(costs.norm[0]) for costs in every)
     values["straggler"] = alike * max(float(costs.straggler[0]) for costs in every)

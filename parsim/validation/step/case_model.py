@@ -27,6 +27,8 @@ def case_model(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Trans
         if run.flash_attention is None
         else run.flash_attention,
         "dropout": assumed.dropout if run.dropout is None else run.dropout,
+        "lora_rank": run.lora_rank,
+        "lora_targets": run.lora_targets,
         **(_experts(run) if run.n_experts else {}),
     }
     base = known_model(run.model)

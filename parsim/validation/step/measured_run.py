@@ -35,6 +35,7 @@ OPTIONAL = (
     "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
     "quantized_attention", "out_of_memory", "bubble_fraction", "t_forward_ms",
     "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
+    "lora_rank", "lora_targets",
 )  # fmt: skip
 """Columns that it may have; others are not read."""
 
@@ -51,6 +52,9 @@ NEEDED = {
     "num_microbatches": "n_micro_batches",
 }
 """Counts that every row must state, by the field: their columns."""
+
+PRETRAIN, LORA = "pretrain", "lora"
+"""Tasks that are predicted; a blank cell is the first."""
 
 COUNTS = ("zero_stage", "moe_ffn_hidden_size", "offload_layers", "head_dim")
 """Counts that may be blank."""
@@ -75,7 +79,8 @@ class MeasuredRun:
     is what the driver counts, `out_of_memory` that the run ended so, `training_steps` how many of
     these steps the whole training took, `device_hours` what it cost as published. `split` says of a
     table that was split beforehand whether a row is for fits or judges them. `filled` are the
-    sizes that were blank, each with where it is from.
+    sizes that were blank, each with where it is from. `lora_rank` is that of adapters beside
+    frozen weights (0: all are trained), `lora_targets` the products that have one.
     """
 
     row_id: str
@@ -138,6 +143,8 @@ class MeasuredRun:
     out_of_memory: bool = False
     offload_layers: int | None = None
     split: str = ""
+    lora_rank: int = 0
+    lora_targets: tuple[str, ...] = ()
     filled: tuple[str, ...] = ()
 
 
@@ -196,6 +203,8 @@ def _with_defaults(cells: RunCells) -> dict[str, Any]:
         "bucket_parameters": cells.integer("ddp_bucket_parameters") or None,
         "training_steps": cells.integer("training_steps") or None,
         "blocking_launches": cells.flag("blocking_launches") or False,
+        "lora_rank": cells.integer("lora_rank") or 0,
+        "lora_targets": tuple(filter(None, (cells.text("lora_targets") or "").split("+"))),
         "n_experts": experts,
         "moe_topk": cells.need("moe_topk") if experts else 0,
     }
@@ -221,9 +230,11 @@ def _told(filled: Filled) -> tuple[str, ...]:
 
 
 def _in_scope(cells: RunCells) -> None:
-    task = cells.text("task")
-    if task not in (None, "pretrain"):
-        raise RowSkipped(f"task '{shown(task)}' is out of scope (only pretrain)")
+    task = (cells.text("task") or PRETRAIN).lower()
+    if task not in (PRETRAIN, LORA):
+        raise RowSkipped(f"task '{shown(task)}' is out of scope (only {PRETRAIN} and {LORA})")
+    if (task == LORA) != bool(cells.integer("lora_rank")):
+        raise RowSkipped(f"task {LORA} and lora_rank, the rank of the adapters, go together")
     ep, model = cells.integer("ep"), cells.text("model") or ""
     if (ep or 1) > 1 and not cells.integer("n_experts"):
         raise RowSkipped(

@@ -9,7 +9,7 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
-from parsim.cost.data.static_bytes import static_bytes
+from parsim.cost.data.static_bytes import Weights, static_bytes
 from parsim.cost.job import Job
 from parsim.cost.software import software
 from parsim.model.reader import model_spec
@@ -29,7 +29,7 @@ def job() -> Job:
 
 
 def static(parameters: float, plan: Plan) -> tuple[float, float, float]:
-    parts = static_bytes(job(), PlanTable.of([plan]), np.array([[parameters]]))
+    parts = static_bytes(job(), PlanTable.of([plan]), Weights(np.array([[parameters]])))
     return float(parts[0][0, 0]), float(parts[1][0, 0]), float(parts[2][0, 0])
 
 
@@ -84,15 +84,19 @@ def test_fsdp_over_fp32_parameters(gradients: str) -> None:
     titan = replace(job(), software=software("torchtitan"))
     plan = replace(sharded(3, 8), gradient_precision=gradients)
     table, ones = PlanTable.of([plan]), np.array([[1.0]])
-    assert [float(part[0, 0]) for part in static_bytes(titan, table, ones)] == [0.5, 0.5, 1.0]
+    assert [float(part[0, 0]) for part in static_bytes(titan, table, Weights(ones))] == [
+        0.5,
+        0.5,
+        1.0,
+    ]
     whole = PlanTable.of([Plan()])
-    assert sum(float(part[0, 0]) for part in static_bytes(titan, whole, ones)) == 18.0
+    assert sum(float(part[0, 0]) for part in static_bytes(titan, whole, Weights(ones))) == 18.0
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])
 def test_context_parallel_ranks_share_states_out(zero_stage: int) -> None:
     table = PlanTable.of([Plan(zero_stage=zero_stage, dp_shard=2, cp=4)])
-    memory = sum(float(x[0, 0]) for x in static_bytes(job(), table, np.array([[1.0]])))
+    memory = sum(float(x[0, 0]) for x in static_bytes(job(), table, Weights(np.array([[1.0]]))))
     assert memory == sum(static(1.0, sharded(zero_stage, 8)))
 
 
@@ -110,4 +114,4 @@ def test_gradients_that_stay_beside_their_sums(
 ) -> None:
     plan = Plan(precision=precision, gradient_precision=gradient_precision, zero_stage=0)
     used = replace(job(), software=software(stack))
-    assert static_bytes(used, PlanTable.of([plan]), np.array([[1.0]]))[1][0, 0] == expected
+    assert static_bytes(used, PlanTable.of([plan]), Weights(np.array([[1.0]])))[1][0, 0] == expected

@@ -44,10 +44,13 @@ def ways_of_every_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules["parsim.planner.equal.seen"], "MANY", 0)
 
 
-def scenario(seed: int, most: int = MOST_PLANS) -> tuple[Job, PlanSpace, PlanTable] | None:
+def scenario(
+    seed: int, most: int = MOST_PLANS, lora_rank: int = 0
+) -> tuple[Job, PlanSpace, PlanTable] | None:
     """A short model on a few devices, and a part of its space; None where that is empty."""
     rng = random.Random(seed)
     spec = replace(model_spec(rng.choice(MODELS)), num_layers=rng.choice((3, 4, 6, 8)), seq_len=512)
+    spec = replace(spec, lora_rank=lora_rank)
     node = load_catalog().system(rng.choice(SYSTEMS))
     node = replace(node, devices_per_node=rng.choice((2, 4)))
     cluster = Cluster(system=node, num_nodes=rng.choice((1, 2)))
@@ -92,9 +95,9 @@ def _with_fewest(job: Job, plan: Plan) -> float:
     return inf
 
 
-def check(seed: int, most: int = MOST_PLANS) -> None:
+def check(seed: int, most: int = MOST_PLANS, lora_rank: int = 0) -> None:
     """The ten best of a scenario are those of brute force, and nothing fits that was left out."""
-    made = scenario(seed, most)
+    made = scenario(seed, most, lora_rank)
     if made is None:
         return
     job, space, table = made
@@ -136,3 +139,14 @@ def test_the_search_finds_what_brute_force_does(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(12, 512))
 def test_the_search_finds_what_brute_force_does_in_many_scenarios(seed: int) -> None:
     check(seed)
+
+
+@pytest.mark.parametrize("seed", range(512, 516))
+def test_it_does_with_adapters_beside_frozen_weights(seed: int) -> None:
+    check(seed, FEW, lora_rank=8)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(516, 576))
+def test_it_does_with_adapters_in_many_scenarios(seed: int) -> None:
+    check(seed, lora_rank=8)

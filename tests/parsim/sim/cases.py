@@ -65,6 +65,7 @@ def make_costs(
         late=np.array([late]),
         straggler=np.array([straggler]),
         parameters=column(0.0),
+        trained=column(0.0),
         blocking_p2p=blocking,
         overlap_reduce=overlap,
     )

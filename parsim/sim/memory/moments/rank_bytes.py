@@ -111,7 +111,7 @@ def _gradients(
 ) -> tuple[Array, Array]:
     """Gradients of the chunks, and what they need beside them while they are reduced."""
     trained = costs.updated.by(lambda stages: stages[chunks])
-    _, gradients, _ = static_bytes(job, table, trained, trained)
+    _, gradients, _ = static_bytes(job, table, trained)
     routed = trained.experts
     share = 0.0 if routed is None else routed / np.maximum(trained.parameters, 1.0)
     shared = reduce_bytes(job, table, gradients * (1.0 - share), table.shards)

@@ -39,8 +39,8 @@ def wires(zero_stage: int = 3) -> tuple[Wire, Wire]:
     table = PlanTable.of([Plan(dp_shard=32, zero_stage=zero_stage, num_microbatches=2)])
     data, counts = DataParallel.of(JOB, table), layer_counts(MODEL, (MODEL.num_layers,))
     parameters = stage_parameters(MODEL, table, counts)
-    return Wire.of(data, data.gather, 1, counts, parameters), Wire.of(
-        data, data.scatter, 1, counts, parameters
+    return Wire.of(data, data.gather, 1, counts, parameters, MODEL), Wire.of(
+        data, data.scatter, 1, counts, parameters, MODEL
     )
 
 

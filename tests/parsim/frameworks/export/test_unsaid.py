@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from parsim.errors import PlanError
 from parsim.frameworks.export import export_plan
 from parsim.scenario import load_scenario
 from tests.commands import GPT3, LLAMA
@@ -61,3 +62,28 @@ def test_what_a_file_cannot_say_is_a_comment(target: str) -> None:
     ):
         assert name in text
     assert ('"gradient_clipping": 0' if target == "deepspeed" else "training.clip 0") in text
+
+
+ADAPTERS = "{name: llama3-8b, lora_rank: 16, lora_targets: [linear_qkv, linear_fc2]}"
+
+
+def test_adapters_are_fields_of_a_recipe_of_megatron_bridge() -> None:
+    scenario = load_scenario(LLAMA, {"model": ADAPTERS})
+    text = export_plan(scenario, scenario.fixed_plan(), "megatron-bridge")
+    assert "peft.dim=16\npeft.target_modules=[linear_qkv,linear_fc2]" in text
+
+
+@pytest.mark.parametrize("target", ["deepspeed", "accelerate"])
+def test_adapters_are_left_to_the_code_that_wraps_the_model(target: str) -> None:
+    scenario = load_scenario(LLAMA, {"model": ADAPTERS, "plan.dp": "null"})
+    text = export_plan(scenario, scenario.fixed_plan(), target)
+    assert "LoraConfig(r=16, target_modules=['q_proj', 'k_proj', 'v_proj', 'down_proj'])" in text
+
+
+@pytest.mark.parametrize("target", ["megatron", "torchtitan", "torchtitan-0.2"])
+def test_adapters_are_refused_where_a_framework_has_none(target: str) -> None:
+    scenario = load_scenario(LLAMA, {"model": ADAPTERS})
+    with pytest.raises(
+        PlanError, match="has no adapters for lora_rank=16; export to megatron-bridge"
+    ):
+        export_plan(scenario, scenario.fixed_plan(), target)

@@ -15,7 +15,7 @@ from parsim.cost.layer.kept.activations import kept_parts
 from parsim.cost.layer.kept.policy import KeptPolicy
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.stages import layer_counts, stage_parameters
+from parsim.cost.step.stages import layer_counts, stage_weights
 from parsim.cost.step.step import stage_cut
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
@@ -106,7 +106,7 @@ def test_context_parallel_runs(
     table = PlanTable.of([plan])
     counts = layer_counts(job.model, stage_cut(job, table))
     kept = stage_kept(job, table, LayerTable.of(job, table), counts)
-    static = sum(static_bytes(job, table, stage_parameters(job.model, table, counts)))
+    static = sum(static_bytes(job, table, stage_weights(job.model, table, counts)))
     assert job.model.loss is not None
     logits = seq_len / cp * job.model.loss.vocab_size / tp * job.software.loss_kept
     above = logits + head_moment(job, table) + placeholder_bytes(job, table)

@@ -14,7 +14,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction, final_reduction
-from parsim.cost.data.static_bytes import static_bytes
+from parsim.cost.data.static_bytes import Weights, static_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.mixture.dispatch import CHANNELS
@@ -209,7 +209,7 @@ def test_ep_splits_experts_exactly_and_leaves_the_rest(ep: int, etp: int, zero: 
     assert experts[0, 0] * 32 == all_of_them * replicas
     assert whole[0, 0] - experts[0, 0] == model.parameters - all_of_them
     # 12 bytes of states for each parameter, once in the cluster where ZeRO shares them out
-    states = float(static_bytes(job(), table, whole, experts)[2][0, 0]) * 32
+    states = float(static_bytes(job(), table, Weights(whole, experts))[2][0, 0]) * 32
     expected = 12 * model.parameters
     if not zero:
         expected = 12 * (32 * (model.parameters - all_of_them) + replicas * all_of_them)
