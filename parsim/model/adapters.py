@@ -63,6 +63,17 @@ def with_adapters(model: Model, rank: int, targets: tuple[str, ...]) -> Model:
     return replace(model, layers=layers, trained=trained)
 
 
+def adapters_note(model: Model) -> str | None:
+    """What is trained of a model with adapters, in a sentence; None of one that is trained whole."""
+    if model.trained is None:
+        return None
+    share = 100.0 * model.trained.parameters / model.parameters
+    return (
+        f"LoRA: {model.trained.parameters:,} parameters of adapters are trained, {share:.2g} % of all; "
+        f"frozen weights have neither gradients nor optimizer states"
+    )
+
+
 def _adapted_layer(layer: Layer, rank: int, names: frozenset[str]) -> Layer:
     parts = _adapted(layer, rank, frozenset() if layer.outer else names)
     return replace(layer, parts=tuple(parts))

@@ -92,6 +92,7 @@ class Scenario(Result):
                 "layers": model.num_layers,
                 "seq_len": model.tokens,
                 "active_parameters": model.active_parameters,
+                "trained_parameters": model.updated.parameters,
             },
             "cluster": _cluster(self.job.cluster),
             "software": self.job.software.id,

@@ -12,6 +12,7 @@ from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
 from parsim.cost.recorded import recorded_notes
 from parsim.cost.step.offload import offload_note
+from parsim.model.adapters import adapters_note
 from parsim.plan import Plan, precision
 from parsim.sim.confidence.known_errors import Sizes
 from parsim.sim.confidence.memory_fit import Fit, Margin, fit_of, margin_of, worst
@@ -218,4 +219,6 @@ def _notes(evaluation: Evaluation) -> tuple[str, ...]:
         for note in recorded_notes(system.device, step.job.model.name, step.plan)
     ]
     copies = [offload_note(system) for system in systems] if step.plan.offload_layers else []
-    return (*sources, *dict.fromkeys(recorded), *dict.fromkeys(coverage), *unmeasured, *copies)
+    trained = filter(None, (adapters_note(step.job.model),))
+    notes = (*sources, *trained, *dict.fromkeys(recorded), *dict.fromkeys(coverage))
+    return (*notes, *unmeasured, *copies)

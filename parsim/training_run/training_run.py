@@ -116,7 +116,9 @@ def training_run(
     devices = job.cluster.num_devices
     steps = ceil(goal.tokens / (batch * job.model.tokens))
     duration = step.times(steps)
-    training = goodput(goal.failures, devices=devices, parameters=float(job.model.parameters))
+    training = goodput(
+        goal.failures, devices=devices, parameters=float(job.model.updated.parameters)
+    )
     share = training.share
     elapsed = Estimate(
         duration.low / share.high, duration.value / share.value, duration.high / share.low

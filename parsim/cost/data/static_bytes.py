@@ -36,10 +36,10 @@ class Weights(NamedTuple):
         experts = self.experts if part.experts is None else self.experts - part.experts
         return Weights(self.parameters - part.parameters, experts)
 
-    def by(self, place: Callable[[Array], Array]) -> Weights:
+    def by(self, moved: Callable[[Array], Array]) -> Weights:
         """Both, put elsewhere, as from stages on ranks."""
         return Weights(
-            place(self.parameters), None if self.experts is None else place(self.experts)
+            moved(self.parameters), None if self.experts is None else moved(self.experts)
         )
 
 

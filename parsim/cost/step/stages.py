@@ -95,7 +95,7 @@ def stage_weights(model: Model, table: PlanTable, counts: Array) -> Weights:
 
 
 def trained_weights(model: Model, table: PlanTable, counts: Array, weights: Weights) -> Weights:
-    """Those of a model's stages that have gradients; the `weights` themselves where all have."""
+    """Parameters of stages that have gradients: the `weights` themselves where all have."""
     return weights if model.trained is None else stage_weights(model.trained, table, counts)
 
 

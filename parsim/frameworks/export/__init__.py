@@ -61,8 +61,9 @@ def export_plan(scenario: Scenario, plan: Plan, target: str) -> str:
         return TARGETS[name](scenario, plan)
     except PlanError as error:
         stack = STACKS.get(name)
-        transformer = isinstance(scenario.model, TransformerSpec)  # no plan helps other models
-        if stack is None or scenario.job.software.id == stack or not transformer:
+        # no plan helps other models, nor adapters
+        text = isinstance(scenario.model, TransformerSpec) and not scenario.model.lora_rank
+        if stack is None or scenario.job.software.id == stack or not text:
             raise
         words = f"{scenario.path or 'SCENARIO'} --set software={stack}"
         raise PlanError(f"{error}; for plans that it runs: parsim search {words}") from None

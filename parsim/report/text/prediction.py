@@ -13,6 +13,7 @@ from rich.text import Text
 
 from parsim.cluster.groups import in_groups
 from parsim.cost.step.cuts import cut_words
+from parsim.model.adapters import adapters_note
 from parsim.model.model import Model
 from parsim.plan.rules.executor.runnable import unbuildable, unrunnable
 from parsim.report.text.strategies import strategy_lines
@@ -232,6 +233,8 @@ def resolved_text(scenario: Scenario) -> str:
             f"  experts  {experts.top_k} of {experts.count} for each token, which meets "
             f"{job.model.active_parameters:,} parameters\n"
         )
+    if note := adapters_note(job.model):
+        text += f"  trained  {note}\n"
     refused = unrunnable(plan, job.model) if plan else unbuildable(job.model)
     return f"{text}  run      no: {refused}\n" if refused else text
 

@@ -16,7 +16,6 @@ from parsim.scenario.schema.values import (
     Flag,
     HeadName,
     ParallelName,
-    Names,
     Positive,
     RopeScalingName,
     ScoringName,
@@ -116,4 +115,4 @@ class ModelBlock(Block):
     mamba_state: Amount = UNSET
     mamba_groups: Count = UNSET
     lora_rank: Amount = UNSET
-    lora_targets: Names = UNSET
+    lora_targets: tuple[Text, ...] = UNSET

@@ -143,10 +143,10 @@ def traffic_parts(job: Job, plan: Plan, layers: LayerTable, costs: StepCosts) ->
 def _shards(job: Job, plan: Plan, costs: StepCosts, pieces: Array) -> dict[Kind, Array]:
     """Idle seconds of gathers and scatters beside each kind of action."""
     data = DataParallel.of(job, PlanTable.of([plan]))
-    held, sent = (
+    whole, sent = (
         each.by(lambda stages: stages / pieces) for each in (costs.weights, costs.updated)
     )
-    gather = (pieces * data.gather(*held))[:, 0] * (plan.zero_stage == 3)
+    gather = (pieces * data.gather(*whole))[:, 0] * (plan.zero_stage == 3)
     scatter = (pieces * data.scatter(*sent))[:, 0] * (plan.zero_stage >= 2)
     inputs = np.minimum(gather, action_seconds(costs)[Kind.I][:, 0])
     return {

@@ -123,6 +123,13 @@ def test_entry_has_a_source(name: str) -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_entry_has_values_of_the_right_type(name: str) -> None:
     wanted = {"name": str, "head": str, "layer_pattern": str, "padded_vocab_size": int | None}
+    wanted: dict[str, Any] = {
+        "name": str,
+        "head": str,
+        "layer_pattern": str,
+        "padded_vocab_size": int | None,
+        "lora_targets": tuple,
+    }
     names = ("rope_scaling", "router_scoring", "activation", "parallel_block")
     wanted |= dict.fromkeys(names, str)
     kinds: dict[object, type] = {"bool": bool, "float": float}

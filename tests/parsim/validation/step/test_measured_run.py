@@ -168,7 +168,9 @@ TOPK = (
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"task": "sft"}, "task 'sft' is out of scope (only pretrain)"),
+        ({"task": "sft"}, "task 'sft' is out of scope (only pretrain and lora)"),
+        ({"task": "LoRA"}, "task lora and lora_rank, the rank of the adapters, go together"),
+        ({"lora_rank": "8"}, "task lora and lora_rank, the rank of the adapters, go together"),
         ({"n_experts": "8"}, TOPK),
         ({"cp": "2"}, "tp x pp x dp x cp = 64 differs from n_gpus = 32"),
         ({"ep": "4"}, "ep=4, but n_experts is not stated and 'GPT 1.7B' is not known"),
