@@ -64,13 +64,13 @@ def with_adapters(model: Model, rank: int, targets: tuple[str, ...]) -> Model:
 
 
 def adapters_note(model: Model) -> str | None:
-    """What is trained of a model with adapters, in a sentence; None of one that is trained whole."""
+    """What is trained of a model with adapters, in a sentence; None where all is."""
     if model.trained is None:
         return None
     share = 100.0 * model.trained.parameters / model.parameters
     return (
-        f"LoRA: {model.trained.parameters:,} parameters of adapters are trained, {share:.2g} % of all; "
-        f"frozen weights have neither gradients nor optimizer states"
+        f"LoRA: {model.trained.parameters:,} parameters of adapters are trained, {share:.2g} % of "
+        f"all; frozen weights have neither gradients nor optimizer states"
     )
 
 

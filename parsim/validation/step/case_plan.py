@@ -40,6 +40,7 @@ def case_plan(
         sequence_parallel=run.tp > 1
         and (assumed.sequence_parallel if run.sequence_parallel is None else run.sequence_parallel),
         recompute=Recompute.NONE if again else _recompute(run, assumed),
+        recompute_layers=_recompute_layers(run),
         recompute_modules=again,
         precision=_precision(run, assumed),
         gradient_precision=sums or ("same" if same else stack.gradient_precision),
@@ -100,10 +101,25 @@ def _chunks(run: MeasuredRun) -> int:
     return 2 if run.schedule in V_SHAPED else run.v
 
 
+BLOCK = "block"
+"""Recomputation of the first `recompute_layers` of each stage, as Megatron-Core calls it."""
+
+
+def _recompute_layers(run: MeasuredRun) -> int:
+    """Layers of each stage that are repeated as a whole where only some are."""
+    if (run.recompute == BLOCK) != bool(run.recompute_layers):
+        raise RowSkipped(f"recompute={BLOCK} and recompute_layers, how many, go together")
+    return run.recompute_layers or 0
+
+
 def _recompute(run: MeasuredRun, assumed: Assumptions) -> Recompute:
     name = run.recompute or assumed.recompute
+    if name == BLOCK:
+        return Recompute.NONE
     if name.upper() not in Recompute.__members__:
-        raise RowSkipped(f"recompute='{shown(name)}' is unknown; allowed: none, selective, full")
+        raise RowSkipped(
+            f"recompute='{shown(name)}' is unknown; allowed: none, selective, full, {BLOCK}"
+        )
     return Recompute[name.upper()]
 
 

@@ -35,7 +35,7 @@ OPTIONAL = (
     "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
     "quantized_attention", "out_of_memory", "bubble_fraction", "t_forward_ms",
     "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
-    "lora_rank", "lora_targets",
+    "lora_rank", "lora_targets", "recompute_layers",
 )  # fmt: skip
 """Columns that it may have; others are not read."""
 
@@ -56,7 +56,10 @@ NEEDED = {
 PRETRAIN, LORA = "pretrain", "lora"
 """Tasks that are predicted; a blank cell is the first."""
 
-COUNTS = ("zero_stage", "moe_ffn_hidden_size", "offload_layers", "head_dim")
+COUNTS = (
+    *("zero_stage", "moe_ffn_hidden_size", "offload_layers", "head_dim"),
+    "recompute_layers",
+)
 """Counts that may be blank."""
 
 FLAGS = (
@@ -75,7 +78,8 @@ class MeasuredRun:
 
     `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
     the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
-    layers of a stage whose activations are on the host. `memory_on_device` says that `peak_memory`
+    layers of a stage whose activations are on the host, `recompute_layers` those whose forward is
+    repeated as a whole where `recompute` is "block". `memory_on_device` says that `peak_memory`
     is what the driver counts, `out_of_memory` that the run ended so, `training_steps` how many of
     these steps the whole training took, `device_hours` what it cost as published. `split` says of a
     table that was split beforehand whether a row is for fits or judges them. `filled` are the
@@ -142,6 +146,7 @@ class MeasuredRun:
     memory_on_device: bool = False
     out_of_memory: bool = False
     offload_layers: int | None = None
+    recompute_layers: int | None = None
     split: str = ""
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()

@@ -52,6 +52,7 @@ SHIPPED = {
         "tp4 pp4 dp4 mb1 m32 interleaved_1f1b v5 zero1 sp recompute-full",
     ),
     "llama3-8b-tpu-v5e": (256, 8.03, "tp1 pp1 dp256 mb1 m1 no-pipeline zero3 recompute-full"),
+    "llama3-70b-lora-dgx-h100": (8, 70.6, "tp2 pp4 dp1 mb1 m32 interleaved_1f1b v20"),
     "llama3-70b-mi300x": (64, 70.6, "tp8 pp1 dp8 mb2 m8 no-pipeline zero1 sp"),
     "llama3-70b-h100-a100": (
         32,
