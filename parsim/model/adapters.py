@@ -144,7 +144,11 @@ def _pass(
     forward: float = 0.0,
     backward: float = 0.0,
 ) -> Elementwise:
-    """Values that a pass around an adapter moves; it keeps none."""
+    """Values that a pass around an adapter moves; it keeps none.
+
+    Scaling and adding are one more call of the host forward; backward autograd queues them from
+    its own thread, without Python.
+    """
     return Elementwise(
         name=f"{product.name}_lora_{name}",
         tokens=product.tokens,
@@ -152,5 +156,5 @@ def _pass(
         region=Region.TENSOR if divided else Region.SEQUENCE,
         forward=forward,
         backward=backward,
-        launches=(2 if forward else 0, 1),
+        launches=(1 if forward else 0, 0),
     )

@@ -67,7 +67,7 @@ def cited(job: Job) -> str:
     if unseen is None:
         return words
     return (
-        f"{words}; {counted(unseen.n, 'blind run')} under {job.practice}, any device, in no fit: "
+        f"{words}; {counted(unseen.n, 'blind run')} under {unseen.software}, any device, in no fit: "
         f"mean error {100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
     )
 
@@ -107,7 +107,12 @@ def evidence_of(job: Job) -> Evidence | None:
 
 def unseen_of(job: Job) -> Evidence | None:
     """Figures of blind runs under a job's software, None where there are none."""
-    return _unseen().get(job.practice)
+    return _unseen().get(unseen_key(job.practice, adapters=job.model.trained is not None))
+
+
+def unseen_key(practice: str, *, adapters: bool) -> str:
+    """What blind runs are counted under: those that train adapters alone by themselves."""
+    return f"{practice}, adapters" if adapters else practice
 
 
 @cache

@@ -17,7 +17,7 @@ from parsim.report.markdown import markdown_table
 from parsim.sim.confidence.known_errors import ANY
 from parsim.units import percent
 from parsim.validation.coverage import summarise
-from parsim.validation.evidence import Evidence
+from parsim.validation.evidence import Evidence, unseen_key
 from parsim.validation.validate import Validation
 
 FIGURES = ("mean_abs_error", "median_abs_error", "p90_abs_error", "max_abs_error")
@@ -54,7 +54,9 @@ def unseen_text(validation: Validation) -> str:
     errors: dict[str, list[float]] = {}
     for row in validation.rows:
         if row.error is not None:
-            errors.setdefault(row.practice or row.software, []).append(row.error)
+            kinds = row.standing.kinds if row.standing else ()
+            key = unseen_key(row.practice or row.software, adapters="adapters" in kinds)
+            errors.setdefault(key, []).append(row.error)
     entries = [_figures(software, each).to_json() for software, each in sorted(errors.items())]
     return json.dumps({"schema_version": 1, "evidence": entries}, indent=1) + "\n"
 

@@ -47,6 +47,7 @@ BLIND = {
     "mlperf_gpt3_175b": "MLPerf's GPT-3 175B",
     "mlperf_llama31_405b": "MLPerf's Llama 3.1 405B",
     "mlperf_deepseek_v3": "MLPerf's DeepSeek-V3",
+    "mlperf_llama2_70b_lora": "MLPerf's Llama 2 70B with LoRA",
     "bigscience_176b": "BigScience's 176B to 206B trials",
     "published_trainings": "published trainings",
 }

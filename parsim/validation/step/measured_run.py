@@ -234,8 +234,14 @@ def _told(filled: Filled) -> tuple[str, ...]:
     return tuple(f"{column}={cell} ({why})" for column, (cell, why) in filled.items())
 
 
-def _in_scope(cells: RunCells) -> None:
+def _task(cells: RunCells) -> str:
+    """The task in small letters; "LoRA fine-tune" is the same as "lora"."""
     task = (cells.text("task") or PRETRAIN).lower()
+    return LORA if task == f"{LORA} fine-tune" else task
+
+
+def _in_scope(cells: RunCells) -> None:
+    task = _task(cells)
     if task not in (PRETRAIN, LORA):
         raise RowSkipped(f"task '{shown(task)}' is out of scope (only {PRETRAIN} and {LORA})")
     if (task == LORA) != bool(cells.integer("lora_rank")):
