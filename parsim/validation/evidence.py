@@ -67,8 +67,8 @@ def cited(job: Job) -> str:
     if unseen is None:
         return words
     return (
-        f"{words}; {counted(unseen.n, 'blind run')} under {unseen.software}, any device, in no fit: "
-        f"mean error {100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
+        f"{words}; {counted(unseen.n, 'blind run')} under {unseen.software}, any device, in no "
+        f"fit: mean error {100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
     )
 
 

@@ -82,6 +82,11 @@ class ValidatedRow:
         return bool(self.reason)
 
     @property
+    def kinds(self) -> tuple[str, ...]:
+        """What the plan has that not every plan has, as its interval knows it."""
+        return self.standing.kinds if self.standing else ()
+
+    @property
     def run(self) -> MeasuredRun | None:
         """The measured run of a transformer as its row states it; None of networks."""
         return self.case.run if isinstance(self.case, Case) else None

@@ -54,8 +54,7 @@ def unseen_text(validation: Validation) -> str:
     errors: dict[str, list[float]] = {}
     for row in validation.rows:
         if row.error is not None:
-            kinds = row.standing.kinds if row.standing else ()
-            key = unseen_key(row.practice or row.software, adapters="adapters" in kinds)
+            key = unseen_key(row.practice or row.software, adapters="adapters" in row.kinds)
             errors.setdefault(key, []).append(row.error)
     entries = [_figures(software, each).to_json() for software, each in sorted(errors.items())]
     return json.dumps({"schema_version": 1, "evidence": entries}, indent=1) + "\n"

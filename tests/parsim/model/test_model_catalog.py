@@ -6,6 +6,7 @@ import subprocess
 import sys
 from dataclasses import fields
 from importlib.resources import files
+from typing import Any
 
 import pytest
 from ruamel.yaml import YAML

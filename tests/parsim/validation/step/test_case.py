@@ -347,7 +347,10 @@ def test_torchs_pipelines_gather_once_a_step(
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"recompute": "some"}, "recompute='some' is unknown; allowed: none, selective, full"),
+        (
+            {"recompute": "some"},
+            "recompute='some' is unknown; allowed: none, selective, full, block",
+        ),
         ({"precision": "int8"}, "precision 'int8' is not yet simulated"),
         ({"schedule": "zbv"}, "schedule zbv is not yet simulated"),
         ({"schedule": "1f1b", "vpp": "2"}, "schedule 1f1b contradicts vpp=2"),
