@@ -123,7 +123,6 @@ def test_entry_has_a_source(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_entry_has_values_of_the_right_type(name: str) -> None:
-    wanted = {"name": str, "head": str, "layer_pattern": str, "padded_vocab_size": int | None}
     wanted: dict[str, Any] = {
         "name": str,
         "head": str,
