@@ -9,6 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
+from executor.model.adapters import SECOND
 from executor.model.mixture.experts import Experts
 from executor.model.stage import Stage
 from parsim.model.reader import Description
@@ -69,9 +70,11 @@ def first_values(
 ) -> Tensor:
     """Return the first fp32 values of a parameter, drawn on the CPU: the same for every device.
 
-    Tables and matrices are normal, biases zero, the weights of norms `gain`. Where only
-    seconds count another `device` draws values of its own, which takes it no time.
+    Tables and matrices are normal, biases and second factors of adapters zero, the weights of norms
+    `gain`. Where only seconds count another `device` draws values of its own, which takes no time.
     """
+    if name.endswith(SECOND):
+        return torch.zeros(shape)
     if len(shape) < 2:
         bias = name.rpartition(".")[2].startswith("bias")  # torch's cells have bias_ih_l0
         return torch.full(shape, 0.0 if bias else gain)

@@ -13,6 +13,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor, nn
 
+from executor.model.adapters import add_adapters
 from executor.model.attention.rotary import Rotary
 from executor.model.blocks import Block, Embedding, Head
 from executor.model.first_values import Values, fill_parameters, mixed, seeded
@@ -166,6 +167,8 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
                 recompute=recompute,
                 share=share,
             )
+            if spec.lora_rank:
+                add_adapters(stage, spec)
     _allocate(stage, torch.device(device), dtype)
     if torch.device(device).type != "meta":
         fill_parameters(stage, values or seeded(seed, spec=spec))

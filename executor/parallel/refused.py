@@ -35,8 +35,8 @@ def check_context(plan: Plan, spec: Description, device_type: str) -> None:
     """Refuse attention that cannot be put together from blocks of keys.
 
     Raises:
-        PlanError: attention with dropout, or of changed scores; or, on a GPU, products in fp32: its kernels that give
-            the log-sum-exp of a block are for 16 bit.
+        PlanError: attention with dropout, or of changed scores; or, on a GPU, products in fp32:
+            its kernels that give the log-sum-exp of a block are for 16 bit.
     """
     text = None if isinstance(spec, Graph) else spec
     near = text is not None and any(map(text.has_window, range(text.num_layers)))

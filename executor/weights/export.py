@@ -16,6 +16,7 @@ from torch import Tensor
 
 from executor.devices.all_ranks import gathered
 from executor.faults.reports import writing
+from executor.model.adapters import is_adapters, merged_with
 from executor.model.first_values import OUTPUT_TABLE
 from executor.model.stage import Stage
 from executor.parallel.gradients.split import whole_tensor
@@ -114,7 +115,7 @@ class StageTensors:
         self._parameters = {
             name: parameter
             for name, parameter in stage.named_parameters()
-            if not (tied and name == OUTPUT_TABLE)
+            if not (tied and name == OUTPUT_TABLE) and not is_adapters(name)
         }
         self._whole: tuple[str, Tensor] | None = None
 
@@ -157,11 +158,17 @@ class StageTensors:
         """The values of one of our parameters, put together over ranks, on the host."""
         name, picks = _parameter_of(ours)
         if self._whole is None or self._whole[0] != name:
-            self._whole = name, whole_tensor(self._parameters[name].detach()).cpu()
+            self._whole = name, self._merged(name).cpu()
         values = self._whole[1]
         for pick in picks:
             values = values[pick]
         return values[: self._spec.vocab_size] if ours in WORD_ROWS else values
+
+    def _merged(self, name: str) -> Tensor:
+        """A parameter put together over ranks, with what its adapter adds to it."""
+        values = whole_tensor(self._parameters[name].detach())
+        added = merged_with(self._stage, name, lambda part: whole_tensor(part.detach()))
+        return values if added is None else values + added.to(values.dtype)
 
 
 def _parameter_of(ours: str) -> tuple[str, list[int]]:

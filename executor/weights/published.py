@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
+from executor.model.adapters import is_adapters
+from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE, first_values
 from executor.model.module import build_model
 from executor.weights.family_names import FAMILIES
 from executor.weights.names import Theirs, also_called, theirs
@@ -66,6 +67,8 @@ class Published:
         _check_config(self.folder, self.spec)
         model = build_model(self.spec, device="meta")
         for name, parameter in model.named_parameters():
+            if is_adapters(name):
+                continue
             for part, shape in parts_of(name, tuple(parameter.shape)):
                 self._check_shape(part, shape)
 
@@ -92,7 +95,9 @@ class Published:
         )
 
     def __call__(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """The values of a parameter, or of one expert's."""
+        """The values of a parameter, or of one expert's; adapters begin as a new model's do."""
+        if is_adapters(name):
+            return first_values(name, shape, seed=0)
         whole = [self._values(part, size) for part, size in parts_of(name, shape)]
         return whole[0] if len(whole) == 1 else torch.stack(whole)
 

@@ -264,6 +264,16 @@ if not SPLIT_BACKWARD_MIXES_OUTPUTS:  # else refused: tests/executor/parallel/te
     )
 # what families compute in ways of their own
 TWO |= {
+    "adapters": case("adapters", dp_replicate=2, num_microbatches=2),
+    "adapters, zero 1": case("adapters", dp_shard=2, zero_stage=1, recompute="full", **SMALL),
+    "adapters, zero 2": case("adapters", dp_shard=2, zero_stage=2, num_microbatches=2),
+    "adapters, zero 3": case("adapters", dp_shard=2, zero_stage=3, recompute="selective"),
+    "adapters, pipeline": case("adapters", pp=2, num_microbatches=4, recompute="full"),
+    "adapters, interleaved": case(
+        "adapters", pp=2, v=1, num_microbatches=4, schedule="gpipe", offload_layers=1
+    ),
+    "adapters, cp": case("adapters", cp=2, num_microbatches=2),
+    "adapters, ep": case("adapters, experts", dp_replicate=2, ep=2),
     "gemma, tp": case("gemma", tp=2, num_microbatches=2, recompute="selective"),
     "gemma, tp + sp": case("gemma", tp=2, recompute="full", **SP),
     "gemma 3, tp + sp": case("gemma 3", tp=2, **SP),

@@ -42,11 +42,20 @@ EXPERTS: dict[str, dict[str, Any]] = {
 }
 # a vocabulary that tensor ranks share equally is padded; what is exported is not
 PADDED = {"padded_vocab_size": 40}
-CASES = {
-    f"{model}-{name}": {"model": model, "plan": plan, "changes": PADDED}
-    for model in ("gpt2", "qwen2")
-    for name, plan in PLANS.items()  # of Qwen2 there is one head of keys, which two ranks copy
-} | {f"mixtral-{name}": {"model": "mixtral", "plan": plan} for name, plan in EXPERTS.items()}
+ADAPTERS = {**PADDED, "lora_rank": 4}
+CASES = (
+    {
+        f"{model}-{name}": {"model": model, "plan": plan, "changes": PADDED}
+        for model in ("gpt2", "qwen2")
+        for name, plan in PLANS.items()  # of Qwen2 there is one head of keys, which two ranks copy
+    }
+    | {
+        # adapters that begin as zero change nothing, and what they learn is merged
+        f"qwen2-{name}-adapters": {"model": "qwen2", "plan": PLANS[name], "changes": ADAPTERS}
+        for name in ("ddp", "zero1", "hsdp", "pp-zero1")
+    }
+    | {f"mixtral-{name}": {"model": "mixtral", "plan": plan} for name, plan in EXPERTS.items()}
+)
 
 
 @pytest.fixture(scope="module")
@@ -82,14 +91,13 @@ def test_what_went_in_comes_out(exported: Path, name: str) -> None:
 @pytest.mark.distributed
 @pytest.mark.parametrize("name", CASES)
 def test_all_plans_train_the_same_weights(exported: Path, name: str) -> None:
-    model = str(CASES[name]["model"])
+    model, adapters = str(CASES[name]["model"]), "-adapters" * name.endswith("-adapters")
     result = tensors(exported / name / "second")
-    expected = tensors(exported / f"{model}-ddp" / "second")
+    expected = tensors(exported / f"{model}-ddp{adapters}" / "second")
     before = tensors(PUBLISHED / model)
-    assert (
-        not torch.equal(expected["lm_head.weight"], before["lm_head.weight"])
-        if model != "gpt2"
-        else True
-    )
+    changed = {"gpt2": "wte.weight", "qwen2": "model.layers.0.self_attn.v_proj.weight"}
+    learned = next(name for name in expected if name.endswith(changed.get(model, "lm_head.weight")))
+    assert not torch.equal(expected[learned], before[learned])
+    assert torch.equal(expected["lm_head.weight"], before["lm_head.weight"]) or not adapters
     for tensor, values in expected.items():
         assert torch.allclose(result[tensor], values, rtol=1e-4, atol=1e-5), tensor

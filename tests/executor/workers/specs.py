@@ -128,6 +128,8 @@ SPECS = {
         activation="relu",
         embedding_scale=3.0,
     ),
+    "adapters": replace(LLAMA, name="tiny-adapters", lora_rank=4),
+    "adapters, experts": replace(MIXTRAL, name="tiny-adapted-mixtral", lora_rank=4),
     "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
     "four layers": replace(GPT, name="tiny-deep", num_layers=4),
     "four llama layers": replace(LLAMA, name="tiny-deep-llama", num_layers=4),

@@ -7,7 +7,7 @@ from typing import TypeGuard
 
 from parsim.model.layer import Branches, Layer
 from parsim.model.model import Model
-from parsim.model.operators import Attention
+from parsim.model.operators import Attention, Linear
 from parsim.plan.names import CpCommType
 from parsim.plan.record import Plan
 from parsim.plan.rules.executor.training import (
@@ -28,9 +28,8 @@ def unbuildable(model: Model) -> str | None:
 def _simulated(layer: Layer) -> Iterator[str]:
     if layer.name in ("mamba_block", "attention_block", "mlp_block"):
         yield f"layer_pattern: layers of one part ({layer.name})"
-    if not all(getattr(op, "trained", True) for op in layer.operators):
-        yield "lora_rank: adapters beside frozen weights"
-    if any(isinstance(part, Branches) for part in layer.parts):
+    frozen = any(isinstance(op, Linear) and not op.trained for op in layer.operators)
+    if not frozen and any(isinstance(part, Branches) for part in layer.parts):
         yield f"layers with branches ({layer.name})"
     for op in layer.operators:
         if isinstance(op, Attention) and op.value_dim is not None and op.dropout:
@@ -81,6 +80,23 @@ def wrong_heads(plan: Plan, model: Model) -> str | None:
     )
 
 
+def wrong_adapters(plan: Plan, model: Model) -> str | None:
+    """Adapters are whole on a rank, beside products that the executor writes as the model does."""
+    if model.trained is None:
+        return None
+    if max(plan.stage_tp) > 1:
+        return f"lora_rank with tp={max(plan.stage_tp)}: adapters are not split here; use tp=1"
+    if split := first_split(plan):
+        return (
+            f"lora_rank with schedule={plan.schedule}, which splits the backward (it has {split}): "
+            f"frozen weights have no part of their own; use a schedule of whole backwards"
+        )
+    core = model.attention
+    if core is not None and core.value_dim is not None:
+        return "lora_rank beside kv_lora_rank: adapters of latent attention are not run yet"
+    return None
+
+
 def unmergeable(
     plan: Plan, *, dropout: bool, window: int | None, latent: bool = False, shaped: bool = False
 ) -> str | None:
@@ -124,6 +140,7 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
         wrong_vocabulary(plan, model),
         wrong_experts(plan, model),
         wrong_heads(plan, model),
+        wrong_adapters(plan, model),
     )
     broken = next((message for message in rules if message is not None), None)
     return (

@@ -1,0 +1,108 @@
+"""LoRA adapters as modules: which parameters are trained, what they compute, what is merged."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from executor.model.adapters import SCALE, is_adapters, merged_with  # noqa: E402
+from executor.model.module import build_model  # noqa: E402
+from parsim.model.transformer import TransformerSpec, build_transformer  # noqa: E402
+from parsim.plan import Plan  # noqa: E402
+from parsim.plan.rules.executor.runnable import unrunnable  # noqa: E402
+from tests.executor.workers.specs import DEEPSEEK, GPT, LLAMA, MIXTRAL  # noqa: E402
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+TOKENS = torch.arange(32).reshape(2, 16) % 60
+
+
+def filled(name: str, shape: tuple[int, ...]) -> Tensor:
+    """First values that leave no factor zero, so that all have gradients."""
+    generator = torch.Generator().manual_seed(len(name) + sum(map(ord, name)))
+    return torch.empty(shape).normal_(0.0, 0.1, generator=generator)
+
+
+def loss_of(spec: TransformerSpec, stage: nn.Module) -> Tensor:
+    logits = stage(TOKENS)[..., : spec.vocab_size]
+    return torch.nn.functional.cross_entropy(logits.flatten(0, 1), TOKENS.flatten())
+
+
+@pytest.mark.parametrize("targets", [(), ("linear_qkv",), ("linear_proj",)])
+@pytest.mark.parametrize("spec", [GPT, LLAMA, MIXTRAL], ids=lambda spec: spec.name)
+def test_trained_parameters_are_those_that_are_priced(
+    spec: TransformerSpec, targets: tuple[str, ...]
+) -> None:
+    spec = replace(spec, lora_rank=4, lora_targets=targets)
+    stage, model = build_model(spec), build_transformer(spec)
+    named = dict(stage.named_parameters())
+    trained = {name for name, parameter in named.items() if parameter.requires_grad}
+    assert trained == {name for name in named if is_adapters(name)}
+    assert sum(named[name].numel() for name in trained) == model.updated.parameters
+    assert sum(parameter.numel() for parameter in named.values()) == model.parameters
+
+
+def test_maps_behind_an_activation_have_adapters_too() -> None:
+    spec = replace(LLAMA, lora_rank=4, lora_targets=("linear_fc1", "linear_fc2"))
+    names = {name for name, p in build_model(spec).named_parameters() if p.requires_grad}
+    assert names == {
+        f"layers.{layer}.mlp.{where}.{factor}.weight"
+        for layer in (0, 1)
+        for where in ("columns", "fc2.adapter")
+        for factor in "ab"
+    }
+
+
+@pytest.mark.parametrize("spec", [GPT, LLAMA, MIXTRAL], ids=lambda spec: spec.name)
+def test_training_starts_at_the_model_without_adapters(spec: TransformerSpec) -> None:
+    adapted, plain = build_model(replace(spec, lora_rank=4)), build_model(spec)
+    with torch.no_grad():
+        assert torch.equal(adapted.eval()(TOKENS), plain.eval()(TOKENS))
+
+
+def test_adapters_are_maps_of_low_rank_added_to_the_weights() -> None:
+    """Loss and gradients of A and B equal those of a model whose weights hold (alpha / r) B A."""
+    spec = replace(LLAMA, lora_rank=4)
+    adapted, plain = build_model(spec, values=filled), build_model(LLAMA, values=filled)
+    loss_of(spec, adapted).backward()
+    for name, weight in plain.named_parameters():
+        added = merged_with(adapted, name, lambda part: part.detach())
+        if added is not None:
+            weight.data += added
+    loss = loss_of(LLAMA, plain)
+    loss.backward()
+    assert torch.allclose(loss_of(spec, adapted), loss, atol=1e-6)
+    attention, merged = adapted.layers["0"].attention, plain.layers["0"].attention
+    whole = torch.cat([getattr(merged, name).weight.grad for name in "qkv"])
+    a, b = attention.columns.a.weight, attention.columns.b.weight
+    assert torch.allclose(b.grad, SCALE * whole @ a.T, atol=1e-6)
+    assert torch.allclose(a.grad, SCALE * b.T @ whole, atol=1e-6)
+    factors, rows = attention.projection.adapter, merged.projection.weight.grad
+    assert torch.allclose(factors.b.weight.grad, SCALE * rows @ factors.a.weight.T, atol=1e-6)
+    assert all(p.grad is None for p in adapted.parameters() if not p.requires_grad)
+
+
+def test_what_has_no_adapter_is_merged_with_nothing() -> None:
+    stage = build_model(replace(LLAMA, lora_rank=4, lora_targets=("linear_qkv",)))
+    names = {name for name, _ in build_model(LLAMA).named_parameters()}
+    merged = {name for name in names if merged_with(stage, name, torch.detach) is not None}
+    assert merged == {f"layers.{i}.attention.{part}.weight" for i in (0, 1) for part in "qkv"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "plan", "message"),
+    [
+        (LLAMA, Plan(tp=2), "lora_rank with tp=2: .* use tp=1"),
+        (LLAMA, Plan(pp=2, schedule="zb_h1", num_microbatches=4), "use a schedule of whole"),
+        (DEEPSEEK, Plan(), "lora_rank beside kv_lora_rank"),
+    ],
+)
+def test_what_is_not_run_is_refused(spec: TransformerSpec, plan: Plan, message: str) -> None:
+    model = build_transformer(replace(spec, lora_rank=4))
+    assert re.search(message, unrunnable(plan, model) or "")
