@@ -116,7 +116,7 @@ def _as_parts(mixture: Mixture, mesh: DeviceMesh) -> None:
         part = DTensor.from_local(
             parameter.detach(), mesh, (Shard(0), Shard(_WIDTHS[name])), run_check=False
         )
-        mixture.experts.register_parameter(name, nn.Parameter(part))
+        mixture.experts.register_parameter(name, nn.Parameter(part, parameter.requires_grad))
 
 
 @dataclass(frozen=True, slots=True, kw_only=False)
