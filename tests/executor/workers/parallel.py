@@ -27,7 +27,7 @@ from executor.model.loss import IGNORED
 from executor.parallel.context import rank_part
 from executor.parallel.gradients.split import whole_tensor
 from executor.training.build import build_trainer
-from executor.training.norm import clip_gradients, gradient_norm
+from executor.training.norm import clip_factor, clip_gradients, gradient_norm
 from executor.training.optimizer import StageOptimizer
 from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig, Rate
@@ -121,7 +121,8 @@ def check(described: dict[str, Any]) -> dict[str, Any]:
         result["loss"] = abs(found_loss - expected_loss) / expected_loss
         result["value"] = found_loss
     clip_gradients(trainer.replicas, norm / 2.0)
-    result["update"] = update_error(case, expected, 0.5)
+    clipped = float(clip_factor(torch.tensor(norm, dtype=torch.float64), norm / 2.0))
+    result["update"] = update_error(case, expected, clipped)
     return result
 
 
