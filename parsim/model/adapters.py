@@ -9,7 +9,8 @@ rows and B whole, so that only r values a token travel between them.
 
 Source: Hu et al. 2021 (arXiv:2106.09685), section 4; Megatron-Bridge (commit 067f987d),
 peft/lora_layers.py and peft/utils.py. Leaves out: dropout ahead of A; adapters of routed experts;
-that Megatron-Bridge divides the r outputs of a column-split product's A over ranks.
+that Megatron-Bridge divides the r outputs of a column-split product's A over ranks; that nothing
+ahead of the first adapter goes backward, a part of one layer.
 """
 
 from __future__ import annotations
