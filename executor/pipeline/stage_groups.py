@@ -14,7 +14,7 @@ import torch.distributed as dist
 from torch.distributed.device_mesh import DeviceMesh
 
 from executor.devices.mesh import subgroup
-from parsim.schedule.replicas import StageReplicas
+from parsim.schedule.replicas import Rows, StageReplicas
 from parsim.schedule.versions import Versions
 
 
@@ -66,12 +66,17 @@ MicroBatches = Callable[[int], tuple[torch.Tensor, torch.Tensor]]
 class StageOrder:
     """What every rank must agree on: replicas, forwards at the start, and when weights change.
 
-    Without `versions` the pipeline flushes.
+    Without `versions` the pipeline flushes, and may have rows of `actions` that are not 1F1B's.
     """
 
     replicas: StageReplicas
     warmups: tuple[int, ...]
     versions: Versions | None = None
+    actions: Rows | None = None
+
+    def rows(self, microbatches: int) -> Rows:
+        """The actions of each replica."""
+        return self.actions or self.replicas.rows(microbatches, self.warmups)
 
     @classmethod
     def of(cls, versions: Versions) -> StageOrder:

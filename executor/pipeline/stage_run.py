@@ -116,7 +116,7 @@ class StageRank:
         """
         self.weights.restart()
         ran = Ran(weights=[])
-        for _, kind, mb in self.order.replicas.rows(count, self.order.warmups)[self.rank]:
+        for _, kind, mb in self.order.rows(count)[self.rank]:
             if kind == Kind.F:
                 loss = self._forward(mb, *batches(mb), loss_fn)
                 if loss is not None:

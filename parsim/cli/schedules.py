@@ -119,14 +119,15 @@ def _auto(
     with progress("searching orders"):
         margin = loaded.memory_margin
         auto = auto_schedule(loaded.job, loaded.fixed_plan(), margin, time_limit)
-    write_text(file, auto.schedule.to_csv())
+    write_text(file, auto.plan.actions or "")
     if as_json:
         print_json({"schema_version": 1, "kind": "auto_schedule", **auto.to_json()})
     else:
         show(auto_view(auto))
     cut = ",".join(map(str, auto.plan.stage_layers or ()))
     cut = f" --set 'plan.stage_layers=[{cut}]'" if cut else ""
-    note(f"schedule written to {file}; use it: --set plan.v=1 --set plan.schedule={file}{cut}")
+    chunks = "" if auto.plan.stages else "--set plan.v=1 "
+    note(f"schedule written to {file}; use it: {chunks}--set plan.schedule={file}{cut}")
 
 
 def _print(compared: ScheduleTable, *, as_json: bool) -> None:

@@ -19,7 +19,7 @@ from parsim.plan.rules.batch import microbatches_for
 from parsim.plan.rules.violation import check_plan
 from parsim.plan.stages import Stage
 from parsim.scenario.positions import Tree
-from parsim.scenario.schedule import read_schedule
+from parsim.scenario.schedule import check_replicas_rows, read_replicas_rows, read_schedule
 from parsim.scenario.schema.file import ScenarioFile
 from parsim.scenario.schema.plan import PlanBlock, SharedBlock
 from parsim.scenario.strategy import build_strategy
@@ -49,6 +49,7 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
     if schedule is not None:
         values |= {"schedule": schedule.name, "actions": schedule.to_csv().replace("\r\n", "\n")}
         values |= {"pp": schedule.pp, "v": schedule.num_stages // schedule.pp}
+    values |= read_replicas_rows(tree, file.plan)
     values |= _replicas(tree, file.plan, job.cluster, values.get("pp", 1))
     with tree.located("plan", also="training", error=PlanError):
         written = Plan(**values)
@@ -59,7 +60,8 @@ def build_plan(tree: Tree, file: ScenarioFile, job: Job, notes: list[str]) -> Pl
         plan = _with_microbatches(plan, file.training.global_batch_size, stated, job)
         if schedule is not None:
             _check_own_microbatches(plan, schedule.num_microbatches)
-        return plan
+    check_replicas_rows(tree, plan)
+    return plan
 
 
 def _plan_values(tree: Tree, file: ScenarioFile, block: PlanBlock, job: Job) -> dict[str, Any]:

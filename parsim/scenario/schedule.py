@@ -2,15 +2,20 @@
 
 Its path is relative to the scenario's file, or with `--set` to the working directory. The file
 says on which rank each stage is and how many micro-batches there are, so that pp and v follow.
+Where stages have replicas of their own, it has a line for each replica of each stage.
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from parsim.errors import DeadlockError, InputError, ScheduleError
 from parsim.files import MOST_ROWS, read_text
+from parsim.plan import Plan
 from parsim.scenario.positions import Tree
 from parsim.scenario.schema.plan import PlanBlock
 from parsim.schedule import Schedule, parse_user_schedule
+from parsim.schedule.replicas import StageReplicas
 
 SUFFIX = ".csv"
 _KEY = ("plan", "schedule")
@@ -26,12 +31,11 @@ def read_schedule(tree: Tree, block: PlanBlock, notes: list[str]) -> Schedule | 
             written; the message is `file:line:column plan.schedule name:line, cell ...`.
         DeadlockError: its ranks wait for each other forever.
     """
-    name = block.given().get("schedule", "")
-    if not name.lower().endswith(SUFFIX):
+    path = _path(tree, block)
+    if path is None or "stages" in block.given():
         return None
-    path = tree.folder(_KEY) / name
     try:
-        schedule = parse_user_schedule(str(path), read_text(path, most=MOST_ROWS, near=(SUFFIX,)))
+        schedule = parse_user_schedule(str(path), _text(path))
         _check_sizes(schedule, block)
     except DeadlockError as wrong:
         raise DeadlockError(tree.message(_KEY, str(wrong)), wrong.cycle) from None
@@ -43,6 +47,45 @@ def read_schedule(tree: Tree, block: PlanBlock, notes: list[str]) -> Schedule | 
             f"every result at once and reduces a stage's gradients behind its last backward"
         )
     return schedule
+
+
+def read_replicas_rows(tree: Tree, block: PlanBlock) -> dict[str, str]:
+    """The plan's fields of a file with a line for each replica of its stages; none without one.
+
+    Raises:
+        ScheduleError: the file cannot be read.
+    """
+    path = _path(tree, block)
+    if path is None or "stages" not in block.given():
+        return {}
+    try:
+        return {"schedule": str(path), "actions": _text(path).replace("\r\n", "\n")}
+    except InputError as wrong:
+        raise ScheduleError(tree.message(_KEY, str(wrong))) from None
+
+
+def check_replicas_rows(tree: Tree, plan: Plan) -> None:
+    """Refuse such a file where its rows are not those of the plan's replicas and micro-batches.
+
+    Raises:
+        ScheduleError: at the place in the scenario, naming the row.
+    """
+    if plan.stages is None or not plan.from_file or plan.actions is None:
+        return
+    replicas = StageReplicas(tuple(stage.replicas for stage in plan.stages))
+    try:
+        replicas.read(plan.actions, plan.num_microbatches, plan.schedule)
+    except ScheduleError as wrong:
+        raise ScheduleError(tree.message(_KEY, str(wrong))) from None
+
+
+def _path(tree: Tree, block: PlanBlock) -> Path | None:
+    name = block.given().get("schedule", "")
+    return tree.folder(_KEY) / name if name.lower().endswith(SUFFIX) else None
+
+
+def _text(path: Path) -> str:
+    return read_text(path, most=MOST_ROWS, near=(SUFFIX,))
 
 
 def _check_sizes(schedule: Schedule, block: PlanBlock) -> None:

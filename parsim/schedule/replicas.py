@@ -15,6 +15,8 @@ which is 1F1B's p - 1 - s where all have one replica. Each stage then feeds all 
 so that no order of this kind hangs; where forwards are long behind stages with many replicas, more
 of them keep the slowest stage busy (`plan/stages.py` says what stages ahead then need).
 
+`read` takes rows in another order, such as one that was searched for (`orders/search.py`).
+
 Source: PipeDream (SOSP 2019), section 3.2, deterministic round-robin; its runtime's warm-up.
 """
 
@@ -27,6 +29,10 @@ from parsim.errors import ScheduleError
 from parsim.plan.stages import least_warmups
 from parsim.schedule.actions import Action, Kind
 from parsim.schedule.families.one_f_one_b import one_f_one_b_row
+from parsim.schedule.rows_csv import read_rows
+
+Rows = tuple[tuple[Action, ...], ...]
+"""The actions of each rank in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,21 +101,14 @@ class StageReplicas:
         """Forwards of each stage's replicas before their first backward, at least."""
         return least_warmups(self.counts)
 
-    def rows(
-        self, num_microbatches: int, warmups: Sequence[int] | None = None
-    ) -> tuple[tuple[Action, ...], ...]:
+    def rows(self, num_microbatches: int, warmups: Sequence[int] | None = None) -> Rows:
         """The actions of each rank in order; `warmups` where they are more than they must be.
 
         Raises:
             ScheduleError: the replicas of a stage cannot share the micro-batches evenly, or fewer
                 forwards than a stage must begin with.
         """
-        for stage, count in enumerate(self.counts):
-            if num_microbatches % count:
-                raise ScheduleError(
-                    f"stage {stage} has {count} replicas, which {num_microbatches} micro-batches "
-                    f"cannot be shared out to evenly; use a multiple of {count}"
-                )
+        self.check_shares(num_microbatches)
         deep = tuple(warmups or self.warmups)
         needed = least_warmups(self.counts, deep)
         if any(given < least for given, least in zip(deep, needed, strict=True)):
@@ -119,6 +118,41 @@ class StageReplicas:
         return tuple(
             tuple(self._row(rank, num_microbatches, deep)) for rank in range(self.num_ranks)
         )
+
+    def read(self, text: str, num_microbatches: int, name: str = "csv") -> Rows:
+        """The rows of a CSV with a line per rank, whole backwards in any order that ends.
+
+        Raises:
+            ScheduleError: they are of other ranks or micro-batches, or ranks wait for one another
+                for ever.
+        """
+        rows = tuple(tuple(line.values()) for line in read_rows(text, name))
+        if len(rows) != self.num_ranks:
+            raise ScheduleError(
+                f"{name}: has {len(rows)} rows; use {self.num_ranks}, one for each replica"
+            )
+        for rank, (row, due) in enumerate(zip(rows, self.rows(num_microbatches), strict=True)):
+            if sorted(row) != sorted(due):
+                raise ScheduleError(
+                    f"{name}:{rank + 1}: {_difference(row, due)}; a rank of stage "
+                    f"{self.stage_of[rank]} runs F and B of its own micro-batches once each"
+                )
+        for _ in in_order(rows, self):
+            pass
+        return rows
+
+    def check_shares(self, num_microbatches: int) -> None:
+        """Refuse micro-batches that the replicas of a stage cannot share evenly.
+
+        Raises:
+            ScheduleError: naming the stage.
+        """
+        for stage, count in enumerate(self.counts):
+            if num_microbatches % count:
+                raise ScheduleError(
+                    f"stage {stage} has {count} replicas, which {num_microbatches} micro-batches "
+                    f"cannot be shared out to evenly; use a multiple of {count}"
+                )
 
     def _row(self, rank: int, microbatches: int, warmups: Sequence[int]) -> Iterator[Action]:
         """The actions of one rank: those of 1F1B on every so-many-th micro-batch."""
@@ -159,5 +193,13 @@ def _needs(action: Action, replicas: StageReplicas) -> tuple[Action, ...]:
     if kind == Kind.REDUCE_GRAD and number is not None:
         count = replicas.counts[stage]
         return tuple(Action(stage, Kind.B, number * count + copy) for copy in range(count))
+    if kind == Kind.B and stage == replicas.stages - 1:
+        return (Action(stage, Kind.F, number),)
     other = stage - 1 if kind == Kind.F else stage + 1
     return (Action(other, kind, number),) if 0 <= other < replicas.stages else ()
+
+
+def _difference(row: Sequence[Action], due: Sequence[Action]) -> str:
+    """The first action that a row has more or less often than it must."""
+    first = next(a for a in sorted({*row, *due}) if row.count(a) != due.count(a))
+    return f"{first} stands {row.count(first)} times, not {due.count(first)}"

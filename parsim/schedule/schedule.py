@@ -5,15 +5,14 @@ A schedule knows no seconds.
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from parsim.errors import ScheduleError
 from parsim.schedule.actions import Action, Kind, Move, guests_of, moves_of, require_positive
+from parsim.schedule.rows_csv import read_rows, write_rows
 from parsim.schedule.staircase import staircase
 
 if TYPE_CHECKING:
@@ -178,9 +177,7 @@ class Schedule:
 
     def to_csv(self) -> str:
         """The schedule as PyTorch's CSV: one row per rank, one cell per action."""
-        out = io.StringIO()
-        csv.writer(out).writerows(self.ranks)
-        return out.getvalue()
+        return write_rows(self.ranks)
 
     @classmethod
     def from_csv(cls, text: str, *, name: str = "csv") -> Schedule:
@@ -189,9 +186,7 @@ class Schedule:
         Raises:
             ScheduleError: a cell is no action, a rank has none, or a stage is on no rank or two.
         """
-        rows = [
-            dict(_cells(row, f"{name}:{line}")) for line, row in enumerate(_csv_rows(text, name), 1)
-        ]
+        rows = read_rows(text, name)
         schedule = cls.from_ranks((row.values() for row in rows), name=name)
         return replace(schedule, cells=tuple(map(tuple, rows)))
 
@@ -203,28 +198,6 @@ class Schedule:
         """
         beside = {action: str(move) for action, move in self.moves.items()}
         return staircase(self.ranks, self.depth, self.name, beside)
-
-
-def _csv_rows(text: str, name: str) -> list[list[str]]:
-    """The cells of each line, without empty lines at the end."""
-    try:
-        rows = list(csv.reader(io.StringIO(text, newline="")))
-    except csv.Error as error:
-        raise ScheduleError(f"{name}: cannot be read as CSV: {error}") from None
-    while rows and not any(cell.strip() for cell in rows[-1]):
-        rows.pop()
-    return rows
-
-
-def _cells(row: Sequence[str], where: str) -> Iterator[tuple[int, Action]]:
-    """Each action of a line with the number of its cell."""
-    for number, cell in enumerate(row, 1):
-        if not cell.strip():
-            continue
-        try:
-            yield number, Action.parse(cell)
-        except ScheduleError as error:
-            raise ScheduleError(f"{where}, cell {number}: {error}") from None
 
 
 def _placement(rows: Sequence[Sequence[Action]], name: str) -> tuple[int, ...]:

@@ -110,10 +110,11 @@ def _as_tasks(
     """Predict a plan whose actions are tasks, from the plan whose stages are alike."""
     from parsim.sim.stages.predict import prediction_of, tier_times
     from parsim.sim.stages.run import TaskRun
-    from parsim.sim.stages.variants import alike
+    from parsim.sim.stages.variants import alike, with_room
 
     run = TaskRun(job, plan)
-    evaluation = evaluate(run.job, alike(run.plan, tp=max(run.plan.stage_tp)), keep=True)
+    same = alike(plan, tp=max(plan.stage_tp))
+    evaluation = evaluate(with_room(job, same.world_size), same, keep=True)
     guard(evaluation)
     checked = _check_tiers(*tier_times(run)) if tier == "events" else ""
     prediction = prediction_of(run, step_prediction(evaluation, memory_margin, stacks=stacks))

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from parsim.schedule import Action
 from parsim.schedule.replicas import StageReplicas, in_order
 from parsim.strategy.program import DATA, Meeting, StepProgram, Task, Waits
 from parsim.strategy.stage_tasks import StageTasks, stage_roles
@@ -32,8 +33,7 @@ REDUCE, STATIC = "reduce", "static"
 
 def unequal_stages(
     replicas: StageReplicas,
-    microbatches: int,
-    warmups: Sequence[int] | None = None,
+    rows: Sequence[Sequence[Action]],
     *,
     blocking: bool = False,
     tied: bool = False,
@@ -42,16 +42,14 @@ def unequal_stages(
 
     Args:
         replicas: of each stage.
-        microbatches: of all replicas of a stage together.
-        warmups: forwards that each stage's replicas begin with; None: as few as they must.
+        rows: of each replica, such as `replicas.rows` of so many micro-batches.
         blocking: whether a message keeps its sender's compute stream.
         tied: whether the first and the last stage hold copies of one table.
 
     Raises:
-        ScheduleError: the micro-batches cannot be shared out to a stage's replicas evenly.
+        ScheduleError: ranks wait for one another for ever.
     """
     writer = StageTasks(replicas, blocking)
-    rows = replicas.rows(microbatches, warmups)
     tasks = [task for action in in_order(rows, replicas) for task in writer.of(action)]
     tasks += _reductions(replicas)
     if tied and replicas.stages > 1:

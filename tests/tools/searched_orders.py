@@ -139,13 +139,14 @@ def _fits(schedule: Schedule, work: Work) -> bool:
     return all(count <= limit for count, limit in zip(counts, work.limits, strict=True))
 
 
-def page(halves: Sequence[Case], wholes: Sequence[Case]) -> str:
+def page(halves: Sequence[Case], wholes: Sequence[Case], shared: Sequence[Case]) -> str:
     """The report as Markdown."""
     groups = [
         (f"{group}, backwards {how}", [case for case in cases if case.group == group])
         for how, cases in (("in two", halves), ("whole", wholes))
         for group in (UNEVEN, EQUAL, LARGE)
     ]
+    groups.append((f"{shared[0].group}, backwards whole", list(shared)))
     lines = [
         "# Orders found by machine",
         "",
@@ -154,6 +155,8 @@ def page(halves: Sequence[Case], wholes: Sequence[Case]) -> str:
         "room for pp, pp + 1 or 2 pp micro-batches a rank; the tool's head says all), against the",
         "named schedules of one stage a rank that fit. A gap is what an order is longer than the",
         "lower bound, or than the proven optimum; a named one without a gap cannot be beaten.",
+        f"{len(shared)} more have stages with replicas of their own (`replicated_orders.py`), where",
+        "1F1B is the only named one. `schedule: auto` takes a named one where it is shorter.",
         "",
         "| pipelines | cases | strictly shorter than all named | named optimal | neither | longer |"
         " proven | within 1 % | mean gap | named: mean gap | seconds, most |",
@@ -206,7 +209,10 @@ def main() -> None:
     seeds = range(CASES + LARGE_CASES)
     halves = [judged(seed, pipeline(seed), NAMED) for seed in seeds]
     wholes = [judged(seed, whole(pipeline(seed)), WHOLE) for seed in seeds]
-    Path(sys.argv[1]).write_text(page(halves, wholes))
+    from tests.tools import replicated_orders as replicated  # which takes `Case` from here
+
+    shared = [replicated.judged(seed) for seed in range(replicated.CASES)]
+    Path(sys.argv[1]).write_text(page(halves, wholes, shared))
 
 
 if __name__ == "__main__":

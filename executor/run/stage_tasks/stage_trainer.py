@@ -41,6 +41,7 @@ from parsim.model.reader import Description
 from parsim.plan import Plan, Recompute
 from parsim.plan.stages import warmups
 from parsim.schedule.replicas import StageReplicas
+from parsim.sim.stages.rows import stage_rows
 from parsim.sim.stages.run import shown_microbatches, versions_of
 from parsim.sim.stages.variants import alike
 
@@ -49,10 +50,12 @@ def order_of(plan: Plan) -> StageOrder:
     """Replicas, order and versions of a plan's pipeline."""
     stages = plan.stages or ()
     counts = tuple(stage.replicas for stage in stages) or (1,) * plan.pp
+    replicas = StageReplicas(counts, tensor=plan.stage_tp)
     return StageOrder(
-        replicas=StageReplicas(counts, tensor=plan.stage_tp),
+        replicas=replicas,
         warmups=warmups(counts, [stage.warmup for stage in stages]),
         versions=versions_of(plan),
+        actions=None if plan.actions is None else stage_rows(plan, replicas),
     )
 
 

@@ -7,6 +7,7 @@ from itertools import chain
 
 from parsim.cluster.hardware import Cluster
 from parsim.model.model import Model
+from parsim.plan.names import AUTO
 from parsim.plan.record import Plan
 from parsim.plan.rules.degrees import divisors, listed
 from parsim.plan.stages import Stage, least_warmups
@@ -36,10 +37,10 @@ def _beside(plan: Plan, cluster: Cluster) -> Iterator[str]:
                 f" say how many replicas each stage has, but {name}={value} is for all alike; "
                 f"use {name}=1"
             )
-    if plan.schedule not in ("1f1b", "pipedream"):
+    if plan.schedule not in ("1f1b", "pipedream", AUTO) and not plan.from_file:
         yield (
-            f" are for schedule='1f1b' or 'pipedream', whose order replicas can share, but "
-            f"schedule={plan.schedule!r}; leave schedule out"
+            f" are for schedule='1f1b', 'pipedream', 'auto' or a file, whose order replicas can "
+            f"share, but schedule={plan.schedule!r}; leave schedule out"
         )
     if plan.stage_layers is not None:
         yield " say how many layers each stage has; leave stage_layers out"

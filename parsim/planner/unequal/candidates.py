@@ -30,6 +30,7 @@ from parsim.cost.legal import illegal
 from parsim.partition.given_replicas import Share, fastest_by_formula, levels_of
 from parsim.partition.levels import Level
 from parsim.plan import CpCommType, Plan
+from parsim.plan.names import AUTO
 from parsim.plan.rules.degrees import divisors
 from parsim.plan.stages import Stage, least_warmups
 from parsim.planner.unequal.degree import PricedDegree
@@ -116,10 +117,13 @@ class Family:
     def _least_bytes(self, division: Division, cut: Sequence[int]) -> float:
         """What the fullest device holds at least: its states, and what is in flight.
 
-        A replica begins with w forwards and keeps one more until its first backward.
+        A replica begins with w forwards and keeps one more until its first backward; in an order
+        that is searched for it may keep no more than one.
         """
         replicas = np.array([part.replicas for part in division])
         begun = np.array(least_warmups([part.replicas for part in division])) + 1
+        if self.single.schedule == AUTO:
+            begun = np.ones_like(begun)
         kept = self._by_stage(division, lambda degree: degree.kept(cut))
         states = self._by_stage(division, lambda degree: degree.bytes(cut))
         return float(np.max(states + kept * np.minimum(begun, self.count // replicas)))
@@ -146,7 +150,8 @@ def _single(like: Plan, count: int, several: bool) -> Plan:
         ep=1,
         etp=1,
         zero_stage=0,
-        schedule="1f1b",
+        schedule=AUTO if like.schedule == AUTO else "1f1b",
+        actions=None,
         stage_layers=None,
         num_microbatches=count,
     )

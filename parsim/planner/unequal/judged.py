@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from parsim.cost.job import Job
 from parsim.plan import Plan, PlanSpace, Recompute
+from parsim.plan.names import AUTO
 from parsim.plan.rules.degrees import divisors, tensor_degrees, tensor_rules
 from parsim.plan.space import chosen
 from parsim.planner.limits import allowed
@@ -63,7 +64,8 @@ MOST_ALIKE = 4
 
 def families(job: Job, space: PlanSpace, plans: Sequence[Plan]) -> Iterator[Family]:
     """What may stand in place of plans: stages of their degree, and stages of several."""
-    like, room = list(_alike(plans)), room_of(job, space)
+    searched = AUTO in (space.schedule or ())
+    like, room = list(_alike(plans, AUTO if searched else "1f1b")), room_of(job, space)
     for plan in like:
         yield Family.of(job, plan, (plan.tp,), room)
     first: dict[int, Plan] = {}
@@ -92,7 +94,7 @@ def _stage_degrees(job: Job, space: PlanSpace, plan: Plan) -> list[int]:
     return [tp for tp in legal if tp in chosen(space.tp, legal)]
 
 
-def _alike(plans: Iterable[Plan]) -> Iterator[Plan]:
+def _alike(plans: Iterable[Plan], schedule: str) -> Iterator[Plan]:
     """The first plan of each pair, with nothing recomputed or moved to the host, in their order."""
     first: dict[tuple[int, int], Plan] = {}
     for plan in plans:
@@ -100,6 +102,7 @@ def _alike(plans: Iterable[Plan]) -> Iterator[Plan]:
     for plan in list(first.values())[:MOST_ALIKE]:
         yield replace(
             plan,
+            schedule=schedule,
             recompute=Recompute.NONE,
             recompute_modules=(),
             recompute_layers=0,

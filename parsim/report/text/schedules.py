@@ -96,10 +96,10 @@ def auto_view(auto: AutoSchedule) -> RenderableType:
     times = {**auto.orders, **auto.named}
     for name, seconds in sorted(times.items(), key=lambda pair: pair[1]):
         rows.add_row(name, format_seconds(seconds))
-    limits = ", ".join(map(str, auto.limits))
+    limits, each = ", ".join(map(str, auto.limits)), "rank" if auto.plan.stages is None else "stage"
     return Group(
         rows,
         Text(""),
-        Text(f"micro-batches in flight that fit, by rank: {limits}", style="dim"),
+        Text(f"micro-batches in flight that fit, by {each}: {limits}", style="dim"),
         Text(auto.words(), style="dim"),
     )

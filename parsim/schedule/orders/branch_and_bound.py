@@ -15,15 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from parsim.schedule.orders.dispatch import B, F, W
+from parsim.schedule.orders.routes import B, F, Key, Routes, W
 
 if TYPE_CHECKING:
     from parsim.schedule.orders.work import Work
 
 ROUNDING = 1e-9
-
-Key = tuple[int, int, int]
-"""Rank, kind, micro-batch."""
 
 Counts = tuple[tuple[int, int, int], ...]
 """How many F, B (or I) and W each rank has run."""
@@ -53,23 +50,29 @@ class BranchAndBound:
     def __init__(self, work: Work, upper: float, nodes: int) -> None:
         """Search for less than `upper`, over so many partial schedules at most."""
         self.work, self.upper, self.left = work, upper, nodes
-        self.p, self.m, self.split = len(work.stage_rank), work.num_microbatches, bool(work.weight)
-        self.lengths = (work.forward, work.backward, work.weight or [0.0] * self.p)
+        routes = Routes(work.replicas, work.num_microbatches)
+        self.stage_of, self.split = work.replicas.stage_of, bool(work.weight)
+        self.p, self.each = len(self.stage_of), [*map(routes.each, range(len(self.stage_of)))]
+        self.sources, self.users = list(routes.table(user=False)), list(routes.table(user=True))
+        weight = work.weight or [0.0] * len(work.forward)
+        lengths = (work.forward, work.backward, weight)
+        self.lengths = [[kind[stage] for stage in self.stage_of] for kind in lengths]
+        self.limits = [work.limits[stage] for stage in self.stage_of]
         self.best: tuple[tuple[int, ...], ...] | None = None
         self.seen: dict[Counts, list[tuple[float, ...]]] = {}
-        above = range(self.p)
-        self.tails = [sum(work.backward[:rank]) + rank * work.message for rank in above]
+        self.hops, self.most, back = work.hops, max(work.replicas.counts), work.hops[1]
+        self.tails = [sum(work.backward[:stage]) + sum(back[:stage]) for stage in self.stage_of]
 
     def run(self) -> bool:
         """Search; true where all that could be shorter was looked at."""
-        done = (self.m, self.m, self.m if self.split else 0)
+        done = [(m, m, m if self.split else 0) for m in self.each]
         stack = [_Partial(((0, 0, 0),) * self.p, (0.0,) * self.p, {}, ((),) * self.p)]
         while stack:
             self.left -= 1
             if self.left < 0:
                 return False
             partial = stack.pop()
-            if all(counts == done for counts in partial.counts):
+            if list(partial.counts) == done:
                 self._finish(partial)
                 continue
             stack.extend(after for after in self._branches(partial) if self._worth(after))
@@ -93,13 +96,12 @@ class BranchAndBound:
     def _options(self, partial: _Partial, rank: int) -> Iterator[_Option]:
         """The next F, B and W of a rank, where their inputs are made and its limit allows them."""
         forwards, backwards, weights = partial.counts[rank]
-        clock, last = partial.clocks[rank], self.p - 1
+        clock = partial.clocks[rank]
         in_flight = forwards - (weights if self.split else backwards)
-        if forwards < self.m and in_flight < self.work.limits[rank]:
-            yield from self._option(partial, rank, F, (rank - 1, F, forwards) if rank else None)
+        if forwards < self.each[rank] and in_flight < self.limits[rank]:
+            yield from self._option(partial, rank, F, self.sources[rank][F][forwards])
         if backwards < forwards:
-            source = (rank, F, backwards) if rank == last else (rank + 1, B, backwards)
-            yield from self._option(partial, rank, B, source)
+            yield from self._option(partial, rank, B, self.sources[rank][B][backwards])
         if self.split and weights < backwards:
             yield _Option(clock, clock + self.lengths[W][rank], rank, W)
 
@@ -111,9 +113,13 @@ class BranchAndBound:
         if source is not None:
             if source not in partial.ends:
                 return
-            message = self.work.message if source[0] != rank else 0.0
-            start = max(start, partial.ends[source] + message)
+            start = max(start, partial.ends[source] + self._message(source[0], rank))
         yield _Option(start, start + self.lengths[kind][rank], rank, kind)
+
+    def _message(self, sender: int, receiver: int) -> float:
+        """How long what one rank makes for another travels."""
+        first, then = self.stage_of[sender], self.stage_of[receiver]
+        return 0.0 if first == then else self.hops[int(then < first)][min(first, then)]
 
     def _after(self, partial: _Partial, option: _Option) -> _Partial:
         _, end, rank, kind = option
@@ -146,17 +152,25 @@ class BranchAndBound:
     def _least(self, partial: _Partial, rank: int) -> float:
         """An end that a rank's own work and the backwards above it do not allow to be earlier."""
         forwards, backwards, weights = partial.counts[rank]
-        ahead = (self.m - forwards) * self.lengths[F][rank]
-        ahead += (self.m - backwards) * self.lengths[B][rank]
-        tail = self.tails[rank] if backwards < self.m else 0.0
-        late = (self.m - weights) * self.lengths[W][rank] if self.split else 0.0
+        m = self.each[rank]
+        ahead = (m - forwards) * self.lengths[F][rank]
+        ahead += (m - backwards) * self.lengths[B][rank]
+        tail = self.tails[rank] if backwards < m else 0.0
+        late = (m - weights) * self.lengths[W][rank] if self.split else 0.0
         return partial.clocks[rank] + ahead + max(tail, late)
 
     def _pending(self, partial: _Partial) -> Iterator[float]:
         """When results that are still to be used were made, in an order that counts decide."""
-        for rank, (forwards, backwards, _) in enumerate(partial.counts):
-            used = partial.counts[rank + 1][F] if rank + 1 < self.p else backwards
-            yield from (partial.ends[rank, F, mb] for mb in range(used, forwards))
-            if rank:
-                used = partial.counts[rank - 1][B]
-                yield from (partial.ends[rank, B, mb] for mb in range(used, backwards))
+        counts, most = partial.counts, self.most
+        for rank, (forwards, backwards, _) in enumerate(counts):
+            for kind, done in ((F, forwards), (B, backwards)):
+                users, used = self.users[rank][kind], 0
+                for number in range(done - 1, -1, -1):
+                    user = users[number]
+                    if user is None or used == most:
+                        break  # ranks take what is made in order: all earlier ones are used
+                    if counts[user[0]][user[1]] > user[2]:
+                        used += 1
+                        continue
+                    used = 0
+                    yield partial.ends[rank, kind, number]

@@ -4,7 +4,8 @@
     rule A                  1F2 now: forwards first, while at most 3 are ahead of the I
     rule B                  waits for 1I0, and fills the gap of 1 with 1W0 from 4 to 6
 
-A rule has four numbers for every rank, so that unequal ranks act unequally. The pipeline is run as
+A rule has four numbers for every stage, so that unequal stages act unequally; replicas of a stage
+act alike. The pipeline is run as
 arrays over all rules: in each round every rank acts whose next action no message can change any
 more, which are those that start before any action of this round can end.
 
@@ -21,19 +22,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from parsim.arrays import Array, Columns, Flags, Index, Ints
+from parsim.plan.stages import least_warmups
 from parsim.schedule.actions import Action, Kind
+from parsim.schedule.orders.routes import B, F, Routes, W
 
 if TYPE_CHECKING:
     from parsim.schedule.orders.weight_fill import Rows
     from parsim.schedule.orders.work import Work
 
-F, B, W = range(3)
-"""What a rank may run next: a forward, a backward or its input half, a weight gradient."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules(Columns):
-    """K rules, whose numbers for each of p ranks are rows, (p, K).
+    """K rules, whose numbers for each of p stages are rows, (p, K).
 
     `ahead` forwards at most have no backward yet; `eager` ranks take a forward before a backward.
     For the one that it prefers, a rank waits `patience` lengths of a forward. In a gap it runs a W
@@ -50,18 +50,39 @@ class Rules(Columns):
 
 
 class Shop:
-    """A pipeline whose orders are searched for, as columns of one row a rank."""
+    """A pipeline whose orders are searched for, as columns of one row a rank.
+
+    `stages` are those that rules have numbers for, `most` the actions of the rank that has most,
+    `actions` those of all ranks; lengths and limits have a column for each rank. `users` says what
+    waits for an action's result, `lasts` how long that travels.
+    """
 
     def __init__(self, work: Work) -> None:
         """Take over the work: one stage a rank, one copy."""
-        self.p, self.m, self.message = len(work.stage_rank), work.num_microbatches, work.message
-        self.split = bool(work.weight)
-        weight = work.weight or [0.0] * self.p
-        self.lengths = np.array([work.forward, work.backward, weight], dtype=float)
-        self.limits = np.minimum(np.array(work.limits), self.m)
+        replicas = work.replicas
+        self.stages, self.p, self.split = replicas.stages, replicas.num_ranks, bool(work.weight)
+        self.stage_of, self.counts = np.array(replicas.stage_of), np.array(replicas.counts)
+        self.first = np.array([replicas.ranks(stage)[0] for stage in range(self.stages)])
+        self.each = work.num_microbatches // self.counts[self.stage_of]
+        self.users = _users(Routes(replicas, work.num_microbatches))
+        self.lasts = _lasts(work)
+        weight = work.weight or [0.0] * self.stages
+        lengths = np.array([work.forward, work.backward, weight], dtype=float)
+        self.lengths = lengths[:, self.stage_of]
+        self.limits = np.minimum(np.array(work.limits)[self.stage_of], self.each)
         kinds = 3 if self.split else 2
         self.shortest = self.lengths[:kinds].min(axis=0)[:, None]
-        self.actions = kinds * self.m
+        self.most, self.actions = kinds * int(self.each.max()), kinds * int(self.each.sum())
+
+    @property
+    def stage_limits(self) -> Ints:
+        """Chunks that each of a stage's replicas may hold, (p,)."""
+        return np.asarray(self.limits[self.first])
+
+    @property
+    def begun(self) -> Ints:
+        """Forwards that 1F1B begins with, and one more, (p,)."""
+        return np.array(least_warmups(self.counts.tolist())) + 1
 
     def ends(self, rules: Rules) -> Array:
         """When the last action of each rule's order ends, (K,); `inf` where ranks wait for ever."""
@@ -80,11 +101,14 @@ class Shop:
         return tuple(self._row(rank, kinds) for rank, kinds in enumerate(sequences))
 
     def _row(self, rank: int, sequence: Sequence[int]) -> tuple[Action, ...]:
-        kinds = (Kind.F, Kind.I if self.split else Kind.B, Kind.W)
-        done, row = [0, 0, 0], []
+        """The actions of a rank; what ranks with more micro-batches run behind is -1."""
+        kinds, stage = (Kind.F, Kind.I if self.split else Kind.B, Kind.W), int(self.stage_of[rank])
+        begin, step = rank - int(self.first[stage]), int(self.counts[stage])
+        done, row = [begin] * 3, []
         for what in sequence:
-            row.append(Action(rank, kinds[what], done[what]))
-            done[what] += 1
+            if what >= 0:
+                row.append(Action(stage, kinds[what], done[what]))
+                done[what] += step
         return tuple(row)
 
 
@@ -96,20 +120,22 @@ class _Run:
     """
 
     def __init__(self, shop: Shop, rules: Rules, *, record: bool = False) -> None:
-        p, m, count = shop.p, shop.m, len(rules)
-        self.shop, self.rules = shop, rules
+        p, m, count = shop.p, int(shop.each.max()), len(rules)
+        self.shop = shop
+        self.ahead, self.eager = rules.ahead[shop.stage_of], rules.eager[shop.stage_of]
         self.clock = np.zeros((p, count))
         self.done = np.zeros((3, p, count), dtype=np.int64)
         self.arrivals = np.full((2, p + 1, count, m + 1), np.inf)
-        self.arrivals[F, 0, :, :m] = 0.0
+        self.arrivals[F, : shop.counts[0], :, : shop.each[0]] = 0.0
         self.next = self.arrivals[:, :p, :, 0].copy()
         forward, _, weight = shop.lengths[:, :, None]
-        self.patience, self.gap = rules.patience * forward, rules.gap * weight
-        shape = (p, count, shop.actions) if record else (0, 0, 0)
+        self.patience = rules.patience[shop.stage_of] * forward
+        self.gap = rules.gap[shop.stage_of] * weight
+        shape = (p, count, shop.most) if record else (0, 0, 0)
         self.sequence = np.full(shape, -1, dtype=np.int64)
 
     def ends(self) -> Array:
-        complete = self.done.sum(axis=(0, 1)) == self.shop.p * self.shop.actions
+        complete = self.done.sum(axis=(0, 1)) == self.shop.actions
         return np.where(complete, self.clock.max(axis=0), np.inf)
 
     def to_the_end(self) -> None:
@@ -128,11 +154,11 @@ class _Run:
         weight = shop.lengths[W][:, None]
         full = done[F] - done[W if shop.split else B] >= shop.limits[:, None]
         ready = np.where(full, clock + weight if shop.split else np.inf, clock)
-        allowed = done[F] - done[B] < self.rules.ahead
+        allowed = done[F] - done[B] < self.ahead
         forward = np.where(allowed, np.maximum(ready, self.next[F]), np.inf)
         backward = np.maximum(clock, self.next[B])
-        later = np.where(self.rules.eager, self.patience, -self.patience)
-        ahead = np.where(self.rules.eager, forward <= backward + later, forward < backward + later)
+        later = np.where(self.eager, self.patience, -self.patience)
+        ahead = np.where(self.eager, forward <= backward + later, forward < backward + later)
         start = np.where(ahead, forward, backward)
         what = np.where(ahead, F, B)
         if shop.split:
@@ -151,21 +177,38 @@ class _Run:
         self.clock[ranks, columns] = ends
         self.done[what, ranks, columns] = number + 1
         self._send(ranks, columns, what, number, ends)
-        at = np.minimum(self.done[what, ranks, columns], self.shop.m)
+        at = self.done[what, ranks, columns]
         kind = np.minimum(what, B)
         self.next[kind, ranks, columns] = np.where(
             what == W, self.next[kind, ranks, columns], self.arrivals[kind, ranks, columns, at]
         )
 
     def _send(self, ranks: Index, columns: Index, what: Index, number: Index, ends: Array) -> None:
-        """Give results on: a forward down, that of the last rank to its own B, a backward up."""
-        last, message = self.shop.p - 1, self.shop.message
-        turns = (what == F) & (ranks == last)
-        kind = np.where(turns, B, what)
-        to = np.where(turns, last, np.where(what == F, ranks + 1, ranks - 1))
-        sent = (what != W) & (to >= 0)
-        kind, to, columns, number = kind[sent], to[sent], columns[sent], number[sent]
-        arrival = np.where(turns, ends, ends + message)[sent]
+        """Give results on: a forward down, that of the last stage to its own B, a backward up."""
+        users = self.shop.users[:, what, ranks, number]
+        sent = users[0] >= 0
+        kind, to, number = users[:, sent]
+        columns = columns[sent]
+        arrival = (ends + self.shop.lasts[what, ranks])[sent]
         self.arrivals[kind, to, columns, number] = arrival
         waited = self.done[kind, to, columns] == number
         self.next[kind[waited], to[waited], columns[waited]] = arrival[waited]
+
+
+def _users(routes: Routes) -> Index:
+    """Kind, rank and number of what each rank's F, B and W of each number feed, or -1."""
+    ranks = range(routes.replicas.num_ranks)
+    users = np.full((3, 3, len(ranks), max(map(routes.each, ranks))), -1)
+    for rank, kinds in enumerate(routes.table(user=True)):
+        for kind, row in enumerate(kinds):
+            for number, user in enumerate(row):
+                if user is not None:
+                    users[:, kind, rank, number] = user[1], user[0], user[2]
+    return users
+
+
+def _lasts(work: Work) -> Array:
+    """How long what each rank's F, B and W make travels to the next stage."""
+    ahead, back = work.hops
+    by_stage = np.array([(*ahead, 0.0), (0.0, *back), (0.0,) * (len(ahead) + 1)])
+    return by_stage[:, work.replicas.stage_of]

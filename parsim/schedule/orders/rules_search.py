@@ -1,8 +1,8 @@
 """The dispatching rule with the shortest order: a population whose best change a little, often.
 
     1  begin with plain rules: forwards first or backwards first, few or many forwards ahead
-    2  children of the best: one number changed on a rank, on all above it or on all below it; or
-       the upper ranks of one parent with the lower ones of another
+    2  children of the best: one number changed on a stage, on all above it or on all below; or
+       the upper stages of one parent with the lower ones of another
     3  again from 1 with other draws where nothing becomes better for long
 
 Equal input gives equal output: draws are counted, not timed. Source: evolution of dispatching
@@ -50,8 +50,8 @@ def best_rule(
         actions: how many actions may be run in all.
         until: what `time.perf_counter` says at the end instead, however many are run by then.
     """
-    draws, each = np.random.default_rng(0), shop.p * shop.actions
-    target, left = bound * (1.0 + _ROUNDING), min(actions // each, MOST_RULES)
+    draws = np.random.default_rng(0)
+    target, left = bound * (1.0 + _ROUNDING), min(actions // shop.actions, MOST_RULES)
     best, shortest = _plain(shop), np.inf
 
     def goes_on() -> bool:
@@ -71,23 +71,23 @@ def best_rule(
 
 
 def _plain(shop: Shop) -> Rules:
-    """Rules alike on all ranks, with as many forwards ahead as common schedules have."""
-    below = shop.p - np.arange(shop.p)
+    """Rules alike on all stages, with as many forwards ahead as common schedules have."""
+    begun, limits = shop.begun, shop.stage_limits
     counts = (
-        shop.limits,
-        below,
-        2 * below - 1,
-        (3 * below + 1) // 2,
-        shop.limits - np.arange(shop.p),
+        limits,
+        begun,
+        2 * begun - 1,
+        (3 * begun + 1) // 2,
+        limits - np.arange(shop.stages),
     )
     each = [
-        (np.clip(count, 1, shop.limits), eager, gap)
+        (np.clip(count, 1, limits), eager, gap)
         for count in counts
         for eager in (True, False)
         for gap in ((0.0, 0.5, 1.0, 3.0) if shop.split else (1.0,))
     ]
     ahead, eager, gap = zip(*each, strict=True)
-    shape = (shop.p, len(each))
+    shape = (shop.stages, len(each))
     return Rules(
         ahead=np.stack(ahead, axis=1),
         eager=np.broadcast_to(np.array(eager), shape).copy(),
@@ -120,11 +120,11 @@ def _children(shop: Shop, parents: Rules, draws: np.random.Generator) -> Rules:
     """Children of good parents rather than of bad ones: crossed now and then, and changed."""
     count = len(parents)
     parent = np.minimum(draws.integers(0, count, CHILDREN), draws.integers(0, count, CHILDREN))
-    other, cut = draws.integers(0, count, CHILDREN), draws.integers(0, shop.p + 1, CHILDREN)
-    crossed = (np.arange(shop.p)[:, None] >= cut) & (draws.random(CHILDREN) < 0.3)
+    other, cut = draws.integers(0, count, CHILDREN), draws.integers(0, shop.stages + 1, CHILDREN)
+    crossed = (np.arange(shop.stages)[:, None] >= cut) & (draws.random(CHILDREN) < 0.3)
     children = _where(crossed, parents.take(other), parents.take(parent))
     for share in (1.0, 0.4):
-        ranks = _ranks(shop.p, draws) & (draws.random(CHILDREN) < share)
+        ranks = _stages(shop.stages, draws) & (draws.random(CHILDREN) < share)
         children = _where(ranks, _changed(shop, children, draws), children)
     return children
 
@@ -135,20 +135,20 @@ def _where(chosen: Flags, ours: Rules, others: Rules) -> Rules:
     return Rules(**{n: np.where(chosen, getattr(ours, n), getattr(others, n)) for n in names})
 
 
-def _ranks(p: int, draws: np.random.Generator) -> Flags:
-    """For each child one rank, or those down to it, or those from it on, (p, K)."""
-    rank, at = np.arange(p)[:, None], draws.integers(0, p, CHILDREN)
+def _stages(p: int, draws: np.random.Generator) -> Flags:
+    """For each child one stage, or those down to it, or those from it on, (p, K)."""
+    stage, at = np.arange(p)[:, None], draws.integers(0, p, CHILDREN)
     scope: Index = draws.integers(0, 3, CHILDREN)
     return np.asarray(
-        np.where(scope == 0, rank == at, np.where(scope == 1, rank <= at, rank >= at))
+        np.where(scope == 0, stage == at, np.where(scope == 1, stage <= at, stage >= at))
     )
 
 
 def _changed(shop: Shop, rules: Rules, draws: np.random.Generator) -> Rules:
-    """One of the four numbers changed on all ranks."""
+    """One of the four numbers changed on all stages."""
     what = draws.integers(0, 4 if shop.split else 3, CHILDREN)
     step = draws.choice([-2, -1, 1, 2], CHILDREN, p=[0.15, 0.35, 0.35, 0.15])
-    ahead = np.clip(rules.ahead + step, 1, shop.limits[:, None])
+    ahead = np.clip(rules.ahead + step, 1, shop.stage_limits[:, None])
     patience = np.broadcast_to(draws.choice(PATIENCE, CHILDREN), rules.patience.shape)
     gap = np.broadcast_to(draws.choice(GAPS, CHILDREN), rules.gap.shape)
     return Rules(

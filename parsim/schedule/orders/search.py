@@ -3,8 +3,8 @@
     1  dispatching rules, of which the best of many is taken (`rules_search`)
     2  small cases: branch and bound over all active schedules, which hold an optimum
 
-Micro-batches keep their order on every stage, one stage a rank. Then a rank's row is a sequence of
-F and B, or of F, I and W, and a limit of k micro-batches says that its F of micro-batch i comes
+Micro-batches keep their order on every rank, which is of one stage. Then a rank's row is a sequence
+of F and B, or of F, I and W, and a limit of k micro-batches says that its F of micro-batch i comes
 behind its B, or W, of i - k: the job-shop problem. What is found is compared with a lower bound.
 
 Leaves out: orders in which micro-batches overtake one another; some whole and some split backwards.
@@ -17,7 +17,9 @@ Below what no order of a pipeline can end, whatever is found: three bounds for e
 
 The idle time of a stage is what its limit of micro-batches leaves of the trip below it: before its
 first backward it can run no more forwards than it may hold, and behind its last forward no more
-backwards. A limit of k also says that micro-batch i + k begins when i has come back.
+backwards. A limit of k also says that micro-batch i + k begins when i has come back. Of a stage's r
+replicas, each with m / r micro-batches, one begins no earlier than a stage above with q replicas
+has run (r - 1) // q forwards more than the first.
 """
 
 from __future__ import annotations
@@ -40,14 +42,15 @@ def lower_bound(work: Work) -> float:
 
 @dataclass(slots=True)
 class _Stage:
-    """A stage of some work, one stage a rank."""
+    """A stage of some work, one stage a rank, and the last of its replicas to begin."""
 
     work: Work
     stage: int
 
     def bound(self) -> float:
         """The largest of the three bounds."""
-        work, m = self.work, self.work.num_microbatches
+        work = self.work
+        m = work.num_microbatches // work.replicas.counts[self.stage]
         forward, backward = work.forward[self.stage], work.backward[self.stage]
         limit, below, tail = min(work.limits[self.stage], m), self._below(), self._tail()
         before = max(0.0, below - (limit - 1) * forward)
@@ -67,19 +70,22 @@ class _Stage:
 
     def _head(self) -> float:
         """Until the first forward can begin."""
-        return sum(self.work.forward[: self.stage]) + self.stage * self.work.message
+        stage, counts = self.stage, self.work.replicas.counts
+        ahead = self.work.forward[:stage]
+        before = ((counts[stage] - 1) // q * each for each, q in zip(ahead, counts, strict=False))
+        return sum(ahead) + sum(self.work.hops[0][:stage]) + max(before, default=0.0)
 
     def _below(self) -> float:
         """From the end of a forward to the begin of its backward."""
-        work, deeper = self.work, len(self.work.stage_rank) - 1 - self.stage
-        both = sum(work.forward[self.stage + 1 :]) + sum(work.backward[self.stage + 1 :])
-        return both + 2 * deeper * work.message
+        work, behind = self.work, self.stage + 1
+        both = sum(work.forward[behind:]) + sum(work.backward[behind:])
+        return both + sum(sum(hops[self.stage :]) for hops in work.hops)
 
     def _tail(self) -> float:
         """From the end of the last backward on: those above it, and the W of one of them."""
         longest, way = 0.0, 0.0
         for above in reversed(range(self.stage)):
-            way += self.work.message + self.work.backward[above]
+            way += self.work.hops[1][above] + self.work.backward[above]
             longest = max(longest, way + self._weight(above))
         return longest
 
@@ -117,13 +123,14 @@ def search_order(
     With `seconds` it searches for so long, so that what it finds depends on the machine.
 
     Args:
-        work: one stage a rank, one copy; lengths may differ from stage to stage.
+        work: one stage a rank, one copy; lengths and replicas may differ from stage to stage.
         run: actions that rules may run in all.
         branched: actions of all partial schedules that branch and bound may look at.
         seconds: for rules, instead of so many actions.
 
     Raises:
-        ScheduleError: several stages a rank, or a limit below 1.
+        ScheduleError: several stages a rank, a limit below 1, or replicas of a stage that cannot
+            share the micro-batches evenly.
     """
     _check(work)
     shop, bound = Shop(work), lower_bound(work)
@@ -131,7 +138,7 @@ def search_order(
     rules, length = best_rule(shop, bound, run, until)
     if length <= bound * (1.0 + ROUNDING):
         return Searched(shop.rows(rules), length, length, proven=True)
-    branch = BranchAndBound(work, length, branched // (shop.p * shop.actions))
+    branch = BranchAndBound(work, length, branched // shop.actions)
     proven = branch.run()
     rows = shop.rows(rules) if branch.best is None else shop.in_order(branch.best)
     length = branch.upper
@@ -145,3 +152,4 @@ def _check(work: Work) -> None:
         raise ScheduleError(
             f"limits {list(work.limits)} of micro-batches in flight: allowed are 1 and more"
         )
+    work.replicas.check_shares(work.num_microbatches)

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from parsim.schedule.orders.weight_fill import Rows
+from parsim.schedule.replicas import StageReplicas
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -15,6 +16,11 @@ class Work:
     `forward` and `backward` are lengths of each stage's F and B, `message` that of a message
     between ranks; `limits` are the chunks that each rank may hold from F to B. Where the backward
     is in two, `backward` are lengths of I, `weight` those of W, and a chunk is held to its W.
+
+    Only searches of one stage a rank know `counts`, the replicas of each stage, which then take its
+    micro-batches in turn on ranks of their own (none: one each; `limits` are those of a replica),
+    and `borders`, lengths of messages ahead and back at each border, (p - 1,) both, where
+    they are not all `message`.
     """
 
     stage_rank: Sequence[int]
@@ -25,6 +31,19 @@ class Work:
     message: float = 0.0
     copies: int = 1
     weight: Sequence[float] = ()
+    counts: tuple[int, ...] = ()
+    borders: tuple[tuple[float, ...], tuple[float, ...]] | None = None
+
+    @property
+    def replicas(self) -> StageReplicas:
+        """Who takes the micro-batches of each stage."""
+        return StageReplicas(self.counts or (1,) * len(self.stage_rank))
+
+    @property
+    def hops(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Lengths of messages ahead and back at each border, (p - 1,) both."""
+        alike = (self.message,) * (len(self.stage_rank) - 1)
+        return self.borders or (alike, alike)
 
     @property
     def depth(self) -> int:

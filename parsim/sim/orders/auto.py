@@ -3,32 +3,27 @@
 Searched are orders of whole backwards and of backwards in two, with the seconds of the plan's
 stages and the micro-batches for which its devices have room. The named schedules of one stage a
 rank are simulated beside them, and the fastest of all that may be run and fit is taken (else of
-those that are tight, else the smallest): never a slower one than those. Equal input gives equal
-output, for actions are counted and no clock is read.
+those that are tight, else the smallest): never a slower one than those. Stages with replicas or
+tensor degrees of their own have whole backwards, and 1F1B as the schedule with a name. Equal input
+gives equal output, for actions are counted and no clock is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
-from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.legal import check_legal, illegal
 from parsim.errors import PlanError
 from parsim.plan import Plan
 from parsim.plan.names import AUTO
-from parsim.schedule import Kind, Schedule
-from parsim.schedule.inflight import inflight_counts
 from parsim.schedule.orders.search import Searched
 from parsim.schedule.orders.work import Work
-from parsim.sim.confidence.memory_fit import margin_of
-from parsim.sim.orders.trial import NAMED, Trial, built, with_named, with_order
-from parsim.sim.recurrence.evaluate import Evaluation, evaluate
-from parsim.sim.step.schedule_costs import action_seconds
+from parsim.sim.orders.trial import ROUNDING, Trial, named_of, rows_of, with_named, with_order
+from parsim.sim.orders.works import of_stages, split, whole
+from parsim.sim.recurrence.evaluate import evaluate
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +37,6 @@ class AutoSchedule:
     """
 
     plan: Plan
-    schedule: Schedule
     chosen: str
     step_time: float
     searched: Mapping[str, Searched]
@@ -67,6 +61,8 @@ class AutoSchedule:
             gain = f"the named {self.chosen}, than which nothing faster was found"
         elif best is None:
             gain = "an order of its own; no named schedule fits"
+        elif self.named[best] <= self.step_time * (1.0 + ROUNDING):
+            gain = f"an order of its own, as fast as {best}, the best named one, with less memory"
         else:
             share = 100.0 * (self.named[best] / self.step_time - 1.0)
             gain = f"an order of its own; {best}, the best named one, takes {share:.2g} % longer"
@@ -77,7 +73,7 @@ class AutoSchedule:
         """Plain data with units in the names."""
         return {
             "chosen": self.chosen,
-            "stage_layers": list(self.plan.stage_layers) if self.plan.stage_layers else None,
+            "stage_layers": list(self.plan.cut) if self.plan.cut else None,
             "step_time_s": self.step_time,
             "named_step_time_s": dict(self.named),
             "found_step_time_s": dict(self.orders),
@@ -116,76 +112,34 @@ def auto_schedule(
     if plan.pp < 2:
         raise PlanError(f"pp={plan.pp}: the plan has no pipeline to order; use pp >= 2")
     check_legal(job, with_named(plan, "1f1b"))
-    trial = Trial(job, plan, margin_of(job, with_named(plan, "1f1b"), memory_margin))
-    for name in NAMED:
-        trial.take(name, built(plan, name))
-    works = {"auto": _whole(evaluate(job, with_named(plan, "1f1b")), trial.capacity)}
-    halves = with_order(plan, built(plan, "zb_h1"))
-    if illegal(job, halves) is None:
-        works["auto_split"] = _split(evaluate(job, halves), trial.capacity)
+    trial = Trial(job, plan, memory_margin)
+    for name in named_of(plan):
+        trial.take(name, rows_of(plan, name))
+    works = _works(trial)
     searched = {name: trial.search(name, work, seconds) for name, work in works.items()}
     chosen = trial.best()
+    named = {name: trial.times[name] for name in named_of(plan) if trial.as_good(name, chosen)}
     return AutoSchedule(
-        plan=with_order(plan, trial.schedules[chosen]),
-        schedule=trial.schedules[chosen],
+        plan=trial.ordered(chosen),
         chosen=chosen,
         step_time=trial.times[chosen],
         searched=searched,
         limits=tuple(works["auto"].limits),
-        named={name: trial.times[name] for name in NAMED if trial.as_good(name, chosen)},
+        named=named,
         orders={name: trial.times[name] for name in works if trial.as_good(name, chosen)},
     )
 
 
-def _messages(evaluation: Evaluation) -> tuple[Array, Array, float]:
-    """What messages add to each stage's F and I or B, (p,), and seconds that one takes beside them.
+def _works(trial: Trial) -> dict[str, Work]:
+    """What is searched for by name: orders of whole backwards, and of those in two if it may be."""
+    job, plan = trial.job, trial.plan
+    first = with_named(plan, "1f1b")
+    if plan.stages is not None:
+        from parsim.sim.stages.run import TaskRun  # events, which few plans need
 
-    Where a message keeps its sender's compute stream, it is part of the action that sends it.
-    """
-    hop = evaluation.step.costs.hop[:, 0].copy()
-    hop[-1] = 0.0
-    if not evaluation.step.costs.blocking_p2p:
-        return np.zeros_like(hop), np.zeros_like(hop), float(hop.max())
-    return hop, np.concatenate([[0.0], hop[:-1]]), 0.0
-
-
-def _limits(evaluation: Evaluation, capacity: float) -> tuple[int, ...]:
-    """Micro-batches in flight for which each rank has room in so many bytes, one at the least.
-
-    One less than by the bytes that a micro-batch keeps, where there is room for more than the
-    schedule holds: in another order, buffers may stand at the moment that holds most. As many as
-    the schedule holds where the peak is the update's, which has none.
-    """
-    memory, schedule = evaluation.memory_of(0), evaluation.step.schedule(0)
-    in_flight = np.array([max(map(sum, counts)) for counts in inflight_counts(schedule)])
-    each = memory.activations[:, 0] / in_flight
-    room = capacity - (memory.peak - memory.activations)[:, 0]
-    limits = np.maximum(np.floor(room / np.maximum(each, 1.0)).astype(int), 1)
-    limits = np.where(each > 0.0, limits, in_flight)
-    spared = np.maximum(limits - 1, np.minimum(limits, in_flight))
-    return tuple(np.minimum(spared, schedule.num_microbatches).tolist())
-
-
-def _whole(evaluation: Evaluation, capacity: float) -> Work:
-    """The stages' lengths with whole backwards, and what each rank's memory holds."""
-    costs, schedule = evaluation.step.costs, evaluation.step.schedule(0)
-    ahead, back, message = _messages(evaluation)
-    return Work(
-        stage_rank=range(schedule.pp),
-        num_microbatches=schedule.num_microbatches,
-        forward=tuple((costs.forward[:, 0] + ahead).tolist()),
-        backward=tuple((costs.backward[:, 0] + back).tolist()),
-        limits=_limits(evaluation, capacity),
-        message=message,
-    )
-
-
-def _split(evaluation: Evaluation, capacity: float) -> Work:
-    """This work with backwards in two, priced as in a user's schedule."""
-    seconds = action_seconds(evaluation.step.costs)
-    _, back, _ = _messages(evaluation)
-    return replace(
-        _whole(evaluation, capacity),
-        backward=tuple((seconds[Kind.I][:, 0] + back).tolist()),
-        weight=tuple(seconds[Kind.W][:, 0].tolist()),
-    )
+        return {"auto": of_stages(TaskRun(job, first), trial.capacity)}
+    works = {"auto": whole(evaluate(job, first), trial.capacity)}
+    halves = with_order(plan, rows_of(plan, "zb_h1"))
+    if illegal(job, halves) is None:
+        works["auto_split"] = split(evaluate(job, halves), trial.capacity)
+    return works

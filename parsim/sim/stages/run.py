@@ -11,12 +11,12 @@ from parsim.arrays import Array, Ints
 from parsim.cost.job import Job
 from parsim.plan import Plan
 from parsim.plan.names import WITHOUT_FLUSH
-from parsim.plan.stages import warmups
 from parsim.schedule.versions import Versions
 from parsim.sim.program import PricedProgram, by_recurrence, memory_curves, program_timeline
 from parsim.sim.recurrence.walk import StepEnd
 from parsim.sim.stages.plan_prices import PlanPrices
 from parsim.sim.stages.prices import StagePrices, steady_state
+from parsim.sim.stages.rows import depths, stage_rows
 from parsim.strategy import StepProgram
 from parsim.strategy.unequal_stages import unequal_stages
 from parsim.strategy.weight_versions import without_flush
@@ -32,14 +32,8 @@ def versions_of(plan: Plan) -> Versions | None:
         pp=plan.pp,
         batch=plan.num_microbatches if plan.schedule == "pipedream_2bw" else 1,
         counts=tuple(stage.replicas for stage in plan.stages or ()),
-        depths=_depths(plan),
+        depths=depths(plan),
     )
-
-
-def _depths(plan: Plan) -> tuple[int, ...]:
-    """Forwards that each stage's replicas begin with; empty where stages are alike."""
-    stages = plan.stages or ()
-    return warmups([stage.replicas for stage in stages], [stage.warmup for stage in stages])
 
 
 def shown_microbatches(versions: Versions, count: int) -> int:
@@ -83,8 +77,7 @@ class TaskRun:
         if versions is None:
             return unequal_stages(
                 self.priced.replicas,
-                plan.num_microbatches,
-                _depths(plan),
+                stage_rows(plan, self.priced.replicas),
                 blocking=self.priced.costs.blocking_p2p,
                 tied=self.job.model.tied_embeddings,
             )

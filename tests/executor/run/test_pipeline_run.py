@@ -12,6 +12,9 @@ pytest.importorskip("torch")
 
 from executor.training.update_rule import Rate
 from parsim.cli.app import main
+from parsim.scenario import load_scenario
+from parsim.schedule.replicas import StageReplicas
+from parsim.sim.stages.rows import stage_rows
 from tests.executor.launch import fork_runs
 from tests.executor.running import MIXTURE, SCENARIO
 
@@ -94,6 +97,24 @@ def test_unequal_stages_train_as_one_process_does(
     assert result["strategy"]["replay_error"] is None
     assert result["measured"]["loss"][-1] < result["measured"]["loss"][0]
     assert all(step["gradient_norm"] > 0.0 for step in steps_told(tmp_path, result))
+
+
+@pytest.mark.distributed
+def test_stages_of_their_own_train_in_an_order_that_was_searched_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Five ranks whose order is another than 1F1B's."""
+    stages = "[{layers: 1, replicas: 2}, {layers: 1, tp: 2}, {layers: 2}]"
+    text = STILL.replace("seq_len: 32,", "seq_len: 32, tied_embeddings: false,")
+    text = text.replace(BLOCK, f"microbatch_size: 1, schedule: auto, stages: {stages}").replace(
+        "{system: cpu, nodes: 1}", "{system: cpu, nodes: 1, devices_per_node: 5}"
+    )
+    result = ran(tmp_path, text, monkeypatch, capsys, "--oversubscribe")
+    plan = load_scenario(tmp_path / "tiny.yaml").fixed_plan()
+    replicas = StageReplicas((2, 1, 1), tensor=plan.stage_tp)
+    assert stage_rows(plan, replicas) != replicas.rows(plan.num_microbatches)
+    assert result["verify"]["within"]
+    assert result["measured"]["loss"][-1] < result["measured"]["loss"][0]
 
 
 @pytest.mark.distributed

@@ -49,7 +49,7 @@ def test_stages_are_read_and_written_back(tmp_path: Path) -> None:
         (GOOD.replace("replicas: 6", "copies: 6"), "", "copies"),
         (GOOD, "  microbatch_size: 4\n", r"replicas=6 .*num_microbatches=6|does not divide"),
         ("  - {layers: 12, replicas: 8}\n", "", "plain data parallelism; use dp"),
-        (GOOD, "  schedule: pipedream_2bw\n", "are for schedule='1f1b' or 'pipedream'"),
+        (GOOD, "  schedule: pipedream_2bw\n", "are for schedule='1f1b', 'pipedream', 'auto'"),
     ],
 )
 def test_what_is_wrong_is_told(tmp_path: Path, stages: str, more: str, message: str) -> None:

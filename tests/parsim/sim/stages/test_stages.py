@@ -174,7 +174,9 @@ def test_recurrence_is_events_on_every_task(counts: tuple[int, ...], message: fl
     forward = (1.0, 1.5, 0.5)[: len(counts)]
     priced = prices(counts, forward, message=message, reduce=0.5)
     for program in (
-        unequal_stages(StageReplicas(counts), 12, blocking=message > 0.0),
+        unequal_stages(
+            StageReplicas(counts), StageReplicas(counts).rows(12), blocking=message > 0.0
+        ),
         without_flush(Versions(rule="pipedream", pp=len(counts), counts=counts), 12),
     ):
         ready = priced.on(program)
@@ -188,7 +190,8 @@ def test_recurrence_is_events_on_every_task(counts: tuple[int, ...], message: fl
 def test_the_step_of_a_replicated_pipeline_by_hand() -> None:
     """Two replicas of F = 2, X = 4 before one of F = 1, X = 2; then reduce, norm and update."""
     priced = prices((2, 1), (2.0, 1.0), reduce=0.5)
-    end = by_recurrence(priced.on(unequal_stages(StageReplicas((2, 1)), 8)))
+    replicas = StageReplicas((2, 1))
+    end = by_recurrence(priced.on(unequal_stages(replicas, replicas.rows(8))))
     slowest = 2.0 + 8 * 3.0 + 4.0  # first forward, the last stage all the time, last backward
     assert float(end.step_time[0]) == slowest + 0.5 + 0.125 + 0.25
 
@@ -210,8 +213,9 @@ def test_warm_ups_of_a_stage_that_starves(
     Source: PipeDream's order of actions with these numbers, run apart from parsim.
     """
     priced = prices(counts, tuple(map(float, counts)))
+    replicas = StageReplicas(counts)
     few, many = (
-        by_recurrence(priced.on(unequal_stages(StageReplicas(counts), count, warmups)))
+        by_recurrence(priced.on(unequal_stages(replicas, replicas.rows(count, warmups))))
         for count in (90, 225)
     )
     assert float(many.updated[0] - few.updated[0]) / 135 == pytest.approx(pace, abs=0.02)
@@ -230,7 +234,7 @@ def test_versions_of_a_replicated_stage_are_its_warm_up_and_one() -> None:
     [
         ({"num_microbatches": 9}, r"stages\[0\]\.replicas=6 does not divide num_microbatches=9"),
         ({"dp_replicate": 2}, "dp_replicate=2 is for all alike; use dp_replicate=1"),
-        ({"schedule": "gpipe"}, "are for schedule='1f1b' or 'pipedream'"),
+        ({"schedule": "gpipe"}, "are for schedule='1f1b', 'pipedream', 'auto'"),
         ({"pp": 3}, "has 2 entries, but pp=3"),
         ({"stage_layers": (12, 12)}, "leave stage_layers out"),
         (
