@@ -155,8 +155,8 @@ def page(halves: Sequence[Case], wholes: Sequence[Case], shared: Sequence[Case])
         "room for pp, pp + 1 or 2 pp micro-batches a rank; the tool's head says all), against the",
         "named schedules of one stage a rank that fit. A gap is what an order is longer than the",
         "lower bound, or than the proven optimum; a named one without a gap cannot be beaten.",
-        f"{len(shared)} more have stages with replicas of their own (`replicated_orders.py`), where",
-        "1F1B is the only named one. `schedule: auto` takes a named one where it is shorter.",
+        f"{len(shared)} more have stages with replicas of their own (`replicated_orders.py`), and",
+        "1F1B alone has a name there. `schedule: auto` takes a named one where it is shorter.",
         "",
         "| pipelines | cases | strictly shorter than all named | named optimal | neither | longer |"
         " proven | within 1 % | mean gap | named: mean gap | seconds, most |",
