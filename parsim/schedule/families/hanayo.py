@@ -8,11 +8,14 @@ ranks, one wave, two micro-batches, one slot per action:
 
 A rank holds at most pp micro-batches, as in 1F1B. The bubble is (pp - 1) B/waves, B being that of a
 rank's whole share, where num_microbatches = pp: the least that any order reaches (proven for pp 4,
-6 and 8, B = F, 2F and 3F). With more micro-batches it stays so for one wave; for more waves the
-orders listed are longer than need be: with F + B = 3 a micro-batch, eight ranks and two waves idle
-for 7 units with 8 micro-batches, 11 with 16 and 15 with 32 (1F1B for 21).
+6 and 8, B = F, 2F and 3F). With more micro-batches it stays so for one wave. For two and more no
+block of pp micro-batches that is so short can follow itself without a gap (pp 2, 3 and 4), but an
+order of all of them together may be as short (pp 2 with 4 and 6 micro-batches, pp 3 with 6). What
+is listed is close to that: with F + B = 3 a micro-batch, eight ranks and two waves idle for 7 units
+with 8 micro-batches, 7.25 with 16 and 9.25 with 32 (1F1B for 21).
 
-Source: arXiv 2308.15762; orders by list scheduling.
+Source: arXiv 2308.15762; orders by list scheduling from both ends; what is proven and that orders
+as short exist, by a constraint solver (CP-SAT).
 """
 
 from __future__ import annotations
@@ -23,6 +26,9 @@ from parsim.schedule.orders.list_order import best_order
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes
 from parsim.schedule.orders.work import Work
 from parsim.schedule.schedule import Schedule
+
+TURNED = 200_000
+"""Actions over which orders are turned round: a quarter of a second."""
 
 
 def hanayo(pp: int, num_microbatches: int, v: int, times: ActionTimes = EQUAL) -> Schedule:
@@ -45,9 +51,11 @@ def hanayo(pp: int, num_microbatches: int, v: int, times: ActionTimes = EQUAL) -
         message=times.message,
         limits=[pp * v] * pp,
     )
+    busy = num_microbatches * v * (times.forward + times.backward)
+    enough = busy + 2 * (pp - 1) * times.backward
     return Schedule(
         name="hanayo",
-        ranks=best_order(work).rows,
+        ranks=best_order(work, TURNED, enough).rows,
         stage_rank=placement,
         num_microbatches=num_microbatches,
     )

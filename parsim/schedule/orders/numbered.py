@@ -88,12 +88,27 @@ class Numbered:
         """The numbers of each rank's actions."""
         return [[int(self.numbers[kind, stage, mb]) for stage, kind, mb in row] for row in rows]
 
+    def mirrored(self) -> list[int]:
+        """The number of what each action is backwards in time, last micro-batches first.
+
+        A forward is then the backward of its stage, and a backward the forward.
+        """
+        shares = [self.work.microbatches_of(stage // self.work.depth) for stage in self.stage]
+        pairs = zip(shares, self.microbatch, strict=True)
+        microbatch = [share.start + share.stop - 1 - mb for share, mb in pairs]
+        kind = [0 if backward else 1 for backward in self.backward]
+        return [int(number) for number in self.numbers[kind, self.stage, microbatch]]
+
     def makespan(self, order: Sequence[Sequence[int]], lengths: Sequence[float]) -> float:
         """When the last action of an order ends, which is `inf` where some rank never goes on."""
+        return max(self.ends(order, lengths))
+
+    def ends(self, order: Sequence[Sequence[int]], lengths: Sequence[float]) -> list[float]:
+        """When each action of an order ends, which is `inf` where its rank never comes to it."""
         ready: list[float | None] = [None] * len(lengths)
         for number in self.first:
             ready[number] = 0.0
-        clock, at = [0.0] * len(order), [0] * len(order)
+        clock, at, ends = [0.0] * len(order), [0] * len(order), [inf] * len(lengths)
         waiting: dict[int, int] = {}
         going, message = list(range(len(order))), self.work.message
         while going:
@@ -106,6 +121,7 @@ class Numbered:
                     waiting[number] = rank
                     break
                 now = max(now, arrival) + lengths[number]
+                ends[number] = now
                 at[rank] += 1
                 after = self.follower[number]
                 if after >= 0:
@@ -114,7 +130,7 @@ class Numbered:
                     if after in waiting:
                         going.append(waiting.pop(after))
             clock[rank] = now
-        return inf if waiting else max(clock)
+        return ends
 
 
 class _Actions(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from parsim.schedule import Schedule, build_schedule
+from parsim.schedule.check import check_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.sim.schedules.timed import UnitTimes, unit_timeline
 
@@ -64,6 +65,8 @@ def test_hanayo_is_the_proven_optimum(pp: int, m: int, v: int, ratio: float) -> 
 def test_hanayo_with_more_micro_batches_is_a_little_above() -> None:
     assert makespan(built("hanayo", 4, 8, 2), UnitTimes()) == 3 * 8 + 3 * 2
     assert makespan(built("hanayo", 6, 12, 2), UnitTimes()) <= 3 * 12 + 5 * 2 + 0.5
-    for m in (8, 12):
-        bubble = makespan(built("hanayo", 4, m, 4), UnitTimes()) - 3 * m
-        assert 3.0 <= bubble <= 3.0 + 3 * 2.0
+    for pp, m, most in ((2, 4, 0.25), (4, 8, 0.25), (4, 12, 0.5), (8, 16, 0.25), (8, 32, 2.25)):
+        schedule = built("hanayo", pp, m, 4)
+        assert 0.0 <= makespan(schedule, UnitTimes()) - 3 * m - (pp - 1) <= most
+        check_schedule(schedule)
+        assert max(in_flight(schedule)) <= 4 * pp
