@@ -12,7 +12,7 @@ rank's whole share, where num_microbatches = pp: the least that any order reache
 block of pp micro-batches that is so short can follow itself without a gap (pp 2, 3 and 4), but an
 order of all of them together may be as short (pp 2 with 4 and 6 micro-batches, pp 3 with 6). What
 is listed is close to that: with F + B = 3 a micro-batch, eight ranks and two waves idle for 7 units
-with 8 micro-batches, 7.25 with 16 and 9.25 with 32 (1F1B for 21).
+with 8 micro-batches, 7.75 with 16 and 9.5 with 32 (1F1B for 21).
 
 Source: arXiv 2308.15762; orders by list scheduling from both ends; what is proven and that orders
 as short exist, by a constraint solver (CP-SAT).
@@ -27,8 +27,8 @@ from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes
 from parsim.schedule.orders.work import Work
 from parsim.schedule.schedule import Schedule
 
-TURNED = 200_000
-"""Actions over which orders are turned round: a quarter of a second."""
+TURNED = 40_000
+"""Actions over which orders are turned round: a tenth of a second."""
 
 
 def hanayo(pp: int, num_microbatches: int, v: int, times: ActionTimes = EQUAL) -> Schedule:

@@ -33,8 +33,8 @@ def best_order(work: Work, turned: int = 0, enough: float = 0.0) -> Ordered:
 
     Args:
         work: any number of stages a rank and copies.
-        turned: actions over which those orders and one of backwards first are turned round again
-            and again (`_turned`), where none of them is as short as `enough`.
+        turned: actions over which the shortest and one of backwards first are turned round again
+            and again (`_turned`), where the shortest is longer than `enough`.
         enough: an end at which to stop.
 
     Raises:
@@ -52,7 +52,7 @@ def best_order(work: Work, turned: int = 0, enough: float = 0.0) -> Ordered:
     if turned and min(tried)[0] > enough * (1.0 + ROUNDING):
         urgency = [-float(backward) for backward in numbered.backward]
         order = _Listing(numbered, urgency).run(durations, work.message)
-        begin = [*tried, (numbered.makespan(order, durations), order)]
+        begin = [min(tried), (numbered.makespan(order, durations), order)]
         tried += [_turned(numbered, each, turned // len(begin), enough) for _, each in begin]
     length, order = min(tried, key=lambda each: each[0])
     return Ordered(rows=numbered.rows(order), makespan=length)
