@@ -33,10 +33,19 @@ ROUNDS = 4
 """Further rounds that count where there are more micro-batches, however many."""
 
 STAGES = 16
-"""Stages up to which an order is looked at: beyond, a search would spend its time on it."""
+"""Stages up to which layers move to any other; the more there are, the nearer they stay."""
+
+MORE, LONG = 2 * STAGES, 512
+"""Stages, and those times micro-batches, up to which an order of more stages is looked at."""
 
 SMALL = 1 / 8
 """Share of a step, in micro-batches, below which an update is none to an order."""
+
+SHORT = 1 / 16
+"""Share of a stage's seconds below which a message is none to an order."""
+
+MOST_STAGES = 1024
+"""Stages of the longest pipeline whose messages are told apart."""
 
 WORTH = 0.01
 """Share of a step that a cut must save by this measure to be looked at."""
@@ -52,7 +61,8 @@ class Order(NamedTuple):
     """In what order stages run: a schedule's name, ranks, chunks, micro-batches.
 
     `rounds` are those of pp micro-batches behind these, which take as long as the last one.
-    `update` is an update of all layers over a micro-batch's forward and backward through them.
+    `update` is an update of all layers over a micro-batch's forward and backward through them,
+    `message` a message between neighbours over the same, which keeps its sender where it `blocks`.
     """
 
     schedule: str
@@ -61,6 +71,8 @@ class Order(NamedTuple):
     num_microbatches: int
     rounds: int
     update: float = 0.0
+    message: float = 0.0
+    blocks: bool = False
 
 
 def noticed(update: Array, num_microbatches: Ints) -> Array:
@@ -72,16 +84,31 @@ def noticed(update: Array, num_microbatches: Ints) -> Array:
     return np.where(update < SMALL * num_microbatches, 0.0, power)
 
 
-def order_of(plan: Plan, update: float = 0.0) -> Order | None:
-    """The order that a plan's cut is judged by, with an update; None where there is none."""
+def sent(message: Array, stages: Ints) -> Array:
+    """Messages over a micro-batch's seconds, as orders tell them apart, (B,): powers of two.
+
+    One that is a small share of a stage's seconds is none.
+    """
+    power = np.exp2(np.rint(np.log2(np.maximum(message, SHORT / MOST_STAGES))))
+    return np.where(message * stages < SHORT, 0.0, power)
+
+
+def order_of(plan: Plan, update: float = 0.0, message: float = 0.0) -> Order | None:
+    """The order that a plan's cut is judged by, with an update and messages; None without one."""
     written = plan.actions is not None or plan.action_times is not None
     ordered = plan.schedule in SCHEDULE_NAMES and plan.schedule not in BALANCED
     count, few = plan.num_microbatches, FEW * plan.pp
-    if written or not ordered or plan.num_stages > STAGES or count < 2:
+    if written or not ordered or _long(plan.num_stages, min(count, few)) or count < 2:
         return None
     name = QUICKER.get(plan.schedule, plan.schedule)
     rounds = ROUNDS if count > few else 0
-    return Order(name, plan.pp, plan.v, min(count, few), rounds, update)
+    blocks = message > 0.0 and not plan.overlap_p2p
+    return Order(name, plan.pp, plan.v, min(count, few), rounds, update, message, blocks)
+
+
+def _long(stages: int, count: int) -> bool:
+    """Whether an order would take a search too long."""
+    return stages > STAGES and (stages > MORE or stages * count > LONG)
 
 
 @dataclass(frozen=True)
@@ -154,8 +181,9 @@ class Judge:
         compiled = self._compiled(count)
         copies = compiled.schedule.in_copies(stages)
         seconds = {kind: share * copies for kind, share in self._kinds.items()}
-        times = ClassTimes.on(compiled.schedule, seconds, np.zeros((len(copies) - 1, 1)))
-        return run(compiled, times).clock
+        hops = np.full((len(copies) - 1, 1), self.order.message * self.chain.seconds.sum())
+        times = ClassTimes.on(compiled.schedule, seconds, hops)
+        return run(compiled, times.blocking() if self.order.blocks else times).clock
 
     @cached_property
     def _kinds(self) -> dict[Kind, float]:
@@ -178,6 +206,8 @@ def _moved(cut: Ints) -> Ints:
 @cache
 def _moves(stages: int) -> tuple[Ints, Ints]:
     """All moves of an item: the stage that gives it (K,), and what changes (K, S)."""
-    giver, taker = np.nonzero(~np.eye(stages, dtype=bool))
+    apart = np.abs(np.subtract.outer(np.arange(stages), np.arange(stages)))
+    reach = stages if stages <= STAGES else STAGES**2 // (2 * stages)
+    giver, taker = np.nonzero((apart > 0) & (apart <= max(reach, 1)))
     each = np.eye(stages, dtype=np.int64)
     return giver, each[taker] - each[giver]

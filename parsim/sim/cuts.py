@@ -19,11 +19,12 @@ from parsim.cost.step.cuts import (
     short_weights,
     update_seconds,
 )
+from parsim.cost.step.messages import border_seconds
 from parsim.cost.step.stages import even_cut
 from parsim.plan import Plan, PlanTable
 from parsim.schedule.placement import stage_ranks
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sim.cut_descent import Judge, Order, noticed, order_of
+from parsim.sim.cut_descent import Judge, Order, noticed, order_of, sent
 from parsim.sim.simulate import simulate
 
 CUTS_OF_A_PLAN = 4
@@ -46,14 +47,14 @@ def chooses_cut(job: Job, plan: Plan) -> bool:
     return job.software.balanced_cut and plan.pp > 1 and not fixed
 
 
-def pipeline_of(plan: Plan, update: float = 0.0) -> Pipeline:
+def pipeline_of(plan: Plan, update: float = 0.0, message: float = 0.0) -> Pipeline:
     """The stages of a plan on their ranks and in their order, as cuts are found for.
 
-    `update` is that of the order, as `noticed` says.
+    `update` and `message` are those of the order, as `noticed` and `sent` say.
     """
     ranks = tuple(stage_ranks(plan))
     return Pipeline(
-        PlacedStages(plan.num_stages, ranks, short_weights(plan)), order_of(plan, update)
+        PlacedStages(plan.num_stages, ranks, short_weights(plan)), order_of(plan, update, message)
     )
 
 
@@ -122,7 +123,8 @@ def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) ->
     table = PlanTable.of([plan])
     (items,), seconds = Items.of(job, table)
     update = noticed(update_seconds(job, table) / seconds, table.num_microbatches)
-    pipeline = pipeline_of(plan, float(update[0]))
+    message = sent(border_seconds(job, table) / seconds, table.pp * table.v)
+    pipeline = pipeline_of(plan, float(update[0]), float(message[0]))
     others = [replace(plan, stage_layers=cut) for cut in likely_cuts(items, pipeline)]
     legal = [each for each in others if illegal(job, each) is None]
     if not legal:

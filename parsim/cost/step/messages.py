@@ -146,6 +146,19 @@ def hop_times(job: Job, table: PlanTable, borders: Sequence[int]) -> Array:
     return hop
 
 
+def border_seconds(job: Job, table: PlanTable) -> Array:
+    """Seconds of a message between neighbours, the mean over a pipeline's, (B,).
+
+    Leaves out: that borders of some layers carry other values than those between blocks.
+    """
+    seconds = np.zeros(len(table))
+    for pp in np.unique(table.pp[table.pp > 1]).tolist():
+        rows = np.flatnonzero(table.pp == pp)
+        hops = hop_times(job, table.take(rows), [job.model.border] * pp)
+        seconds[rows] = hops[:-1].mean(axis=0)
+    return seconds
+
+
 def message_seconds(
     job: Job, table: PlanTable, values: int, share: Array | float
 ) -> tuple[Array, Array]:

@@ -16,11 +16,12 @@ from typing import Any
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Index
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.step.chain import Cut
 from parsim.cost.step.cuts import Items, update_seconds
+from parsim.cost.step.messages import border_seconds
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.distinct import Cases, numbered
 from parsim.planner.result import EvaluatedPlan
@@ -35,8 +36,8 @@ from parsim.planner.space.options import (
     with_setting,
 )
 from parsim.planner.stop import Stop
-from parsim.sim.cut_descent import FEW, noticed
-from parsim.sim.cuts import chooses_cut, likely_cuts, pipeline_of
+from parsim.sim.cut_descent import FEW, noticed, sent
+from parsim.sim.cuts import Pipeline, chooses_cut, likely_cuts, pipeline_of
 
 
 def twins_with_cuts(job: Job, families: Families) -> Iterator[Families]:
@@ -46,16 +47,10 @@ def twins_with_cuts(job: Job, families: Families) -> Iterator[Families]:
     if not len(several) or not chooses_cut(job, table.plan(int(several[0]))):
         return
     layers = _alike_layers(table)
-    few = np.minimum(table.num_microbatches, FEW * table.pp + 1)
     every, seconds = Items.of(job, table.take(layers.first))
     items, item_of = numbered(every)
-    updates = noticed(_updates(job, table) / seconds[layers.of], table.num_microbatches)
-    kinds, update_of = numbered(updates.tolist())
-    shapes = Cases.among(table.pp, table.v, table.schedule, few, update_of)
-    pipelines, pipeline_number = numbered(
-        pipeline_of(table.plan(row), kinds[update_of[row]]) for row in shapes.first.tolist()
-    )
-    item_of, pipeline_number = item_of[layers.of], pipeline_number[shapes.of]
+    pipelines, pipeline_number = _pipelines(job, table, seconds[layers.of])
+    item_of = item_of[layers.of]
     both = Cases.among(item_of, pipeline_number)
     by_cut: dict[Cut, list[int]] = {}
     for number, row in enumerate(both.first.tolist()):
@@ -66,6 +61,22 @@ def twins_with_cuts(job: Job, families: Families) -> Iterator[Families]:
         plan = replace(some.table(np.zeros(1, dtype=np.int64)).plan(0), recompute_layers=0)
         if illegal(job, plan) is None:
             yield some
+
+
+def _pipelines(job: Job, table: PlanTable, seconds: Array) -> tuple[list[Pipeline], Index]:
+    """Pipelines that differ in their cuts, and that of each plan, whose layers take so long, (B,).
+
+    Orders tell more micro-batches than these apart no more.
+    """
+    few = np.minimum(table.num_microbatches, FEW * table.pp + 1)
+    updates = noticed(_updates(job, table) / seconds, table.num_microbatches)
+    messages = sent(_messages(job, table) / seconds, table.pp * table.v)
+    lasts, kind_of = numbered(zip(updates.tolist(), messages.tolist(), strict=True))
+    shapes = Cases.among(table.pp, table.v, table.schedule, few, kind_of)
+    pipelines, number = numbered(
+        pipeline_of(table.plan(row), *lasts[kind_of[row]]) for row in shapes.first.tolist()
+    )
+    return pipelines, number[shapes.of]
 
 
 def _alike_layers(table: PlanTable) -> Cases:
@@ -85,6 +96,15 @@ def _updates(job: Job, table: PlanTable) -> Array:
         *(table.dp_replicate, table.dp_shard, table.zero_stage),
     )
     return update_seconds(job, table.take(alike.first))[alike.of]
+
+
+def _messages(job: Job, table: PlanTable) -> Array:
+    """Seconds of each plan's message between neighbours, (B,)."""
+    alike = Cases.among(
+        *(table.pp, table.tp, table.cp, table.microbatch_size, table.sequence_parallel),
+        *(table.stride("pp"), table.world_size),
+    )
+    return border_seconds(job, table.take(alike.first))[alike.of]
 
 
 def better_twins(ranked: Iterable[EvaluatedPlan], most: int) -> list[EvaluatedPlan]:

@@ -14,7 +14,7 @@ from parsim.cost.step.cuts import Shares
 from parsim.plan import Plan
 from parsim.schedule import Kind
 from parsim.schedule.placement import stage_ranks
-from parsim.sim.cut_descent import FEW, ROUNDS, STAGES, Judge, Order, noticed, order_of
+from parsim.sim.cut_descent import FEW, ROUNDS, STAGES, Judge, Order, noticed, order_of, sent
 from parsim.sim.recurrence.maxplus import ClassTimes, run
 from parsim.sim.step.compiled_schedule import compiled_schedule
 
@@ -132,6 +132,47 @@ def test_updates_are_told_apart_where_they_are_a_share_of_the_step() -> None:
     assert noticed(np.array([3.1, 0.4, 9.0]), counts).tolist() == [4.0, 0.0, 8.0]
 
 
+def test_messages_are_told_apart_where_they_are_a_share_of_a_stage() -> None:
+    counts = np.array([4, 4, 16])
+    assert sent(np.array([0.01, 0.1, 0.01]), counts).tolist() == [0.0, 0.125, 0.0078125]
+
+
+@pytest.mark.parametrize("blocks", [False, True])
+def test_a_cut_for_slow_messages_is_faster_than_one_without(blocks: bool) -> None:
+    plan = replace(PLAN, pp=3, num_microbatches=6, schedule="1f1b", overlap_p2p=not blocks)
+    chain = Chain.on(np.ones(24), range(3), 3)
+    order = order_of(plan, message=0.125)
+    assert order is not None
+    assert order.blocks == blocks
+
+    def step(each: Cut) -> float:
+        stages = chain.stages(each)[:, None] / 3
+        compiled = compiled_schedule("1f1b", 3, 6, 1)
+        seconds = {Kind.F: stages, Kind.B: 2 * stages, Kind.I: stages, Kind.W: stages}
+        hops = np.full((2, 1), 0.125 * chain.seconds.sum())
+        times = ClassTimes.on(compiled.schedule, seconds, hops)
+        return float(run(compiled, times.blocking() if blocks else times).clock.max())
+
+    begin = [(8, 8, 8), (9, 7, 8)]
+    cut = Judge(order, chain).descended(begin) or min(begin, key=step)
+    other = Judge(order._replace(message=0.0, blocks=False), chain).descended(begin) or (8, 8, 8)
+    assert step(cut) <= step(other)
+    assert (step(cut) < step(other)) == blocks
+
+
+def test_an_order_of_many_stages_is_looked_at() -> None:
+    """Stages of three chunks on eight ranks, the last of which has the head too."""
+    plan = replace(PLAN, pp=8, v=3, num_microbatches=8, schedule="interleaved_1f1b")
+    order = order_of(plan)
+    assert order is not None
+    chain = Chain.on(np.array([1.0] * 72 + [3.0]), [*range(8)] * 3, 24)
+    begin = (3,) * 23 + (4,)
+    lower = Judge(order, chain).descended([begin])
+    assert lower is not None
+    assert sum(lower) == 73
+    assert lower[-1] < 4
+
+
 def test_stages_of_one_layer_each_stay() -> None:
     order = order_of(replace(PLAN, schedule="eager_1f1b"))
     assert order is not None
@@ -157,7 +198,8 @@ def test_many_micro_batches_have_one_order() -> None:
         replace(PLAN, schedule="pipedream"),
         replace(PLAN, schedule="auto"),
         replace(PLAN, num_microbatches=1),
-        replace(PLAN, pp=STAGES + 1),
+        replace(PLAN, pp=STAGES + 1, num_microbatches=64),
+        replace(PLAN, pp=2, v=STAGES + 1, schedule="interleaved_1f1b", num_microbatches=4),
     ],
 )
 def test_no_order_is_looked_at_where_there_is_none_or_it_is_long(plan: Plan) -> None:
