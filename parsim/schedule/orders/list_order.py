@@ -103,13 +103,13 @@ class _Listing:
     def __init__(self, numbered: Numbered, urgency: Sequence[float] = ()) -> None:
         """Take over the actions, the least `urgency` first (none: in the order of their numbers).
 
-        Queues hold places in that order, `number_at` says whose place it is.
+        Queues hold turns in that order, `number_at` says whose turn it is.
         """
         numbers = range(len(numbered.stage))
         self.number_at = sorted(numbers, key=urgency.__getitem__) if urgency else [*numbers]
-        self.place = [0] * len(self.number_at)
-        for place, number in enumerate(self.number_at):
-            self.place[number] = place
+        self.turn = [0] * len(self.number_at)
+        for turn, number in enumerate(self.number_at):
+            self.turn[number] = turn
         self.numbered, count = numbered, len(numbered.queues)
         self.waiting: list[list[list[int]]] = [[[] for _ in range(q + 1)] for q in numbered.queues]
         self.filled = [0] * count
@@ -145,7 +145,7 @@ class _Listing:
         """
         touched, busy, waiting, filled = set(), self.busy, self.waiting, self.filled
         rank_of, queue_of = self.numbered.rank, self.numbered.queue
-        follower, place = self.numbered.follower, self.place
+        follower, turn = self.numbered.follower, self.turn
         for event in self.events.pop(clock):
             if event >= 0:
                 rank = rank_of[event]
@@ -160,7 +160,7 @@ class _Listing:
             else:
                 number = ~event
             rank, queue = rank_of[number], queue_of[number]
-            heappush(waiting[rank][queue], place[number])
+            heappush(waiting[rank][queue], turn[number])
             filled[rank] |= 1 << queue
             touched.add(rank)
         return touched
