@@ -16,7 +16,7 @@ Source: Lavin and Gray 2015 (arXiv:1509.09308), tiles of Winograd; Mathieu, Hena
 constants below are fitted to 825 times of 3x3 and 5x5 on eight devices, with 4 to 32 images
 (DeepBench, baidu-research, commit da81ba7), and 15 of 3x3 to 11x11 with 128 images on Titan X
 (soumith/convnet-benchmarks, commit b458aab), with one share of the peak for each device: mean |log|
-error 0.19 and 0.35; 0.27 of the former by two classes of six shares for each device.
+error 0.19 and 0.33; 0.27 of the former by two classes of six shares for each device.
 """
 
 from __future__ import annotations
@@ -40,8 +40,11 @@ HALF_DEPTH = 12.0
 rate."""
 HALF_CHANNELS = {"forward": 12.0, "data": 12.0, "weight": 64.0}
 """Channels, of input or output, with which products of transformed tiles do."""
-HALF_TILES = {"forward": 64.0, "data": 64.0, "weight": 0.0}
-"""Tiles of all images with which these do: the rows of each product, for a weight its depth."""
+HALF_TILES = 64.0
+"""Tiles of all images with which real products do that are not a weight's, whose depth they are."""
+HALF_COMPLEX = 8.0
+"""Those with which complex products do: each of their values takes part in twice the arithmetic for
+its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ class Transform:
     pace: float
     staged: bool
     made_for: tuple[int, ...] = ()
+    half_tiles: float = HALF_TILES
     forward: float = inf
     data: float = inf
     weight: float = inf
@@ -78,6 +82,7 @@ def _fourier(rows: int) -> Transform:
         values=2 * half,
         pace=0.6,
         staged=True,
+        half_tiles=HALF_COMPLEX,
         forward=4.0,
         data=4.0,
         weight=4.0,
@@ -190,6 +195,7 @@ def _transformed(
     channels, outputs = op.channels / op.groups, op.outputs
     narrow = HALF_CHANNELS[direction] / min(channels, outputs / op.groups)
     work = 2.0 * way.products * tiles * channels * outputs
-    work = work * (1.0 + narrow) * (1.0 + HALF_TILES[direction] / tiles)
+    few = 0.0 if direction == "weight" else way.half_tiles / tiles
+    work = work * (1.0 + narrow) * (1.0 + few)
     images_too = tiles * (op.channels + outputs) * way.staged
     return np.asarray(work), np.asarray(2.0 * way.values * (channels * outputs + images_too))
