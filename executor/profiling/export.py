@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -27,7 +28,9 @@ def exported(model: nn.Module, batch: Batch) -> fx.GraphModule:
         InputError: torch cannot export it; the message names what it stumbled over.
     """
     try:
-        program = torch.export.export(model, batch.given, dict(batch.named), strict=False)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of attributes that recurrent modules set meanwhile
+            program = torch.export.export(model, batch.given, dict(batch.named), strict=False)
     except Exception as reason:  # torch raises many kinds
         lines = [line.strip() for line in str(reason).splitlines() if line.strip()]
         message = lines[0] if lines else "no message"

@@ -9,17 +9,20 @@ from typing import Any
 from torch import Tensor, fx, nn
 
 from executor.profiling.known import OPERATIONS
+from executor.profiling.recurrent import GATES, recurrent_layers, takes_first
 from executor.profiling.seconds import tensors
 from executor.profiling.sizes import Sizes
 from executor.profiling.stored import Stored, memory_of
 from executor.profiling.weights import Weights
 from parsim.model.graph.operation import Operation, Shape
-from parsim.model.graph.pointwise import Flatten, View
+from parsim.model.graph.pointwise import Copy, Flatten, View
 from parsim.model.graph.record import INPUT, Node
 from parsim.model.graph.texts import Measured
 
 ROWS = frozenset({"linear", "dropout", "layer_norm", "gelu", "relu"})
 """Operations that take rows as they come, wherever the batch stands among them."""
+MOVING = frozenset({"contiguous", "clone", "reshape"})
+"""Operations that move values to another place, or nothing, wherever the batch stands."""
 OWNING = ROWS | {"conv2d", "batch_norm", "instance_norm", "embedding"}
 """Operations whose parameters their formulas count."""
 
@@ -45,6 +48,8 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         self.names: set[str] = set(names)
         self.measured: dict[str, fx.Node] = {}
         self.weights = Weights()
+        self.recurrent: set[str] = set()
+        """Nodes whose first result is the last of their layers, by torch's names."""
 
     def run_node(self, n: fx.Node) -> Any:  # noqa: ANN401 - whatever the operation gives
         """Run one operation and write it down."""
@@ -66,10 +71,19 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         return {name: s for name, s in self.entered.items() if name in read and name != INPUT}
 
     def _written(self, n: fx.Node, sources: list[fx.Node], result: object) -> str:
+        if takes_first(n) and sources[0].name in self.recurrent:
+            return self.inputs[sources[0].name]
+        layers = self._recurrent(n, sources)
+        if layers:
+            return self._stacked(n, layers, self.inputs[sources[0].name])
+        return self._operation(n, sources, result)
+
+    def _operation(self, n: fx.Node, sources: list[fx.Node], result: object) -> str:
+        """Write down one operation: known, a view or measured."""
         inputs = tuple(self.inputs[source.name] for source in _in_order(n, sources))
         name, view = self._name(n), self._is_view(n, result)
-        operation = self._known(n, sources, result)
-        if operation is not None and not _fits(operation, inputs, view=view):
+        operation = _moved(self._known(n, sources, result), self._output(n, result), view=view)
+        if operation is not None and operation.arity not in (None, len(inputs)):
             operation = None
         operands = self.weights.of(n)
         if operands and word_of(n) not in OWNING:
@@ -85,13 +99,32 @@ class Writer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         self.nodes.append(Node(name=name, operation=operation, inputs=inputs))
         return name
 
+    def _recurrent(self, n: fx.Node, sources: list[fx.Node]) -> list[Operation]:
+        """The layers of a recurrent module; none of any other node."""
+        if word_of(n) not in GATES or not isinstance(self.env[sources[0]], Tensor):
+            return []
+        given, first = _named(n), self.env[sources[0]]
+        params = [self.env[node] for node in given["params"]]
+        shape = self.sizes.sample(sources[0].name, first)
+        return recurrent_layers(word_of(n), given, len(sources), shape, params)
+
+    def _stacked(self, n: fx.Node, layers: list[Operation], source: str) -> str:
+        """Write down layers one behind the other, and return the last one's name."""
+        self.recurrent.add(n.name)
+        self.weights.count(self.weights.of(n))
+        for layer in layers:
+            name = self._name(n)
+            self.nodes.append(Node(name=name, operation=layer, inputs=(source,)))
+            source = name
+        return source
+
     def _known(self, n: fx.Node, sources: list[fx.Node], result: object) -> Operation | None:
         known, first = OPERATIONS.get(word_of(n)), self.env[sources[0]]
         if known is None or not isinstance(result, Tensor) or not isinstance(first, Tensor):
             return None
         whole = self.sizes.has_rows if word_of(n) in ROWS else self.sizes.leads
         if not whole(n.name, result) or not whole(sources[0].name, first):
-            return None
+            return Copy(output=self._output(n, result)) if word_of(n) in MOVING else None
         shapes = self.sizes.sample(sources[0].name, first), self.sizes.sample(n.name, result)
         return known(self._arguments(n), *shapes)
 
@@ -178,7 +211,8 @@ def _flat(value: object) -> list[object]:
     return [value]
 
 
-def _fits(operation: Operation, inputs: tuple[str, ...], *, view: bool) -> bool:
-    """Whether an operation takes as many tensors, and a flattening moves nothing."""
-    moves = isinstance(operation, Flatten) and not view
-    return not moves and operation.arity in (None, len(inputs))
+def _moved(operation: Operation | None, output: Shape, *, view: bool) -> Operation | None:
+    """A flattening that has to move values as a copy; nothing where a copy moves none."""
+    if isinstance(operation, Flatten) and not view:
+        return Copy(output=output)
+    return None if isinstance(operation, Copy) and view else operation

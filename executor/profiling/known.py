@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from parsim.model.graph import images, pointwise, texts
+from parsim.model.graph import images, pointwise, sequences, texts
 from parsim.model.graph.operation import Operation, Shape
 from parsim.model.graph.pointwise import FUNCTIONS, Multiply, Pointwise
 from parsim.model.networks import Pair
@@ -58,7 +58,20 @@ def _mean(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
 
 
 def _flat(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
-    return pointwise.Flatten() if len(output) == 1 else None
+    return pointwise.Flatten() if len(output) == 1 else pointwise.Copy(output=output)
+
+
+def _moved(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    """A tensor's values in another order, where it is no view: `Writer` asks for views first."""
+    return pointwise.Copy(output=output)
+
+
+def _attention(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
+    query, key, value = (given[name][1:] for name in ("query", "key", "value"))
+    plain = given.get("attn_mask") is None and given.get("scale") is None
+    if not plain or len(inputs) != 3 or key != value or key[::2] != query[::2]:
+        return None
+    return sequences.SelfAttention(heads=inputs[0], causal=bool(given["is_causal"]))
 
 
 def _times(given: Arguments, inputs: Shape, output: Shape) -> Operation | None:
@@ -156,5 +169,7 @@ OPERATIONS: Mapping[str, Known] = {
     "upsample_bilinear2d": _upsampled,
     "upsample_nearest2d": _upsampled,
     "embedding": _embedded,
+    "scaled_dot_product_attention": _attention,
+    **dict.fromkeys(("contiguous", "clone"), _moved),
 }
 """The known operations, by the name of torch's without its overload."""

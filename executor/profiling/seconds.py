@@ -15,6 +15,7 @@ import torch
 from torch import Tensor, fx
 
 from executor.profiling.batch import Batch
+from executor.profiling.stored import memory_of
 
 REPEATS = 3
 """So often an operation is timed at least; the fastest counts."""
@@ -52,6 +53,8 @@ class Timer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
     def __init__(self, module: fx.GraphModule, names: Collection[str]) -> None:
         super().__init__(module)
         self.names = names
+        self.fixed = {memory_of(buffer) for buffer in module.buffers()}
+        """Memory of running statistics and masks, of which there are no gradients."""
         self.seconds: dict[str, tuple[float, float]] = {}
 
     def run_node(self, n: fx.Node) -> Any:  # noqa: ANN401 - whatever the operation gives
@@ -59,7 +62,7 @@ class Timer(fx.Interpreter):  # type: ignore[misc]  # torch has no types here
         if n.name in self.names:
             args, kwargs = self.fetch_args_kwargs_from_env(n)
             with torch.enable_grad():
-                self.seconds[n.name] = timed(n.target, args, kwargs)
+                self.seconds[n.name] = timed(n.target, args, kwargs, self.fixed)
         return super().run_node(n)
 
 
@@ -76,11 +79,17 @@ def seconds_of(
 
 
 def timed(
-    function: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    fixed: Collection[int] = (),
 ) -> tuple[float, float]:
-    """Seconds forward and backward; 0 backward where nothing has a gradient."""
+    """Seconds forward and backward; 0 backward where nothing has a gradient.
+
+    `fixed` is the memory of tensors that have none.
+    """
     leaves: list[Tensor] = []
-    given = [_leaf(arg, leaves) for arg in args]
+    given = [_leaf(arg, leaves, fixed) for arg in args]
     forward, result = fastest(lambda: function(*given, **kwargs))
     if not leaves or not _asking(result):
         return forward, 0.0
@@ -112,13 +121,13 @@ def fastest(function: Callable[[], Any]) -> tuple[float, Any]:
     return best, result
 
 
-def _leaf(value: object, leaves: list[Tensor]) -> object:
+def _leaf(value: object, leaves: list[Tensor], fixed: Collection[int]) -> object:
     if isinstance(value, list | tuple):
-        return type(value)(_leaf(part, leaves) for part in value)
+        return type(value)(_leaf(part, leaves, fixed) for part in value)
     if not isinstance(value, Tensor):
         return value
     copy = value.detach().clone()
-    if copy.is_floating_point():
+    if copy.is_floating_point() and memory_of(value) not in fixed:
         leaves.append(copy.requires_grad_())
         return copy * 1.0  # what a network computes may be overwritten, a leaf may not
     return copy

@@ -21,6 +21,8 @@ OnMesh = tuple[Signature, ...]
 """An operation's signature on each axis of a mesh."""
 Stated = Mapping[str, Mapping[str, str]]
 """What users say by operation: of its input, weight and output, each as "B,S(1)"."""
+COUNTS: Mapping[int, tuple[int, ...]] = {1: (3,), 2: (1, 2), 3: (1, 1, 1)}
+"""Of queries, keys and values, how many each input of an attention holds."""
 LISTED_BELOW = 65
 """Sizes of an axis below which a message lists those that are allowed."""
 PARTS = ("input", "weight", "output")
@@ -116,7 +118,7 @@ def joined_tensors(graph: Graph) -> dict[str, int]:
     joined: dict[str, int] = {}
     for node in graph.nodes:
         if isinstance(node.operation, SelfAttention):
-            counts = (3,) if len(node.inputs) == 1 else (1, 2)
+            counts = COUNTS[len(node.inputs)]
             for name, count in zip(node.inputs, counts, strict=True):
                 source = nodes.get(name)
                 if source and isinstance(source.operation, Dense) and users[name] == 1:

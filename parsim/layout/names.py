@@ -31,6 +31,11 @@ DIMS = ("batch", "sequence", "channels", "ffn", "model", "heads", "vocab")
 """Names that a layout may use."""
 Names = tuple[str, ...]
 """Names of a tensor's dimensions, the batch first; "" for one that has none."""
+BY_BATCH = (
+    *(sequences.Lstm, sequences.AdditiveAttention),
+    *(texts.Measured, pointwise.View, pointwise.Copy),
+)
+"""Operations that are cut along the batch alone."""
 _FUNCTIONS = (
     *(pointwise.Relu, pointwise.Sigmoid, pointwise.Pointwise, pointwise.Multiply),
     *(pointwise.Dropout, texts.Gelu),
@@ -57,7 +62,7 @@ def _named(
     if isinstance(op, texts.Embedding):
         return ("batch", "sequence", "model")
     if isinstance(op, sequences.SelfAttention):
-        return (*before[:-1], "heads")
+        return before if len(node.inputs) == 3 else (*before[:-1], "heads")
     if isinstance(op, images.Conv2d):
         return ("batch", "channels", "", "")
     if isinstance(op, pointwise.Flatten | texts.FirstRow):
@@ -71,9 +76,7 @@ def _kept(op: Operation, before: Names, dims: int) -> Names:
     """The names of an operation that changes no dimension, or those that it cannot cut."""
     if isinstance(op, texts.CrossEntropy | texts.MeanLoss):
         return ("",) * (1 + dims)
-    if isinstance(
-        op, sequences.Lstm | sequences.AdditiveAttention | texts.Measured | pointwise.View
-    ):
+    if isinstance(op, BY_BATCH):
         return ("batch", *("",) * dims)
     if isinstance(op, pointwise.Concat):
         joined = 1 if dims >= IMAGE else dims

@@ -177,8 +177,9 @@ def _attention(op: Operation, inputs: Shapes, output: Shape) -> Iterator[Signatu
     count = len(inputs)
     yield alike("batch", S(0), count)
     weight = S(1) if getattr(op, "buckets", 0) else B
+    heads = S(1) if count == 3 else S(2)
     yield Signature(
-        word="heads", inputs=(S(2),) * count, weight=weight, output=S(2), divided=("heads",)
+        word="heads", inputs=(heads,) * count, weight=weight, output=heads, divided=("heads",)
     )
 
 
@@ -219,6 +220,7 @@ MAKERS: Mapping[type[Operation], Maker] = {
     pointwise.Concat: _concat,
     pointwise.Flatten: _flatten,
     pointwise.View: _by_batch,
+    pointwise.Copy: _by_batch,
     texts.Dense: _dense,
     texts.LayerNorm: _layer_norm,
     texts.Gelu: _function,

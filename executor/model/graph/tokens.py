@@ -48,8 +48,12 @@ class Heads(nn.Module):  # type: ignore[misc]
         self.heads, self.causal = op.heads, op.causal
         self.places = nn.Embedding(op.buckets, op.heads) if op.buckets else None
 
-    def forward(self, x: Tensor, other: Tensor | None = None) -> Tensor:
-        """Map (b, s, 3 w), or (b, s, w) and (b, t, 2 w), to (b, s, w)."""
+    def forward(
+        self, x: Tensor, other: Tensor | None = None, values: Tensor | None = None
+    ) -> Tensor:
+        """Map (b, s, 3 w), or (b, s, w) and (b, t, 2 w), to (b, s, w); three inputs are by head."""
+        if values is not None:
+            return F.scaled_dot_product_attention(x, other, values, is_causal=self.causal)
         parts = x.chunk(3, dim=-1) if other is None else (x, *other.chunk(2, dim=-1))
         q, k, v = (part.unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in parts)
         if self.places is None:

@@ -20,6 +20,7 @@ from parsim.model.graph.operation import Operation
 from parsim.model.graph.pointwise import (
     Add,
     Concat,
+    Copy,
     Dropout,
     Flatten,
     Multiply,
@@ -59,6 +60,7 @@ OPERATIONS: Mapping[str, type[Operation]] = {
     "concat": Concat,
     "flatten": Flatten,
     "view": View,
+    "copy": Copy,
     "crop": Crop,
     "upsample": Upsample,
     "pad": Pad,

@@ -183,6 +183,21 @@ class View(Operation):
         return self.output
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Copy(Operation):
+    """A tensor in another shape or order, for which its values are moved."""
+
+    output: tuple[int, ...]
+
+    def shape(self, inputs: tuple[Shape, ...]) -> Shape:
+        """The shape that it says."""
+        return self.output
+
+    def operators(self, at: OperationContext) -> tuple[Operator, ...]:
+        """Reads and writes every value, forward and backward."""
+        return (moving("copy", at.size_out, 2, 2),)
+
+
 def _joined_axis(shape: Shape) -> int:
     return len(shape) - 1 if len(shape) < 3 else 0
 

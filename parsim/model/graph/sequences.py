@@ -6,7 +6,15 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from parsim.errors import ModelError
-from parsim.model.graph.operation import TEXT, Kept, Operation, OperationContext, Shape, moving
+from parsim.model.graph.operation import (
+    IMAGE,
+    TEXT,
+    Kept,
+    Operation,
+    OperationContext,
+    Shape,
+    moving,
+)
 from parsim.model.networks import Recurrent
 from parsim.model.operators import Attention, Operator
 
@@ -16,6 +24,7 @@ class SelfAttention(Operation):
     """Attention over rows that hold queries, keys and values side by side.
 
     With a second input the first holds queries, and the second keys and values of another text.
+    Three inputs are queries, keys and values by head, each (heads, tokens, width of a head).
     `buckets` of relative positions add a learned number for each head to the scores.
     """
 
@@ -27,8 +36,10 @@ class SelfAttention(Operation):
 
     def shape(self, inputs: tuple[Shape, ...]) -> Shape:
         """A third of the width, or the queries' own."""
-        if len(inputs) > 2:
-            raise ModelError(f"attention takes one input or two, got {len(inputs)}")
+        if len(inputs) > 3:
+            raise ModelError(f"attention takes one to three inputs, got {len(inputs)}")
+        if len(inputs) == 3:
+            return self._by_head(inputs)
         parts = 3 if len(inputs) == 1 else 1
         width = inputs[0][-1] // parts
         if inputs[0][-1] % parts or width % self.heads or len(inputs[0]) != TEXT:
@@ -42,10 +53,21 @@ class SelfAttention(Operation):
             )
         return inputs[0][0], width
 
+    def _by_head(self, inputs: tuple[Shape, ...]) -> Shape:
+        """The shape of the queries, which keys and values must fit."""
+        queries, keys, values = inputs
+        fits = len(queries) == len(keys) == IMAGE and queries == (self.heads, *queries[1:])
+        if not fits or keys != values or keys[::2] != queries[::2]:
+            raise ModelError(
+                f"attention of heads={self.heads} takes queries, keys and values of one number and "
+                f"width of heads, got {inputs}"
+            )
+        return queries
+
     def operators(self, at: OperationContext) -> tuple[Operator, ...]:
         """The fused core, over as many keys as the text has rows that queries look at."""
-        tokens, width = at.output
-        keys = at.inputs[-1][0]
+        tokens, width = at.output[-2], at.size_out // at.output[-2]
+        keys = at.inputs[-1][-2]
         core = Attention(
             tokens=tokens,
             heads=self.heads,

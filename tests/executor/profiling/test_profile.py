@@ -18,6 +18,7 @@ from parsim.launch.profiling import profile  # noqa: E402
 from parsim.model.graph.build import build_graph, owners  # noqa: E402
 from parsim.model.graph.document import graph_of, read_graph  # noqa: E402
 from parsim.model.graph.pointwise import FUNCTIONS, Multiply, Pointwise  # noqa: E402
+from parsim.model.graph.sequences import Lstm  # noqa: E402
 from parsim.model.graph.texts import Measured  # noqa: E402
 from parsim.plan import Recompute  # noqa: E402
 from parsim.scenario import load_scenario  # noqa: E402
@@ -332,3 +333,85 @@ def test_a_place_needs_a_file_and_a_function() -> None:
         profiled("net", ["4x3"], hooks=False)
     with pytest.raises(InputError, match=r"nowhere\.py: no such file"):
         profiled("nowhere.py:net", ["4x3"], hooks=False)
+
+
+RECURRENT = """
+import torch
+from torch import nn
+
+
+class Stacked(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(50, 16)
+        self.lstm = nn.LSTM(16, 8, 2, batch_first=True, dropout=0.1)
+        self.gru = nn.GRU(8, 4, bidirectional=True)
+        self.head = nn.Linear(8, 5)
+
+    def forward(self, x):
+        h, (last, _) = self.lstm(self.table(x))
+        y = self.gru(h.transpose(0, 1))[0]
+        return self.head(y[-1]) + last.sum()
+
+
+def stacked():
+    return Stacked()
+
+
+class Projected(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm, self.head = nn.LSTM(16, 8, proj_size=4, batch_first=True), nn.Linear(4, 5)
+
+    def forward(self, x):
+        return self.head(self.lstm(x)[0][:, -1])
+
+
+def projected():
+    return Projected()
+
+
+def volumes():
+    return nn.Sequential(nn.Conv3d(3, 4, 3), nn.BatchNorm3d(4), nn.Flatten(), nn.Linear(32, 5))
+
+
+def signals():
+    return nn.Sequential(nn.Conv1d(3, 4, 3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(24, 5))
+"""
+
+
+@pytest.fixture(scope="module")
+def recurrent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("recurrent") / "cells.py"
+    file.write_text(RECURRENT, encoding="utf-8")
+    return file
+
+
+def test_stacked_and_two_way_recurrent_layers_are_known(recurrent: Path) -> None:
+    document = profiled(f"{recurrent}:stacked", ["3x7:int64"], hooks=False)
+    graph = graph_of(json.loads(str(document["text"])))
+    named = {n.name: n.operation for n in graph.nodes if isinstance(n.operation, Lstm)}
+    cells = list(named.values())
+    sizes = [(cell.gates, cell.hidden_size, cell.bidirectional) for cell in cells]
+    assert sizes == [(4, 8, False), (4, 8, False), (3, 4, True)]
+    assert [graph.shapes[name] for name in named] == [(7, 8)] * 3
+    # by hand: two biases a gate and direction
+    lstm = 4 * 8 * (16 + 8 + 2) + 4 * 8 * (8 + 8 + 2)
+    gru = 2 * 3 * 4 * (8 + 4 + 2)
+    assert document["parameters"] == 50 * 16 + lstm + gru + 9 * 5 == graph.profiled_parameters
+
+
+def test_a_projected_cell_is_timed(recurrent: Path) -> None:
+    document = profiled(f"{recurrent}:projected", ["3x7x16"], hooks=False)
+    assert "lstm" in notes_of(document)[0]
+
+
+@pytest.mark.parametrize(("name", "sizes"), [("volumes", "2x3x4x4x4"), ("signals", "4x3x8")])
+def test_running_statistics_have_no_gradient(recurrent: Path, name: str, sizes: str) -> None:
+    """Batch normalisation of volumes and signals is timed, with its running mean as it is."""
+    document = profiled(f"{recurrent}:{name}", [sizes], hooks=False)
+    graph = graph_of(json.loads(str(document["text"])))
+    timed = [node.operation for node in graph.nodes if isinstance(node.operation, Measured)]
+    (norm,) = [operation for operation in timed if operation.parameters == 2 * 4]
+    assert norm.forward_s + norm.forward_call_s > 0.0
+    assert "torch.export" not in notes_of(document)[0]

@@ -18,6 +18,7 @@ from parsim.model.graph.build import first_kept  # noqa: E402
 from parsim.model.graph.document import graph_of  # noqa: E402
 from parsim.model.graph.pointwise import View  # noqa: E402
 from parsim.model.graph.record import Graph  # noqa: E402
+from parsim.model.graph.sequences import SelfAttention  # noqa: E402
 from parsim.model.graph.texts import Dense, Measured  # noqa: E402
 
 CODE = '''
@@ -116,7 +117,11 @@ def test_what_is_kept_is_what_autograd_keeps(code: Path, encoder: tuple[Graph, s
     kept = first_kept(graph)
     operations = [node.operation for node in graph.nodes]
     measured = [part.kept_values for part in operations if isinstance(part, Measured)]
-    told = sum(kept.values()) + sum(measured)
+    attended = [node for node in graph.nodes if isinstance(node.operation, SelfAttention)]
+    assert len(attended) == 2
+    # queries, keys, values, and the logarithm of a sum for each head and token: the core's own
+    cores = len(attended) * (3 * 12 * 32 + 4 * 12)
+    told = sum(kept.values()) + sum(measured) + cores
     # 4 layer norms keep mean and deviation of each of 12 rows, which their formula leaves out
     assert told == pytest.approx(real - 4 * 2 * 12, rel=0.01)
 
