@@ -33,7 +33,8 @@ def recurrent_layers(
         inputs: sizes of a sample of its input.
         params: its parameters, layer after layer.
     """
-    if word not in GATES or sources != 1 or len(inputs) != TEXT or not given.get("has_biases"):
+    rows = sources == 1 and len(inputs) == TEXT and "batch_first" in given  # else packed ones
+    if word not in GATES or not rows or not given.get("has_biases"):
         return []
     both, count = bool(given["bidirectional"]), int(given["num_layers"])
     hidden = params[1].shape[-1]

@@ -118,14 +118,14 @@ LARGE = [
 
 
 def test_large_windows_of_a_v100() -> None:
-    """By the share of the peak that 3x3 have: 0.44 off, where three of their own left 0.28."""
+    """By the share of the peak that 3x3 have: 0.37 off, where three of their own left 0.28."""
     device, errors = load_catalog().device("v100-sxm-16gb"), []
     for images, channels, rows, outputs, measured in LARGE:
         op = _square(channels, outputs, 5, rows)
         for direction, milliseconds in zip(("forward", "data", "weight"), measured, strict=True):
             seconds = float(convolution_time(device, "fp32", op, direction, images, 4.0))  # type: ignore[arg-type]
             errors.append(abs(np.log(seconds * 1e3 / milliseconds)))
-    assert np.mean(errors) < 0.46
+    assert np.mean(errors) < 0.38
 
 
 def test_products_of_a_transformed_image_do_not_grow_with_the_window() -> None:

@@ -63,6 +63,17 @@ def test_few_images_gain_little() -> None:
     assert rates[0] < 0.8 * device.peak("fp32") < device.peak("fp32") < rates[1]
 
 
+def test_few_tiles_of_frequencies_are_no_loss() -> None:
+    """128 images of 11x11 are as many tiles: 7.57, 7.53 and 7.81 ms on Titan X (Maxwell) with
+    cuDNN's ways by Fourier, the fastest of all (soumith/convnet-benchmarks, commit b458aab).
+    """
+    op = replace(LAYER, channels=384, outputs=384, image_in=(13, 13), image_out=(11, 11))
+    measured = {"forward": 7.57e-3, "data": 7.53e-3, "weight": 7.81e-3}
+    for direction in DIRECTIONS:
+        time = seconds(op, direction, 128.0, Ways(cudnn=4.0))
+        assert time == pytest.approx(measured[direction], rel=0.15)
+
+
 def test_kernels_for_volta_grew_up_with_cudnn_7_3() -> None:
     """Kernels for Pascal were measured with releases before it."""
     for name, older in (("titan-v", 1.1), ("gtx-1080", 1.0)):

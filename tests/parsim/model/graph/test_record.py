@@ -16,7 +16,7 @@ from parsim.model.graph.build import build_graph, first_kept
 from parsim.model.graph.catalog import network
 from parsim.model.graph.document import graph_of, graph_text, read_graph
 from parsim.model.graph.images import Conv2d, MaxPool2d
-from parsim.model.graph.operation import Operation, Shape
+from parsim.model.graph.operation import Operation, OperationContext, Shape
 from parsim.model.graph.pointwise import Add, Relu
 from parsim.model.graph.record import INPUT, Graph
 from parsim.model.graph.sequences import SelfAttention
@@ -96,6 +96,22 @@ def test_attention_to_another_text_has_as_many_keys_as_that_has_tokens() -> None
     ]
     assert [(op.tokens, op.key_tokens) for op in core] == [(16, 1024)]
     assert core[0].flops(2) == 2 * (2 * 16 * 1024) * 4 * (16 + 16)
+
+
+def test_attention_by_head_is_that_of_rows() -> None:
+    """Queries, keys and values of each head, as torch's function takes them."""
+    attention = SelfAttention(heads=4, causal=True)
+    queries, keys = (4, 16, 8), (4, 24, 8)
+    assert attention.shape((queries, keys, keys)) == queries
+    at = OperationContext(inputs=(queries, keys, keys), output=queries, kept=0)
+    (core,) = attention.operators(at)
+    assert isinstance(core, Attention)
+    assert (core.tokens, core.key_tokens, core.heads, core.head_dim) == (16, 24, 4, 8)
+    for wrong in ((4, 24, 16), (2, 24, 8), (24, 32)):
+        with pytest.raises(ModelError, match="takes queries, keys and values"):
+            attention.shape((queries, wrong, wrong))
+    with pytest.raises(ModelError, match="one to three inputs"):
+        attention.shape((queries,) * 4)
 
 
 def test_attention_to_another_text_costs_what_its_keys_do() -> None:
