@@ -22,7 +22,7 @@ OnMesh = tuple[Signature, ...]
 Stated = Mapping[str, Mapping[str, str]]
 """What users say by operation: of its input, weight and output, each as "B,S(1)"."""
 COUNTS: Mapping[int, tuple[int, ...]] = {1: (3,), 2: (1, 2), 3: (1, 1, 1)}
-"""Of queries, keys and values, how many each input of an attention holds."""
+"""How many of queries, keys and values each input of an attention holds, by number of inputs."""
 LISTED_BELOW = 65
 """Sizes of an axis below which a message lists those that are allowed."""
 PARTS = ("input", "weight", "output")

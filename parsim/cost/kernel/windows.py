@@ -43,8 +43,8 @@ HALF_CHANNELS = {"forward": 12.0, "data": 12.0, "weight": 64.0}
 HALF_TILES = 64.0
 """Tiles of all images with which real products do that are not a weight's, whose depth they are."""
 HALF_COMPLEX = 8.0
-"""Those with which complex products do: each of their values takes part in twice the arithmetic for
-its bytes."""
+"""Tiles with which complex products do: each of their values takes part in twice the arithmetic
+for its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

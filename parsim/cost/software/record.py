@@ -41,6 +41,9 @@ class Software:
     host_spread: float
     # Host seconds of a micro-batch.
     microbatch_overhead: float
+    # Bytes/s at which a host copies its devices' samples to them before a micro-batch, with nothing
+    # beside (0: they are there by then; `cost/step/layer_table.py`).
+    input_copy_rate: float
     # Whether the host takes up the next micro-batch while the device still computes.
     runs_ahead: bool
     # Relative standard deviation of a step between replicas, which wait for the slowest one, by

@@ -12,6 +12,7 @@ from functools import reduce
 import numpy as np
 
 from parsim.arrays import Array, Columns, Num, ratio
+from parsim.cost.hosts import between_microbatches, slowest_host
 from parsim.cost.job import Job
 from parsim.cost.kernel.smooth_max import smooth_max
 from parsim.cost.layer.composed import composed_kept
@@ -19,7 +20,6 @@ from parsim.cost.layer.kept.activations import kept_bytes, kept_policy, offloade
 from parsim.cost.layer.kept.policy import KeptPolicy
 from parsim.cost.layer.layers import LayerCoster, dropped_bytes, repeated_more
 from parsim.cost.layer.passes import LayerCost, Pass
-from parsim.cost.order_statistics import expected_maximum
 from parsim.cost.step.stages import over_kinds
 from parsim.model.layer import Layer
 from parsim.plan import PlanTable, Recompute
@@ -120,33 +120,6 @@ def _together(coster: LayerCoster, layers: Sequence[Layer]) -> LayerCost:
 
 def _kept_together(table: PlanTable, layers: Sequence[Layer]) -> Array:
     return np.asarray(sum((whole_bytes(layer, table) for layer in layers), np.zeros(len(table))))
-
-
-def slowest_host(job: Job, table: PlanTable) -> Array:
-    """Time of the slowest of a tensor-parallel group's hosts over that of the mean one, (B,).
-
-    1 + host_spread E[max of tp standard normals]: each layer's collectives wait for the last rank
-    to launch its part, and a host that is behind stays behind, because none waits for its device.
-    Source: order statistics; host_spread is the stack's (`software.yaml`).
-    Leaves out: ranks of other stages and replicas, which wait for each other once a micro-batch
-    or once a step; hosts that are slow together.
-    """
-    return 1.0 + job.software.host_spread * expected_maximum(table.tp)
-
-
-def between_microbatches(job: Job, table: PlanTable) -> tuple[Array, Array]:
-    """Seconds between two passes, half of `microbatch_overhead`: of the device, of the host, (B,).
-
-    A host that runs ahead takes up the next micro-batch while the device computes, as it launches
-    kernels; for another one the device waits.
-
-    Source: Megatron-Core, pipeline_parallel/p2p_communication.py (commit f7dfb99795): batched
-    sends and receives end in `torch.cuda.synchronize()`, overlapped ones in a stream's wait.
-    Leaves out: plans with sends that block under a stack that overlaps them.
-    """
-    half = np.full(len(table), 0.5 * job.software.between_microbatches)
-    none = np.zeros(len(table))
-    return (none, half) if job.software.runs_ahead else (half, none)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -30,6 +30,7 @@ AMOUNTS = (
     "optimizer_bytes",
     "optimizer_fixed",
     "tensor_update",
+    "input_copy_rate",
     "cudnn",
     "convolution_workspace",
     "norm_sums",

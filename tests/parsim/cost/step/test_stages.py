@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import pytest
 
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.hosts import input_copies, slowest_host
 from parsim.cost.job import Job
-from parsim.cost.software import with_switches
-from parsim.cost.step.layer_table import LayerTable, forward_times, slowest_host
+from parsim.cost.software import software, with_switches
+from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
 from parsim.cost.step.stages import layer_counts
+from parsim.model.graph.build import build_graph
+from parsim.model.graph.catalog import network
 from parsim.plan import Plan, PlanTable
 from tests.parsim.sim.conftest import gpt_job
 
@@ -39,8 +44,8 @@ def test_a_device_that_waits_for_its_host_waits_for_the_slowest(job: Job) -> Non
     """Two groups with the same kernels differ by the spread alone: 1 + s E[max of 8]."""
 
     def seconds(spread: float) -> float:
-        software = replace(job.software, host_spread=spread, launch_cost=1.0)
-        slow = replace(job, software=software)
+        stack = replace(job.software, host_spread=spread, launch_cost=1.0)
+        slow = replace(job, software=stack)
         table = plans(8)
         layers = LayerTable.of(slow, table)
         return float(
@@ -86,3 +91,24 @@ def test_a_host_that_runs_ahead_takes_up_micro_batches_beside_the_device(
 
     longer = seconds(1e-3) - seconds(0.0)
     assert longer == pytest.approx(0.0 if runs_ahead else 0.5e-3, abs=1e-5)
+
+
+def test_a_host_copies_samples_to_all_of_its_devices_one_after_another() -> None:
+    """32 images of 3 x 224 x 224 in fp32 for each of 8: 154 MB at 12 GB/s, 12.8 ms of a step."""
+    cluster = Cluster(system=load_catalog().system("dgx-1v"), num_nodes=2)
+    stack = software("mxnet-2016")
+    images = Job(model=build_graph(network("alexnet")), cluster=cluster, software=stack)
+    table = PlanTable.of([Plan(dp_replicate=16, microbatch_size=32, precision="fp32")])
+    seconds = float(input_copies(images, table)[0])
+    assert seconds == pytest.approx(8 * 32 * 3 * 224 * 224 * 4.0 / 12e9)
+
+    def step(rate: float) -> float:
+        made = replace(images, software=replace(stack, input_copy_rate=rate))
+        layers, counts = (
+            LayerTable.of(made, table),
+            layer_counts(made.model, (made.model.num_layers,)),
+        )
+        passes = forward_times(made, layers, counts), backward_times(made, layers, counts)
+        return sum(float(times.time[0, 0]) for times in passes)
+
+    assert step(12e9) - step(0.0) == pytest.approx(seconds)
