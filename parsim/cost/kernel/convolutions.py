@@ -13,7 +13,7 @@ import numpy as np
 
 from parsim.arrays import Array, Num, distinct
 from parsim.cluster.hardware import Device
-from parsim.cost.kernel.gemm import CORE, Products, body_time, depth_of_start
+from parsim.cost.kernel.gemm import CORE, Products, body_time
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.kernel.smooth_max import smooth_max
 from parsim.cost.kernel.windows import Ways, window_time
@@ -137,15 +137,6 @@ def _tiled(
     rate = device.peak(precision) * share * device.convolution_share(f"tensor_{direction}")
     rate = rate * known
     aligned = np.ones_like(m)  # the library pads channels
-    products = Products(
-        m=m,
-        n=n,
-        k=k,
-        batch=batch,
-        value=value,
-        moved=traffic,
-        aligned=aligned,
-        k_half=depth_of_start(device, precision),
-    )
+    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=traffic, aligned=aligned)
     seconds = device.gemm_latency + body_time(device, rate, products, SPLITS)
     return np.asarray(seconds if back is None else seconds[back]).reshape(whole)

@@ -59,7 +59,7 @@ class Products(Columns):
 
     C(m,n) = A(m,k) B(k,n), `batch` of them at once; columns of (N,). `value` are bytes of an
     element, `moved` all bytes to and from memory. `aligned` is the share of the rate that the
-    alignment of the rows leaves. A block also takes as long as products of depth `k_half`.
+    alignment of the rows leaves.
     """
 
     m: Array
@@ -69,23 +69,6 @@ class Products(Columns):
     value: float
     moved: Array
     aligned: Array
-    k_half: float
-
-
-def depth_of_start(device: Device, precision: str) -> float:
-    """The depth of products that take as long as a block's first loads and its last stores.
-
-    These take the same time on ordinary cores as on tensor cores, of which the constant is, and so
-    are worth less depth in fp32 by the ratio of the peaks.
-
-    Source: 160 products in fp32 on V100 (DeepBench, baidu-research, commit da81ba7): 20 to 30 fits
-    best where A100's 120 in 16 bit gives 15.
-    Leaves out: formats below 16 bit, whose constants were fitted with that of 16.
-    """
-    sixteen = device.peak_flops.get("fp16") or device.peak_flops.get("bf16")
-    if precision != "fp32" or not sixteen or device.gemm_tiles == CORE:
-        return device.gemm_k_half
-    return device.gemm_k_half * device.peak(precision) / sixteen
 
 
 def body_time(
@@ -130,7 +113,7 @@ def _part_time(device: Device, tiling: Tiling, rate: float, shapes: Products) ->
     depth = shapes.k[:, None] / split
     blocks = np.ceil(m / rows) * np.ceil(n / columns) * (batch * split)
     pace = 2.0 * sms / (rate * shapes.aligned[:, None])
-    per_block = pace * rows * columns * (depth + shapes.k_half)
+    per_block = pace * rows * columns * (depth + device.gemm_k_half)
     feed = (shapes.value * sms / cache) * (rows + columns) * depth
     q, full = device.gemm_wave_quantisation, blocks / sms
     waves = q * np.ceil(full) + (1.0 - q) * np.maximum(full, 1.0)

@@ -14,7 +14,7 @@ import numpy as np
 from parsim.arrays import Array, Num, distinct
 from parsim.cluster.hardware import Device, Measured
 from parsim.cluster.measured import Scales, benchmark
-from parsim.cost.kernel.gemm import Products, aligned_share, body_time, depth_of_start
+from parsim.cost.kernel.gemm import Products, aligned_share, body_time
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.kernel.smooth_max import smooth_max
 
@@ -115,16 +115,7 @@ def _product_time(
     share = device.gemm_efficiency * _narrow(device, precision)
     share = share * (device.fp16_efficiency if precision in SIXTEEN_BIT else 1.0)
     rate = device.peak(precision) * share * (1.0 if isolated else device.gemm_sustained)
-    products = Products(
-        m=m,
-        n=n,
-        k=k,
-        batch=batch,
-        value=value,
-        moved=moved,
-        aligned=aligned,
-        k_half=depth_of_start(device, precision),
-    )
+    products = Products(m=m, n=n, k=k, batch=batch, value=value, moved=moved, aligned=aligned)
     body = body_time(device, rate, products)
     if isolated:
         body = body + (device.gemm_clock_drop - 1.0) * np.maximum(body - device.gemm_boost_time, 0)

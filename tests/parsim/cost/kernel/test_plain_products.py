@@ -1,4 +1,4 @@
-"""Products in fp32 on ordinary cores: measured ones, and what a block's start is worth in depth."""
+"""Products in fp32 on cores without a matrix unit, against measured ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from parsim.cluster.reader import load_catalog
-from parsim.cost.kernel.gemm import depth_of_start
 from parsim.cost.kernel.kernels import gemm_time
 
 SIZES = ((1760, 128, 1760), (2560, 64, 2560), (2048, 7000, 2048))
@@ -31,19 +30,9 @@ def test_products_that_were_measured(name: str) -> None:
     assert np.mean(errors) < 0.2
 
 
-def test_a_blocks_start_takes_the_same_time_on_all_cores() -> None:
-    """A weight's gradient of one image is a product of depth 1: its bytes decide in fp32."""
-    device = load_catalog().device("v100-sxm-16gb")
-    sixteen, plain = (depth_of_start(device, precision) for precision in ("fp16", "fp32"))
-    ratio = device.peak("fp32") / device.peak("fp16")
-    assert plain == pytest.approx(sixteen * ratio)
+def test_a_product_of_one_image_is_bound_by_its_bytes() -> None:
+    """A weight's gradient of depth 1: a block's start is worth 15 of depth there, not 120."""
+    device = load_catalog().device("titan-x-maxwell")
     seconds = float(gemm_time(device, "fp32", m=4096, n=4096, k=1, value=4.0))
     bytes_alone = 4.0 * 4096**2 / (device.memory_bandwidth * device.gemm_memory_efficiency)
-    assert bytes_alone < seconds < 1.3 * bytes_alone
-
-
-def test_cores_of_one_kind_have_one_depth() -> None:
-    """A CPU's fp32 and a GPU without tensor cores keep their constant."""
-    for name in ("cpu", "p100-pcie-16gb"):
-        device = load_catalog().device(name)
-        assert depth_of_start(device, "fp32") == device.gemm_k_half
+    assert bytes_alone < seconds < 1.6 * bytes_alone
