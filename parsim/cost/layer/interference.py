@@ -74,11 +74,40 @@ def speed_beside(
     lost = measured_loss(system, messages=messages)
     if lost is not None:
         return np.full(busbw.shape, 1.0 - lost)
-    whole = sum(layer.forward.kernels for layer in layers)
-    alone = sum(layer.products.kernels for layer in layers)
-    beside = sum(layer.crowded.kernels for layer in layers)
-    core = sum(layer.core.kernels for layer in layers)
-    kept = crowded_device(system).sm_count / system.device.sm_count
-    rest = (whole - alone - core) * memory_share(system, busbw)
-    progress = alone * alone / np.maximum(beside, 1e-30) + kept * core + rest
+    whole, kept, by_memory = _progress(system, layers)
+    progress = kept + by_memory * memory_share(system, busbw)
     return np.where(whole > 0, np.clip(progress / np.maximum(whole, 1e-30), 0.0, 1.0), 1.0)
+
+
+def shares_kept(system: System, layers: tuple[LayerCost, ...]) -> tuple[Array, Array]:
+    """The two parts of `speed_beside`, (B,) each: whatever a collective leaves of the bandwidth.
+
+    And that of which compute keeps the share which is left.
+    """
+    lost = measured_loss(system)
+    whole, kept, by_memory = _progress(system, layers)
+    if lost is not None:
+        return np.full(whole.shape, 1.0 - lost), np.zeros_like(whole)
+    some, seconds = whole > 0, np.maximum(whole, 1e-30)
+    return np.where(some, kept / seconds, 1.0), np.where(some, by_memory / seconds, 0.0)
+
+
+def _progress(system: System, layers: tuple[LayerCost, ...]) -> tuple[Array, Array, Array]:
+    """(whole, kept, by memory) of layers' forwards, seconds, (B,) each.
+
+    In the `whole` seconds of their kernels `kept` ones of progress are made beside a collective,
+    and of those `by memory` the share that it leaves of the bandwidth.
+    """
+    whole, alone, beside, core = (
+        np.asarray(sum(parts))
+        for parts in zip(
+            *(
+                (each.forward.kernels, each.products.kernels, each.crowded.kernels, each.core.kernels)
+                for each in layers
+            ),
+            strict=True,
+        )
+    )
+    multiprocessors = crowded_device(system).sm_count / system.device.sm_count
+    kept = alone * alone / np.maximum(beside, 1e-30) + multiprocessors * core
+    return whole, kept, whole - alone - core

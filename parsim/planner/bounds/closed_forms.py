@@ -158,24 +158,41 @@ class ClosedForms:
 
     def _ends(self) -> Array:
         """When the actions of each rank, and of those before it if backwards are whole, are run."""
-        work, tail, common, runs = self.work, self.tail, self.common, self.runs
-        forward = self.overlap * common.overlap_param_gather
-        backward = self.overlap * common.overlap_grad_reduce
-        busy = work.blocked + _passes(work.forward, tail.forward, forward, work.copied)
-        again = _passes(work.backward, tail.backward, backward, work.copied)
-        ahead = work.ahead_copied
-        lead = work.sent_ahead + _passes(work.ahead_forward, tail.ahead_forward, forward, ahead)
+        work, runs = self.work, self.runs
+        (busy, again), (lead, back) = self._on_rank(), self._ahead()
         if self.halves is not None:
             ends = lead + runs.count * (busy + np.maximum(again, self.halves.both))
             ends[0] = np.maximum(ends[0], self._last_weights(lead, busy, self.halves))
             return np.asarray(ends)
-        back = work.sent_back + _passes(work.ahead_backward, tail.ahead_backward, backward, ahead)
         once, times = np.where(runs.naive, 1, runs.count), np.where(runs.naive, runs.count, 1)
         ends = (lead + np.where(runs.whole, back, 0.0) + once * (busy + again)) * times
-        if common.actions is None:
+        if self.common.actions is None:
             returns = work.all_forward + np.where(runs.whole, work.all_backward, 0.0)
             ends[0] = np.maximum(ends[0], (runs.count - 1) * work.first + returns)
         return np.asarray(ends)
+
+    def _on_rank(self) -> tuple[Array, Array]:
+        """Forward and backward of a micro-batch on each rank, (Q, B), blocking sends among them."""
+        work, tail, (forward, backward) = self.work, self.tail, self._beside
+        speed = np.minimum(work.kept + work.by_memory * tail.memory_left, 1.0)
+        ahead, behind = speed * tail.beside_forward, speed * tail.beside_backward
+        busy = _passes(work.forward, tail.forward, ahead, forward, work.copied)
+        again = _passes(work.backward, tail.backward, behind, backward, work.copied)
+        return work.blocked + busy, again
+
+    def _ahead(self) -> tuple[Array, Array]:
+        """The first forward on its way to each rank and the last gradient back from it, (Q, B)."""
+        work, tail, (forward, backward) = self.work, self.tail, self._beside
+        copies, ahead, behind = work.ahead_copied, tail.ahead_forward, tail.ahead_backward
+        lead = _passes(work.ahead_forward, ahead, ahead, forward, copies)
+        back = _passes(work.ahead_backward, behind, behind, backward, copies)
+        return work.sent_ahead + lead, work.sent_back + back
+
+    @property
+    def _beside(self) -> tuple[float, float]:
+        """The shares of gathers and of reductions that run beside compute."""
+        common, overlap = self.common, self.overlap
+        return overlap * common.overlap_param_gather, overlap * common.overlap_grad_reduce
 
     def _last_weights(self, lead: Array, forward: Array, halves: Halves) -> Array:
         """When the last W of stage 0 ends at the least where backwards are in two, (B,)."""
@@ -200,18 +217,21 @@ class ClosedForms:
 
     def _gathers(self) -> Num:
         """What shows of the gather of updated parameters, (Q, B)."""
-        share = self.overlap * self.common.overlap_param_gather
         beside = self.work.forward + self.work.ahead_forward + self.work.copied_most
-        return _exposed(beside, self.tail.gathered, share)
+        return _exposed(beside, self.tail.gathered, self.tail.gathered, self._beside[0])
 
 
-def _passes(compute: Array, wire: Num, share: float, copies: Num) -> Array:
+def _passes(compute: Array, wire: Num, most: Num, share: float, copies: Num) -> Array:
     """Passes with what shows of their collectives, or the copies to the host beside them."""
-    return np.asarray(np.maximum(compute + _exposed(compute, wire, share), copies))
+    return np.asarray(np.maximum(compute + _exposed(compute, wire, most, share), copies))
 
 
-def _exposed(compute: Array, wire: Num, share: float) -> Num:
-    """What collectives beside compute add at the least: C + G, of the share max(C, G), less C."""
+def _exposed(compute: Array, wire: Num, most: Num, share: float) -> Num:
+    """What collectives beside compute add at the least, of which it hides no more than `most`.
+
+    G, of the share less min(C, `most`): of collectives G' that may be beside it compute of speed v
+    hides v G', as it loses (1 - v) of those.
+    """
     if share == 0.0 or isinstance(wire, float):  # no plan has any
         return wire
-    return np.asarray(wire - share * np.minimum(compute, wire))
+    return np.asarray(wire - share * np.minimum(compute, most))

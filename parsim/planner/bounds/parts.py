@@ -11,12 +11,12 @@ four kinds of stage, and of their ranks three can be the last to end or the full
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags, Ints
+from parsim.arrays import Array, Columns, Flags, Ints, Num
 from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
@@ -71,6 +71,11 @@ class TellingParts(Columns):
     def least(self, stages: Array) -> Array:
         """The least of a rank's stages, (R, C) to (Q, C)."""
         return np.asarray(np.where(self.on_rank > 0, stages, np.inf).min(axis=1))
+
+
+def over(sums: Callable[[Array], Array], stages: Num) -> Num:
+    """What stages have together; 0.0 where no plan has any."""
+    return sums(stages) if isinstance(stages, np.ndarray) else stages
 
 
 def _placed(plan: Plan, folded: bool) -> Plan:

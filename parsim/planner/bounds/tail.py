@@ -17,13 +17,14 @@ from parsim.cost.data.reduction import bucketed_reduction, updated_gathers
 from parsim.cost.data.static_bytes import Weights
 from parsim.cost.data.update import norm_time, update_time
 from parsim.cost.job import Job
+from parsim.cost.layer.interference import memory_share
 from parsim.cost.step.pair_sums import head_sums, pair_seconds, tied_seconds
-from parsim.cost.step.shard_wires import BucketWire, LayerWire
 from parsim.cost.step.stages import stage_weights, trained_weights
 from parsim.cost.step.step import reduces_beside, straggler
 from parsim.plan import PlanTable
 from parsim.planner.bounds.hops import Hops
-from parsim.planner.bounds.parts import TellingParts
+from parsim.planner.bounds.parts import TellingParts, over
+from parsim.planner.bounds.sharded import sharded_passes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,9 @@ class Tail(Columns):
     the first and the last rank add up of parameters that both hold, and `norm` (C,); `update` and
     `gathered` (Q, C) the optimizer and ZeRO-1's gather. `forward` and `backward` (Q, C) are
     ZeRO-2's and 3's collectives of a rank's passes of one micro-batch, `ahead_forward` and
-    `ahead_backward` of those of the stages before. `grows` (C,) is the share by which all of it
+    `ahead_backward` of those of the stages before; `beside_forward` and `beside_backward` (Q, C)
+    are those of a rank's that can run beside its compute at the most, and `memory_left` (C,) the
+    share of the memory's bandwidth that they leave. `grows` (C,) is the share by which all of it
     grows. `beside` says whether gradients are reduced beside the last backwards. What no plan of
     the table has is 0.0.
     """
@@ -52,6 +55,9 @@ class Tail(Columns):
     backward: Num
     ahead_forward: Num
     ahead_backward: Num
+    beside_forward: Num
+    beside_backward: Num
+    memory_left: Array
     grows: Array
     beside: bool
 
@@ -64,9 +70,6 @@ class Tail(Columns):
         by_rank, routed = trained.by(parts.sums)
         buckets, each = bucketed_reduction(data, *trained)
         each = each + head_sums(job, table, parts.counts) / buckets
-        forward, backward, ahead_forward, ahead_backward = _wires(
-            data, parts, weights.parameters, trained
-        )
         return cls(
             reduced=parts.sums(buckets * each),
             bucket=parts.sums(each),
@@ -76,33 +79,27 @@ class Tail(Columns):
             norm=norm_time(data, by_rank, routed),
             update=update_time(data, by_rank, routed),
             gathered=updated_gathers(data, by_rank, routed)[1],
-            forward=forward,
-            backward=backward,
-            ahead_forward=ahead_forward,
-            ahead_backward=ahead_backward,
+            memory_left=memory_share(job.system, data.busbw),
+            **_wires(data, parts, weights, trained),
             grows=straggler(job, table),
             beside=reduces_beside(job, table),
         )
 
 
 def _wires(
-    data: DataParallel, parts: TellingParts, stages: Array, trained: Weights
-) -> tuple[Num, Num, Num, Num]:
-    """Seconds of collectives inside forwards and backwards: a rank's, and those of stages before.
+    data: DataParallel, parts: TellingParts, weights: Weights, trained: Weights
+) -> dict[str, Num]:
+    """Seconds of collectives inside forwards and backwards, by field.
 
-    (Q, C) each, in the order of the fields; 0.0 where no plan has any.
+    (Q, C) each, 0.0 where no plan has any: a rank's, those of the stages before, and those of a
+    rank's that can run beside compute.
     """
-    if (data.table.zero_stage < 2).all():
-        return 0.0, 0.0, 0.0, 0.0
-    forward, backward = np.zeros_like(stages), np.zeros_like(stages)
-    if (data.table.zero_stage == 2).any():
-        backward = backward + BucketWire.of(data, *trained).whole
-    if (data.table.zero_stage == 3).any():
-        wire = LayerWire.of(data, parts.counts, stages, trained.parameters)
-        forward = forward + wire.ahead.whole
-        backward = backward + wire.gather.whole + wire.scatter.whole
-    ahead = parts.sums_ahead(forward), parts.sums_ahead(backward)
-    return parts.sums(forward), parts.sums(backward), *ahead
+    fields, passes = dict[str, Num](), sharded_passes(data, parts, weights, trained)
+    for name, inside in zip(("forward", "backward"), passes, strict=True):
+        fields[name] = over(parts.sums, inside.whole)
+        fields[f"ahead_{name}"] = over(parts.sums_ahead, inside.whole)
+        fields[f"beside_{name}"] = over(parts.sums, inside.beside)
+    return fields
 
 
 def _summed(job: Job, table: PlanTable, parts: TellingParts, first: Array) -> Array:

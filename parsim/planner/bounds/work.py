@@ -6,7 +6,7 @@ for all plans with equal degrees, micro-batch, recomputation and chunks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from parsim.arrays import Array, Columns, Num
 from parsim.cost.collective.mesh_messages import best_share
 from parsim.cost.job import Job
+from parsim.cost.layer.interference import shares_kept
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
@@ -21,7 +22,7 @@ from parsim.cost.step.messages import message_seconds
 from parsim.cost.step.offload import copy_seconds, offloads
 from parsim.plan import PlanTable
 from parsim.planner.bounds.hops import Hops
-from parsim.planner.bounds.parts import TellingParts
+from parsim.planner.bounds.parts import TellingParts, over
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +37,9 @@ class Work(Columns):
     its layers. `first` and `last` (C,) are forward and backward of stage 0, `all_forward` and
     `all_backward` (C,) of all stages, one after another. `copied` and `ahead_copied` (Q, C) are
     copies to the host of a rank's stages and of those before it, one direction, at the least;
-    `copied_most` (Q, C) of both at the most. What no plan of the table has is 0.0.
+    `copied_most` (Q, C) of both at the most. Beside collectives compute keeps the share `kept` of
+    its speed, and `by_memory` that of what they leave of the bandwidth, (C,). What no plan of the
+    table has is 0.0.
     """
 
     forward: Array
@@ -58,6 +61,8 @@ class Work(Columns):
     copied: Num
     ahead_copied: Num
     copied_most: Num
+    kept: Array
+    by_memory: Array
 
     @classmethod
     def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts) -> Work:
@@ -72,6 +77,7 @@ class Work(Columns):
         ahead_of, behind_of = np.maximum(forward, copies), np.maximum(backward, copies)
         layer_forward, head_forward = by_layer(parts, ahead_of)
         layer_backward, head_backward = by_layer(parts, behind_of)
+        kept, by_memory = shares_kept(job.system, layers.kinds)
         return cls(
             forward=parts.sums(forward),
             backward=parts.sums(backward),
@@ -89,9 +95,11 @@ class Work(Columns):
             last=np.asarray(np.maximum(longest, most)[0]),
             all_forward=(parts.every * ahead_of).sum(axis=0),
             all_backward=(parts.every * behind_of).sum(axis=0),
-            copied=_over(parts.sums, copies),
-            ahead_copied=_over(parts.sums_ahead, copies),
-            copied_most=_over(parts.sums, most) + _over(parts.sums_ahead, most),
+            copied=over(parts.sums, copies),
+            ahead_copied=over(parts.sums_ahead, copies),
+            copied_most=over(parts.sums, most) + over(parts.sums_ahead, most),
+            kept=kept,
+            by_memory=by_memory,
         )
 
 
@@ -104,11 +112,6 @@ def by_layer(parts: TellingParts, stages: Array) -> tuple[Array, Array]:
     shares = np.divide(stages, layers, out=np.full_like(stages, np.inf), where=layers > 0)
     least = shares.min(axis=0)
     return least, stages[-1] - layers[-1] * least
-
-
-def _over(sums: Callable[[Array], Array], stages: Num) -> Num:
-    """What stages have together; 0.0 where no plan has any."""
-    return sums(stages) if isinstance(stages, np.ndarray) else stages
 
 
 def borders(job: Job) -> list[int]:
