@@ -102,7 +102,12 @@ def _progress(system: System, layers: tuple[LayerCost, ...]) -> tuple[Array, Arr
         np.asarray(sum(parts))
         for parts in zip(
             *(
-                (each.forward.kernels, each.products.kernels, each.crowded.kernels, each.core.kernels)
+                (
+                    each.forward.kernels,
+                    each.products.kernels,
+                    each.crowded.kernels,
+                    each.core.kernels,
+                )
                 for each in layers
             ),
             strict=True,

@@ -11,17 +11,47 @@ four kinds of stage, and of their ranks three can be the last to end or the full
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags, Ints, Num
+from parsim.arrays import Array, Columns, Flags, Index, Ints, Num
 from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
 from parsim.plan.names import TWO_WAY
+from parsim.planner.distinct import numbered
 from parsim.schedule.placement import stage_ranks
+
+
+class CutPlans(NamedTuple):
+    """Plans that share all that has no column but their cut: which one of some each has, (B,)."""
+
+    plans: PlanTable
+    number: Index
+    cuts: Sequence[tuple[int, ...] | None]
+
+    def take(self, rows: Index | slice) -> CutPlans:
+        """Some of the plans."""
+        return CutPlans(self.plans.take(rows), self.number[rows], self.cuts)
+
+    def plan(self, row: int) -> Plan:
+        """One of the plans with its cut."""
+        return replace(self.plans.plan(row), stage_layers=self.cuts[self.number[row]])
+
+
+def alike_but_for_cuts(table: PlanTable) -> Iterator[tuple[Index, CutPlans]]:
+    """The rows whose settings differ by their cut alone, and these plans."""
+    settings, setting_of = numbered(replace(plan, stage_layers=None) for plan in table.settings)
+    cuts, cut_of = numbered(plan.stage_layers for plan in table.settings)
+    for number, setting in enumerate(settings):
+        rows = np.flatnonzero(setting_of[table.setting] == number)
+        if len(rows):
+            some = table.take(rows)
+            some = replace(some, setting=np.zeros_like(rows), settings=(setting,))
+            yield rows, CutPlans(some, cut_of[table.setting[rows]], cuts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,9 +77,10 @@ class TellingParts(Columns):
     by_user: bool
 
     @classmethod
-    def of(cls, job: Job, table: PlanTable, folded: Flags, known: KnownCuts) -> TellingParts:
-        """Find a table's stages and ranks; `folded` (C,) plans run down the ranks and back up."""
-        cuts = [_known_cut(job, table, row, folded, known) for row in range(len(folded))]
+    def of(cls, job: Job, cut: CutPlans, folded: Flags, known: KnownCuts) -> TellingParts:
+        """Find some plans' stages and ranks; `folded` (C,) ones run down the ranks and back up."""
+        table = cut.plans
+        cuts = [_known_cut(job, cut, row, folded, known) for row in range(len(folded))]
         kinds = max(len(cut.counts) for cut in cuts)
         padded = [cut.padded(kinds) for cut in cuts]
         stacked = {
@@ -134,14 +165,15 @@ KnownCuts = dict[tuple[object, ...], _Cut]
 """Cuts of a job's plans by what decides them: settings of a space share most of them."""
 
 
-def _known_cut(job: Job, table: PlanTable, row: int, folded: Flags, known: KnownCuts) -> _Cut:
+def _known_cut(job: Job, cut: CutPlans, row: int, folded: Flags, known: KnownCuts) -> _Cut:
     """The cut of a row, of those that are known where it is one of them."""
-    common, schedule = table.common, table.schedules[table.schedule[row]]
+    table = cut.plans
+    schedule = table.schedules[table.schedule[row]]
     both_ways = schedule if schedule in TWO_WAY else ""
     shape = (int(table.pp[row]), int(table.v[row]), bool(folded[row]), both_ways)
-    decisive = (*shape, common.stage_layers, common.actions)
+    decisive = (*shape, cut.cuts[cut.number[row]], table.common.actions)
     if decisive not in known:
-        known[decisive] = _Cut.of(job, _placed(table.plan(row), bool(folded[row])))
+        known[decisive] = _Cut.of(job, _placed(cut.plan(row), bool(folded[row])))
     return known[decisive]
 
 

@@ -49,7 +49,7 @@ def search_equal(question: Question) -> SearchResult:
     families = question.families
     wanted = max(request.top, SEEDS) if space.unequal_stages else request.top
     cuts = CUTS_OF_A_PLAN if len({plan.stage_layers for plan in families.settings}) > 1 else 1
-    work = BestShapes(job, families, space, cuts * wanted, request.stop)
+    work = BestShapes(job, families, space, wanted, request.stop)
     work.run(request.progress, request.sighted)
     known, fits, table = work.known, work.known.fits, work.table
     if not (fits | known.tight).any():

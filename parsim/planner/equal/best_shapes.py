@@ -63,8 +63,8 @@ class BestShapes:
             job: model, cluster of one kind of node, software.
             families: the legal plans.
             space: what a plan must leave free to fit, its memory cap and its largest bubble.
-            top: how many of the fastest are wanted; None: all that no other plan beats in step
-                time and in memory.
+            top: how many of the fastest are wanted, of those that differ by their cut alone one;
+                None: all that no other plan beats in step time and in memory.
             stop: when the search ends at the latest; None: when it is done.
         """
         self.job, self.space, self.best = job, space, BestSteps(top)
@@ -224,8 +224,9 @@ class BestShapes:
 
     def count(self, rows: Index) -> None:
         """Count the bytes of plans of one shape, and simulate those that fit or are tight."""
-        known, steps = self.known, self.seen.count(self.job, rows)
-        self.best.add(steps[known.fitting(rows)], steps[known.tightly(rows)])
+        known = self.known
+        self.seen.count(self.job, rows)
+        self.best.add(self.table, known.step, rows[known.fitting(rows)], rows[known.tightly(rows)])
 
     def nearest(self) -> int:
         """The plan that needs the least bytes, of those whose bytes were looked at."""

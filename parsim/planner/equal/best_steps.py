@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import islice
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Index
+from parsim.plan import Plan, PlanTable
+from parsim.planner.space.enumeration import without_cut
 
 SLOWEST = 2.0
 """Steps of the fastest plan that one of a front of step time and memory may take."""
+
+Steps = dict[Plan, float]
+"""Seconds of plans, ascending; of plans that differ by their cut alone those of the fastest."""
 
 
 @dataclass(slots=True)
@@ -20,25 +27,33 @@ class BestSteps:
     """
 
     top: int | None
-    fitting: Array = field(default_factory=lambda: np.zeros(0))
-    tight: Array = field(default_factory=lambda: np.zeros(0))
+    fitting: Steps = field(default_factory=dict)
+    tight: Steps = field(default_factory=dict)
 
-    def add(self, fitting: Array, tight: Array) -> None:
-        """Put more simulated steps of plans that fit, and of tight ones, among the best."""
-        self.fitting = np.sort(np.append(self.fitting, fitting))[: self.top]
-        self.tight = np.sort(np.append(self.tight, tight))[: self.top]
+    def add(self, table: PlanTable, steps: Array, fitting: Index, tight: Index) -> None:
+        """Put simulated steps (B,) of plans that fit, and of tight ones, among the best."""
+        self.fitting = self._best(self.fitting, table, steps, fitting)
+        self.tight = self._best(self.tight, table, steps, tight)
+
+    def _best(self, known: Steps, table: PlanTable, steps: Array, rows: Index) -> Steps:
+        """The best of the known plans and of some rows."""
+        best = dict(known)
+        for row in rows.tolist():
+            plan, step = without_cut(table.plan(row)), float(steps[row])
+            best[plan] = min(step, best.get(plan, np.inf))
+        return dict(islice(sorted(best.items(), key=lambda each: each[1]), self.top))
 
     @property
     def fastest(self) -> float:
         """Seconds of the fastest plan that fits; infinite where none is known to."""
-        return float(self.fitting[0]) if len(self.fitting) else np.inf
+        return _first(self.fitting.values())
 
     @property
     def worst(self) -> float:
         """Seconds that a plan must not exceed to be among the best that fit."""
         if self.top is None:
             return SLOWEST * self.fastest
-        return float(self.fitting[-1]) if len(self.fitting) == self.top else np.inf
+        return self._last(self.fitting)
 
     @property
     def worst_tight(self) -> float:
@@ -46,6 +61,14 @@ class BestSteps:
 
         Where plans fit, it is only if it is the fastest of all; else among the best.
         """
-        if len(self.fitting):
-            return float(min(self.fitting[0], self.tight.min(initial=np.inf)))
-        return float(self.tight[-1]) if len(self.tight) == self.top else np.inf
+        if self.fitting:
+            return min(self.fastest, _first(self.tight.values()))
+        return self._last(self.tight)
+
+    def _last(self, steps: Steps) -> float:
+        """Seconds of the slowest of as many as are wanted; infinite where there are fewer."""
+        return next(reversed(steps.values())) if len(steps) == self.top else np.inf
+
+
+def _first(steps: Iterable[float]) -> float:
+    return next(iter(steps), np.inf)

@@ -87,10 +87,10 @@ class Seen:
             if len(ways[cut, blocking]):
                 self.known.raise_bound(some, self.seconds.along(some, ways[cut, blocking]))
 
-    def count(self, job: Job, rows: Index) -> Array:
+    def count(self, job: Job, rows: Index) -> None:
         """Count the bytes of plans of one shape, and simulate those that fit or are tight.
 
-        Returns seconds of their steps, infinite where they are too large.
+        Steps of those that are too large are infinite.
         """
         known = self.known
         shape = ExactShape(job, self.table.take(rows), known.layers_of(rows))
@@ -100,4 +100,3 @@ class Seen:
         result = shape.evaluated(peak, known.usable)
         known.step[rows], known.bubble[rows] = result.step, result.bubble
         known.counted[rows] = True
-        return result.step

@@ -111,8 +111,13 @@ def better_twins(ranked: Iterable[EvaluatedPlan], most: int) -> list[EvaluatedPl
     """The first plans, of those that differ by their cut alone the first one."""
     better: dict[Plan, EvaluatedPlan] = {}
     for each in ranked:
-        better.setdefault(replace(each.plan, stage_layers=None), each)
+        better.setdefault(without_cut(each.plan), each)
     return list(islice(better.values(), most))
+
+
+def without_cut(plan: Plan) -> Plan:
+    """The plan that stands for those which differ by their cut alone."""
+    return replace(plan, stage_layers=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
