@@ -50,6 +50,14 @@ class Chain:
         return int(self.shares.shape[1])
 
     @cached_property
+    def holders(self) -> list[dict[int, float]]:
+        """The ranks that hold each stage, and how often each does."""
+        return [
+            {rank: share for rank, share in enumerate(column) if share > 0.0}
+            for column in self.shares.T.tolist()
+        ]
+
+    @cached_property
     def segments(self) -> Array:
         """Seconds of items from first up to end, (N + 1, N + 1); infinite where there is none."""
         total = np.concatenate([[0.0], np.cumsum(self.seconds)])

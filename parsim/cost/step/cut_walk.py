@@ -11,14 +11,13 @@ Of equal layers that room is all there is to know, so that the walk never turns 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import count
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array
 from parsim.cost.step.chain import SAME, Chain, Cut, behind_each
 
 NEARLY = 1.0 - 1e-6
@@ -26,6 +25,10 @@ NEARLY = 1.0 - 1e-6
 
 STEPS = 2000
 """Steps of a walk, after which it counts as proven that no cut keeps its bounds."""
+
+
+Room = tuple[float, ...]
+"""Seconds that each of P ranks has left."""
 
 
 @dataclass(frozen=True)
@@ -39,58 +42,78 @@ class CutWalk:
     @property
     def may_hold(self) -> bool:
         """Whether the ranks have room for the whole chain, as far as that shows ahead."""
-        return self._has_room(0, 0, self._first_room)
+        ranks = range(len(self.first_room))
+        return self._enough(self.whole(0, self.first_room, ranks), 0)
 
     def cut(self) -> Cut | None:
         """The first cut on the way that keeps the bounds, or None where none is known to."""
         if not self.may_hold:
             return None
-        sizes = self._sizes(0, 0, self._first_room, count())
+        sizes = _Steps(self).sizes(0, 0, self.first_room)
         return None if sizes is None else tuple(sizes)
 
-    def _sizes(self, stage: int, first: int, room: Array, steps: Iterator[int]) -> list[int] | None:
-        """Items of stages `stage` and behind if it begins at item `first` and so much room is left.
-
-        `room` (P,) are seconds of each rank.
-        """
-        if stage == self.chain.num_stages:
-            return []
-        for end in self._ends(stage, first, room).tolist():
-            if next(steps) >= STEPS:
-                return None
-            taken = float(self.chain.inner[end] - self.chain.inner[first])
-            rest = room - self.chain.shares[:, stage] * taken
-            if self._has_room(stage + 1, end, rest):
-                behind = self._sizes(stage + 1, end, rest, steps)
-                if behind is not None:
-                    return [end - first, *behind]
-        return None
-
-    def _ends(self, stage: int, first: int, room: Array) -> Index:
+    def ends(self, stage: int, first: int, room: Room) -> list[int]:
         """Where a stage may end that begins at an item, nearest to its part of the room first."""
         behind = self.chain.num_stages - 1 - stage
         last = len(self.chain.seconds) - behind
         ends = np.arange(first + 1 if behind else last, last + 1)
         ends = ends[self.chain.segments[first, ends] <= self.largest * (1.0 + SAME)]
         left = float(self.chain.inner[-1] - self.chain.inner[first]) * self.chain.times
-        part = room / self.chain.stages_left[stage] * min(left / max(room.sum(), left, 1e-300), 1.0)
-        part = part[self.chain.shares[:, stage] > 0.0].min()
+        share = min(left / max(float(np.sum(room)), left, 1e-300), 1.0)
+        stages = self.chain.stages_left[stage]
+        part = min(room[rank] / stages[rank] * share for rank in self.chain.holders[stage])
         apart = np.abs(self.chain.inner[ends] - self.chain.inner[first] - part)
-        return np.asarray(ends[np.argsort(apart, kind="stable")])
+        return list(ends[np.argsort(apart, kind="stable")].tolist())
 
-    def _has_room(self, stage: int, first: int, room: Array) -> bool:
-        """Whether ranks have room for the items from `first` on, on stages `stage` and behind."""
-        if (room < self.chain.fewest_behind[stage]).any():
-            return False
-        most = np.minimum(room / self.chain.thinnest, self._most[stage])
-        whole = sum(map(self.chain.whole, most.tolist()))
-        left = float(self.chain.inner[-1] - self.chain.inner[first])
+    def rests(self, stage: int, first: int, room: Room, ends: Iterable[int]) -> Iterator[Room]:
+        """What is left of the room if a stage ends at each of some items; nothing if too little."""
+        holders = self.chain.holders[stage]
+        ranks = [rank for rank in range(len(room)) if rank not in holders]
+        others = self.whole(stage + 1, room, ranks)
+        for end in ends:
+            taken, rest = self._items[end] - self._items[first], list(room)
+            for rank, share in holders.items():
+                rest[rank] -= share * taken
+            whole = others + self.whole(stage + 1, rest, holders)
+            yield tuple(rest) if self._enough(whole, end) else ()
+
+    def whole(self, stage: int, room: Sequence[float], ranks: Iterable[int]) -> float:
+        """Seconds of whole items that ranks have room for on stages `stage` and behind.
+
+        Below all bounds where one of them has less than it needs at least.
+        """
+        (fewest, most), times, whole = self._limits[stage], self._times, 0.0
+        for rank in ranks:
+            if room[rank] < fewest[rank]:
+                return -np.inf
+            whole += self.chain.whole(min(room[rank] / times[rank], most[rank]))
+        return whole
+
+    def _enough(self, whole: float, first: int) -> bool:
+        """Whether so much room is enough for the items from `first` on."""
+        left = self._items[-1] - self._items[first]
         return whole >= NEARLY * left * self.chain.times
 
     @cached_property
-    def _first_room(self) -> Array:
-        """Seconds that each rank has for items other than the first and the last, (P,)."""
-        return np.asarray(self.busiest * (1.0 + SAME) - self.chain.shares @ self.chain.ends)
+    def _items(self) -> list[float]:
+        """Seconds of all items before each, as `Chain.inner` has them."""
+        return list(self.chain.inner.tolist())
+
+    @cached_property
+    def _times(self) -> list[float]:
+        """How often each rank holds any of its stages at least."""
+        return list(self.chain.thinnest.tolist())
+
+    @cached_property
+    def first_room(self) -> Room:
+        """Seconds that each rank has for items other than the first and the last."""
+        room = self.busiest * (1.0 + SAME) - self.chain.shares @ self.chain.ends
+        return tuple(room.tolist())
+
+    @cached_property
+    def _limits(self) -> list[tuple[list[float], list[float]]]:
+        """(Least, most) that items of stages s and behind may take on each rank, for each s."""
+        return list(zip(self.chain.fewest_behind.tolist(), self._most.tolist(), strict=True))
 
     @cached_property
     def _most(self) -> Array:
@@ -100,3 +123,36 @@ class CutWalk:
         some = np.asarray(self.chain.shares > 0.0, dtype=np.float64)
         each = [self.chain.whole(self.largest - ends) for ends in self.chain.ends.tolist()]
         return behind_each(some * np.array(each))
+
+
+@dataclass(slots=True)
+class _Steps:
+    """A walk under way: steps so far, and those of ways on that were found to lead nowhere.
+
+    A way on is a stage, its first item and the room that is left. Whoever comes to one again has
+    gone its steps, and need not walk them.
+    """
+
+    walk: CutWalk
+    done: int = 0
+    nowhere: dict[tuple[int, int, Room], int] = field(default_factory=dict)
+
+    def sizes(self, stage: int, first: int, room: Room) -> list[int] | None:
+        """Items of stages `stage` and behind if it begins at item `first` and so much is left."""
+        if stage == self.walk.chain.num_stages:
+            return []
+        way, before = (stage, first, room), self.done
+        if way in self.nowhere:
+            self.done += self.nowhere[way]
+            return None
+        ends = self.walk.ends(stage, first, room)
+        for end, rest in zip(ends, self.walk.rests(stage, first, room, ends), strict=True):
+            if self.done >= STEPS:
+                return None
+            self.done += 1
+            if rest:
+                behind = self.sizes(stage + 1, end, rest)
+                if behind is not None:
+                    return [end - first, *behind]
+        self.nowhere[way] = self.done - before
+        return None
