@@ -20,9 +20,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from parsim.schedule.actions import Action, Kind, require_positive
-from parsim.schedule.orders.repeated_block import Offsets, squeezed, stretched
+from parsim.schedule.orders.repeated_block import Offsets, repeating, squeezed, stretched
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Rows, best_fill
 from parsim.schedule.schedule import Schedule
+
+
+BLOCKS = 4
+"""Blocks a rank of short schedules: the first one ends 6 pp slots after it began, one block each 6,
+so that with 4 pp of them a middle repeats that neither end reaches."""
 
 
 def zb_v(pp: int, num_microbatches: int, times: ActionTimes = EQUAL) -> Schedule:
@@ -92,7 +97,8 @@ def _min_block(rank: int, pp: int) -> Offsets:
 def _from_blocks(name: str, block: Callable[[int, int], Offsets], pp: int, m: int) -> Schedule:
     require_positive(pp=pp, num_microbatches=m)
     blocks = [block(rank, pp) for rank in range(pp)]
-    return _schedule(name, stretched(lambda count: squeezed(blocks, count), pp, m), pp, m)
+    rows = repeating(lambda count: squeezed(blocks, count), BLOCKS * pp, m)
+    return _schedule(name, rows, pp, m)
 
 
 def _all_handcrafted(pp: int, m: int) -> Rows:

@@ -15,10 +15,12 @@ The limit is the same on every rank, in micro-batches from F to W: pp for ZB-1p 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
+from math import inf
 
 from parsim.schedule.actions import Action, Kind, require_positive
-from parsim.schedule.orders.repeated_block import stretched
-from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Filled, best_fill
+from parsim.schedule.orders.repeated_block import repeating, stretched
+from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Filled, Rows, best_fill
 from parsim.schedule.schedule import Schedule
 
 LOOK = 4
@@ -57,18 +59,40 @@ def zb_auto(pp: int, num_microbatches: int, times: ActionTimes = EQUAL) -> Sched
 
 def _searched(name: str, pp: int, m: int, times: ActionTimes, limits: tuple[int, ...]) -> Schedule:
     require_positive(pp=pp, num_microbatches=m)
-    small = min(m, LOOK * pp)
-    tried = [
-        (_filled(warmup, small, times, limit), number, warmup, limit)
-        for number, limit in enumerate(limits)
-        for warmup in dict.fromkeys(_warmups(pp, times, limit))
-    ]
-    best = min(tried, key=lambda trial: (trial[0].span, trial[1], trial[0].makespan))
-    _, _, warmup, limit = best
-    rows = best[0].rows
-    if small < m:
-        rows = stretched(lambda count: _filled(warmup, count, times, limit).rows, pp, m)
+    warmup, limit = _shortest(pp, min(m, LOOK * pp), times, limits)
+
+    def build(count: int) -> Rows:
+        return _filled(warmup, count, times, limit).rows
+
+    alike = times == EQUAL
+    rows = repeating(build, LOOK * pp, m) if alike else stretched(build, pp, m)
     return Schedule(name=name, ranks=rows, stage_rank=tuple(range(pp)), num_microbatches=m)
+
+
+@lru_cache(maxsize=256)
+def _shortest(
+    pp: int, m: int, times: ActionTimes, limits: tuple[int, ...]
+) -> tuple[tuple[int, ...], int]:
+    """(warm-up, limit) of the shortest span; the smallest limit's, then that which ends first."""
+    work = m * (times.forward + times.backward)
+    best, chosen = (inf, inf), ((1,) * pp, limits[0])
+    for limit in limits:
+        if best[0] <= work:
+            break  # no rank is ever idle: nothing is shorter
+        tried = {_lengths(each, m, times, limit): each for each in _latest_first(pp, times, limit)}
+        if min(tried)[0] < best[0]:
+            best = min(tried)
+            chosen = (tried[best], limit)
+    return chosen
+
+
+@lru_cache(maxsize=4096)
+def _lengths(
+    warmup: tuple[int, ...], m: int, times: ActionTimes, limit: int
+) -> tuple[float, float]:
+    """(span, makespan) with a warm-up: several schedules, and all of one pipeline, try the same."""
+    filled = _filled(warmup, m, times, limit)
+    return filled.span, filled.makespan
 
 
 def _filled(warmup: tuple[int, ...], m: int, times: ActionTimes, limit: int) -> Filled:
@@ -92,6 +116,11 @@ def _warmups(pp: int, times: ActionTimes, limit: int) -> Iterator[tuple[int, ...
         yield tuple(min(slope * (pp - 1 - r) + 1, limit - r) for r in range(pp))
     for share in (0.0, 0.5, 1.0):
         yield _until_first_gradient(pp, times, limit, share)
+
+
+def _latest_first(pp: int, times: ActionTimes, limit: int) -> list[tuple[int, ...]]:
+    """The warm-ups to try, the first one last: of equally long ones the first is kept."""
+    return list(dict.fromkeys(_warmups(pp, times, limit)))[::-1]
 
 
 def _until_first_gradient(pp: int, times: ActionTimes, limit: int, share: float) -> tuple[int, ...]:

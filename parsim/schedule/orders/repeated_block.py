@@ -217,6 +217,36 @@ def stretched(build: Callable[[int], Rows], pp: int, num_microbatches: int) -> R
     return build(num_microbatches)
 
 
+def repeating(build: Callable[[int], Rows], short: int, num_microbatches: int) -> Rows:
+    """The rows that `build` makes of many micro-batches, from those of about `short` ones.
+
+    Those few must be enough for a middle that repeats and that neither end reaches, as they are of
+    blocks and of gaps filled at the ratio 1:1:1; then a row is the same to its last action. Where
+    no middle repeats, rows are built as they are.
+    """
+    if num_microbatches > short + max(PERIODS):
+        for period in PERIODS:
+            more, rest = divmod(num_microbatches - short, period)
+            rows = [_with_more(row, period, more) for row in build(short + rest)]
+            if all(rows):
+                return tuple(row for row in rows if row is not None)
+    return build(num_microbatches)
+
+
+def _with_more(row: Row, period: int, times: int) -> Row | None:
+    """The row with its middle so many times more; None where that does not repeat.
+
+    Two repetitions must be alike, those before and behind the half of the row.
+    """
+    count = 1 + max(action.microbatch for action in row)
+    half, actions = len(row) // 2, len(row) // count * period
+    middle = row[half - actions : half]
+    if _later(middle, period) != row[half : half + actions]:
+        return None
+    more = [action for i in range(times) for action in _later(middle, i * period)]
+    return (*row[: half - actions], *more, *_later(row[half - actions :], times * period))
+
+
 def _repeated(row: Row, longer: Row, period: int, times: int) -> Row | None:
     """The row with what `longer` inserts so many times; None where it changes more than that."""
     pairs = zip(row, longer, strict=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from parsim.schedule import build_schedule
 from parsim.schedule.check import check_schedule
 from parsim.schedule.orders import repeated_block
-from parsim.schedule.orders.repeated_block import stretched
+from parsim.schedule.orders.repeated_block import repeating, stretched
 from parsim.schedule.orders.weight_fill import Rows
 
 NAMES = {"zb_h1": 1, "zb_h2": 1, "zb_1p": 1, "zb_2p": 1, "zb_auto": 1}
@@ -35,6 +36,26 @@ def test_a_stretched_schedule_is_the_one_built_whole(
     made: list[int] = []
     assert stretched(rows_of(name, pp, made), pp, m) == whole
     assert max(made) < m
+
+
+@pytest.mark.parametrize("name", ["v_half", "v_min", "zb_1p", "zb_2p", "zb_auto"])
+@pytest.mark.parametrize(("pp", "many"), [(2, 9), (3, 13), (4, 9), (5, 11), (8, 9), (12, 9)])
+def test_many_micro_batches_for_each_rank_repeat_the_middle_of_few(
+    name: str, pp: int, many: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    m = many * pp + 1
+    module = sys.modules["parsim.schedule.families." + ("v_shape" if name[0] == "v" else "zb_auto")]
+    made: list[int] = []
+
+    def noted(build: Callable[[int], Rows], short: int, m: int) -> Rows:
+        return repeating(lambda count: made.append(count) or build(count), short, m)
+
+    monkeypatch.setattr(module, "repeating", noted)
+    rows = build_schedule(name, pp=pp, num_microbatches=m, v=NAMES[name]).ranks
+    assert len(made) == 1
+    assert made[0] < m
+    monkeypatch.setattr(module, "repeating", lambda build, short, m: build(m))
+    assert rows == build_schedule(name, pp=pp, num_microbatches=m, v=NAMES[name]).ranks
 
 
 @pytest.mark.parametrize("name", ["zb_auto", "v_half"])
