@@ -24,7 +24,6 @@ from parsim.schedule.orders.repeated_block import Offsets, repeating, squeezed, 
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Rows, best_fill
 from parsim.schedule.schedule import Schedule
 
-
 BLOCKS = 4
 """Blocks a rank of short schedules: the first one ends 6 pp slots after it began, one block each 6,
 so that with 4 pp of them a middle repeats that neither end reaches."""

@@ -48,7 +48,11 @@ def test_many_micro_batches_for_each_rank_repeat_the_middle_of_few(
     made: list[int] = []
 
     def noted(build: Callable[[int], Rows], short: int, m: int) -> Rows:
-        return repeating(lambda count: made.append(count) or build(count), short, m)
+        def counted(count: int) -> Rows:
+            made.append(count)
+            return build(count)
+
+        return repeating(counted, short, m)
 
     monkeypatch.setattr(module, "repeating", noted)
     rows = build_schedule(name, pp=pp, num_microbatches=m, v=NAMES[name]).ranks
