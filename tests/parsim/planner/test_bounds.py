@@ -189,3 +189,29 @@ def test_the_least_in_flight_is_exact_for_one_chunk(name: str) -> None:
         first = np.ones_like(ranks)
         flying = least_in_flight(name, pp * first, first, ranks, m * first)
         assert flying.total.tolist() == counted
+
+
+@pytest.mark.parametrize("stack", ["generic", "torchtitan", "megatron-te-2025"])
+@pytest.mark.parametrize("zero_stage", [2, 3])
+@pytest.mark.parametrize("schedule", ["interleaved_1f1b", "1f1b"])
+def test_shards_that_no_compute_hides_are_in_the_bound(
+    stack: str, zero_stage: int, schedule: str
+) -> None:
+    """Chunks of two layers hide one gather of two, so that half of the collectives show."""
+    spec = replace(model_spec("llama3-8b"), num_layers=16)
+    cluster = Cluster(system=load_catalog().system("dgx-h100"), num_nodes=2)
+    job = Job(model=build_transformer(spec), cluster=cluster, software=software(stack))
+    chunks = 4 if schedule == "interleaved_1f1b" else 1
+    plan = Plan(
+        tp=1,
+        pp=2,
+        dp_shard=8,
+        v=chunks,
+        zero_stage=zero_stage,
+        schedule=schedule,
+        microbatch_size=1,
+        num_microbatches=32,
+    )
+    table = PlanTable.of([plan])
+    exact = evaluate(job, plan).step_time
+    assert 0.97 * exact <= float(bounds_of(job, table).step[0]) <= exact
