@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Index
 from parsim.cost.step.chain import SAME, Chain, Cut, behind_each
 
 NEARLY = 1.0 - 1e-6
@@ -54,16 +54,31 @@ class CutWalk:
 
     def ends(self, stage: int, first: int, room: Room) -> list[int]:
         """Where a stage may end that begins at an item, nearest to its part of the room first."""
-        behind = self.chain.num_stages - 1 - stage
-        last = len(self.chain.seconds) - behind
-        ends = np.arange(first + 1 if behind else last, last + 1)
-        ends = ends[self.chain.segments[first, ends] <= self.largest * (1.0 + SAME)]
-        left = float(self.chain.inner[-1] - self.chain.inner[first]) * self.chain.times
-        share = min(left / max(float(np.sum(room)), left, 1e-300), 1.0)
-        stages = self.chain.stages_left[stage]
+        ends, taken = self._open_ends(stage, first)
+        left = (self._items[-1] - self._items[first]) * self.chain.times
+        share = min(left / max(float(np.add.reduce(room)), left, 1e-300), 1.0)
+        stages = self._stages_left[stage]
         part = min(room[rank] / stages[rank] * share for rank in self.chain.holders[stage])
-        apart = np.abs(self.chain.inner[ends] - self.chain.inner[first] - part)
-        return list(ends[np.argsort(apart, kind="stable")].tolist())
+        return list(ends[np.abs(taken - part).argsort(kind="stable")].tolist())
+
+    def _open_ends(self, stage: int, first: int) -> tuple[Index, Array]:
+        """Where a stage that begins at an item may end, and the seconds of its items then."""
+        if (stage, first) not in self._known_ends:
+            behind = self.chain.num_stages - 1 - stage
+            last = len(self.chain.seconds) - behind
+            ends = np.arange(first + 1 if behind else last, last + 1)
+            ends = ends[self.chain.segments[first, ends] <= self.largest * (1.0 + SAME)]
+            self._known_ends[stage, first] = ends, self.chain.inner[ends] - self.chain.inner[first]
+        return self._known_ends[stage, first]
+
+    @cached_property
+    def _known_ends(self) -> dict[tuple[int, int], tuple[Index, Array]]:
+        return {}
+
+    @cached_property
+    def _stages_left(self) -> list[list[float]]:
+        """How many of stages s and behind each rank holds, as `Chain.stages_left` has them."""
+        return list(self.chain.stages_left.tolist())
 
     def rests(self, stage: int, first: int, room: Room, ends: Iterable[int]) -> Iterator[Room]:
         """What is left of the room if a stage ends at each of some items; nothing if too little."""
