@@ -63,10 +63,11 @@ class Seen:
     def appended(self, other: Seen) -> Seen:
         """These plans and others of the same space behind them."""
         seconds = map(np.append, self.seconds, other.seconds)
+        fewest, table = self.fewest.appended(other.fewest), self.table.appended(other.table)
         return Seen(
-            table=self.table.appended(other.table),
+            table=replace(table, recompute_layers=fewest.repeated),  # which are settled later on
             known=self.known.appended(other.known),
-            fewest=self.fewest.appended(other.fewest),
+            fewest=fewest,
             seconds=Seconds(*seconds),
         )
 

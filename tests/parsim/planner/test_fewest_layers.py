@@ -12,6 +12,7 @@ from parsim.errors import InputError, NoFeasiblePlan, PlanError
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.names import AUTO
 from parsim.plan.space import FEWEST, Between
+from parsim.planner.equal.seen import Seen
 from parsim.planner.search import search, search_front
 from parsim.planner.space import check_space, enumerate_plans
 from parsim.planner.space.left_out import left_out
@@ -92,6 +93,17 @@ def test_the_fewest_that_fit_are_the_best_of_all_numbers(
     if plan.recompute_layers:
         fewer = replace(plan, recompute_layers=plan.recompute_layers - 1)
         assert simulate(small, fewer).fit.value != "fits"
+
+
+def test_a_number_that_is_settled_later_is_the_plans(job: Job, narrow: PlanSpace) -> None:
+    """Also of plans that were looked at in several waves."""
+    table = enumerate_plans(job, replace(narrow, recompute_layers=(FEWEST,))).table
+    assert table is not None
+    waves = (table.take(slice(0, 4)), table.take(slice(4, 8)))
+    first, second = (Seen.of(job, narrow, each, job.usable_memory, {}) for each in waves)
+    seen = first.appended(second)
+    seen.fewest.repeated[[1, 6]] = 2
+    assert [seen.table.plan(row).recompute_layers for row in (1, 6)] == [2, 2]
 
 
 def test_some_layers_are_the_best_somewhere(job: Job, narrow: PlanSpace) -> None:
