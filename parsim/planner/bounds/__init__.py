@@ -7,6 +7,7 @@ halves.py        seconds of backwards in two: of the same
 hops.py          messages between stages on their way to these ranks and back
 schedules.py     kinds of schedules, and micro-batches in flight on these ranks
 kept.py          bytes that activations keep, and that stay for the whole run
+sharded.py       collectives of shards inside passes, and those that compute can be beside
 tail.py          reductions and updates: of degrees, ZeRO stage and cut
 closed_forms.py  what puts the parts of a step together; nodes of several kinds
 priced.py        plans and their parts: bytes of the fullest rank, then steps
