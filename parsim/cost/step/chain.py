@@ -192,11 +192,20 @@ def _least_sum(stages: Sequence[Array]) -> Cut:
 
 
 def _behind(stages: Sequence[Array], join: np.ufunc) -> list[Array]:
-    """The least that joined costs of stages s to S - 1 can be, by where s begins."""
+    """The least that joined costs of stages s to S - 1 can be, by where s begins.
+
+    Each stage before s has an item at least, and each from s on: s begins at one of as many items
+    as there are more than stages, and one. What lies elsewhere has infinite costs.
+    """
     count = len(stages[0])
     behind = [np.where(np.arange(count) < count - 1, np.inf, 0.0)]
-    for each in reversed(stages):
-        behind.append(join(each, behind[-1]).min(axis=1))
+    more = count - 1 - len(stages)
+    for number in reversed(range(len(stages))):
+        least = np.full(count, np.inf)
+        if more >= 0:
+            first, end = slice(number, number + more + 1), slice(number + 1, number + more + 2)
+            least[first] = join(stages[number][first, end], behind[-1][end]).min(axis=1)
+        behind.append(least)
     return behind[::-1]
 
 
