@@ -48,7 +48,10 @@ from parsim.validation.tables import refuse_blind
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
 
-JUDGED_ALONE = ("amd_instinct_public", "deepspeed_public", "maxtext_tpu_public")
+JUDGED_ALONE = (
+    *("amd_instinct_public", "deepspeed_public", "maxtext_tpu_public"),
+    "tpu_recipes_public",
+)
 """Tables whose rows are in no group and no level. Publishers of deepspeed_public differ so much
 that quantiles of well-known stacks on the same devices would jump with them; the half that was set
 aside for fits says what a site adds to stacks that no other table has (`sites.py`), the other half

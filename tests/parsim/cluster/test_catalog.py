@@ -27,6 +27,7 @@ DEVICES = [
     *("titan-x-maxwell", "gtx-1080", "gtx-1080-ti", "titan-v", "rtx-2080-ti"),
     *("k80", "m40", "m60", "v100-pcie-16gb", "tpu-v2-core", "tpu-v3-core"),
     *("mi250x", "mi300x", "mi325x", "mi350x", "mi355x", "tpu-v5e", "tpu-v5p"),
+    *("tpu-v6e", "tpu7x-core"),
 ]
 SYSTEMS = [
     *("dgx-1v", "dgx-a100", "dgx-h100", "hgx-h200", "dgx-b200", "gb200-nvl72"),
@@ -39,7 +40,7 @@ SYSTEMS = [
     *("p100-roce-node", "dgx-1p", "gce-k80-node", "aws-p2-8xlarge", "aws-p2-16xlarge"),
     *("hgx-h800", "hgx-h20", "hgx-a800", "a100-pcie-node", "p40-node", "cpu"),
     *("mi250x-node", "mi300x-node", "mi325x-node", "mi350x-node", "mi355x-node"),
-    *("tpu-v5e-slice", "tpu-v5p-slice"),
+    *("tpu-v5e-slice", "tpu-v5p-slice", "tpu-v6e-slice", "tpu7x-slice"),
 ]
 UNSOURCED_KINDS = (
     "network fabric",
