@@ -103,6 +103,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "grouped_gemm_latency": "latency",
     "grouped_gemm_floor": "time",
     "grouped_gemm_tile": "count",
+    "copies_at_memory_rate": "flag",
     "kernel_latency": "latency",
     "fp8_efficiency": "efficiency",
     "fp4_efficiency": "efficiency",

@@ -68,7 +68,7 @@ class Device:
     memory_bandwidth: float
     # Dense FLOP/s by precision: fp32, tf32, fp16, bf16, fp8, mxfp8, nvfp4, mxfp4.
     peak_flops: Mapping[str, float] = field(hash=False)
-    # Multiprocessors that a product's tiles are dealt to.
+    # Multiprocessors, or matrix units, that a product's tiles are dealt to.
     sm_count: int
     # Share of the peak that blocks of a product reach.
     gemm_efficiency: float
@@ -140,6 +140,8 @@ class Device:
     grouped_gemm_floor: float = 4.6e-6
     # Rows of tokens that an expert's product is filled up to.
     grouped_gemm_tile: int = 128
+    # Whether kernels that copy rows reach the memory's rate: no multiprocessors issue the copies.
+    copies_at_memory_rate: bool = False
     # Factor on the software's seconds of a kernel's launch.
     launch_factor: float = 1.0
     # Shares of the rate that convolutions reach, by class and direction (empty: `CONVOLUTION`).

@@ -180,12 +180,13 @@ def memory_excess(device: Device, rate: float) -> float:
     """How much longer kernels take than their bytes if a multiprocessor moves `rate` a second.
 
     max(1, H e_h / (SMs rate)): kernels that gather rows, or compute much for each value, reach the
-    memory's rate only where the multiprocessors keep up with it.
+    memory's rate only where the multiprocessors keep up with it. A TPU has none: its `sm_count` are
+    matrix units, which copy nothing.
 
     Source: a roof by issue rate beside the memory's (Williams et al. 2009); rates are fitted.
     Leaves out: clocks, which differ less between parts than memories do.
     """
-    if rate <= 0.0:
+    if rate <= 0.0 or device.copies_at_memory_rate:
         return 1.0
     return max(1.0, device.memory_bandwidth * device.memory_efficiency / (device.sm_count * rate))
 
