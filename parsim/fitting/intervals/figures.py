@@ -50,7 +50,7 @@ from parsim.validation.validated_row import ValidatedRow
 
 JUDGED_ALONE = (
     *("amd_instinct_public", "deepspeed_public", "maxtext_tpu_public"),
-    "tpu_recipes_public",
+    *("gpu_tpu_pedia_public", "tpu_recipes_public"),
 )
 """Tables whose rows are in no group and no level. Publishers of deepspeed_public differ so much
 that quantiles of well-known stacks on the same devices would jump with them; the half that was set
