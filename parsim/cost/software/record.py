@@ -89,6 +89,9 @@ class Software:
     loss_saved: float
     # Whether what ZeRO-3 shards is the fp32 copy, gathered in 16 bit.
     fp32_shards: bool
+    # Whether its pipelines are stages of torch.distributed.pipelining, which have a buffer for each
+    # micro-batch.
+    torch_stages: bool
     # Whether the stack's own figure of its peak is the reserved memory.
     prints_reserved: bool
     # Share that the allocator reserves above the allocated bytes.

@@ -168,12 +168,14 @@ def communication_bytes(job: Job, table: PlanTable, by_rank: Array, schedule: Sc
     """Staging of a gradient bucket, and messages that are on their way beside compute, (p, B).
 
     Fused accumulation has contiguous gradients, which are reduced in place; ZeRO-3's staging is
-    part of its moments. A message that a stage waits for is the tensor it then works on.
+    part of its moments. A message that a stage waits for is the tensor it then works on; stages of
+    PyTorch have buffers of their own for all of them (`stage_buffers.py`).
     """
     bucket = np.minimum(mean_bucket(job, table), by_rank) * reduced_bytes(table)
     apart = not job.software.fused_gradient_accumulation
     staged = np.where((table.dp * table.cp > 1) & (table.zero_stage < 3), apart * bucket, 0.0)
-    messages = 2.0 * _widest_messages(job, table, schedule) * table.common.overlap_p2p
+    passing = table.common.overlap_p2p and not job.software.torch_stages
+    messages = 2.0 * _widest_messages(job, table, schedule) * passing
     return np.asarray(staged + np.where(table.pp > 1, messages, 0.0))
 
 

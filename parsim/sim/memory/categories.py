@@ -39,6 +39,7 @@ from parsim.sim.memory.buffers import (
 )
 from parsim.sim.memory.in_flight import guest_bytes, in_flight_and_whole
 from parsim.sim.memory.layer_moments import stage_again
+from parsim.sim.memory.stage_buffers import stage_buffers
 from parsim.sim.step.kept_bytes import stage_kept
 from parsim.sim.step.schedule_costs import on_ranks
 
@@ -109,20 +110,38 @@ def memory_use(
     parameters, gradients, optimizer = static_bytes(job, table, weights, trained)
     counts = layer_counts(job.model, stage_cut(job, table))
     with_blocks = ranks_with_blocks(schedule.in_copies(counts), schedule)
+    backward = _in_backward(job, table, layers, schedule, counts, with_blocks)
     use = MemoryUse(
         parameters=parameters,
         gradients=gradients,
         optimizer=optimizer,
-        communication=communication_bytes(job, table, trained.parameters, schedule),
+        communication=communication_bytes(job, table, trained.parameters, schedule)
+        + stage_buffers(job, table, backward["in_flight"], schedule),
         gathered=gathered_bytes(job, table, schedule, with_blocks),
         uncached=np.zeros_like(weights.parameters),
-        **_in_backward(job, table, layers, schedule, counts, with_blocks),
+        **backward,
     )
-    parts = trained.shared_out(table)
+    return _with_update(job, table, use, trained.shared_out(table), schedule)
+
+
+def _with_update(
+    job: Job,
+    table: PlanTable,
+    use: MemoryUse,
+    parts: tuple[tuple[Array, Index], ...],
+    schedule: Schedule,
+) -> MemoryUse:
+    """The use, or on ranks where it is higher that of an update that copies gradients.
+
+    `parts` are parameters of each rank, (p, B), with how many ranks share them out.
+    """
     copies = np.asarray(sum(update_copies(job, table, part, over) for part, over in parts))
     if not np.any(copies):
         return use
-    left = ratio(_left_at_update(job, table, parts), trained.parameters)
+    by_rank = np.sum([part for part, _ in parts], axis=0)
+    left = ratio(_left_at_update(job, table, parts), by_rank)
+    counts = layer_counts(job.model, stage_cut(job, table))
+    with_blocks = ranks_with_blocks(schedule.in_copies(counts), schedule)
     update = {
         "parameters": use.parameters,
         "gradients": use.gradients * left,
