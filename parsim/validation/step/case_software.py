@@ -51,6 +51,10 @@ def _as_the_row_says(stack: Software, run: MeasuredRun) -> Software:
     if run.cuda_graphs is not None:
         graphs = stack.graphs if run.cuda_graphs else ()
         stack = replace(stack, cuda_graphs=run.cuda_graphs, graphs=graphs)
+    if run.graph_scopes:
+        stack = replace(stack, graphs=run.graph_scopes)
+    if run.expert_overlap is not None:
+        stack = replace(stack, expert_overlap={"default": float(run.expert_overlap)})
     if run.quantized_attention is not None:
         stack = replace(stack, quantized_attention=run.quantized_attention)
     if run.blocking_launches:

@@ -31,7 +31,8 @@ OPTIONAL = (
     "moe_ffn_hidden_size", "precision", "vpp", "cp", "ep", "etp",
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
-    "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "offload_layers",
+    "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "graph_scopes",
+    "expert_overlap", "offload_layers",
     "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
     "quantized_attention", "out_of_memory", "bubble_fraction", "t_forward_ms",
     "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
@@ -64,7 +65,7 @@ COUNTS = (
 
 FLAGS = (
     *("sequence_parallel", "flash_attention", "torch_compile", "cuda_graphs", "dropout"),
-    "quantized_attention",
+    *("quantized_attention", "expert_overlap"),
 )
 """Switches that may be blank."""
 
@@ -79,7 +80,8 @@ class MeasuredRun:
     `rank_order` are the plan's axes, outermost first, `stage_layers` the layers of each stage in
     the pipeline's order, `bucket_parameters` those of one gradient bucket, `offload_layers` the
     layers of a stage whose activations are on the host, `recompute_layers` those whose forward is
-    repeated as a whole where `recompute` is "block". `memory_on_device` says that `peak_memory`
+    repeated as a whole where `recompute` is "block", `graph_scopes` the parts of layers that graphs
+    launch. `memory_on_device` says that `peak_memory`
     is what the driver counts, `out_of_memory` that the run ended so, `training_steps` how many of
     these steps the whole training took, `device_hours` what it cost as published. `split` says of a
     table that was split beforehand whether a row is for fits or judges them. `filled` are the
@@ -137,6 +139,8 @@ class MeasuredRun:
     stage_layers: tuple[int, ...] | None = None
     bucket_parameters: int | None = None
     cuda_graphs: bool | None = None
+    graph_scopes: tuple[str, ...] = ()
+    expert_overlap: bool | None = None
     quantized_attention: bool | None = None
     gradient_precision: str | None = None
     dropout: bool | None = None
@@ -172,6 +176,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         overlap=cells.overlap(),
         rank_order=cells.rank_order(),
         stage_layers=cells.stage_layers(),
+        graph_scopes=cells.graph_scopes(),
         gradient_precision=cells.gradient_precision(),
         token_drop="tokendrop" in (cells.text("note") or ""),
         filled=_told(filled),

@@ -19,6 +19,10 @@ OVERLAPS = ("none", "dp", "fsdp", "tp", "p2p", "p2p_scatter_gather")
 """What a cell of `overlap` may list, with + between."""
 
 
+SCOPES = ("all", "attn", "mamba", "mlp", "moe_preprocess", "moe_router")
+"""What a cell of `graph_scopes` may list, with + between (`cost/layer/kept`, `launched`)."""
+
+
 class Profile(NamedTuple):
     """Seconds of F, I and W of a pipeline rank and micro-batch, and of a message."""
 
@@ -91,6 +95,17 @@ class RunCells(Cells):
                 f"stage_layers='{shown(cell)}' must be counts with + between, such as 7+8+8+7"
             )
         return tuple(counts)
+
+    def graph_scopes(self) -> tuple[str, ...]:
+        """What graphs launch, of SCOPES; empty where the cell is blank."""
+        cell = self.text("graph_scopes")
+        scopes = tuple(cell.split("+")) if cell else ()
+        for word in scopes:
+            if word not in SCOPES:
+                raise RowSkipped(
+                    f"graph_scopes='{shown(word)}' is unknown; allowed: {', '.join(SCOPES)}"
+                )
+        return scopes
 
     def gradient_precision(self) -> str | None:
         """What gradients are summed in."""

@@ -98,6 +98,7 @@ NAMES = [
     "deepseek-v2-lite",
     "deepseek-v3",
     "kimi-k2",
+    "hy3-295b",
     "nemotron-3-nano",
 ]
 
