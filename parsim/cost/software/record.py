@@ -173,6 +173,9 @@ class Software:
     # Share of moving tokens to experts and back that hides beside compute, by the start of a device
     # id (or "default").
     expert_overlap: Mapping[str, float] = field(hash=False)
+    # Launches around a layer's experts, in either direction, that its exchanges take beside another
+    # micro-batch's compute.
+    overlap_launches: float
     # Tokens of the busiest rank's experts over the mean.
     expert_imbalance: float
     # Bytes a second that each multiprocessor moves in kernels that gather rows or compute much for

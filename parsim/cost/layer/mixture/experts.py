@@ -11,6 +11,7 @@ from parsim.cluster.hardware import Device
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time, memory_excess, memory_time
 from parsim.cost.kernel.quantized import cast_time, operands
+from parsim.cost.layer.kept.recomputed_modules import WHOLE
 from parsim.cost.layer.mixture.dispatch import Routing, copied_tokens
 from parsim.cost.layer.mixture.launches import expert_launches
 from parsim.cost.layer.operator_parts import Kernel, Kernels, PassPart
@@ -111,8 +112,12 @@ class ExpertCoster:
 
     def _launches(self, direction: int) -> Array:
         """Launches of a direction, in launches of the stack's other kernels."""
-        quantised = self.how is not None
-        return expert_launches(self.job.software, self.op, self.local, direction, quantised)
+        used, quantised = self.job.software, self.how is not None
+        whole = WHOLE in used.captured
+        hidden = (self.table.ep > 1) & (used.expert_hidden(self.job.device.id) > 0.0) & (not whole)
+        return expert_launches(
+            used, self.op, self.local, direction, quantised=quantised, hidden=hidden
+        )
 
     def _grouped(self, device: Device, n: Array, k: Array, *, weights: bool = False) -> Array:
         """One product of all local experts."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Flags
 from parsim.cost.software import Software
 from parsim.model.operators import Experts
 
@@ -20,11 +20,16 @@ EACH, QUANTISED, BIASED = (2, 4), (2, 2), (3, 6)
 
 
 def expert_launches(
-    software: Software, op: Experts, local: Array, direction: int, quantised: bool
+    software: Software, op: Experts, local: Array, direction: int, *, quantised: bool, hidden: Flags
 ) -> Array:
     """Launches of a direction (0: forward, 1: backward), in launches of the stack's other kernels.
 
-    `local` (B,) are the experts on a rank.
+    `local` (B,) are the experts on a rank, `hidden` (B,) says whether their exchanges run beside
+    another micro-batch's compute: the host then runs the parts of two layers by turns, each with an
+    autograd call of its own, events and changes of stream, graphs of parts or not.
+
+    Source of the latter: Megatron-Core, `core/models/common/model_chunk_schedule_plan.py` and
+    `core/pipeline_parallel/combined_1f1b.py`.
     """
     graphs = software.captured
     around = MOVING[direction]
@@ -33,5 +38,6 @@ def expert_launches(
     each = EACH[direction]
     each += QUANTISED[direction] if quantised else 0
     each += BIASED[direction] if op.bias else 0
+    around = around + software.overlap_launches * hidden
     longer = software.expert_launch / software.launch_cost if software.launch_cost > 0.0 else 0.0
     return np.asarray((around + each * local) * longer)

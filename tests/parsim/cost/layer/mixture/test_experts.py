@@ -116,6 +116,18 @@ def test_graphs_launch_what_the_host_need_not() -> None:
     assert launches(graphs=("all",)) == (0.0, 0.0)
 
 
+def test_exchanges_beside_compute_take_launches_until_a_whole_graph_has_them() -> None:
+    hidden = {"default": 1.0}
+    waiting, beside = launches(), launches(expert_overlap=hidden)
+    used = job().software
+    more = used.overlap_launches * used.expert_launch / used.launch_cost
+    assert beside == pytest.approx([count + more for count in waiting])
+    assert more > 0.0
+    partly = launches(expert_overlap=hidden, graphs=("attn", "moe_router", "moe_preprocess"))
+    assert partly[0] > more
+    assert launches(expert_overlap=hidden, graphs=("all",)) == (0.0, 0.0)
+
+
 def test_launches_around_experts_take_their_own_time_of_the_host() -> None:
     short, long = launches(expert_launch=15e-6), launches(expert_launch=60e-6)
     used = job().software
