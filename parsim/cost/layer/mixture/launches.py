@@ -38,6 +38,6 @@ def expert_launches(
     each = EACH[direction]
     each += QUANTISED[direction] if quantised else 0
     each += BIASED[direction] if op.bias else 0
-    around = around + software.overlap_launches * hidden
     longer = software.expert_launch / software.launch_cost if software.launch_cost > 0.0 else 0.0
-    return np.asarray((around + each * local) * longer)
+    by_turns = software.overlap_launches * hidden
+    return np.asarray((around + by_turns + each * local) * longer)
