@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from statistics import mean
 
 import pytest
 
+from parsim.sim import simulate
 from parsim.validation.step.case import Case
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate
@@ -53,9 +55,14 @@ def test_rows_say_what_graphs_launch_and_what_overlaps(rows: dict[str, Validated
     assert [used.expert_hidden("gb300") for used in (whole, waits, eager)] == [1.0, 0.0, 1.0]
 
 
-def test_a_run_without_any_graph_is_bound_by_its_host(rows: dict[str, ValidatedRow]) -> None:
-    whole, eager = (rows[f"{PEDIA}-{number:04d}"].predicted_step or 0.0 for number in (25, 29))
-    assert eager > 1.3 * whole  # measured: 31.3 and 21.0 s
+def test_launches_for_overlap_bind_a_run_without_any_graph(rows: dict[str, ValidatedRow]) -> None:
+    whole, eager = (case_of(rows, PEDIA, number) for number in (25, 29))  # measured: 21.0, 31.3 s
+    turns = replace(eager.job, software=replace(eager.job.software, overlap_launches=35.0))
+    alike = replace(whole.job, software=replace(whole.job.software, overlap_launches=35.0))
+    graph = simulate(whole.job, whole.plan).step_time
+    assert simulate(alike, whole.plan).step_time == graph
+    assert simulate(turns, eager.plan).step_time > 1.3 * graph
+    assert simulate(eager.job, eager.plan).step_time < 1.2 * graph
 
 
 def test_what_configurations_keep_on_the_host(rows: dict[str, ValidatedRow]) -> None:

@@ -117,15 +117,14 @@ def test_graphs_launch_what_the_host_need_not() -> None:
 
 
 def test_exchanges_beside_compute_take_launches_until_a_whole_graph_has_them() -> None:
-    hidden = {"default": 1.0}
-    waiting, beside = launches(), launches(expert_overlap=hidden)
+    beside: dict[str, object] = {"expert_overlap": {"default": 1.0}, "overlap_launches": 35.0}
     used = job().software
-    more = used.overlap_launches * used.expert_launch / used.launch_cost
-    assert beside == pytest.approx([count + more for count in waiting])
-    assert more > 0.0
-    partly = launches(expert_overlap=hidden, graphs=("attn", "moe_router", "moe_preprocess"))
+    more = 35.0 * used.expert_launch / used.launch_cost
+    waiting = launches(overlap_launches=35.0)
+    assert launches(**beside) == pytest.approx([count + more for count in waiting])
+    partly = launches(**beside, graphs=("attn", "moe_router", "moe_preprocess"))
     assert partly[0] > more
-    assert launches(expert_overlap=hidden, graphs=("all",)) == (0.0, 0.0)
+    assert launches(**beside, graphs=("all",)) == (0.0, 0.0)
 
 
 def test_launches_around_experts_take_their_own_time_of_the_host() -> None:
