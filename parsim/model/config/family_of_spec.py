@@ -150,7 +150,10 @@ def _equal_biases(spec: TransformerSpec) -> list[str]:
 def _gemma(spec: TransformerSpec) -> list[str]:
     named = [name for name in ("mlp_bias",) if getattr(spec, name)]
     scaled = isclose(spec.embedding_scale, sqrt(spec.hidden_size), rel_tol=1e-6)
-    return [*_llama(spec), *named, *([] if scaled else ["embedding_scale"])]
+    names = [*_llama(spec), *named, *([] if scaled else ["embedding_scale"])]
+    scores = (spec.attention_scale or spec.head_dim**-0.5) ** -2  # a whole number in their files
+    whole = isclose(scores, round(scores), rel_tol=1e-6)
+    return names if whole else [*names, "attention_scale"]
 
 
 def _bloom(spec: TransformerSpec) -> list[str]:

@@ -181,7 +181,7 @@ def _gemma_keys(spec: TransformerSpec) -> dict[str, Any]:
         "layer_types": kinds,
         "sliding_window_pattern": spec.full_every,
         "sliding_window": spec.window if near else None,
-        "query_pre_attn_scalar": scale**-2,
+        "query_pre_attn_scalar": round(scale**-2),
         "attn_logit_softcapping": spec.attention_cap or None,
         "final_logit_softcapping": spec.logit_cap or None,
         **({"rope_local_base_freq": spec.window_rope_theta} if spec.window_rope_theta else {}),
