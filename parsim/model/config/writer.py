@@ -138,12 +138,19 @@ def _llama_keys(spec: TransformerSpec) -> dict[str, Any]:
         **dict.fromkeys(family.dropout, _rate(spec)),
         **({"sliding_window": spec.window or None} if windowed else {}),
         **({} if family.latent else {"partial_rotary_factor": _turned_share(spec)}),
+        **(dict.fromkeys(_WORDS) if kind in _LARGE_VOCABULARIES else {}),
         **biases,
     }
 
 
 _WINDOWLESS = ("mixtral", "qwen2", "qwen3", "qwen3_moe")
 """Families whose files have a window that is not read, and is to be none."""
+
+
+_LARGE_VOCABULARIES = ("phi3", "glm4", "smollm3")
+"""Families whose classes take words of their published vocabularies for padding and ends."""
+
+_WORDS = ("pad_token_id", "bos_token_id", "eos_token_id")
 
 
 _CLASSES = {
