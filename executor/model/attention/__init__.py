@@ -1,4 +1,4 @@
-"""Attention as torch modules: of heads, latent, windowed, with rotary positions.
+"""Attention as torch modules: of heads, latent, windowed, with rotary positions or shaped scores.
 
 A model's sizes enter; modules and kernels of one layer's attention leave.
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 
 from parsim.cost.job import ADAMW, CLIP, Job
 from parsim.cost.step.stages import plan_cut
@@ -160,10 +161,24 @@ def model_unsaid(spec: TransformerSpec) -> Iterator[str]:
     yield from layers_unsaid(spec)
 
 
+_OF_LAYERS = (
+    *("norms_after", "offset_norms", "activation", "embedding_norm", "parallel_block", "alibi"),
+    *("embedding_scale", "residual_scale", "attention_scale", "logit_scale", "attention_cap"),
+    *("logit_cap", "rope_interleaved", "window_rope_theta", "unrotated_every", "first_position"),
+)
+_USUAL = {field.name: field.default for field in fields(TransformerSpec)}
+
+
 def layers_unsaid(spec: TransformerSpec) -> Iterator[str]:
-    """What no target has a word for: angles of rotary embeddings, norms behind parts of a layer."""
-    if spec.norms_after:
-        yield "model.norms_after true: the model's own layer must have them"
+    """What no target has a word for: angles of rotary embeddings, what layers scale and cap."""
+    for name in _OF_LAYERS:
+        value = getattr(spec, name)
+        if value != _USUAL[name]:
+            said = str(value).lower() if isinstance(value, bool) else value
+            yield f"model.{name} {said}: the model's own layer must have it"
+    if spec.rope_head_dim and not spec.kv_lora_rank:
+        share = f"{spec.rope_head_dim} of head_dim {spec.head_dim}"
+        yield f"model.rope_head_dim {share}: the model's own setting must say it"
     if spec.rope_scaling != "none":
         yield f"model.rope_scaling {spec.rope_scaling}: the model's own setting must say it"
 
