@@ -116,7 +116,7 @@ class _Rotaries:
             self._local = Rotary.of(near)
 
     def of_layer(self, layer: int) -> Rotary | None:
-        """Those of a layer, counted from 0; None where its heads do not turn."""
+        """The positions of a layer, counted from 0; None where its heads do not turn."""
         if not self._spec.turns(layer):
             return None
         return self._local if self._spec.is_local(layer) else self._usual

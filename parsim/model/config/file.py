@@ -178,9 +178,9 @@ class Config:
         flags = self.family.flags
         ungated = "gelu" if flags.get("post_norm") else "gelu_tanh"
         usual = "silu" if flags.get("gated_mlp") else ungated
-        stated, own = self.values.get(self.family.activation), flags.get("activation", "usual")
+        stated, assumed = self.values.get(self.family.activation), flags.get("activation", "usual")
         if stated is None:
-            return str(own)
+            return str(assumed)
         if stated not in ACTIVATIONS:
             raise self._wrong(self.family.activation, f"one of {', '.join(ACTIVATIONS)}")
         return "usual" if ACTIVATIONS[stated] == usual else ACTIVATIONS[stated]

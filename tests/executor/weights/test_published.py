@@ -194,7 +194,7 @@ def test_another_model_is_refused_by_its_config() -> None:
 
 
 def test_a_family_that_computes_otherwise_is_refused(tmp_path: Path) -> None:
-    """Of GPT-OSS parsim has no sinks."""
+    """GPT-OSS has sinks, which parsim has not."""
     shutil.copytree(PUBLISHED / "mixtral", tmp_path / "other")
     config = read_config(tmp_path / "other") | {"model_type": "gpt_oss"}
     (tmp_path / "other" / "config.json").write_text(json.dumps(config), encoding="utf-8")
