@@ -232,23 +232,28 @@ def check_buildable(spec: Description) -> None:
     message = unbuildable(build_transformer(spec))
     if message is not None:
         raise ModelError(message)
-    if spec.num_experts and spec.activation_kind != ("silu" if spec.gated_mlp else "gelu_tanh"):
-        raise ModelError(
-            f"activation={spec.activation} with experts can be simulated but not run yet; use "
-            f"activation=usual"
-        )
+    _check_mixture(spec)
     if spec.predicted_tokens:
         raise ModelError(
             f"predicted_tokens={spec.predicted_tokens} beyond the next can be simulated but not "
             f"run yet; use predicted_tokens=0"
         )
-    if spec.router_scoring == "sigmoid" and spec.router_aux_loss_coef:
-        raise ModelError(
-            f"router_aux_loss_coef={spec.router_aux_loss_coef} balances shares among all experts, "
-            f"which router_scoring=sigmoid has none of; use router_aux_loss_coef=0"
-        )
     if spec.kv_lora_rank and spec.rope_scaling == "yarn":
         raise ModelError(
             "rope_scaling=yarn with latent attention, which scales its scores too, can be "
             "simulated but not run yet; use rope_scaling none"
+        )
+
+
+def _check_mixture(spec: TransformerSpec) -> None:
+    """Refuse routers and experts that are not as the executor's."""
+    if spec.num_experts and spec.activation_kind != ("silu" if spec.gated_mlp else "gelu_tanh"):
+        raise ModelError(
+            f"activation={spec.activation} with experts can be simulated but not run yet; use "
+            f"activation=usual"
+        )
+    if spec.router_scoring == "sigmoid" and spec.router_aux_loss_coef:
+        raise ModelError(
+            f"router_aux_loss_coef={spec.router_aux_loss_coef} balances shares among all experts, "
+            f"which router_scoring=sigmoid has none of; use router_aux_loss_coef=0"
         )

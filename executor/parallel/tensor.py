@@ -75,7 +75,12 @@ def apply_tensor_parallel(
     if stage.head is not None:
         styles.update(_head_styles(stage.head, between))
     tp.parallelize_module(stage, mesh, styles)
-    split = SplitColumns(group=mesh.get_group(), sequence=sequence_parallel)
+    _exchange_in(stage, mesh, SplitColumns(group=mesh.get_group(), sequence=sequence_parallel))
+    stage.tie()
+
+
+def _exchange_in(stage: TransformerStage, mesh: DeviceMesh, split: SplitColumns) -> None:
+    """Let a stage's modules work on this rank's heads and columns."""
     for module in stage.modules():
         if hasattr(module, "columns"):
             module.columns = split
@@ -84,7 +89,6 @@ def apply_tensor_parallel(
             module.shape = replace(module.shape, slopes=slopes)
         if isinstance(module, LatentAttention):
             module.everywhere = split.everywhere
-    stage.tie()
 
 
 def training_loss(

@@ -49,11 +49,18 @@ def check_spec(spec: TransformerSpec) -> None:
         raise ModelError(
             f"padded_vocab_size={spec.padded_vocab_size} is below vocab_size={spec.vocab_size}"
         )
-    if 0 < spec.positions < spec.seq_len:
-        raise ModelError(
-            f"seq_len={spec.seq_len} is longer than the {spec.positions} learned positions; "
-            f"use seq_len <= {spec.positions}"
-        )
+    _check_order(spec)
+    _check_positions(spec)
+    _check_scales(spec)
+    _check_adapters(spec)
+    _check_rotation(spec)
+    _check_pattern(spec)
+    _check_experts(spec)
+    _check_latent(spec)
+
+
+def _check_order(spec: TransformerSpec) -> None:
+    """Norms and parts of a layer that cannot stand as the spec has them."""
     if spec.norms_after and (spec.post_norm or spec.layer_pattern):
         beside = "post_norm" if spec.post_norm else "layer_pattern"
         raise ModelError(f"norms_after=true cannot stand beside {beside}")
@@ -62,17 +69,20 @@ def check_spec(spec: TransformerSpec) -> None:
             f"parallel_block={spec.parallel_block} cannot stand beside post_norm, norms_after or "
             f"num_experts"
         )
+
+
+def _check_positions(spec: TransformerSpec) -> None:
+    """Tables of positions that are too short."""
+    if 0 < spec.positions < spec.seq_len:
+        raise ModelError(
+            f"seq_len={spec.seq_len} is longer than the {spec.positions} learned positions; "
+            f"use seq_len <= {spec.positions}"
+        )
     if 0 < spec.positions < spec.seq_len + spec.first_position:
         raise ModelError(
             f"first_position={spec.first_position} leaves {spec.positions - spec.first_position} "
             f"of {spec.positions} learned positions; use seq_len of at most as many"
         )
-    _check_scales(spec)
-    _check_adapters(spec)
-    _check_rotation(spec)
-    _check_pattern(spec)
-    _check_experts(spec)
-    _check_latent(spec)
 
 
 def _check_scales(spec: TransformerSpec) -> None:
@@ -106,12 +116,16 @@ def _check_adapters(spec: TransformerSpec) -> None:
         )
 
 
-def _check_rotation(spec: TransformerSpec) -> None:
+def _check_turned_part(spec: TransformerSpec) -> None:
     if not spec.kv_lora_rank and (spec.rope_head_dim > spec.head_dim or spec.rope_head_dim % 2):
         raise ModelError(
             f"rope_head_dim={spec.rope_head_dim} must be even and at most "
             f"head_dim={spec.head_dim}, of which it is a part"
         )
+
+
+def _check_rotation(spec: TransformerSpec) -> None:
+    _check_turned_part(spec)
     for field in ("norm_epsilon", "rope_theta"):
         if getattr(spec, field) <= 0:
             raise ModelError(f"{field}={getattr(spec, field)} must be above 0")

@@ -5,6 +5,7 @@ Widths: h hidden, a heads, k key-value heads, d head size, f feed-forward, V voc
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 from parsim.model.adapters import with_adapters
@@ -133,13 +134,7 @@ def _head(spec: TransformerSpec) -> Layer:
         ops.append(elementwise(spec, "transform_gelu", 2, 3, saved=1))
         ops.append(norm(spec, "transform_norm"))
     if spec.head != "none":
-        ops.extend(scale(spec, "logit_scale", spec.logit_scale))
-        ops.append(_logits(spec, bias=masked, owns_weight=not spec.tied_embeddings))
-        if spec.logit_cap:  # read and written; backward reads the gradient and the kept logits
-            width = spec.vocab_rows
-            cap = elementwise(spec, "logit_cap", 2, 3, width=width, region=Region.TENSOR, saved=1)
-            ops.append(cap)
-        ops.append(Loss(tokens=spec.seq_len, vocab_size=spec.vocab_rows))
+        ops.extend(_to_words(spec, bias=masked))
     values = spec.seq_len * h
     return Layer(
         name="head",
@@ -148,6 +143,16 @@ def _head(spec: TransformerSpec) -> Layer:
         outputs=values if spec.head == "none" else 1,
         outer=True,
     )
+
+
+def _to_words(spec: TransformerSpec, *, bias: bool) -> Iterator[Operator]:
+    """Logits, scaled and capped as the model has them, and their loss."""
+    yield from scale(spec, "logit_scale", spec.logit_scale)
+    yield _logits(spec, bias=bias, owns_weight=not spec.tied_embeddings)
+    if spec.logit_cap:  # read and written; backward reads the gradient and the kept logits
+        width = spec.vocab_rows
+        yield elementwise(spec, "logit_cap", 2, 3, width=width, region=Region.TENSOR, saved=1)
+    yield Loss(tokens=spec.seq_len, vocab_size=spec.vocab_rows)
 
 
 def _logits(spec: TransformerSpec, *, bias: bool, owns_weight: bool) -> Linear:

@@ -174,8 +174,8 @@ def layers_unsaid(spec: TransformerSpec) -> Iterator[str]:
     for name in _OF_LAYERS:
         value = getattr(spec, name)
         if value != _USUAL[name]:
-            said = str(value).lower() if isinstance(value, bool) else value
-            yield f"model.{name} {said}: the model's own layer must have it"
+            shown_value = str(value).lower() if isinstance(value, bool) else value
+            yield f"model.{name} {shown_value}: the model's own layer must have it"
     if spec.rope_head_dim and not spec.kv_lora_rank:
         share = f"{spec.rope_head_dim} of head_dim {spec.head_dim}"
         yield f"model.rope_head_dim {share}: the model's own setting must say it"
