@@ -9,7 +9,7 @@ from typing import Any
 
 from parsim.errors import CatalogError, alternatives, matching, shown
 from parsim.files import OnDemand, entries_of
-from parsim.model.config.families import FAMILY_FLAGS, unlike_note
+from parsim.model.config.families import FAMILY_FLAGS, unlike_note, usual_sizes
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.transformer import TransformerSpec, build_transformer
@@ -67,11 +67,5 @@ def _spec(name: str, entry: Mapping[str, Any]) -> TransformerSpec:
     """Fill in what the entry leaves out, as the head of the catalog file states."""
     flags = FAMILY_FLAGS[entry["family"]]
     given = {key: value for key, value in entry.items() if key not in ("family", "source")}
-    width, heads = entry["hidden_size"], entry["num_attention_heads"]
-    derived = {
-        "num_key_value_heads": heads,
-        "head_dim": width // heads,
-        "ffn_hidden_size": 4 * width,
-        "positions": 0 if flags.get("rope") else entry["seq_len"],
-    }
+    derived = usual_sizes(entry["family"], entry)
     return TransformerSpec(name=name, **{**derived, **flags, **given})

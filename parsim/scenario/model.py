@@ -8,7 +8,7 @@ from typing import Any
 
 from parsim.cost.software import Software
 from parsim.errors import ModelError, matching
-from parsim.model.config.families import FAMILY_FLAGS, unlike_note
+from parsim.model.config.families import FAMILY_FLAGS, unlike_note, usual_sizes
 from parsim.model.config.file import read_config
 from parsim.model.graph.record import Graph
 from parsim.model.huggingface import notes_from_config, spec_from_config
@@ -150,17 +150,11 @@ def _inline(tree: Tree, block: ModelBlock, changes: Mapping[str, Any]) -> Transf
         )
     flags = FAMILY_FLAGS[block.family]
     heads, width = changes["num_attention_heads"], changes["hidden_size"]
-    derived = {
-        "num_key_value_heads": heads,
-        "ffn_hidden_size": 4 * width,
-        "positions": 0 if flags.get("rope") else changes["seq_len"],
-    }
     with tree.located("model"):
-        if "head_dim" not in changes:
-            if width % heads:
-                undivided = f"num_attention_heads={heads} does not divide hidden_size={width}"
-                raise ModelError(f"{undivided}; give head_dim")
-            derived["head_dim"] = width // heads
+        if "head_dim" not in changes and width % heads:
+            undivided = f"num_attention_heads={heads} does not divide hidden_size={width}"
+            raise ModelError(f"{undivided}; give head_dim")
+        derived = usual_sizes(block.family, changes)
         name = block.given().get("name", tree.file.stem)
         spec = TransformerSpec(name=name, **{**derived, **flags, **changes})
         check_spec(spec)

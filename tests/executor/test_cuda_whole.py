@@ -48,6 +48,14 @@ MODELS = {
     "llama": f"{SIZES}, {KEYS}",
     "mistral": f"{SIZES}, {KEYS}, window: 16",
     "qwen2": f"{SIZES}, {KEYS}",
+    "phi3": f"{SIZES}, {KEYS}, rope_head_dim: 8",
+    "gemma2": f"{SIZES}, {KEYS}, window: 16",
+    "glm4": f"{SIZES}, {KEYS}",
+    "granite": f"{SIZES}, {KEYS}, embedding_scale: 3.0, residual_scale: 0.5, logit_scale: 0.5",
+    "nemotron": f"{SIZES}, {KEYS}",
+    "gpt_neox": f"{SIZES}",
+    "opt": SIZES,
+    "bloom": SIZES,
     "mixtral": f"{SIZES}, {KEYS}, {EXPERTS}",
     "qwen3_moe": f"{SIZES}, {KEYS}, {EXPERTS}, head_dim: 16",
     "deepseek_v3": f"{SIZES}, ffn_hidden_size: 128, {LATENT}, {EXPERTS}, {GROUPS}, {SHARED}",
@@ -107,6 +115,8 @@ def run(
         for name, block in MODELS.items()
         # so few images of so many layers say nothing in 16 bit: rounding alone turns gradients
         for precision in ("fp32", *(() if block == PICTURES else ("bf16_amp",)))
+        # a GPU's kernel that knows windows is for 16 bit: `check_context` refuses others there
+        if not ("window" in block and precision == "fp32" and DEVICE != "cpu")
     ],
 )
 def test_every_family_is_verified(run: Runner, tmp_path: Path, name: str, precision: str) -> None:

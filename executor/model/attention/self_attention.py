@@ -101,6 +101,7 @@ class Core(nn.Module):  # type: ignore[misc]
     def attend(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         """Attend to these tokens alone."""
         if self.shape.changes:
+            self.shape = self.shape.on(q.device)  # copied once
             return shaped(q, k, v, self.shape)
         return self._fused(q, k, v) if self.fused else self._unfused(q, k, v)
 

@@ -11,7 +11,7 @@ Scores are fp32 at least.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -33,6 +33,12 @@ class Shape:
         """Whether anything but a window does."""
         return bool(self.cap) or self.slopes is not None
 
+    def on(self, device: torch.device) -> Shape:
+        """The shape with its slopes on a device: itself where they are there."""
+        if self.slopes is None or self.slopes.device == device or device.type == "meta":
+            return self
+        return replace(self, slopes=self.slopes.to(device))
+
     def capped(self, scores: Tensor) -> Tensor:
         """Scores below the cap, in place."""
         return scores.div_(self.cap).tanh_().mul_(self.cap) if self.cap else scores
@@ -44,7 +50,7 @@ class Shape:
             return hidden
         rows = torch.arange(queries.start, queries.stop, device=like.device).unsqueeze(1)
         ahead = torch.arange(keys.start, keys.stop, device=like.device) - rows
-        return hidden + self.slopes.to(like).view(-1, 1, 1) * ahead.to(like.dtype)
+        return hidden + self.slopes.to(like.dtype).view(-1, 1, 1) * ahead.to(like.dtype)
 
 
 PLAIN = Shape()

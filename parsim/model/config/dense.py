@@ -107,7 +107,7 @@ def _biases(config: Config) -> dict[str, bool]:
 
 
 def gemma(config: Config) -> dict[str, Any]:
-    """Gemma, whose embeddings are as much larger as the model is wide."""
+    """Gemma, whose embeddings are multiplied by the root of the model's width."""
     return {**llama(config), "embedding_scale": math.sqrt(config.integer("hidden_size"))}
 
 

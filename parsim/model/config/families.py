@@ -7,6 +7,7 @@ file beside it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -110,6 +111,7 @@ FAMILIES: Mapping[str, Family] = {
         head_dim=256,
         switches=_ATTENTION_BIAS,
         activation="hidden_activation",
+        scaled_embeddings=True,
     ),
     "gemma2": Family(
         flags={**_GEMMA2, "attention_cap": 50.0, "logit_cap": 30.0},
@@ -118,6 +120,7 @@ FAMILIES: Mapping[str, Family] = {
         switches=_ATTENTION_BIAS,
         window=(_WINDOW, 4096),
         activation="hidden_activation",
+        scaled_embeddings=True,
     ),
     "gemma3_text": Family(
         flags={**_GEMMA2, "qk_norm": True, "full_every": 6, "window_rope_theta": 1e4},
@@ -132,6 +135,7 @@ FAMILIES: Mapping[str, Family] = {
             "max_position_embeddings": 131_072,
         },
         activation="hidden_activation",
+        scaled_embeddings=True,
     ),
     "glm4": Family(
         flags={**_LLAMA, "qkv_bias": True, "norms_after": True, "rope_interleaved": True},
@@ -242,6 +246,25 @@ BERT_CLASSES: Mapping[str, tuple[bool, Head]] = {
     "BertLMHeadModel": (False, "mlm"),
 }
 """BERT class -> (pooler, head); the other classes put a small classifier on the encoder."""
+
+
+def usual_sizes(family: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """Fields of a spec that follow from `given` sizes in a family, where nothing states them."""
+    flags, known = FAMILY_FLAGS[family], FAMILIES.get(family, Family())
+    width, heads = given["hidden_size"], given["num_attention_heads"]
+    head_dim = given.get("head_dim", width // heads)
+    learned = given["seq_len"] + flags.get("first_position", 0)
+    sizes = {
+        "num_key_value_heads": heads,
+        "head_dim": head_dim,
+        "ffn_hidden_size": 4 * width,
+        "positions": 0 if flags.get("rope") else learned,
+    }
+    if known.scaled_embeddings:
+        sizes["embedding_scale"] = math.sqrt(width)
+    if known.rotary_share < 1 and not known.latent:
+        sizes["rope_head_dim"] = int(head_dim * known.rotary_share)
+    return sizes
 
 
 def unlike_note(family: str) -> str:

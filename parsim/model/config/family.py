@@ -38,6 +38,9 @@ class Family:
     rotary_share: float = 1.0
     """Part of each head that turns with its position, where the file says nothing."""
 
+    scaled_embeddings: bool = False
+    """Whether embeddings are multiplied by the square root of the model's width."""
+
     activation: str = "hidden_act"
     """Key of the function between an MLP's products; empty where it is always the same."""
 

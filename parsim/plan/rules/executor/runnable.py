@@ -37,7 +37,7 @@ def _simulated(layer: Layer) -> Iterator[str]:
         if isinstance(op, Attention) and op.value_dim is not None and op.window is not None:
             yield f"kv_lora_rank: latent attention with window={op.window}"
         if isinstance(op, Attention) and op.shaped and (op.dropout or not op.fused):
-            what = "dropout" if op.dropout else "fused_attention=false"
+            what = "dropout=true" if op.dropout else "fused_attention=false"
             yield f"alibi or attention_cap: such attention with {what}"
         if isinstance(op, Attention) and op.window is not None and (op.dropout or not op.causal):
             what = "with dropout" if op.dropout else "that sees later tokens"
