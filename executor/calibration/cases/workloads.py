@@ -73,7 +73,7 @@ def kernel_cases(workload: Workload, software: Software) -> Iterator[TimedCase]:
     for op in (op for layer in layers for op in layer.operators):
         if isinstance(op, Linear):
             yield from _products(workload, op)
-        elif isinstance(op, Attention) and op.fused:
+        elif isinstance(op, Attention) and op.fused and not op.shaped:  # whole layers tell of those
             batch, tp = workload.plan.microbatch_size, workload.plan.tp
             sizes = (batch, op.heads // tp, workload.spec.seq_len, op.head_dim)
             yield from attention_cases(*sizes, causal=op.causal)

@@ -19,6 +19,7 @@ from executor.calibration.cases import kinds
 from executor.calibration.cases.networks import DIRECTIONS, convolution_of
 from executor.calibration.cases.workloads import TimedCase
 from executor.model.attention.rotary import Rotary
+from executor.model.blocks import capped
 from executor.model.loss import cross_entropy
 from executor.training.norm import scale_down, square_sum
 
@@ -94,6 +95,8 @@ POINTWISE: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
     "swiglu": (2, lambda x, y: F.silu(x) * y),
     "residual": (2, torch.add),
     "dropout": (1, lambda x: F.dropout(x, 0.1)),
+    "scale": (1, lambda x: x * 1.5),
+    "cap": (1, lambda x: capped(x, 30.0)),
 }
 """Number of inputs, and what is done with them."""
 TENSORS = 32

@@ -1,0 +1,30 @@
+"""Every kernel that a family's layers are priced with can be timed."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from executor.calibration.cases.workloads import Workload, kernel_cases  # noqa: E402
+from executor.calibration.timing.operators import Operators  # noqa: E402
+from parsim.cost.software import software  # noqa: E402
+from parsim.plan import Plan  # noqa: E402
+from tests.executor.tiny import tiny  # noqa: E402
+
+NAMES = ("gemma2-27b", "granite-3.1-8b", "bloom", "gpt-neox-20b", "opt-1.3b", "glm4-9b")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_kernel_of_a_family_is_timed(name: str) -> None:
+    turning = {"rope_head_dim": 4} if name in ("gpt-neox-20b", "glm4-9b") else {}
+    workload = Workload(spec=tiny(name, **turning), plan=Plan(precision="fp32"))
+    operators = Operators(torch.device("cpu"), torch.float32)
+    cases = list(kernel_cases(workload, software("executor-cpu")))
+    for case in cases:
+        operators.build(case)()()
+    kinds = {case.kind for case in cases}
+    assert ("scale_forward" in kinds) == (name in ("gemma2-27b", "granite-3.1-8b"))
+    assert ("cap_backward" in kinds) == (name == "gemma2-27b")
+    # torch's kernel says nothing of scores that are capped or fall with distance
+    assert ("attention_forward" in kinds) == (name not in ("gemma2-27b", "bloom"))
