@@ -221,4 +221,5 @@ class _Capped(torch.autograd.Function):  # type: ignore[misc]  # torch has no ty
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # noqa: ANN401
         (result,) = ctx.saved_tensors
-        return grad * (1.0 - (result / ctx.cap).square_()), None
+        inward = (result / ctx.cap).square_().neg_().add_(1.0)  # one tensor beside both
+        return inward.mul_(grad), None
