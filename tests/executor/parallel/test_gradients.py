@@ -295,7 +295,7 @@ TWO |= {
 FOUR |= {
     "bloom, tp": case("bloom", tp=4),
     "gemma, pipeline x tp": case("gemma", pp=2, tp=2, num_microbatches=4, **SP),
-    "gemma 3, zero 3 x tp": case("gemma 3", dp_shard=2, tp=2, zero_stage=3, **SP),
+    "neox, zero 3 x tp": case("neox", dp_shard=2, tp=2, zero_stage=3, **SP),
 }
 BF16: dict[str, Case] = {
     "bf16 ddp": case(dp_replicate=2, precision="bf16", num_microbatches=2),
