@@ -27,8 +27,8 @@ from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes
 from parsim.schedule.orders.work import Work
 from parsim.schedule.schedule import Schedule
 
-TURNED = 40_000
-"""Actions over which orders are turned round: a tenth of a second."""
+TURNED = 20_000
+"""Actions over which orders are turned round: some hundredths of a second."""
 
 
 def hanayo(pp: int, num_microbatches: int, v: int, times: ActionTimes = EQUAL) -> Schedule:
