@@ -8,13 +8,12 @@ same weights.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
 from executor.model.adapters import add_adapters
-from executor.model.attention.rotary import Rotary
+from executor.model.attention.rotary import Rotaries
 from executor.model.blocks import Block, Embedding, Head
 from executor.model.first_values import Values, fill_parameters, mixed, seeded
 from executor.model.graph.modules import check_graph
@@ -48,7 +47,7 @@ class TransformerStage(Stage):
         super().__init__()
         self.spec = spec
         self.tied = spec.tied_embeddings and spec.head != "none"
-        rotary = _Rotaries(spec)
+        rotary = Rotaries(spec)
         self.embedding = Embedding(spec) if embedding else None
         self.layers = nn.ModuleDict(
             {
@@ -102,24 +101,6 @@ class TransformerStage(Stage):
             for name, layer in self.layers.items()
             if isinstance(layer.mlp, Mixture)
         }
-
-
-class _Rotaries:
-    """Rotary positions of a model's layers: one table for all, and one for those with a window."""
-
-    def __init__(self, spec: TransformerSpec) -> None:
-        self._spec = spec
-        self._usual = Rotary.of(spec) if spec.rope else None
-        self._local = self._usual
-        if spec.rope and spec.window_rope_theta:
-            near = replace(spec, rope_theta=spec.window_rope_theta, rope_scaling="none")
-            self._local = Rotary.of(near)
-
-    def of_layer(self, layer: int) -> Rotary | None:
-        """The positions of a layer, counted from 0; None where its heads do not turn."""
-        if not self._spec.turns(layer):
-            return None
-        return self._local if self._spec.is_local(layer) else self._usual
 
 
 def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stage

@@ -13,7 +13,8 @@ from parsim.validation.measured_bubble import (
     post_validated_step,
 )
 from parsim.validation.step.case import Case, build_case
-from parsim.validation.step.measured_run import MeasuredRun, parse_row
+from parsim.validation.step.measured_run import MeasuredRun
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.tables import RowSkipped
 from parsim.validation.validated_row import NAMELESS, ValidatedRow
 

@@ -15,8 +15,8 @@ from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, Summary, coverage, summarise
 from parsim.validation.predict_row import predict_row
 from parsim.validation.ranking import Missed, PlanTimes, Ranking, missed, rank
-from parsim.validation.step.measured_run import OPTIONAL as RUNS_OPTIONAL
-from parsim.validation.step.measured_run import REQUIRED as RUNS
+from parsim.validation.step.row_reader import OPTIONAL as RUNS_OPTIONAL
+from parsim.validation.step.row_reader import REQUIRED as RUNS
 from parsim.validation.tables import Progress, check_columns, predict_tables, read_rows
 from parsim.validation.validated_row import ValidatedRow
 from parsim.validation.vision.measured_samples import OPTIONAL as SAMPLES_OPTIONAL

@@ -13,6 +13,7 @@ YaRN also scales what queries and keys are multiplied with, by 0.1 ln(s) + 1.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -126,3 +127,21 @@ def attention_factor(spec: TransformerSpec) -> float:
     if spec.rope_scaling != "yarn":
         return 1.0
     return spec.rope_attention_factor or 0.1 * math.log(spec.rope_factor) + 1.0
+
+
+class Rotaries:
+    """Rotary positions of a model's layers: one table for all, and one for those with a window."""
+
+    def __init__(self, spec: TransformerSpec) -> None:
+        self._spec = spec
+        self._usual = Rotary.of(spec) if spec.rope else None
+        self._local = self._usual
+        if spec.rope and spec.window_rope_theta:
+            near = replace(spec, rope_theta=spec.window_rope_theta, rope_scaling="none")
+            self._local = Rotary.of(near)
+
+    def of_layer(self, layer: int) -> Rotary | None:
+        """The positions of a layer, counted from 0; None where its heads do not turn."""
+        if not self._spec.turns(layer):
+            return None
+        return self._local if self._spec.is_local(layer) else self._usual

@@ -10,7 +10,7 @@ from parsim.plan.rules.violation import check_plan
 from parsim.validation.fitted_rows import Source, source_rows
 from parsim.validation.step.case import Case, build_case
 from parsim.validation.step.known_models import is_mixture
-from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.tables import RowSkipped
 
 

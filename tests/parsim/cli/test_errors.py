@@ -10,7 +10,7 @@ from parsim.cli.app import main
 from parsim.cluster.reader import load_catalog
 from parsim.errors import alternatives
 from parsim.scenario.schema.plan import PlanBlock
-from parsim.validation.step.measured_run import REQUIRED
+from parsim.validation.step.row_reader import REQUIRED
 from tests.commands import LLAMA, SMALL, Cli, process, runner, settings, write_rows
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from parsim.validation.step.measured_run import OPTIONAL
+from parsim.validation.step.row_reader import OPTIONAL
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import read_table
 

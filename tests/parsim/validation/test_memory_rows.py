@@ -12,7 +12,7 @@ from parsim.sim import simulate
 from parsim.units import GIB
 from parsim.validation.predict_row import predict_row
 from parsim.validation.step.case import Case, build_case
-from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.tables import RowSkipped, shipped_tables
 from parsim.validation.validate import read_table
 from parsim.validation.validated_row import ValidatedRow

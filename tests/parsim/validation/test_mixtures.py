@@ -11,7 +11,7 @@ from parsim.validation.predict_row import predict_row
 from parsim.validation.step.assumptions import software_of_experts
 from parsim.validation.step.case import build_case
 from parsim.validation.step.known_models import known_mixture
-from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import read_table
 from parsim.validation.validated_row import ValidatedRow

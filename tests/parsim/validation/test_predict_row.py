@@ -10,8 +10,8 @@ from parsim.sim.step.action_times import stage_times
 from parsim.validation.measured_bubble import bubble_from_profile, post_validated_step
 from parsim.validation.predict_row import predict_row
 from parsim.validation.step.case import build_case
-from parsim.validation.step.measured_run import parse_row
 from parsim.validation.step.row_cells import Profile
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.tables import RowSkipped
 from tests.parsim.validation.conftest import MakeRow
 

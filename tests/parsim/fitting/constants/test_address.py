@@ -10,7 +10,7 @@ from parsim.cost.job import Job
 from parsim.errors import CatalogError
 from parsim.fitting.constants.address import Address, reaches, with_values
 from parsim.validation.step.case import build_case
-from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.validate import read_table
 from tests.parsim.validation.conftest import shipped
 

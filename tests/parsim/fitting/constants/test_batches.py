@@ -23,7 +23,7 @@ from parsim.plan import Plan
 from parsim.sim import simulate
 from parsim.validation.step.case import Case, build_case
 from parsim.validation.step.known_models import is_mixture
-from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.validate import read_table
 from tests.parsim.validation.conftest import shipped
 

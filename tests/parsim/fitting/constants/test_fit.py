@@ -15,7 +15,7 @@ from parsim.fitting.constants.source_cases import SourceCases
 from parsim.sim import simulate
 from parsim.validation.fitted_rows import Source
 from parsim.validation.step.case import Case, build_case
-from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import read_table
 from tests.parsim.validation.conftest import shipped

@@ -10,8 +10,8 @@ from parsim.plan import Recompute
 from parsim.validation.predict_row import predict_row
 from parsim.validation.step.assumptions import ASSUMPTIONS, SAME_AS, assumptions_for, explain
 from parsim.validation.step.case import Case, build_case
-from parsim.validation.step.measured_run import parse_row
 from parsim.validation.step.model_family import BERT_NOTE, model_family
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.tables import RowSkipped
 from tests.parsim.validation.conftest import MakeRow
 

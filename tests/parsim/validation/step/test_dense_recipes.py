@@ -9,8 +9,8 @@ import pytest
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.simulate import simulate
 from parsim.validation.step.case import build_case
-from parsim.validation.step.measured_run import parse_row
 from parsim.validation.step.recipes import dense_recipe, offload_layers
+from parsim.validation.step.row_reader import parse_row
 
 ROW = {
     "row_id": "1",

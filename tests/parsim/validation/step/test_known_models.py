@@ -11,7 +11,7 @@ from parsim.validation.predict_row import predict_row
 from parsim.validation.step.blank_sizes import EXPERTS, SIZES, blank_sizes, filled_cells
 from parsim.validation.step.case import build_case
 from parsim.validation.step.known_models import is_named_after, known_mixture, known_model
-from parsim.validation.step.measured_run import parse_row
+from parsim.validation.step.row_reader import parse_row
 from parsim.validation.validate import read_table
 from tests.commands import Cli, runner, write_rows
 from tests.parsim.validation.conftest import MakeRow

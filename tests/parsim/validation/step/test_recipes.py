@@ -8,8 +8,9 @@ import pytest
 
 from parsim.validation.step.assumptions import release_number
 from parsim.validation.step.case import Case, build_case
-from parsim.validation.step.measured_run import MeasuredRun, parse_row
+from parsim.validation.step.measured_run import MeasuredRun
 from parsim.validation.step.recipes import recipe_of, recipes
+from parsim.validation.step.row_reader import parse_row
 
 ROW = {
     "row_id": "1",

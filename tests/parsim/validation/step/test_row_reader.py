@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from parsim.errors import TableError
-from parsim.validation.step.measured_run import OPTIONAL, REQUIRED, parse_row
+from parsim.validation.step.row_reader import OPTIONAL, REQUIRED, parse_row
 from parsim.validation.tables import RowSkipped
 from parsim.validation.validate import read_table
 from tests.parsim.validation.conftest import MakeRow, shipped
