@@ -114,7 +114,8 @@ def _moments(
 ) -> tuple[Array, Num]:
     """(highest moment of a backward, logits of each further micro-batch), (Q, C) each.
 
-    Of eager PyTorch, whose moments a walk along the actions finds, what always stays.
+    Of eager PyTorch, whose moments a walk along the actions finds, what always stays; of PyTorch's
+    stages no message, for the last one may have none on their way.
     """
     blocks = parts.sums(parts.counts.sum(axis=1)) > 0
     on_their_way = blocks * buffered_bytes(job, table, layers)
@@ -129,7 +130,8 @@ def _moments(
     head = head_moment(job, table) + logits * job.software.loss_kept
     moment = np.where(ends, np.maximum(moment, head), moment)
     narrow = np.min(np.stack([border_bytes(table, values) for values in borders(job)]), axis=0)
-    sent = np.where(table.pp > 1, 2.0 * narrow, 0.0) * table.common.overlap_p2p
+    passing = table.common.overlap_p2p and not job.software.torch_stages
+    sent = np.where(table.pp > 1, 2.0 * narrow, 0.0) * passing
     stays = blocks * placeholder_bytes(job, table) + job.software.workspace
     saved = job.software.loss_saved
     scores = np.where(ends, logits * saved, 0.0) if saved else 0.0
