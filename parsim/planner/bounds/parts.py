@@ -22,7 +22,6 @@ from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
 from parsim.plan.names import TWO_WAY
-from parsim.planner.distinct import numbered
 from parsim.schedule.placement import stage_ranks
 
 
@@ -42,16 +41,16 @@ class CutPlans(NamedTuple):
         return replace(self.plans.plan(row), stage_layers=self.cuts[self.number[row]])
 
 
-def alike_but_for_cuts(table: PlanTable) -> Iterator[tuple[Index, CutPlans]]:
-    """The rows whose settings differ by their cut alone, and these plans."""
-    settings, setting_of = numbered(replace(plan, stage_layers=None) for plan in table.settings)
-    cuts, cut_of = numbered(plan.stage_layers for plan in table.settings)
-    for number, setting in enumerate(settings):
-        rows = np.flatnonzero(setting_of[table.setting] == number)
-        if len(rows):
-            some = table.take(rows)
-            some = replace(some, setting=np.zeros_like(rows), settings=(setting,))
-            yield rows, CutPlans(some, cut_of[table.setting[rows]], cuts)
+def by_cut(table: PlanTable) -> Iterator[tuple[Index, CutPlans]]:
+    """The rows of each setting, whose cut is one, and these plans.
+
+    Plans of several cuts are not bounded together: what is padded to the longest of them would
+    count in the bounds of others.
+    """
+    for rows in table.by_setting():
+        some = table.take(rows)
+        cuts = (some.common.stage_layers,)
+        yield rows, CutPlans(some, np.zeros(len(rows), dtype=np.int64), cuts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -19,7 +19,7 @@ from parsim.plan import PlanTable
 from parsim.plan.space import FEWEST
 from parsim.planner.bounds.cases import layer_cases, price_layers
 from parsim.planner.bounds.closed_forms import Seconds
-from parsim.planner.bounds.parts import KnownCuts, alike_but_for_cuts
+from parsim.planner.bounds.parts import KnownCuts, by_cut
 from parsim.planner.bounds.priced import Priced
 
 CHORDS = 4
@@ -169,12 +169,12 @@ def least_peaks(
 def _pieces(
     job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, known: KnownCuts | None
 ) -> Iterator[tuple[Index, Priced]]:
-    """Yield rows whose settings differ by their cut alone, and their priced parts.
+    """Yield the rows of each setting, and their priced parts.
 
     Those without a pipeline and those with one apart.
     """
     known = {} if known is None else known
-    for alike, some in alike_but_for_cuts(table):
+    for alike, some in by_cut(table):
         for several in (False, True):
             rows = np.flatnonzero((some.plans.pp > 1) == several)
             if len(rows):
