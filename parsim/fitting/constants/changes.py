@@ -80,11 +80,6 @@ def no_expert_launches(job: Job) -> Job:
     return replace(job, software=replace(job.software, expert_launch=cheap))
 
 
-def no_overlap_launches(job: Job) -> Job:
-    """Exchanges of experts that the host hides for nothing."""
-    return replace(job, software=replace(job.software, overlap_launches=0.0))
-
-
 def expert_copies(job: Job) -> Job:
     """Tokens sent to experts by an all-to-all of copies."""
     return replace(job, software=replace(job.software, expert_dispatcher="alltoall"))

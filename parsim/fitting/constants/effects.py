@@ -27,7 +27,6 @@ from parsim.fitting.constants.changes import (
     no_host,
     no_modules,
     no_optimizer,
-    no_overlap_launches,
     no_shape,
     no_slow_rows,
     no_straggler,
@@ -118,12 +117,6 @@ OF_EXPERTS = (
         meaning="launches around experts take no more of the host than others "
         "(expert_launch = launch_cost)",
         job=no_expert_launches,
-    ),
-    Effect(
-        name="overlap launches",
-        meaning="experts' exchanges run beside another micro-batch's compute without more launches "
-        "(overlap_launches = 0)",
-        job=no_overlap_launches,
     ),
     Effect(
         name="modules again",

@@ -133,5 +133,5 @@ def test_one_device_has_no_communication(dense: Rows) -> None:
 
 def test_every_switch_says_what_it_means() -> None:
     names = [effect.name for effect in ALL]
-    assert len(set(names)) == len(names) == 17
+    assert len(set(names)) == len(names) == 16
     assert all(len(effect.meaning) > 20 for effect in ALL)

@@ -31,8 +31,8 @@ def test_figures_are_by_strategy_and_leave_all_reduced_gradients_out() -> None:
 def test_an_interval_cites_the_published_runs_with_its_strategy() -> None:
     servers, peers = (predicted(kind).interval.basis for kind in (ParameterServer(), Gossip()))
     assert "99 published runs with strategy parameter_server, none of these: mean" in servers
-    assert "error 13." in servers
-    assert "bias -12." in servers
+    assert "error 10." in servers
+    assert "bias -9." in servers
     assert "no measured run with strategy gossip; its messages and waits add" in peers
 
 
