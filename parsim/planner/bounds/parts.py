@@ -11,46 +11,17 @@ four kinds of stage, and of their ranks three can be the last to end or the full
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Columns, Flags, Index, Ints, Num
+from parsim.arrays import Array, Columns, Flags, Ints, Num
 from parsim.cost.job import Job
 from parsim.cost.step.stages import layer_counts, plan_cut
 from parsim.plan import Plan, PlanTable
 from parsim.plan.names import TWO_WAY
 from parsim.schedule.placement import stage_ranks
-
-
-class CutPlans(NamedTuple):
-    """Plans that share all that has no column but their cut: which one of some each has, (B,)."""
-
-    plans: PlanTable
-    number: Index
-    cuts: Sequence[tuple[int, ...] | None]
-
-    def take(self, rows: Index | slice) -> CutPlans:
-        """Some of the plans."""
-        return CutPlans(self.plans.take(rows), self.number[rows], self.cuts)
-
-    def plan(self, row: int) -> Plan:
-        """One of the plans with its cut."""
-        return replace(self.plans.plan(row), stage_layers=self.cuts[self.number[row]])
-
-
-def by_cut(table: PlanTable) -> Iterator[tuple[Index, CutPlans]]:
-    """The rows of each setting, whose cut is one, and these plans.
-
-    Plans of several cuts are not bounded together: what is padded to the longest of them would
-    count in the bounds of others.
-    """
-    for rows in table.by_setting():
-        some = table.take(rows)
-        cuts = (some.common.stage_layers,)
-        yield rows, CutPlans(some, np.zeros(len(rows), dtype=np.int64), cuts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,10 +47,9 @@ class TellingParts(Columns):
     by_user: bool
 
     @classmethod
-    def of(cls, job: Job, cut: CutPlans, folded: Flags, known: KnownCuts) -> TellingParts:
-        """Find some plans' stages and ranks; `folded` (C,) ones run down the ranks and back up."""
-        table = cut.plans
-        cuts = [_known_cut(job, cut, row, folded, known) for row in range(len(folded))]
+    def of(cls, job: Job, table: PlanTable, folded: Flags, known: KnownCuts) -> TellingParts:
+        """Find a table's stages and ranks; `folded` (C,) plans run down the ranks and back up."""
+        cuts = [_known_cut(job, table, row, folded, known) for row in range(len(folded))]
         kinds = max(len(cut.counts) for cut in cuts)
         padded = [cut.padded(kinds) for cut in cuts]
         stacked = {
@@ -164,15 +134,14 @@ KnownCuts = dict[tuple[object, ...], _Cut]
 """Cuts of a job's plans by what decides them: settings of a space share most of them."""
 
 
-def _known_cut(job: Job, cut: CutPlans, row: int, folded: Flags, known: KnownCuts) -> _Cut:
+def _known_cut(job: Job, table: PlanTable, row: int, folded: Flags, known: KnownCuts) -> _Cut:
     """The cut of a row, of those that are known where it is one of them."""
-    table = cut.plans
-    schedule = table.schedules[table.schedule[row]]
+    common, schedule = table.common, table.schedules[table.schedule[row]]
     both_ways = schedule if schedule in TWO_WAY else ""
     shape = (int(table.pp[row]), int(table.v[row]), bool(folded[row]), both_ways)
-    decisive = (*shape, cut.cuts[cut.number[row]], table.common.actions)
+    decisive = (*shape, common.stage_layers, common.actions)
     if decisive not in known:
-        known[decisive] = _Cut.of(job, _placed(cut.plan(row), bool(folded[row])))
+        known[decisive] = _Cut.of(job, _placed(table.plan(row), bool(folded[row])))
     return known[decisive]
 
 

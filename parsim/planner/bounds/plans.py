@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import product
 from typing import NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from parsim.plan import PlanTable
 from parsim.plan.space import FEWEST
 from parsim.planner.bounds.cases import layer_cases, price_layers
 from parsim.planner.bounds.closed_forms import Seconds
-from parsim.planner.bounds.parts import KnownCuts, by_cut
+from parsim.planner.bounds.parts import KnownCuts
 from parsim.planner.bounds.priced import Priced
 
 CHORDS = 4
@@ -72,8 +73,10 @@ def _next(low: Ints, high: Ints, above: Array, below: Array, room: Array, tries:
 
 def _most(priced: Priced) -> Ints:
     """All layers but one of each plan's largest stage, (B,)."""
-    largest = priced.parts.counts.sum(axis=1).max(axis=0).astype(np.int64)
-    return np.asarray(largest[priced.work_of] - 1)
+    works = priced.works
+    cut, stages = works.common.stage_layers, works.pp * works.v
+    largest = max(cut) if cut else -(-priced.job.model.num_layers // stages)
+    return np.asarray((largest - 1 + np.zeros_like(stages))[priced.work_of])
 
 
 class PlanBounds(NamedTuple):
@@ -169,20 +172,13 @@ def least_peaks(
 def _pieces(
     job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, known: KnownCuts | None
 ) -> Iterator[tuple[Index, Priced]]:
-    """Yield the rows of each setting, and their priced parts.
-
-    Those without a pipeline and those with one apart.
-    """
+    """Yield the rows of each setting, without a pipeline and with one, and their priced parts."""
     known = {} if known is None else known
-    for alike, some in by_cut(table):
-        for several in (False, True):
-            rows = np.flatnonzero((some.plans.pp > 1) == several)
-            if len(rows):
-                piece = _piece(rows)
-                yield (
-                    alike[rows],
-                    Priced.of(job, some.take(piece), layers, layer_row[alike][piece], known),
-                )
+    for alike, several in product(table.by_setting(), (False, True)):
+        rows = alike[(table.pp[alike] > 1) == several]
+        if len(rows):
+            piece = _piece(rows)
+            yield rows, Priced.of(job, table.take(piece), layers, layer_row[piece], known)
 
 
 def _bound(bounds: PlanBounds, rows: Index, priced: Priced, asks: Flags, room: Room | None) -> None:

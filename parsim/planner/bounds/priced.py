@@ -14,7 +14,7 @@ from parsim.plan import PlanTable
 from parsim.planner.bounds.closed_forms import ROUNDING, ClosedForms, Seconds
 from parsim.planner.bounds.halves import Halves
 from parsim.planner.bounds.kept import Kept, Standing
-from parsim.planner.bounds.parts import CutPlans, KnownCuts, TellingParts
+from parsim.planner.bounds.parts import KnownCuts, TellingParts
 from parsim.planner.bounds.schedules import Flights, Kinds, Runs
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
@@ -52,18 +52,17 @@ class Priced:
 
     @classmethod
     def of(
-        cls, job: Job, cut: CutPlans, layers: LayerTable, layer_row: Index, known: KnownCuts
+        cls, job: Job, table: PlanTable, layers: LayerTable, layer_row: Index, known: KnownCuts
     ) -> Priced:
-        """Find each distinct part of the costs of plans with their cuts.
+        """Find each distinct part of the plans' costs.
 
         `layer_row` (B,) are the plans' rows in `layers`; those of one row have equal degrees and
         equally many micro-batches of one size.
         """
-        table = cut.plans
         kinds, both = Kinds.of(table), table.copies > 1
         folded = kinds.folded[table.schedule]
-        cuts = Cases.among(table.pp, table.v, folded, both, cut.number)
-        parts = TellingParts.of(job, cut.take(cuts.first), folded[cuts.first], known)
+        cuts = Cases.among(table.pp, table.v, folded, both)
+        parts = TellingParts.of(job, table.take(cuts.first), folded[cuts.first], known)
         works = Cases.among(layer_row, cuts.of, table.recompute_layers)
         flights = Cases.among(works.of, table.schedule)
         shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)
