@@ -42,11 +42,6 @@ class Adapter(nn.Module):  # type: ignore[misc]
         """Map (b, s, inputs) to (b, s, outputs)."""
         return self.b(self.a(x)) * SCALE
 
-    @torch.no_grad()  # type: ignore[untyped-decorator]
-    def merged(self, first: Tensor, second: Tensor) -> Tensor:
-        """What the map adds to a weight, of the whole values of A and B."""
-        return SCALE * (second @ first)
-
 
 class AdaptedColumns(Adapter):
     """Applies linear maps that share their input, each with its rows of one adapter."""
@@ -80,31 +75,29 @@ def add_adapters(stage: nn.Module, spec: TransformerSpec) -> None:
     names = {TARGETS[target] for target in spec.lora_targets or TARGETS}
     for module in tuple(stage.modules()):
         if isinstance(module, Attention):
-            _adapt(module, ("q", "k", "v"), "projection", names, "qkv", spec.lora_rank)
+            _adapt(module, "qkv", "projection", names, spec.lora_rank)
         elif isinstance(module, Mlp):
-            gates = ("fc1", "gate") if module.gate is not None else ("fc1",)
-            _adapt(module, gates, "fc2", names, "fc1", spec.lora_rank)
+            _adapt(module, "fc1", "fc2", names, spec.lora_rank)
 
 
-def _adapt(
-    module: Attention | Mlp,
-    columns: Sequence[str],
-    rows: str,
-    names: set[str],
-    together: str,
-    rank: int,
-) -> None:
+def _adapt(module: Attention | Mlp, first: str, last: str, names: set[str], rank: int) -> None:
     """Adapters of a module's first maps, which share their input, and of its last one."""
-    if together in names:
-        linears = [getattr(module, name) for name in columns]
+    if first in names:
+        linears = tuple(_columns(module).values())
         outputs = sum(linear.out_features for linear in linears)
         module.columns = AdaptedColumns(linears[0].in_features, outputs, rank)
-    if rows in names:
-        adapted = Adapted(getattr(module, rows), rank)
-        adapted.weight.requires_grad_(False)
-        if adapted.bias is not None:
-            adapted.bias.requires_grad_(False)
-        setattr(module, rows, adapted)
+    if last in names:
+        adapted = Adapted(getattr(module, last), rank)
+        adapted.requires_grad_(False)
+        adapted.adapter.requires_grad_(True)
+        setattr(module, last, adapted)
+
+
+def _columns(module: Attention | Mlp) -> dict[str, nn.Linear]:
+    """A module's maps that share their input, by name, in the order of their adapter's rows."""
+    names = ("q", "k", "v") if isinstance(module, Attention) else ("fc1", "gate")
+    linears = {name: getattr(module, name) for name in names}
+    return {name: linear for name, linear in linears.items() if linear is not None}
 
 
 def merged_with(stage: nn.Module, name: str, whole: Callable[[Tensor], Tensor]) -> Tensor | None:
@@ -122,8 +115,7 @@ def merged_with(stage: nn.Module, name: str, whole: Callable[[Tensor], Tensor]) 
     parent = stage.get_submodule(owner)
     if not isinstance(parent, Attention | Mlp) or not isinstance(parent.columns, AdaptedColumns):
         return None
-    listed = ("q", "k", "v") if isinstance(parent, Attention) else ("fc1", "gate")
-    linears = {word: getattr(parent, word) for word in listed if getattr(parent, word) is not None}
+    linears = _columns(parent)
     if mine not in linears:
         return None
     sizes = [linear.out_features for linear in linears.values()]
@@ -131,5 +123,6 @@ def merged_with(stage: nn.Module, name: str, whole: Callable[[Tensor], Tensor]) 
     return dict(zip(linears, parts, strict=True))[mine]
 
 
+@torch.no_grad()  # type: ignore[untyped-decorator]
 def _added(adapter: Adapter, whole: Callable[[Tensor], Tensor]) -> Tensor:
-    return adapter.merged(whole(adapter.a.weight), whole(adapter.b.weight))
+    return SCALE * (whole(adapter.b.weight) @ whole(adapter.a.weight))
