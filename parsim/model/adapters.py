@@ -80,11 +80,17 @@ def _adapted_layer(layer: Layer, rank: int, names: frozenset[str]) -> Layer:
     return replace(layer, parts=tuple(parts))
 
 
-def _check_targets(layers: tuple[Layer, ...], targets: tuple[str, ...]) -> None:
+def targets_of(layers: tuple[Layer, ...]) -> tuple[str, ...]:
+    """Names of all products of some layers that may have an adapter."""
     names = {getattr(op, "name", "") for layer in layers for op in layer.operators}
+    return tuple(target for target, product in TARGETS.items() if product in names)
+
+
+def _check_targets(layers: tuple[Layer, ...], targets: tuple[str, ...]) -> None:
+    known = targets_of(layers)
     for target in targets:
-        if TARGETS[target] not in names:
-            has = ", ".join(name for name, product in TARGETS.items() if product in names)
+        if target not in known:
+            has = ", ".join(known)
             raise ModelError(f"lora_targets={target}: no layer has that product; these have: {has}")
 
 

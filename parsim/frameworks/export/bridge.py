@@ -22,7 +22,7 @@ from parsim.frameworks.export.rules import (
     no_placement,
     transformer_of,
 )
-from parsim.model.adapters import TARGETS
+from parsim.model.adapters import targets_of
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan
 from parsim.scenario import Scenario
@@ -121,14 +121,8 @@ def _adapters(spec: TransformerSpec) -> Iterator[tuple[str, object]]:
     """Fields of LoRA, which a fine-tuning recipe has as its `peft`; its `alpha` stays."""
     if spec.lora_rank:
         yield ("peft.dim", spec.lora_rank)
-        yield ("peft.target_modules", f"[{','.join(spec.lora_targets or _products_of(spec))}]")
-
-
-def _products_of(spec: TransformerSpec) -> tuple[str, ...]:
-    """All products of the model's layers that may have an adapter."""
-    blocks = build_transformer(spec).kinds
-    names = {getattr(op, "name", "") for block in blocks for op in block.operators}
-    return tuple(name for name, product in TARGETS.items() if product in names)
+        targets = spec.lora_targets or targets_of(build_transformer(spec).kinds)
+        yield ("peft.target_modules", f"[{','.join(targets)}]")
 
 
 def _precision_of_a_recipe(plan: Plan) -> Iterator[str]:
