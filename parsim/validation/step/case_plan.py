@@ -13,7 +13,7 @@ from parsim.validation.step.recipes import Recipe, offload_layers, repeated_modu
 from parsim.validation.tables import RowSkipped
 
 FSDP = 3
-"""The ZeRO stage that a row means by sharded parameters."""
+"""The ZeRO stage that a row means by sharded parameters, where it states none."""
 
 
 def case_plan(
@@ -66,9 +66,9 @@ def _overlapped(run: MeasuredRun, words: tuple[str, ...], usual: bool) -> bool:
 
 
 def _zero_stage(run: MeasuredRun, assumed: Assumptions) -> int:
-    stage = assumed.zero_stage if run.zero_stage is None else run.zero_stage
-    if run.fsdp_size > 1:
-        stage = FSDP
+    stage = run.zero_stage
+    if stage is None:
+        stage = FSDP if run.fsdp_size > 1 else assumed.zero_stage
     if stage == FSDP and run.pp > 1:
         stage = assumed.piped_fsdp
     return stage if run.dp * run.cp > 1 else 0

@@ -16,6 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, NamedTuple
 
+from parsim.plan.names import RECOMPUTE_MODULES
 from parsim.validation.step.assumptions import release_number
 from parsim.validation.step.known_models import known_mixture, known_model
 from parsim.validation.step.measured_run import MeasuredRun
@@ -147,7 +148,8 @@ def dense_recipe(run: MeasuredRun) -> DenseRecipe:
 def repeated_modules(run: MeasuredRun, recipe: Recipe | None = None) -> tuple[str, ...]:
     """Modules that a run repeats by its recipe, where the row does not say what it repeats."""
     if run.recompute:
-        return _listed(run.recompute) if "+" in run.recompute else ()
+        modules = _listed(run.recompute)
+        return modules if modules[0] in RECOMPUTE_MODULES else ()
     return recipe.recompute if recipe else dense_recipe(run).recompute
 
 
