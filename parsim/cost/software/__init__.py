@@ -6,11 +6,12 @@ reasons in `cost/software.yaml` and are printed by `parsim validate -v`.
 """
 
 from parsim.cost.software.catalog import GENERIC, software, software_catalog
-from parsim.cost.software.record import DISPATCHERS, Software
+from parsim.cost.software.record import DISPATCHERS, EXPERT_CHOICES, Software
 from parsim.cost.software.switches import SWITCHES, changed_switches, with_switches
 
 __all__ = [
     "DISPATCHERS",
+    "EXPERT_CHOICES",
     "GENERIC",
     "SWITCHES",
     "Software",

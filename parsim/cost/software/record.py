@@ -11,6 +11,9 @@ from parsim.plan.names import CpCommType
 DISPATCHERS = ("alltoall", "deepep", "hybridep")
 """What moves tokens to experts (`cost/layer/mixture/dispatch.py`)."""
 
+EXPERT_CHOICES = ("drawn", "consecutive")
+"""How a token's experts lie among all, as `Routing` in the same file counts them."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Software:
@@ -188,6 +191,9 @@ class Software:
     # What moves tokens to experts: "alltoall" sends a copy for each expert, "deepep" and "hybridep"
     # one for each rank that holds any of a token's experts (`cost/layer/mixture/dispatch.py`).
     expert_dispatcher: str
+    # How a token's experts lie among all: "drawn" evenly, or "consecutive" ones, as some benchmarks
+    # deal them out.
+    expert_choice: str
     # Whether 8-bit training sends them in 8 bit.
     quantized_dispatch: bool
     # Whether it computes the logits in 8 bit too.

@@ -8,7 +8,7 @@ from pydantic import BeforeValidator, Field
 
 from parsim.cluster.background import Place
 from parsim.cost.job import CLIP
-from parsim.cost.software import DISPATCHERS
+from parsim.cost.software import DISPATCHERS, EXPERT_CHOICES
 from parsim.scenario.schema.cluster import (
     ClusterBlock,
     GroupBlock,
@@ -77,6 +77,7 @@ class SoftwareBlock(Block):
     expert_dispatcher: Annotated[
         Literal["alltoall", "deepep", "hybridep"], in_any_case(*DISPATCHERS)
     ] = UNSET
+    expert_choice: Annotated[Literal["drawn", "consecutive"], in_any_case(*EXPERT_CHOICES)] = UNSET
     expert_overlap: Annotated[float, Field(strict=True, ge=0, le=1, allow_inf_nan=False)] = UNSET
     expert_imbalance: Ratio = UNSET
     quantized_dispatch: Flag = UNSET

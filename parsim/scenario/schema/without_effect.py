@@ -161,7 +161,10 @@ def _of_training(file: ScenarioFile, job: Job) -> Iterator[str]:
         yield _note(f"failures.{key}", whole)
 
 
-_EXPERTS = ("fused_experts", "expert_dispatcher", "expert_overlap", "expert_imbalance")
+_EXPERTS = (
+    *("fused_experts", "expert_dispatcher", "expert_choice", "expert_overlap"),
+    "expert_imbalance",
+)
 
 
 def _of_software(file: ScenarioFile, job: Job, plan: Plan | None) -> Iterator[str]:

@@ -74,11 +74,12 @@ def _whole(cell: str) -> int | None:
 
 def _derived(row: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
     heads, groups = row.get("n_heads", ""), row.get("n_kv_heads", "")
-    family = model_family(row.get("model", ""), grouped_queries=groups not in ("", heads))
+    width, inner = (_whole(row.get(name, "")) for name in ("hidden_size", "ffn_hidden_size"))
+    gated = width is not None and inner not in (None, 4 * width)
+    family = model_family(row.get("model", ""), later=gated or groups not in ("", heads))
     mixture = row.get("n_experts", "") not in ("", "0")
     if not groups and heads:
         yield "n_kv_heads", (heads, "no grouped queries are stated")
-    width = _whole(row.get("hidden_size", ""))
     if not row.get("ffn_hidden_size") and family.plain_mlp and not mixture and width:
         yield "ffn_hidden_size", (str(4 * width), f"4 x hidden_size, as of family {family.name}")
     if not row.get("vocab_size"):

@@ -45,8 +45,7 @@ def _experts(run: MeasuredRun) -> dict[str, Any]:
 
 def _of_family(run: MeasuredRun, sizes: dict[str, Any]) -> TransformerSpec:
     """A model that the catalog does not have; a mixture of experts is one of Mixtral's kind."""
-    grouped = run.n_kv_heads != run.n_heads
-    family = MIXTURE if run.n_experts else model_family(run.model, grouped_queries=grouped)
+    family = MIXTURE if run.n_experts else model_family(run.model, later=is_later(run))
     return TransformerSpec(
         **{
             **family.flags,
@@ -55,6 +54,11 @@ def _of_family(run: MeasuredRun, sizes: dict[str, Any]) -> TransformerSpec:
             "positions": run.seq_len if family.positions else 0,
         }
     )
+
+
+def is_later(run: MeasuredRun) -> bool:
+    """Whether the row's sizes are those of models since Llama rather than of GPTs."""
+    return run.n_kv_heads != run.n_heads or run.ffn_hidden_size != 4 * run.hidden_size
 
 
 def _of_catalog(run: MeasuredRun, base: TransformerSpec, sizes: dict[str, Any]) -> TransformerSpec:

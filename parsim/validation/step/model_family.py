@@ -87,10 +87,24 @@ BERT_NOTE = (
 _BY_NAME = {family.name: family for family in FAMILIES}
 
 
-def model_family(name: str, *, grouped_queries: bool = False) -> ModelFamily:
-    """Family by the model's name; where it says nothing, Llama 3 with grouped queries, else GPT."""
-    plain = "".join(filter(str.isalnum, name.lower()))
-    for family in FAMILIES[:-1]:
-        if family.name in plain:
-            return family
-    return _BY_NAME["llama3" if "llama" in plain or grouped_queries else "gpt"]
+def model_family(name: str, *, later: bool = False) -> ModelFamily:
+    """Family by the model's name; where it tells none, GPT, or Llama 3 for a `later` model.
+
+    Marks of those are key-value heads for several queries and a gated feed-forward part, which is
+    not 4 hidden sizes wide.
+    """
+    return _named(name) or _BY_NAME["llama3" if later else "gpt"]
+
+
+def is_named(name: str) -> bool:
+    """Whether a model's name tells its family."""
+    return _named(name) is not None or FAMILIES[-1].name in _plain(name)
+
+
+def _named(name: str) -> ModelFamily | None:
+    named = (family for family in FAMILIES[:-1] if family.name in _plain(name))
+    return next(named, _BY_NAME["llama3"] if "llama" in _plain(name) else None)
+
+
+def _plain(name: str) -> str:
+    return "".join(filter(str.isalnum, name.lower()))

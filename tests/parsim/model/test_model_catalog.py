@@ -54,6 +54,8 @@ NAMES = [
     "qwen2-7b",
     "qwen2.5-0.5b",
     "qwen2.5-1.5b",
+    "internlm-7b",
+    "internlm-20b",
     "qwen2.5-7b",
     "qwen2.5-14b",
     "qwen2.5-32b",

@@ -12,8 +12,9 @@ on H100, B200 and GB200.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from math import ceil, comb, floor
+from math import ceil, comb, floor, gcd
 
 import numpy as np
 
@@ -51,11 +52,16 @@ CHANNELS = 24
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Routing:
-    """What of a token's `top_k` experts decides where it is sent: its `top_groups` of `groups`."""
+    """What of a token's `top_k` experts decides where it is sent: its `top_groups` of `groups`.
+
+    `dealt` is how many experts are dealt out in turn, k consecutive ones to each token (0: a
+    token's are drawn).
+    """
 
     top_k: int
     groups: int = 1
     top_groups: int = 1
+    dealt: int = 0
 
     def met(self, holders: Array) -> Array:
         """How many of equal `holders` of neighbouring experts have any of a token's, (B,).
@@ -65,12 +71,29 @@ class Routing:
         a share j/t of their experts; a holder of a part of a group has G/(n t), or nothing. Of the
         k experts it has none with probability (1 - share)^k.
 
-        Source: DeepSeek-V3 (arXiv:2412.19437), section 2.1.2: at most 4 nodes for each token.
+        Where experts are dealt out in turn a token meets the holders of its stretch of them.
+
+        Source: DeepSeek-V3 (arXiv:2412.19437), section 2.1.2: at most 4 nodes for each token;
+        FakeBalancedGate of NeMo AutoModel (commit 89e3a9f, components/moe/layers.py).
         """
+        if self.dealt:
+            return self._by_holders(holders, self._in_turn)
         if self.top_groups >= self.groups:
             return np.asarray(holders * (1.0 - (1.0 - 1.0 / holders) ** self.top_k))
+        return self._by_holders(holders, self._among)
+
+    @staticmethod
+    def _by_holders(holders: Array, met: Callable[[float], float]) -> Array:
+        """What is met of each number of holders, which is asked for once."""
         distinct, where = np.unique(holders, return_inverse=True)
-        return np.array([self._among(count) for count in distinct])[where].reshape(holders.shape)
+        return np.array([met(count) for count in distinct])[where].reshape(holders.shape)
+
+    def _in_turn(self, holders: float) -> float:
+        """How many of so many holders a stretch of k experts touches, over all its starts."""
+        each = self.dealt / holders
+        starts = np.arange(0, self.dealt, gcd(self.top_k, self.dealt))
+        touched = np.floor((starts + self.top_k - 1) / each) - np.floor(starts / each) + 1.0
+        return float(np.minimum(touched, holders).mean())
 
     def _among(self, holders: float) -> float:
         """How many of so many holders a token of limited groups meets."""

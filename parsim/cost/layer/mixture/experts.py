@@ -64,7 +64,8 @@ class ExpertCoster:
     def routing(self) -> Routing:
         """How a token's experts are chosen."""
         op = self.op
-        return Routing(top_k=op.top_k, groups=op.groups, top_groups=op.top_groups)
+        dealt = op.count if self.job.software.expert_choice == "consecutive" else 0
+        return Routing(top_k=op.top_k, groups=op.groups, top_groups=op.top_groups, dealt=dealt)
 
     @property
     def local(self) -> Array:

@@ -225,8 +225,17 @@ def test_families_by_name(name: str, family: str) -> None:
     assert model_family(name).name == family
 
 
-def test_grouped_queries_without_a_name_are_a_llama() -> None:
-    assert model_family("ours", grouped_queries=True).name == "llama3"
+def test_a_later_model_without_a_name_is_a_llama(row: MakeRow) -> None:
+    """Grouped queries, or a feed-forward part that is not 4 hidden sizes wide: a gate."""
+    assert model_family("ours", later=True).name == "llama3"
+    plain = case(row, model="ours")
+    gated = case(row, model="ours", ffn_hidden_size="6144")
+    for mine, name, width in ((plain, "GPT", "9216"), (gated, "Llama 3", "6144")):
+        named = case(row, model=f"{name} ours", ffn_hidden_size=width)
+        assert mine.job.model.parameters == named.job.model.parameters
+        assert not any("is not known" in note for note in named.notes)
+    assert any("'ours' is not known: by its sizes its layers are GPT's" in n for n in plain.notes)
+    assert any("by its sizes its layers are Llama's" in note for note in gated.notes)
 
 
 def test_sizes_are_those_of_the_row(row: MakeRow) -> None:

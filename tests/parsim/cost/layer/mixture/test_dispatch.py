@@ -68,6 +68,21 @@ def test_a_token_of_few_groups_meets_as_many_holders_as_drawn_ones(holders: int)
     )
 
 
+@pytest.mark.parametrize("experts", [32, 60, 128])
+@pytest.mark.parametrize("top", [1, 4, 6, 8])
+@pytest.mark.parametrize("holders", [1, 2, 4, 8, 16, 20])
+def test_experts_in_turn_meet_the_holders_of_their_stretch(
+    experts: int, top: int, holders: int
+) -> None:
+    """Dealt out token by token, as the gate of the benchmark does, and counted."""
+    chosen = np.arange(experts * top).reshape(-1, top) % experts
+    met = np.mean([len({int(e * holders // experts) for e in token}) for token in chosen])
+    routing = Routing(top_k=top, dealt=experts)
+    if experts % holders == 0:
+        assert routing.met(np.array([float(holders)]))[0] == pytest.approx(met)
+    assert 1.0 <= routing.met(np.array([float(holders)]))[0] <= min(holders, top)
+
+
 def test_a_token_of_few_groups_is_sent_to_no_more_nodes_than_groups() -> None:
     nodes = np.array([1.0, 3.0, 8.0, 12.0])
     limited, free = LIMITED.met(nodes), EIGHT.met(nodes)
