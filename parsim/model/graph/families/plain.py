@@ -27,10 +27,11 @@ from parsim.model.graph.texts import CrossEntropy, MeanLoss
 
 VGGS: Mapping[str, tuple[int, ...]] = {
     "vgg11": (1, 1, 2, 2, 2),
+    "vgg13": (2, 2, 2, 2, 2),
     "vgg16": (2, 2, 3, 3, 3),
     "vgg19": (2, 2, 4, 4, 4),
 }
-"""Convolutions of each block, which a pooling ends: models A, D and E."""
+"""Convolutions of each block, which a pooling ends: models A, B, D and E."""
 VGG_CHANNELS = (64, 128, 256, 512, 512)
 
 
