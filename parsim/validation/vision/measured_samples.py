@@ -14,6 +14,8 @@ samples_per_s, step_time_s        over all devices; one of them
 covers                            what the time is of: blank, a whole step; "forward_backward", one
                                   without its update; "forward_backward input_gradient", the
                                   gradient of the samples too
+layout                            of images: "channels_last" or "channels_first"; blank: the
+                                  framework's
 cudnn                             release of the library, such as 5.1; blank: the framework's
 out_of_scope                      why a row is not predicted, as its source has it; blank: it is
 n_micro_batches, partition        of a pipeline; where blank, read from the note of the row
@@ -51,13 +53,16 @@ OPTIONAL = (
     *("source", "n_micro_batches", "partition", "replicas", "recompute", "step_time_s", "note"),
     *("peak_memory_gib_sum", "speedup", "speedup_over", "internode_gbit_per_s_per_node"),
     *("servers", "servers_on", "node_sums", "overlap", "sync_every"),
-    *("covers", "cudnn", "out_of_scope"),
+    *("covers", "layout", "cudnn", "out_of_scope"),
 )
 """Columns that it may have; others are not read."""
 
 STEP, GRADIENTS, INPUT_GRADIENT = "", "forward_backward", "forward_backward input_gradient"
 COVERS = (STEP, GRADIENTS, INPUT_GRADIENT)
 """What a measured time may be of."""
+
+LAYOUTS = ("", "channels_last", "channels_first")
+"""How the values of an image may lie in memory."""
 
 MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}
 """Images of a batch in torchgpipe's memory benchmarks (main.py of each, commit a1b4ee2)."""
@@ -90,6 +95,7 @@ class MeasuredSamples:
     replicated_by: Strategy = DDP
     publisher: str = ""
     covers: str = STEP
+    layout: str = ""
     cudnn: float | None = None
 
 
@@ -142,6 +148,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         replicated_by=replicated_by(row, cells),
         publisher=publisher_of(row.get("source", "")),
         covers=row.get("covers", ""),
+        layout=row.get("layout", ""),
         cudnn=cells.number("cudnn"),
     )
 
@@ -149,9 +156,10 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
 def _check_scope(row: Mapping[str, str]) -> None:
     if reason := row.get("out_of_scope", ""):
         raise RowSkipped(shown(reason))
-    if (covers := row.get("covers", "")) not in COVERS:
-        listed = ", ".join(COVERS[1:])
-        raise RowSkipped(f"covers='{shown(covers)}' must be blank or one of {listed}")
+    for column, allowed in (("covers", COVERS), ("layout", LAYOUTS)):
+        if (cell := row.get(column, "")) not in allowed:
+            listed = ", ".join(allowed[1:])
+            raise RowSkipped(f"{column}='{shown(cell)}' must be blank or one of {listed}")
 
 
 def _global_batch(row: Mapping[str, str], cells: Cells) -> tuple[int, bool]:

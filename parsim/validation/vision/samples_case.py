@@ -69,17 +69,20 @@ def _case(run: MeasuredSamples) -> PredictedCase:
     job = Job(
         model=build_model(description),
         cluster=cluster,
-        software=_software(stack, run.cudnn),
+        software=_software(stack, run),
         optimizer=_optimizer(stack) if run.covers == STEP else NO_UPDATE,
     )
     plan = _plan_for(job, run, description)
     return PredictedCase(job=job, plan=plan, notes=(*notes, *cluster_notes))
 
 
-def _software(name: str, cudnn: float | None) -> Software:
-    """The stack, with the release of cuDNN that the row says."""
+def _software(name: str, run: MeasuredSamples) -> Software:
+    """The stack, with the release of cuDNN and the layout of images that the row says."""
     stack = software(name)
-    return stack if cudnn is None else replace(stack, cudnn=cudnn)
+    if run.layout:
+        last = run.layout == "channels_last"
+        stack = replace(stack, channels_last=(PRECISIONS[run.precision].compute,) if last else ())
+    return stack if run.cudnn is None else replace(stack, cudnn=run.cudnn)
 
 
 def _optimizer(stack: str) -> Optimizer:
