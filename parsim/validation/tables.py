@@ -34,6 +34,18 @@ BLIND = "blind"
 """Folder of the tables that no fit may ever see."""
 
 
+JUDGED_ALONE = (
+    *("amd_instinct_public", "deepspeed_public", "maxtext_tpu_public"),
+    *("gpu_tpu_pedia_public", "tpu_recipes_public", "internevo_public", "fms_fsdp_public"),
+    *("nemo_automodel_public", "nemo_summaries_public", "torchtitan_a100_public"),
+)
+"""Tables whose rows are in no group and no level. Publishers of deepspeed_public differ so much
+that quantiles of well-known stacks on the same devices would jump with them; the half that was set
+aside for fits says what a site adds to stacks that no other table has (`sites.py`), the other half
+judges that. The others judge the bars of devices whose libraries no run of another table has, and
+of stacks and releases that are told by their sources alone."""
+
+
 def blind_tables() -> list[Path]:
     """The public tables that only test: no constant and no interval comes from them."""
     return shipped_tables(BLIND)

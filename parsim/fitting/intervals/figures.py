@@ -44,20 +44,9 @@ from parsim.sim.confidence.known_errors import (
     stacks_of,
 )
 from parsim.validation.step.case import Case
-from parsim.validation.tables import refuse_blind
+from parsim.validation.tables import JUDGED_ALONE, refuse_blind
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
-
-JUDGED_ALONE = (
-    *("amd_instinct_public", "deepspeed_public", "maxtext_tpu_public"),
-    *("gpu_tpu_pedia_public", "tpu_recipes_public", "internevo_public", "fms_fsdp_public"),
-    *("nemo_automodel_public", "nemo_summaries_public", "torchtitan_a100_public"),
-)
-"""Tables whose rows are in no group and no level. Publishers of deepspeed_public differ so much
-that quantiles of well-known stacks on the same devices would jump with them; the half that was set
-aside for fits says what a site adds to stacks that no other table has (`sites.py`), the other half
-judges that. The others judge the bars of devices whose libraries no run of another table has, and
-of stacks and releases that are told by their sources alone."""
 
 PAIRS = 200
 """About so many runs, evenly spread, are predicted once more for what a change of the job adds."""

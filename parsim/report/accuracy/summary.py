@@ -1,4 +1,4 @@
-"""Accuracy in five lines for the README, and the table of blind tables, as blocks of pages.
+"""Accuracy in a few lines for the README, and the table of blind tables, as blocks of pages.
 
     python -m parsim.report.accuracy.summary PAGE...
 
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from parsim.report.accuracy.blind import blind_lines, memory_lines, unseen_text
@@ -22,12 +23,12 @@ from parsim.sim.confidence.strategy_runs import STRATEGY_RUNS
 from parsim.units import percent
 from parsim.validation.coverage import Coverage, LeftOut, shipped_left_out
 from parsim.validation.evidence import UNSEEN
-from parsim.validation.tables import blind_tables, network_tables, shipped_tables
+from parsim.validation.tables import JUDGED_ALONE, blind_tables, network_tables, shipped_tables
 from parsim.validation.validate import Validation, validate
 
 
 def summary_block(rows: Validation, left_out: LeftOut, blind: Validation) -> str:
-    """Accuracy in five lines: known runs, what is new, and rows that nobody had seen."""
+    """Accuracy in a few lines: known runs, what is new, and rows that nobody had seen."""
     columns = "step time of | runs | median error | inside the 80 % interval | its half width"
     cells = (
         (what, f"{of.n:,}", *map(percent, (of.error, of.covered, of.half_width)))
@@ -58,10 +59,15 @@ def _judged(
     rows: Validation, left_out: LeftOut, blind: Validation
 ) -> Iterator[tuple[str, Coverage]]:
     """The summary's lines; constants and intervals have seen only the runs of the first one."""
-    yield "published runs (in sample, but for DeepSpeed's, AMD's and TPUs')", rows.coverage(None)
+    alone = [row for row in rows.rows if row.table in JUDGED_ALONE]
+    seen = [row for row in rows.rows if row.table not in JUDGED_ALONE]
+    judges = [row for row in alone if row.run is None or row.run.split != "fit"]
+    yield "published runs (in sample)", replace(rows, rows=tuple(seen)).coverage()
     levels = {level.level: level.coverage for level in left_out.levels}
     for level, words in NEW.items():
         yield f"{words} (its runs left out)", levels[level]
+    words = f"{len(JUDGED_ALONE)} tables of other stacks, makers and publishers (in no fit)"
+    yield words, replace(rows, rows=tuple(judges)).coverage()
     for table, words in BLIND.items():
         yield f"{words} (blind: in no fit)", blind.coverage(table)
 

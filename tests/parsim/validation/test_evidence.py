@@ -10,12 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from parsim.fitting.intervals.figures import JUDGED_ALONE
 from parsim.fitting.reports.evidence import evidence_text, gather_evidence
 from parsim.scenario import load_scenario
 from parsim.sim.confidence.known_errors import ANY
 from parsim.validation.evidence import cited, describe, evidence_for
-from parsim.validation.tables import shipped_tables
+from parsim.validation.tables import JUDGED_ALONE, shipped_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
 

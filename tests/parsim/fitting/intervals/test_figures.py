@@ -16,7 +16,6 @@ from parsim.fitting.constants.address import Address
 from parsim.fitting.constants.families import families
 from parsim.fitting.constants.source_cases import load_source
 from parsim.fitting.intervals.figures import (
-    JUDGED_ALONE,
     added,
     calibrated_errors,
     covered,
@@ -39,7 +38,7 @@ from parsim.fitting.intervals.leave_out import refitted
 from parsim.fitting.intervals.novelty import without
 from parsim.sim.confidence.known_errors import ANY, CALIBRATED, Errors, errors_of, read_errors
 from parsim.validation.step.case import Case
-from parsim.validation.tables import shipped_tables
+from parsim.validation.tables import JUDGED_ALONE, shipped_tables
 from parsim.validation.validate import Validation, validate
 
 PLAIN = {"kernels": 1.0}
