@@ -75,8 +75,8 @@ def _whole(cell: str) -> int | None:
 def _derived(row: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
     heads, groups = row.get("n_heads", ""), row.get("n_kv_heads", "")
     width, inner = (_whole(row.get(name, "")) for name in ("hidden_size", "ffn_hidden_size"))
-    gated = width is not None and inner not in (None, 4 * width)
-    family = model_family(row.get("model", ""), later=gated or groups not in ("", heads))
+    later = groups not in ("", heads) if inner is None or width is None else inner != 4 * width
+    family = model_family(row.get("model", ""), later=later)
     mixture = row.get("n_experts", "") not in ("", "0")
     if not groups and heads:
         yield "n_kv_heads", (heads, "no grouped queries are stated")

@@ -57,8 +57,8 @@ def _of_family(run: MeasuredRun, sizes: dict[str, Any]) -> TransformerSpec:
 
 
 def is_later(run: MeasuredRun) -> bool:
-    """Whether the row's sizes are those of models since Llama rather than of GPTs."""
-    return run.n_kv_heads != run.n_heads or run.ffn_hidden_size != 4 * run.hidden_size
+    """Whether the row's sizes are those of models with a gate, as since Llama, or of GPTs."""
+    return run.ffn_hidden_size != 4 * run.hidden_size
 
 
 def _of_catalog(run: MeasuredRun, base: TransformerSpec, sizes: dict[str, Any]) -> TransformerSpec:

@@ -90,8 +90,8 @@ _BY_NAME = {family.name: family for family in FAMILIES}
 def model_family(name: str, *, later: bool = False) -> ModelFamily:
     """Family by the model's name; where it tells none, GPT, or Llama 3 for a `later` model.
 
-    Marks of those are key-value heads for several queries and a gated feed-forward part, which is
-    not 4 hidden sizes wide.
+    Their mark is a gated feed-forward part, which is not 4 hidden sizes wide; where a table leaves
+    that blank, key-value heads for several queries.
     """
     return _named(name) or _BY_NAME["llama3" if later else "gpt"]
 

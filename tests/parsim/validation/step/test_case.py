@@ -226,7 +226,7 @@ def test_families_by_name(name: str, family: str) -> None:
 
 
 def test_a_later_model_without_a_name_is_a_llama(row: MakeRow) -> None:
-    """Grouped queries, or a feed-forward part that is not 4 hidden sizes wide: a gate."""
+    """A feed-forward part that is not 4 hidden sizes wide has a gate; Falcon's, which is, none."""
     assert model_family("ours", later=True).name == "llama3"
     plain = case(row, model="ours")
     gated = case(row, model="ours", ffn_hidden_size="6144")
@@ -234,6 +234,8 @@ def test_a_later_model_without_a_name_is_a_llama(row: MakeRow) -> None:
         named = case(row, model=f"{name} ours", ffn_hidden_size=width)
         assert mine.job.model.parameters == named.job.model.parameters
         assert not any("is not known" in note for note in named.notes)
+    grouped = case(row, model="ours", n_kv_heads="8")
+    assert grouped.job.model.parameters < plain.job.model.parameters
     assert any("'ours' is not known: by its sizes its layers are GPT's" in n for n in plain.notes)
     assert any("by its sizes its layers are Llama's" in note for note in gated.notes)
 
