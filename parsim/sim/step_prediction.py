@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from math import inf
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from parsim.cluster.hardware import System
 from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
 from parsim.cost.recorded import recorded_notes
+from parsim.cost.software import software
 from parsim.cost.step.offload import offload_note
 from parsim.model.adapters import adapters_note
 from parsim.plan import Plan, precision
@@ -24,8 +26,9 @@ from parsim.sim.memory.reserved import reserved_bytes
 from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.prediction import Prediction, RankUse
 from parsim.sim.rank_use import groups_of_rank, rank_uses
-from parsim.sim.recurrence.evaluate import Evaluation
+from parsim.sim.recurrence.evaluate import Evaluation, step_memory
 from parsim.sim.step.lanes import has_classes
+from parsim.sim.step.priced_step import price_step
 from parsim.sim.step_breakdown import breakdown, source_notes
 from parsim.sim.utilisation import mean_peak_flops, recomputed_flops
 
@@ -84,7 +87,7 @@ def _memory(evaluation: Evaluation, sizes: Sizes, memory_margin: float | None) -
     reserved = reserved_bytes(step.job.software, evaluation.peak, evaluation.uncached)
     kind, fullest = _fullest(evaluation, uses, reserved)
     by_rank = tuple(evaluation.memory_of(kind).at(rank, 0) for rank in range(plan.pp))
-    spread = _memory_spread(step.job, plan, sizes, by_rank[fullest.rank])
+    spread = _memory_spread(step.job, plan, sizes, by_rank[fullest.rank], fullest.rank)
     highest, hosts = evaluation.peak.max(axis=1), _hosts(evaluation)
     fit, margin = _fit(evaluation, uses, hosts, memory_margin)
     return {
@@ -142,15 +145,32 @@ def _fit(
     return worst(words), margin
 
 
-def _memory_spread(job: Job, plan: Plan, sizes: Sizes, use: Mapping[str, float]) -> MemorySpread:
+def _memory_spread(
+    job: Job, plan: Plan, sizes: Sizes, use: Mapping[str, float], rank: int
+) -> MemorySpread:
     """How sure the peak of the fullest rank is, whose memory by category is `use`."""
+    spread = plan_spread(job, plan, sizes)
+    if spread.evidence != "unknown":
+        return spread
     wide = plan.gradient_precision == "fp32"
     assumed = UnstatedBytes(
         gradients=use["gradients"],
         logits=use["logits"],
         width=4.0 if wide else float(precision(plan.precision).parameter),
+        eager=max(_eager_peak(job, plan, rank) - sum(use.values()), 0.0),
     )
-    return unstated(plan_spread(job, plan, sizes), job.software, assumed)
+    return unstated(spread, job.software, assumed)
+
+
+UNFUSED = "deepspeed-huggingface"
+"""The stack whose layers have no fused kernels, as Hugging Face's have none by themselves."""
+
+
+def _eager_peak(job: Job, plan: Plan, rank: int) -> float:
+    """Bytes at a rank's peak where the stack keeps what unfused kernels of layers read again."""
+    stack = replace(job.software, eager_kept=software(UNFUSED).eager_kept)
+    step = price_step(replace(job, software=stack), plan)
+    return max(sum(use.at(rank, 0).values()) for use in step_memory(step).values())
 
 
 def _fullest(

@@ -79,11 +79,15 @@ class MemorySpread:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnstatedBytes:
-    """Bytes of a peak that rest on what is assumed of the stack, and a gradient's width in it."""
+    """Bytes of a peak that rest on what is assumed of the stack, and a gradient's width in it.
+
+    `eager` are those that it has beside where no kernel of its layers is fused.
+    """
 
     gradients: float
     logits: float
     width: float
+    eager: float = 0.0
 
 
 GRADIENT_WIDTHS = (2.0, 4.0)
@@ -97,8 +101,9 @@ WORKSPACES = (0.03e9, 0.4e9)
 def unstated(spread: MemorySpread, software: Software, assumed: UnstatedBytes) -> MemorySpread:
     """The spread of a stack that nobody described, with what other stacks do otherwise.
 
-    Gradients in 2 or 4 bytes, 2 to 14 bytes a logit, 0.03 to 0.4 GB of workspace, each beside what
-    is assumed, independent of each other. Optimizer states are taken as the plan shards them.
+    Gradients in 2 or 4 bytes, 2 to 14 bytes a logit, 0.03 to 0.4 GB of workspace, layers whose
+    kernels are fused or not, each beside what is assumed, independent of each other. Optimizer
+    states are taken as the plan shards them.
 
     Source: the range over the stacks in `software.yaml`, whose reasons stand there.
     Leaves out: buffers of pipelines' messages, fragments, other optimizers than Adam.
@@ -111,12 +116,14 @@ def unstated(spread: MemorySpread, software: Software, assumed: UnstatedBytes) -
             assumed.gradients * (GRADIENT_WIDTHS[side] / assumed.width - 1.0),
             assumed.logits * (LOGIT_BYTES[side] / software.loss_kept - 1.0),
             WORKSPACES[side] - software.workspace,
+            assumed.eager * side,
         )
         sides.append(math.hypot(*parts))
     told = (
         f"assumed: {assumed.width:.0f} bytes a gradient ({_range(GRADIENT_WIDTHS)}), optimizer "
         f"states sharded as planned, {software.loss_kept:.0f} bytes a logit "
-        f"({_range(LOGIT_BYTES)}), {software.workspace / 1e9:.1f} GB of workspace"
+        f"({_range(LOGIT_BYTES)}), {software.workspace / 1e9:.1f} GB of workspace, fused kernels "
+        f"(unfused {assumed.eager / 1e9:.1f} GB more)"
     )
     basis = f"{spread.basis}; {told}"
     return replace(spread, less=sides[0], more=sides[1], basis=basis)

@@ -142,11 +142,11 @@ def evaluate_step(step: PricedStep, *, keep: bool = False, memory: bool = True) 
         step=step,
         runs=runs,
         end=walk(step.program, prices_of(step.costs), together, join),
-        memory=_memory(step) if memory else {},
+        memory=step_memory(step) if memory else {},
     )
 
 
-def _memory(step: PricedStep) -> dict[int, MemoryUse]:
+def step_memory(step: PricedStep) -> dict[int, MemoryUse]:
     """Bytes by number of micro-batches: they do not depend on the kind of node."""
     group, pricing = step.group(0), step.pricing
     costs = pricing.costs((group, 1 << group, 1 << group))

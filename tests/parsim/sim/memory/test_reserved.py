@@ -167,7 +167,7 @@ def test_the_interval_is_80_percent_of_a_log_normal() -> None:
 def test_an_unstated_stacks_peak_holds_what_other_stacks_do_with_the_same_plan() -> None:
     """1F1B of a stack that nobody described: the interval says what is assumed and covers the rest.
 
-    Here: one with gradients in 16 bit, and one with an unfused loss in fp32.
+    Here: one with gradients in 16 bit, one with an unfused loss in fp32, one without fused kernels.
     """
     job = Job(
         model=build_transformer(model_spec("llama3-8b")),
@@ -177,11 +177,20 @@ def test_an_unstated_stacks_peak_holds_what_other_stacks_do_with_the_same_plan()
     plan = Plan(pp=2, tp=4, num_microbatches=4, sequence_parallel=True)
     told = simulate(job, plan)
     low, high = told.peak_interval
-    for words in ("4 bytes a gradient", "sharded as planned", "8 bytes a logit", "0.4 GB"):
+    for words in (
+        "4 bytes a gradient",
+        "sharded as planned",
+        "8 bytes a logit",
+        "0.4 GB",
+        "unfused",
+    ):
         assert words in told.memory_basis
     narrow = simulate(job, replace(plan, gradient_precision="same"))
     wide = simulate(replace(job, software=replace(job.software, loss_kept=14.0)), plan)
     assert low < max(narrow.peak_allocated) < max(told.peak_allocated) < high
     assert max(wide.peak_allocated) < high
+    kept = software("deepspeed-huggingface").eager_kept
+    eager = simulate(replace(job, software=replace(job.software, eager_kept=kept)), plan)
+    assert max(told.peak_allocated) < max(eager.peak_allocated) < high
     known = simulate(replace(job, software=software("nemo")), plan)
     assert "assumed:" not in known.memory_basis
