@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from parsim.schedule.actions import Action, Kind, require_positive
-from parsim.schedule.orders.repeated_block import Offsets, repeating, squeezed, stretched
+from parsim.schedule.orders.long_rows import repeating, stretched
+from parsim.schedule.orders.repeated_block import Offsets, squeezed
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Rows, best_fill
 from parsim.schedule.schedule import Schedule
 

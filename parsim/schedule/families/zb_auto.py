@@ -19,7 +19,7 @@ from functools import lru_cache
 from math import inf
 
 from parsim.schedule.actions import Action, Kind, require_positive
-from parsim.schedule.orders.repeated_block import repeating, stretched
+from parsim.schedule.orders.long_rows import repeating, stretched
 from parsim.schedule.orders.weight_fill import EQUAL, ActionTimes, Filled, Rows, best_fill
 from parsim.schedule.schedule import Schedule
 

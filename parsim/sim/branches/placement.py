@@ -13,14 +13,6 @@ Paths run in the order of how long the way from them to the end is (the longest 
 schedulers have it: what hangs on nothing waits until the device has nothing more urgent.
 
 Source: list scheduling by upward rank, HEFT (Topcuoglu, Hariri and Wu, TPDS 13(3), 2002).
-
-Seconds and bytes of a model's paths, from those of a whole model on one device.
-
-    seconds of a path = its share of all paths' seconds, of those that one device takes for them all
-
-so that a model whose paths are all on one device takes, and holds, what one device does.
-
-Leaves out: that kernels of paths on one device might run at once there (one stream runs them all).
 """
 
 from __future__ import annotations
@@ -29,78 +21,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 
-import numpy as np
-
-from parsim.arrays import Array
-from parsim.cost.collective.collectives import p2p_time
-from parsim.cost.layer.kept.activations import kept_bytes, kept_policy
-from parsim.cost.layer.kept.operator_tensors import border_bytes
-from parsim.cost.layer.layers import LayerCoster
-from parsim.cost.layer.passes import LayerCost
-from parsim.cost.step.layer_table import raced
-from parsim.model.layer import Layer
-from parsim.model.operators import Loss
 from parsim.model.paths import FIRST, Branching, Path
 from parsim.plan.strategies import BranchParallel
-from parsim.sim.recurrence.evaluate import Evaluation
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PathPrices:
-    """Seconds of a micro-batch's passes on each path, bytes of its output and of what it keeps.
-
-    `forward` and `backward` are the seconds, `leaves` the bytes of the output, `kept` those that
-    stay for backward, `parameters` the number of them. `logits` are the values of a sample that its
-    losses choose among, `message` the seconds of its output to another device: of its node, where a
-    group of devices fits one.
-    """
-
-    forward: Array
-    backward: Array
-    leaves: Array
-    kept: Array
-    parameters: Array
-    logits: Array
-    message: Array
-
-    @classmethod
-    def of(cls, evaluation: Evaluation, paths: tuple[Path, ...], devices: int) -> PathPrices:
-        """Price the paths of a plan of whole models, each of which so many devices will hold."""
-        step = evaluation.step
-        job, table, layers = step.job, step.pricing.table, step.pricing.layers(0)
-        coster, policy = LayerCoster(job, table), kept_policy(job.software)
-        known: dict[Layer, LayerCost] = {}
-        for path in paths:
-            if path.layer not in known:
-                known[path.layer] = _cost(coster, path.layer)
-        costs = [known[path.layer] for path in paths]
-        seconds = [
-            [float(raced(job, layers, part)[0]) for part in (cost.forward, cost.backward)]
-            for cost in costs
-        ]
-        ahead, back = np.array(seconds).reshape(-1, 2).T
-        kept = np.array([float(kept_bytes(path.layer, table, policy)[0]) for path in paths])
-        leaves = np.array([float(border_bytes(table, path.leaves)[0]) for path in paths])
-        wide = devices > job.system.devices_per_node
-        return cls(
-            forward=ahead * (float(step.costs.forward[0, 0]) / ahead.sum()),
-            backward=back * (float(step.costs.backward[0, 0]) / back.sum()),
-            leaves=leaves,
-            kept=kept,
-            parameters=np.array([float(path.layer.parameters) for path in paths]),
-            logits=np.array([_logits(path.layer) for path in paths]),
-            message=p2p_time(job.system, leaves, crosses=wide, sharing=1.0),
-        )
-
-
-def _cost(coster: LayerCoster, layer: Layer) -> LayerCost:
-    return coster.cost(layer) if layer.operators else LayerCost.zero(len(coster.table))
-
-
-def _logits(layer: Layer) -> float:
-    """Values of a sample among which the losses of a layer choose."""
-    return float(sum(op.tokens * op.vocab_size for op in layer.operators if isinstance(op, Loss)))
-
+from parsim.sim.branches.path_prices import PathPrices
 
 MOST_WAYS = 256
 """Ways to share out a fork's branches that are all tried: eight branches on two devices."""
@@ -125,6 +48,24 @@ class Placement:
         """The operations on a device."""
         pairs = zip(self.paths, self.devices, strict=True)
         return frozenset(name for path, here in pairs if here == device for name in path.nodes)
+
+    def note(self, branching: Branching) -> str:
+        """How the branches were placed, and how far that may be from the best."""
+        apart = [
+            f"{path.name}: {device}"
+            for path, parent, device in zip(
+                self.paths, branching.parents, self.devices, strict=True
+            )
+            if device != (0 if parent == FIRST else self.devices[parent])
+        ]
+        how = "as stated" if self.stated else "the best found, fork by fork"
+        beyond = 100 * (self.seconds / self.bound - 1.0)
+        moved = ", ".join(apart[:6]) + (f" and {len(apart) - 6} more" if len(apart) > 6 else "")
+        return (
+            f"branches on devices ({how}): {moved or 'all on device 0'}; no placement takes less "
+            f"than the work shared out evenly or the longest way, and this one takes {beyond:.0f} "
+            f"% more than that"
+        )
 
 
 def placed(branching: Branching, prices: PathPrices, strategy: BranchParallel) -> Placement:

@@ -18,7 +18,8 @@ from parsim.errors import PlanError
 from parsim.model.paths import Branching
 from parsim.plan import Plan, PlanTable
 from parsim.plan.strategies import BranchParallel, of_kind
-from parsim.sim.branches.placement import PathPrices, Placement, placed
+from parsim.sim.branches.path_prices import PathPrices
+from parsim.sim.branches.placement import Placement, placed
 from parsim.sim.program import PricedProgram, peak_bytes
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.shared_model import added_squares, shared_update
@@ -238,25 +239,8 @@ class Branched:
         )
 
     def notes(self) -> Iterator[str]:
-        """How branches were placed, and how far that may be from the best."""
-        best, names = self.placement, self.branching.paths
-        apart = [
-            f"{names[number].name}: {device}"
-            for number, device in enumerate(best.devices)
-            if device != self._inherited(number)
-        ]
-        how = "as stated" if best.stated else "the best found, fork by fork"
-        beyond = 100 * (best.seconds / best.bound - 1.0)
-        moved = ", ".join(apart[:6]) + (f" and {len(apart) - 6} more" if len(apart) > 6 else "")
-        yield (
-            f"branches on devices ({how}): {moved or 'all on device 0'}; no placement takes less "
-            f"than the work shared out evenly or the longest way, and this one takes {beyond:.0f} "
-            f"% more than that"
-        )
-
-    def _inherited(self, number: int) -> int:
-        parent = self.branching.parents[number]
-        return 0 if parent < 0 else self.placement.devices[parent]
+        """What to say of the prediction: how branches were placed."""
+        yield self.placement.note(self.branching)
 
 
 def placement_of(job: Job, plan: Plan) -> Placement:

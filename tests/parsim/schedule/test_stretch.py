@@ -9,8 +9,8 @@ import pytest
 
 from parsim.schedule import build_schedule
 from parsim.schedule.check import check_schedule
-from parsim.schedule.orders import repeated_block
-from parsim.schedule.orders.repeated_block import repeating, stretched
+from parsim.schedule.orders import long_rows
+from parsim.schedule.orders.long_rows import repeating, stretched
 from parsim.schedule.orders.weight_fill import Rows
 
 NAMES = {"zb_h1": 1, "zb_h2": 1, "zb_1p": 1, "zb_2p": 1, "zb_auto": 1}
@@ -31,8 +31,8 @@ def test_a_stretched_schedule_is_the_one_built_whole(
     name: str, pp: int, m: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = build_schedule(name, pp=pp, num_microbatches=m, v=NAMES[name]).ranks
-    monkeypatch.setattr(repeated_block, "LONG", 0)
-    monkeypatch.setattr(repeated_block, "SHORT", 8)
+    monkeypatch.setattr(long_rows, "LONG", 0)
+    monkeypatch.setattr(long_rows, "SHORT", 8)
     made: list[int] = []
     assert stretched(rows_of(name, pp, made), pp, m) == whole
     assert max(made) < m
@@ -66,7 +66,7 @@ def test_many_micro_batches_for_each_rank_repeat_the_middle_of_few(
 def test_ten_thousand_micro_batches_are_built_from_few(name: str) -> None:
     made: list[int] = []
     rows = stretched(rows_of(name, 2, made), 2, 10_000)
-    assert max(made) <= 2 * repeated_block.SHORT + 2 * max(repeated_block.PERIODS)
+    assert max(made) <= 2 * long_rows.SHORT + 2 * max(long_rows.PERIODS)
     assert {len(row) for row in rows} == {3 * NAMES[name] * 10_000}
     assert {row[-1].microbatch for row in rows} == {9_999}
 
