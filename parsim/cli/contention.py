@@ -136,7 +136,7 @@ def save_contended(scenario: Scenario, jobs: Sequence[PlacedJob], path: Path) ->
     """
     from parsim.report.timeline.trace import save_trace
     from parsim.report.writing import check_writable
-    from parsim.sim.contention.jobs_together import together_timeline
+    from parsim.sim.contention.together_timeline import together_timeline
     from parsim.sim.data_parallel.shared_links import contended_timeline_of
 
     if path.suffix != ".json":

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from parsim.cluster.background import Background, check_network
+from parsim.cluster.background import Background, Stream, check_network
 from parsim.cluster.groups import device_nodes, level_devices
 from parsim.cluster.topology import Graph, build_graph
 from parsim.cluster.topology.storage import with_storage
@@ -24,7 +24,7 @@ from parsim.sim.contention.link_use import (
 from parsim.sim.contention.stream_cost import StreamCost, periodic_cost, stream_path
 from parsim.sim.events.fabric import Fabric
 from parsim.sim.events.ready_step import ReadyStep, ready_step
-from parsim.sim.events.repeated_steps import Ran, RepeatedSteps, stream_kinds, stream_role
+from parsim.sim.events.repeated_steps import Ran, RepeatedSteps, stream_kinds
 from parsim.sim.step.lanes import has_classes, lane_labels, lanes_in_words
 from parsim.timelines.timeline import Timeline, ordered
 
@@ -91,28 +91,23 @@ def simulate_contention(
     """
     graph = fabric_links(job, graph or placed_graph(job, plan), background)
     ready = ready_step(job, plan, graph, whole or intact(job, plan, background), slow)
+    alone = _started(ready, graph)
+    fabric = _one_step(alone)
     if not background.streams:
-        ran, fabric = _step_alone(ready, graph)
-        return _contention(ready, ran, fabric)
-    quiet, _ = _step_alone(ready, graph)
-    return _beside_streams(job, graph, ready, background, quiet.seconds)
+        return _contention(ready, alone.ended[0], fabric)
+    return _beside_streams(job, graph, ready, background, alone.ended[0].seconds)
 
 
 def _beside_streams(
     job: Job, graph: Graph, ready: ReadyStep, background: Background, quiet: float
 ) -> Contention:
     """The mean step beside all streams."""
-    streams = background.streams
-    kinds = stream_kinds(graph, streams, placed_devices(job, graph), device_nodes(job.cluster))
-    ready = replace(ready, sent={**ready.sent, **kinds})
-    fabric = Fabric([ready.sent], graph)
-    steps = RepeatedSteps(fabric, ready, 0, streams)
-    steps.start()
-    fabric.env.run(until=steps.until(1))
-    fabric.links.settle()
+    streams, ready = background.streams, _with_streams(job, graph, ready, background)
+    steps = _started(ready, graph, streams)
+    fabric = _one_step(steps)
     steady = steps.ended[0].seconds
     costs = [
-        periodic_cost(graph, ready, streams, index, steady, kinds[stream_role(index)])
+        periodic_cost(graph, ready, streams, index, steady)
         if stream.every > 1
         else StreamCost.in_the_step(
             stream, steps.took.get(index), steady, bottleneck(fabric, stream_path(fabric, index))
@@ -142,17 +137,10 @@ def contended_timeline(
     history: LoadHistory = []
     graph = fabric_links(job, placed_graph(job, plan), background)
     ready = ready_step(job, plan, graph, intact(job, plan, background), slow)
-    kinds = stream_kinds(
-        graph, background.streams, placed_devices(job, graph), device_nodes(job.cluster)
-    )
-    sent = {**ready.sent, **kinds}
-    fabric = Fabric([sent], graph, lambda now, loads: history.append((now, loads)))
-    steps = RepeatedSteps(fabric, ready, 0, background.streams)
-    steps.start()
-    for index, stream in enumerate(background.streams):
-        if stream.every > 1:
-            steps.stream(index)
-    fabric.env.run(until=steps.until(1))
+    ready = _with_streams(job, graph, ready, background)
+    steps = _started(ready, graph, background.streams, history)
+    steps.periodic_streams()
+    fabric = _one_step(steps)
     ran = steps.ended[0]
     meta = {
         "model": job.model.name,
@@ -199,14 +187,32 @@ def placed_devices(job: Job, graph: Graph) -> list[int]:
     return sorted(graph.devices.tolist())[: job.cluster.num_devices]
 
 
-def _step_alone(ready: ReadyStep, graph: Graph) -> tuple[Ran, Fabric]:
-    """One step with nothing beside it."""
-    fabric = Fabric([ready.sent], graph)
-    steps = RepeatedSteps(fabric, ready)
+def _with_streams(job: Job, graph: Graph, ready: ReadyStep, background: Background) -> ReadyStep:
+    """The step with what its plan's streams send among its traffic."""
+    devices, node_of = placed_devices(job, graph), device_nodes(job.cluster)
+    kinds = stream_kinds(graph, background.streams, devices, node_of)
+    return replace(ready, sent={**ready.sent, **kinds})
+
+
+def _started(
+    ready: ReadyStep,
+    graph: Graph,
+    streams: Sequence[Stream] = (),
+    history: LoadHistory | None = None,
+) -> RepeatedSteps:
+    """Begin steps beside streams; `history` takes the loads of links."""
+    watch = None if history is None else lambda now, loads: history.append((now, loads))
+    steps = RepeatedSteps(Fabric([ready.sent], graph, watch), ready, 0, streams)
     steps.start()
+    return steps
+
+
+def _one_step(steps: RepeatedSteps) -> Fabric:
+    """Run to the end of the first step, and settle the account of the links."""
+    fabric = steps.fabric
     fabric.env.run(until=steps.until(1))
     fabric.links.settle()
-    return steps.ended[0], fabric
+    return fabric
 
 
 def _contention(ready: ReadyStep, ran: Ran, fabric: Fabric) -> Contention:

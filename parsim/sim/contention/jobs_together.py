@@ -21,11 +21,8 @@ from parsim.plan import Plan
 from parsim.sim.contention.link_use import (
     Bottleneck,
     ClassUse,
-    LinkCurve,
-    LoadHistory,
     bottleneck,
     class_uses,
-    link_curves,
 )
 from parsim.sim.contention.placed_jobs import JobAt, PlacedJobs
 from parsim.sim.contention.streams_together import (
@@ -34,10 +31,6 @@ from parsim.sim.contention.streams_together import (
     streams_alone,
     streams_together,
 )
-from parsim.sim.events.ready_step import ReadyStep
-from parsim.sim.events.repeated_steps import RepeatedSteps
-from parsim.sim.step.lanes import has_classes, lane_labels
-from parsim.timelines.timeline import Span, Timeline, ordered
 
 LEAST_STEPS = 3
 """Steps that every job ends."""
@@ -172,56 +165,6 @@ def _on_shared_links(
     )
 
 
-def together_timeline(
-    jobs: Sequence[JobAt],
-    system: System,
-    *,
-    failed: Sequence[str] = (),
-    storage: float | None = None,
-) -> tuple[Timeline, tuple[LinkCurve, ...]]:
-    """What every rank of every job does, the jobs one below the other, and what links carry.
-
-    Periodic streams begin with the first steps.
-
-    Raises: as `jobs_together`.
-    """
-    placed, every_job = PlacedJobs(jobs, system, failed, storage), range(len(jobs))
-    history: LoadHistory = []
-    fabric = placed.fabric(every_job, history)
-    running = placed.start(fabric, every_job)
-    for job, steps in zip(jobs, running, strict=True):
-        for index, stream in enumerate(job.streams):
-            if stream.every > 1:
-                steps.stream(index)
-    fabric.env.run(until=fabric.env.all_of([steps.until(LEAST_STEPS) for steps in running]))
-    fabric.links.settle()
-    spans, labels = _spans_below_each_other(placed, running)
-    meta = {
-        "system": system.name,
-        "plan": " | ".join(f"{job.name}: {job.plan.label()}" for job in jobs),
-        "contention": "tier C, jobs that share a fabric",
-        "rank_labels": labels,
-    }
-    return Timeline(spans=ordered(spans), meta=meta), link_curves(fabric, history)
-
-
-def _spans_below_each_other(
-    placed: PlacedJobs, running: Sequence[RepeatedSteps]
-) -> tuple[list[Span], dict[int, str]]:
-    """All jobs' spans, on lanes that follow those of the job before, and the lanes' labels."""
-    spans: list[Span] = []
-    labels: dict[int, str] = {}
-    first = 0
-    for job, ready, steps in zip(placed.jobs, placed.ready, running, strict=True):
-        spans += [
-            span._replace(rank=span.rank + first) for ran in steps.ended for span in ran.spans
-        ]
-        lanes = _lanes(ready)
-        labels |= {first + lane: f"{job.name}: {text}" for lane, text in enumerate(lanes)}
-        first += len(lanes)
-    return spans, labels
-
-
 def _beside(
     placed: PlacedJobs,
     job: int,
@@ -258,10 +201,3 @@ def _beside(
         steps=len(seconds),
         streams=tuple(beside[job]),
     )
-
-
-def _lanes(ready: ReadyStep) -> list[str]:
-    """What each lane of a job shows."""
-    if has_classes(ready.step):
-        return list(lane_labels(ready.step).values())
-    return [f"rank {rank}" for rank in range(ready.plan.pp)]

@@ -82,7 +82,7 @@ def unfinished_times(fabric: Fabric, stream: Stream, index: int, job: int = 0) -
 
 
 def periodic_cost(
-    graph: Graph, ready: ReadyStep, streams: Sequence[Stream], index: int, steady: float, sent: Sent
+    graph: Graph, ready: ReadyStep, streams: Sequence[Stream], index: int, steady: float
 ) -> StreamCost:
     """Steps beside one transfer of a stream that comes every so many steps.
 
@@ -95,13 +95,12 @@ def periodic_cost(
         streams: all of the job.
         index: the stream's number among them.
         steady: seconds of a step without it.
-        sent: its links.
 
     Source: the flows of tier C.
     Leaves out: what a checkpoint takes on the device and the host before it is sent; that other
     streams of the same period may begin with the same step.
     """
-    stream = streams[index]
+    stream, sent = streams[index], ready.sent[stream_role(index)]
     idle = (stream.size or 0.0) * slowest(graph, sent.usage)
     if idle > stream.every * steady:
         return StreamCost(

@@ -33,7 +33,6 @@ from parsim.sim.contention.stream_cost import (
     unfinished_times,
 )
 from parsim.sim.events.fabric import Fabric
-from parsim.sim.events.repeated_steps import stream_role
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +77,7 @@ def streams_alone(placed: PlacedJobs, job: int, steady: float) -> tuple[StreamBe
     others = {other.name: 0.0 for other in placed.jobs if other is not owner}
     return tuple(
         StreamBeside(
-            cost=periodic_cost(
-                placed.graph, ready, owner.streams, index, steady, ready.sent[stream_role(index)]
-            ),
+            cost=periodic_cost(placed.graph, ready, owner.streams, index, steady),
             others=others,
         )
         for index, stream in enumerate(owner.streams)

@@ -67,7 +67,7 @@ class RepeatedSteps:
     def __init__(
         self, fabric: Fabric, ready: ReadyStep, number: int = 0, streams: Sequence[Stream] = ()
     ) -> None:
-        """Steps beside streams; those of `every` > 1 are left to `stream`."""
+        """Steps beside streams; those of `every` > 1 are left to the caller."""
         self.fabric, self.ready, self.number, self.streams = fabric, ready, number, streams
         self.ended: list[Ran] = []
         self.took: dict[int, float] = {}
@@ -84,6 +84,12 @@ class RepeatedSteps:
     def stream(self, index: int) -> simpy.Process:
         """Send one stream's size from now on."""
         return self.fabric.env.process(self._stream(index))
+
+    def periodic_streams(self) -> None:
+        """Send once from now on what comes every so many steps."""
+        for index, stream in enumerate(self.streams):
+            if stream.every > 1:
+                self.stream(index)
 
     def _steps(self) -> Process:
         env, number = self.fabric.env, self.number

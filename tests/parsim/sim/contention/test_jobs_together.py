@@ -11,8 +11,9 @@ from parsim.cluster.hardware import Network, System
 from parsim.cost.job import Job
 from parsim.errors import CatalogError, InputError
 from parsim.plan import Plan
-from parsim.sim.contention.jobs_together import JobsTogether, jobs_together, together_timeline
+from parsim.sim.contention.jobs_together import JobsTogether, jobs_together
 from parsim.sim.contention.placed_jobs import JobAt, PlacedJobs
+from parsim.sim.contention.together_timeline import together_timeline
 
 PLAN = Plan(dp_replicate=16, num_microbatches=1)
 """One ring over two nodes whose gradients are all on the spine at the end."""

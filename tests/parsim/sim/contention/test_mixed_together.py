@@ -12,8 +12,9 @@ from parsim.cost.job import Job
 from parsim.errors import InputError
 from parsim.plan import Plan
 from parsim.sim.contention.contention import simulate_contention
-from parsim.sim.contention.jobs_together import JobsTogether, jobs_together, together_timeline
+from parsim.sim.contention.jobs_together import JobsTogether, jobs_together
 from parsim.sim.contention.placed_jobs import JobAt, shared_cluster
+from parsim.sim.contention.together_timeline import together_timeline
 from tests.parsim.sim.mixed_clusters import PLANS, cluster_of, job_on, narrower, node
 
 
