@@ -1,4 +1,4 @@
-"""Fair shares and flow simulation as numba loops, for the extra `fast`; bit-equal to numpy's.
+"""The simulation of flows as numba loops, for the extra `fast`; bit-equal to numpy's.
 
 Kept apart because importing numba costs most of a second. No fastmath, and sums in the order in
 which numpy takes them, so that the results are the same to the last bit.
@@ -10,61 +10,8 @@ import numba
 import numpy as np
 
 from parsim.arrays import Array, Flags, Index
-from parsim.sim.links.fair_share import ENDED, OVERLOAD, TIGHT
-
-
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def fill_waiting(  # noqa: C901  the rounds of one loop share all their arrays
-    waiting: Index,
-    count: int,
-    bounds: Index,
-    links: Index,
-    weight: Array,
-    limit: Array,
-    capacity: Array,
-    rates: Array,
-) -> None:
-    """Give the first `count` flows of `waiting` their rates, as `fair_share.fill` does.
-
-    `waiting` is used up; `weight` is multiplicity x usage of each entry of `links`.
-    """
-    share, taken = np.zeros(len(capacity)), np.zeros(len(capacity))
-    asked, least = np.empty(len(capacity)), np.empty(len(capacity))
-    added = np.empty(len(capacity))
-    while count > 0:
-        asked[:] = 0.0
-        added[:] = 0.0
-        least[:] = np.inf
-        for i in range(count):
-            flow = waiting[i]
-            for entry in range(bounds[flow], bounds[flow + 1]):
-                asked[links[entry]] += weight[entry]
-        for link in range(len(capacity)):
-            if asked[link] > 0.0:
-                share[link] = max((capacity[link] - taken[link]) / asked[link], share[link])
-        for i in range(count):
-            flow = waiting[i]
-            tightest = limit[flow]
-            for entry in range(bounds[flow], bounds[flow + 1]):
-                tightest = min(tightest, share[links[entry]])
-            rates[flow] = tightest
-            for entry in range(bounds[flow], bounds[flow + 1]):
-                least[links[entry]] = min(least[links[entry]], tightest)
-        still = 0
-        for i in range(count):
-            flow = waiting[i]
-            done = rates[flow] == limit[flow]
-            for entry in range(bounds[flow], bounds[flow + 1]):
-                done = done or share[links[entry]] == least[links[entry]]
-            if done:
-                for entry in range(bounds[flow], bounds[flow + 1]):
-                    added[links[entry]] += weight[entry] * rates[flow]
-            else:
-                waiting[still] = flow
-                still += 1
-        for link in range(len(capacity)):
-            taken[link] += added[link]
-        count = still
+from parsim.sim.links.fair_share import ENDED, TIGHT
+from parsim.sim.links.numba_fair_share import add_loads, fill_waiting, is_fair
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
@@ -105,9 +52,7 @@ def carry(  # noqa: PLR0913  numba compiles the whole event loop as one
             add_loads(active, alive, bounds, links, weight, rates, loads)
             if not is_fair(active, alive, bounds, links, limit, capacity, rates, loads):
                 return start, end, busy, saturated, load, -solves
-            needed = np.inf
-            for i in range(alive):
-                needed = min(needed, left[active[i]] / rates[active[i]])
+            needed = first_end(active, alive, left, rates)
             until = now + needed
             passed = min(needed, begins - now)
             now = min(until, begins)
@@ -117,6 +62,15 @@ def carry(  # noqa: PLR0913  numba compiles the whole event loop as one
                 alive = under_way
                 wake(start, begin, end, now, delay, latency, after)
         alive = admit(begin, now, is_active, active, alive)
+
+
+@numba.njit(cache=True)  # type: ignore[untyped-decorator]
+def first_end(active: Index, alive: int, left: Array, rates: Array) -> float:
+    """Seconds until the first of the active flows ends."""
+    needed = np.inf
+    for i in range(alive):
+        needed = min(needed, left[active[i]] / rates[active[i]])
+    return needed
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]
@@ -186,56 +140,6 @@ def admit(begin: Array, now: float, is_active: Flags, active: Index, alive: int)
                 active[alive] = flow
                 alive += 1
     return alive
-
-
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def add_loads(
-    active: Index,
-    alive: int,
-    bounds: Index,
-    links: Index,
-    weight: Array,
-    rates: Array,
-    loads: Array,
-) -> None:
-    """What the active flows carry over each link."""
-    loads[:] = 0.0
-    for i in range(alive):
-        flow = active[i]
-        for entry in range(bounds[flow], bounds[flow + 1]):
-            loads[links[entry]] += weight[entry] * rates[flow]
-
-
-@numba.njit(cache=True)  # type: ignore[untyped-decorator]
-def is_fair(
-    active: Index,
-    alive: int,
-    bounds: Index,
-    links: Index,
-    limit: Array,
-    capacity: Array,
-    rates: Array,
-    loads: Array,
-) -> bool:
-    """Whether the rates pass the certificate of `fair_share.certify`."""
-    highest = np.zeros(len(capacity))
-    for link in range(len(capacity)):
-        if loads[link] > capacity[link] * (1.0 + OVERLOAD):
-            return False
-    for i in range(alive):
-        flow = active[i]
-        for entry in range(bounds[flow], bounds[flow + 1]):
-            highest[links[entry]] = max(highest[links[entry]], rates[flow])
-    for i in range(alive):
-        flow = active[i]
-        fair = rates[flow] >= limit[flow] * (1.0 - TIGHT)
-        for entry in range(bounds[flow], bounds[flow + 1]):
-            link = links[entry]
-            full = loads[link] >= capacity[link] * (1.0 - TIGHT)
-            fair = fair or (full and rates[flow] >= highest[link] * (1.0 - TIGHT))
-        if not fair:
-            return False
-    return True
 
 
 @numba.njit(cache=True)  # type: ignore[untyped-decorator]

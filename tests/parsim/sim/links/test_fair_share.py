@@ -138,7 +138,7 @@ def test_identical_flows_are_one_with_a_multiplicity(flows: Flows, times: int) -
 @given(cases())
 @settings(max_examples=100, deadline=None)
 def test_both_engines_give_the_same_bits(flows: Flows) -> None:
-    compiled = pytest.importorskip("parsim.sim.links.numba_flows", reason="needs numba")
+    compiled = pytest.importorskip("parsim.sim.links.numba_fair_share", reason="needs numba")
     waiting = np.flatnonzero(np.diff(flows.bounds) > 0)
     rates = flows.limit.copy()
     columns = (flows.bounds, flows.links, flows.weight, flows.limit, flows.capacity)
