@@ -12,7 +12,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index
 from parsim.cluster.hardware import Cable, LinkClass, check_placement
 from parsim.cluster.topology.link import WEIGHTS, Link
-from parsim.cluster.topology.routes import Neighbours, shortest
+from parsim.cluster.topology.routes import Neighbours, neighbours, reached_from, shortest
 from parsim.errors import CatalogError, did_you_mean, shown
 
 
@@ -174,8 +174,9 @@ class Graph:
 
     def cut_off(self) -> tuple[str, ...]:
         """Devices that the first device has no way to."""
+        first = int(self.devices[0])
         leaving, arriving = self._neighbours()
-        reached = _reached(leaving, int(self.devices[0])) & _reached(arriving, int(self.devices[0]))
+        reached = reached_from(first, leaving) & reached_from(first, arriving)
         return tuple(
             self.nodes[device] for device in self.devices.tolist() if device not in reached
         )
@@ -210,7 +211,8 @@ class Graph:
 
     def _neighbours(self) -> tuple[Neighbours, Neighbours]:
         if not self._near:
-            self._near.append(_adjacency(self))
+            weights = [WEIGHTS[name] for name in self.link_class]
+            self._near.append(neighbours(len(self.nodes), self.source, self.target, weights))
         return self._near[0]
 
 
@@ -230,28 +232,6 @@ def make_graph(cables: Iterable[Cable], devices: Iterable[str], seed: int = 0) -
         seed=seed,
     )
     return bare.joined(cables)
-
-
-def _adjacency(graph: Graph) -> tuple[Neighbours, Neighbours]:
-    """Leaving and arriving links of each part: (other end, weight, link)."""
-    leaving: Neighbours = [[] for _ in graph.nodes]
-    arriving: Neighbours = [[] for _ in graph.nodes]
-    ends = zip(graph.source.tolist(), graph.target.tolist(), strict=True)
-    for link, (source, target) in enumerate(ends):
-        weight = WEIGHTS[graph.link_class[link]]
-        leaving[source].append((target, weight, link))
-        arriving[target].append((source, weight, link))
-    return leaving, arriving
-
-
-def _reached(near: Neighbours, start: int) -> set[int]:
-    seen, open_ = {start}, [start]
-    while open_:
-        for other, _, _ in near[open_.pop()]:
-            if other not in seen:
-                seen.add(other)
-                open_.append(other)
-    return seen
 
 
 @lru_cache(maxsize=8)

@@ -7,13 +7,38 @@ any cluster. Works on any graph.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
 
-from parsim.arrays import Array
+from parsim.arrays import Array, Index
 
 Neighbours = list[list[tuple[int, int, int]]]
 """For each part its links: (part at the other end, weight, index of the link)."""
+
+
+def neighbours(
+    parts: int, source: Index, target: Index, weights: Sequence[int]
+) -> tuple[Neighbours, Neighbours]:
+    """Links that leave each part, and those that arrive there; in the links' order."""
+    leaving: Neighbours = [[] for _ in range(parts)]
+    arriving: Neighbours = [[] for _ in range(parts)]
+    links = zip(source.tolist(), target.tolist(), weights, strict=True)
+    for link, (start, end, weight) in enumerate(links):
+        leaving[start].append((end, weight, link))
+        arriving[end].append((start, weight, link))
+    return leaving, arriving
+
+
+def reached_from(start: int, near: Neighbours) -> set[int]:
+    """All parts that there is a way to, the first itself among them."""
+    seen, open_ = {start}, [start]
+    while open_:
+        for other, _, _ in near[open_.pop()]:
+            if other not in seen:
+                seen.add(other)
+                open_.append(other)
+    return seen
 
 
 def shortest(

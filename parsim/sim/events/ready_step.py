@@ -35,7 +35,8 @@ from parsim.sim.step.priced_step import PricedStep
 from parsim.sim.step.pricing import View, views_of
 from parsim.sim.step.schedule_costs import action_seconds
 from parsim.sim.traffic.class_traffic import class_traffic
-from parsim.sim.traffic.step_traffic import Role, Sent, group_ranks, replica_of
+from parsim.sim.traffic.mesh_groups import group_ranks, replica_of
+from parsim.sim.traffic.step_traffic import Role, Sent
 
 _ASKED = "shared links (--contention, --beside, background, cluster.failed, jitter.slow_ranks)"
 """What asks for tier C."""

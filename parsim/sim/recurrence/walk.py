@@ -13,13 +13,9 @@ are one task: bucket k is ready at f - L + k L / K, so they end at
 
     max(max(free, f - L + L / K) + K c, f + c)
 
-Those that pass a queue of service s in one round are served in order of arrival a, so that the
-k-th leaves at
+Those that pass a queue in one round leave it as `queues` says.
 
-    d_k = max(d_{k-1}, a_k) + s_k = C_k + max_{j <= k} (a_j - C_{j-1}),    C_k = s_1 + ... + s_k
-
-Source: the recurrence of `maxplus`, for tasks that wait for any number of others; Lindley's for
-queues.
+Source: the recurrence of `maxplus`, for tasks that wait for any number of others.
 """
 
 from __future__ import annotations
@@ -33,7 +29,8 @@ from numpy.typing import NDArray
 
 from parsim.arrays import Array
 from parsim.errors import ScheduleError
-from parsim.strategy.program import COMPUTE, Meeting, Queue, StepProgram, Task, Waits, round_name
+from parsim.sim.recurrence.queues import served
+from parsim.strategy.program import COMPUTE, Meeting, StepProgram, Task, Waits, round_name
 
 Join = Callable[[Meeting, Array], Array]
 """Times (ranks, ...) of those that are ready -> times when all that meet are ready."""
@@ -172,25 +169,8 @@ def _run(
     start = join(task.meets, together)
     end = start + seconds
     for queue in task.queues:
-        end = np.maximum(end, _served(task, queue, prices[queue.price], ready))
+        end = np.maximum(end, served(task, queue, prices[queue.price], ready))
     return TaskTimes(ready, start, end)
-
-
-def _served(task: Task, queue: Queue, price: Array, ready: Array) -> Array:
-    """When a queue has served each rank of a task, in order of arrival; (ranks, ...)."""
-    seconds = np.broadcast_to(task.rows(price), ready.shape)
-    end = np.array(ready)
-    for places in queue.places(len(task.ranks)).values():
-        rows = list(places)
-        order = np.argsort(ready[rows], axis=0, kind="stable")
-        arrived = np.take_along_axis(ready[rows], order, axis=0)
-        service = np.take_along_axis(seconds[rows], order, axis=0)
-        done = np.cumsum(service, axis=0)
-        left = done + np.maximum.accumulate(arrived - (done - service), axis=0)
-        back = np.empty_like(left)
-        np.put_along_axis(back, order, left, axis=0)
-        end[rows] = back
-    return end
 
 
 def _in_pieces(

@@ -16,7 +16,7 @@ from parsim.errors import InputError, PlanError
 from parsim.plan import Plan
 from parsim.sim.contention.contention import contended_timeline, simulate_contention
 from parsim.sim.simulate import simulate
-from parsim.sim.traffic.step_traffic import group_ranks
+from parsim.sim.traffic.mesh_groups import group_ranks
 from tests.parsim.sim.conftest import PLANS, gpt_job
 from tests.parsim.sim.wide_links import wide
 
@@ -160,7 +160,7 @@ def test_one_leaf_group_of_each_stage_stands_for_the_others(
     many = replace(job, cluster=replace(job.cluster, num_nodes=32))
     many = with_network(many, nodes_per_leaf=4, oversubscription=4.0)
     whole = simulate_contention(many, plan)
-    monkeypatch.setattr("parsim.sim.traffic.step_traffic.FOLDED_FROM", 1)
+    monkeypatch.setattr("parsim.sim.traffic.mesh_groups.FOLDED_FROM", 1)
     folded = simulate_contention(many, plan)
     assert whole.slowdown > 1.0 + 1e-5
     assert folded.step_time == whole.step_time

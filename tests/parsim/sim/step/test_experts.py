@@ -23,7 +23,8 @@ from parsim.sim.contention.contention import simulate_contention
 from parsim.sim.simulate import simulate
 from parsim.sim.step.priced_step import price_step
 from parsim.sim.traffic.class_traffic import class_traffic
-from parsim.sim.traffic.step_traffic import Role, group_ranks
+from parsim.sim.traffic.mesh_groups import group_ranks
+from parsim.sim.traffic.step_traffic import Role
 from tests.parsim.sim.wide_links import wide
 
 SPEC = replace(model_spec("mixtral-8x7b"), num_layers=4, seq_len=2048)
