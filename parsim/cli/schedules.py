@@ -147,7 +147,7 @@ def _in_units(
     only: list[str],
     overrides: list[str] | None,
 ) -> ScheduleTable:
-    from parsim.sim.schedules.table import schedule_table
+    from parsim.sim.schedules.units import schedule_table
 
     if overrides:
         raise InputError("--set changes a scenario; give one with --scenario")

@@ -13,14 +13,7 @@ from parsim.schedule import schedule_of
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.schedules.asynchronous import AsynchronousRow, planned_row
 from parsim.sim.schedules.rows import InSeconds, ScheduleRow, ScheduleTable
-from parsim.sim.schedules.table import (
-    check_any,
-    check_work,
-    chosen,
-    chunks_of,
-    collected,
-    row_of,
-)
+from parsim.sim.schedules.table import Shape, chunks_of, compared
 from parsim.sim.simulate import simulate
 from parsim.sim.stages.run import TaskRun
 from parsim.timelines.timeline import ACTIONS, Timeline
@@ -50,20 +43,14 @@ def planned_table(
     """
     if plan.pp < 2:
         raise PlanError(f"pp={plan.pp}: the plan has no pipeline to schedule; use pp >= 2")
-    names = chosen(only)
-    check_work(names, plan.pp, plan.num_microbatches, v)
-    rows, refused = collected(names.flushing, lambda name: _row(job, plan, name, v, memory_margin))
-    late, others = collected(names.rules, lambda rule: _late_row(job, plan, rule))
-    check_any((*rows, *late), (*refused, *others))
-    return ScheduleTable(
-        pp=plan.pp,
-        num_microbatches=plan.num_microbatches,
+    return compared(
+        Shape(plan.pp, plan.num_microbatches, v),
+        lambda name: _row(job, plan, name, v, memory_margin),
+        lambda rule: _late_row(job, plan, rule),
+        only=only,
         unit="s",
         title=f"{job.model.name}, tp{plan.tp} pp{plan.pp} dp{plan.dp}, "
         f"{plan.num_microbatches} micro-batches of {plan.microbatch_size}",
-        rows=rows,
-        refused=(*refused, *others),
-        asynchronous=late,
     )
 
 
@@ -80,7 +67,7 @@ def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
     spans = (span for span in prediction.timeline.spans if span.kind in ACTIONS)
-    row = row_of(schedule_of(ours), Timeline(spans=tuple(spans), meta={"plan": name}))
+    row = ScheduleRow.of(schedule_of(ours), Timeline(spans=tuple(spans), meta={"plan": name}))
     return replace(
         row,
         bubble_fraction=prediction.bubble_fraction,

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from parsim.results import Result
+from parsim.schedule import Schedule
+from parsim.schedule.inflight import inflight_counts
+from parsim.schedule.messages import senders
 from parsim.sim.schedules.asynchronous import AsynchronousRow
 from parsim.timelines.timeline import Timeline
 
@@ -51,6 +54,29 @@ class ScheduleRow:
     messages: int
     timeline: Timeline
     in_seconds: InSeconds | None = None
+
+    @classmethod
+    def of(cls, schedule: Schedule, timeline: Timeline) -> ScheduleRow:
+        """What a schedule and the times of its actions say."""
+        share = schedule.pp / schedule.depth
+        by_rank = [list(timeline.on(rank)) for rank in timeline.ranks]
+        busy = [sum(span.duration for span in spans) for spans in by_rank]
+        spans = [max(s.end for s in row) - min(s.start for s in row) for row in by_rank]
+        idle = 1.0 - sum(busy) / len(busy) / timeline.end
+        within = max(1.0 - worked / span for worked, span in zip(busy, spans, strict=True))
+        pairs = zip(inflight_counts(schedule), schedule.guests, strict=True)
+        activations = (max(map(sum, counts)) * share + others for counts, others in pairs)
+        return cls(
+            name=schedule.name,
+            v=schedule.v,
+            makespan=timeline.end,
+            bubble_fraction=_share(idle),
+            span_bubble=_share(within),
+            activations=tuple(map(float, activations)),
+            weights=(schedule.copies,) * schedule.pp,
+            messages=_messages_sent(schedule),
+            timeline=timeline,
+        )
 
     @property
     def bubble_overhead(self) -> float:
@@ -115,3 +141,20 @@ class ScheduleTable(Result):
             "asynchronous": [row.to_json() for row in self.asynchronous],
             "refused": [{"schedule": name, "reason": why} for name, why in self.refused],
         }
+
+
+def _share(value: float) -> float:
+    """A share that rounding may have left a little off 0."""
+    return 0.0 if abs(value) < 1e-12 else value
+
+
+def _messages_sent(schedule: Schedule) -> int:
+    """Messages between ranks in a step: results that cross ranks, activations kept elsewhere."""
+    above, below = senders(schedule)
+    stages = range(schedule.num_stages)
+    each = (len(schedule.microbatches_of(stage)) for stage in stages)
+    moved = sum((move.evicted >= 0) + (move.loaded >= 0) for move in schedule.moves.values())
+    return moved + sum(
+        count * ((above[stage] >= 0) + (below[stage] >= 0))
+        for stage, count in zip(stages, each, strict=True)
+    )

@@ -8,7 +8,7 @@ import pytest
 from parsim.schedule.versions import Versions
 from parsim.sim.program import by_events, by_recurrence, peak_bytes
 from parsim.sim.schedules.asynchronous import asynchronous_row
-from parsim.sim.schedules.table import schedule_table
+from parsim.sim.schedules.units import schedule_table
 from parsim.sim.stages.prices import StagePrices, steady_state
 from parsim.strategy.weight_versions import without_flush
 

@@ -6,7 +6,7 @@ from matplotlib.figure import Figure
 from parsim.errors import InputError
 from parsim.report.picture.staircases import draw_staircases
 from parsim.sim.schedules.rows import ScheduleTable
-from parsim.sim.schedules.table import schedule_table
+from parsim.sim.schedules.units import schedule_table
 
 
 @pytest.fixture(scope="module")

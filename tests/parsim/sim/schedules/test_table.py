@@ -16,8 +16,9 @@ from parsim.sim import simulate
 from parsim.sim.cuts import with_better_cut
 from parsim.sim.schedules.planned import planned_table
 from parsim.sim.schedules.rows import ScheduleRow
-from parsim.sim.schedules.table import chunks_of, schedule_table
+from parsim.sim.schedules.table import chunks_of
 from parsim.sim.schedules.timed import UnitTimes
+from parsim.sim.schedules.units import schedule_table
 
 SCENARIO = Path(__file__).parents[4] / "scenarios" / "gpt2-small-cpu.yaml"
 
