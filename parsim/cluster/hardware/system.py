@@ -133,7 +133,7 @@ class System:
     collectives, `tuner` names the plugin that chooses their algorithms instead
     (`cost/collective/tuner.py`); `curves` are its measured ones. `straggler_spread` is the
     standard deviation, as a share, of the time that ranks take for a step (variation between
-    devices and hosts), of which all wait for the slowest (`cost/step/step.py`); `rank_spread` is
+    devices and hosts), of which all wait for the slowest (`cost/stragglers.py`); `rank_spread` is
     the same within one node, where it was measured: fitted constants of kernels hold it already.
     `channels` are the multiprocessors that a collective holds while it runs. `interference`, where
     measured, is the share of a collective's time that compute beside it loses: 0 where copy engines

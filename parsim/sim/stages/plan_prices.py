@@ -33,7 +33,8 @@ from parsim.cost.job import Job
 from parsim.cost.step.messages import hop_bytes
 from parsim.cost.step.pair_sums import head_sums
 from parsim.cost.step.stages import layer_counts, stage_borders, tied_parameters
-from parsim.cost.step.step import StepCosts, late_by_stage, stage_cut, straggler_growth
+from parsim.cost.step.step import StepCosts, late_by_stage, stage_cut
+from parsim.cost.stragglers import straggler_growth
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.stages import Stage

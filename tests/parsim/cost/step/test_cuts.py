@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.cost.step.balance import most_balanced
 from parsim.cost.step.chain import Chain
 from parsim.cost.step.cuts import cut_words
+from parsim.cost.step.cuts.balance import most_balanced
 from parsim.cost.step.stages import even_cut
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 
 from parsim.cost.step.chain import Chain, Cut
-from parsim.cost.step.cut_walk import CutWalk
+from parsim.cost.step.cuts.cut_walk import CutWalk
 
 CLOSE = 1e-6
 """Share by which seconds of cuts must differ to be told apart: more than sums are rounded by."""
