@@ -1,7 +1,7 @@
 """Peak memory of eager PyTorch: a walk over each rank's actions, the highest moment found.
 
-`sim/memory/categories.py` adds up every category's own peak. Eager autograd is known well enough to
-do better: what lives at each moment follows from the schedule.
+`sim/memory/added_peaks.py` adds up every category's own peak. Eager autograd is known well
+enough to do better: what lives at each moment follows from the schedule.
 
     loss       after the last stage's forward: logits and their softmax
     backward   at the top of a stage: the gradients of one layer's widest matrix and of its input,
@@ -39,7 +39,8 @@ from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import StepCosts, stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
-from parsim.sim.memory.categories import MemoryUse, memory_use, weights_of_ranks
+from parsim.sim.memory.added_peaks import memory_use, weights_of_ranks
+from parsim.sim.memory.categories import MemoryUse
 from parsim.sim.memory.eager_kept import StageBytes, composed_bytes, sent_messages, waiting_bytes
 from parsim.sim.memory.moments.buffers import Buffers
 from parsim.sim.memory.moments.pipeline import Moment, moments

@@ -2,7 +2,7 @@
 
     context  the driver's context with NCCL, outside the allocator   Software.context_memory
     reserved = allocated x (1 + share) + uncached, in segments of 2 MiB    Software.reserved_share
-    allocated, uncached                                           parsim/sim/memory/categories.py
+    allocated, uncached                                           parsim/sim/memory/added_peaks.py
 
 PyTorch rounds a tensor to 512 B; tensors up to 1 MiB share segments of 2 MiB, those up to 10 MiB
 segments of 20 MiB, larger ones get segments rounded to 2 MiB, and what is left of a segment is

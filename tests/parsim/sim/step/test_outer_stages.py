@@ -18,7 +18,7 @@ from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.plan.rules.violation import violation
 from parsim.sim import simulate
-from parsim.sim.memory.categories import ranks_with_blocks
+from parsim.sim.memory.added_peaks import ranks_with_blocks
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from tests.parsim.sim.tiers import simulate_events
 
