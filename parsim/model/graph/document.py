@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
@@ -29,11 +29,10 @@ from parsim.model.graph.pipedream import is_profile, read_profile
 from parsim.model.graph.record import Graph, Node
 from parsim.model.graph.traces.events import is_trace
 from parsim.model.graph.traces.graph import read_trace
+from parsim.model.graph.values import inputs_of, size_of, sizes_of, text_of, value_of
 
 SCHEMA_VERSION = 1
 KIND = "graph"
-MOST_SIZE = 10**9
-"""No size of an operation is larger."""
 NEAR = (".yaml", ".json", ".gz", ".txt")
 """Suffixes of such files."""
 PROFILED = "parameters"
@@ -51,10 +50,6 @@ _KEYS = {
     PROFILED,
 }
 _OWN = ("name", "op", "from")
-_MAY_BE_ZERO = frozenset(
-    {"padding", "rows", "columns", "positions", "buckets", "parameters", "kept_values"}
-)
-"""Numbers of operations that may be 0."""
 
 
 def read_graph(path: Path) -> Graph:
@@ -93,14 +88,14 @@ def graph_of(document: object, path: str = "") -> Graph:
     if not isinstance(nodes, list) or not isinstance(ends, list):
         raise ModelError(f"nodes must be a list, and so must ends{_made()}")
     return Graph(
-        name=_text(document, "name", "graph"),
-        input_shape=_sizes("input_shape", document.get("input_shape")),
+        name=text_of("name", document.get("name", "graph")),
+        input_shape=sizes_of("input_shape", document.get("input_shape")),
         nodes=tuple(_node(number, node) for number, node in enumerate(nodes)),
         ends=tuple(map(str, ends)),
-        device=_text(document, "device", ""),
+        device=text_of("device", document.get("device", "")),
         path=path,
-        further_inputs=_further(document.get("further_inputs") or {}),
-        profiled_parameters=_size(PROFILED, document.get(PROFILED, 0)),
+        further_inputs=inputs_of(document.get("further_inputs") or {}),
+        profiled_parameters=size_of(PROFILED, document.get(PROFILED, 0)),
     )
 
 
@@ -188,61 +183,8 @@ def _operation(op: str, kind: type[Operation], given: Mapping[str, object]) -> O
     ]
     if missing:
         raise ModelError(f"{op} needs {', '.join(missing)}")
-    values: dict[str, Any] = {name: _value(known[name], value) for name, value in given.items()}
+    values: dict[str, Any] = {name: value_of(known[name], value) for name, value in given.items()}
     return kind(**values)
-
-
-def _value(field: Field[Any], value: object) -> object:
-    """A field's value of its kind: text, whole numbers, numbers, truth values, pairs of sizes."""
-    kind = str(field.type)
-    if kind == "str":
-        return _text({field.name: value}, field.name, "")
-    if kind == "bool":
-        if not isinstance(value, bool):
-            raise ModelError(f"{field.name}={shown(value)} must be true or false")
-        return value
-    if kind == "float":
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | float)
-            or not 0 <= value < MOST_SIZE
-        ):
-            raise ModelError(f"{field.name}={shown(value)} must be a number of at least 0")
-        return float(value)
-    if kind == "int":
-        return _size(field.name, value)
-    sizes = _sizes(field.name, [value, value] if isinstance(value, int) else value)
-    if kind == "Pair" and len(sizes) != 2:
-        raise ModelError(f"{field.name}={shown(value)} must be two sizes: [rows, columns]")
-    return sizes
-
-
-def _further(given: object) -> dict[str, tuple[int, ...]]:
-    if not isinstance(given, dict):
-        raise ModelError("further_inputs must be a mapping of names to sizes, such as {mask: [16]}")
-    return {str(name): _sizes(f"further_inputs.{name}", sizes) for name, sizes in given.items()}
-
-
-def _sizes(name: str, value: object) -> tuple[int, ...]:
-    if not isinstance(value, list) or not value:
-        raise ModelError(f"{name}={shown(value)} must be a list of sizes, such as [3, 224, 224]")
-    return tuple(_size(name, size) for size in value)
-
-
-def _size(name: str, value: object) -> int:
-    least = 0 if name in _MAY_BE_ZERO else 1
-    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= MOST_SIZE:
-        raise ModelError(
-            f"{name}={shown(value)} must be a whole number from {least} to {MOST_SIZE:,}"
-        )
-    return value
-
-
-def _text(document: Mapping[str, object], key: str, default: str) -> str:
-    value = document.get(key, default)
-    if not isinstance(value, str):
-        raise ModelError(f"{key}={shown(value)} must be text")
-    return value
 
 
 def _written(node: Node) -> dict[str, Any]:
