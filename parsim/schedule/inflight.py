@@ -8,7 +8,7 @@ chunks lies at one of the vectors that no other vector exceeds in every chunk.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -138,30 +138,62 @@ def least_in_flight(name: str, pp: Ints, v: Ints, rank: Ints, num_microbatches: 
     in flight on all chunks of a rank when the last of them has run its forward. Of bpipe it is what
     a rank has of its own, its partner's not counted.
     """
-    m = np.asarray(num_microbatches)
-    if name in ("gpipe", "looped_bfs"):
-        return InFlight(m, m, v * m)
-    if name in FOLDED:
-        n = np.minimum(m, pp)
-        away = np.maximum(0, n - 1 - rank - np.maximum(0, m - pp))
-        ones = np.ones_like(m + rank)
-        return InFlight(ones, ones, np.minimum(FOLDED[name](pp, v), v * n - away))
-    if name in TWO_WAY:
-        nearest = np.minimum(rank, pp - 1 - rank)
-        total = np.minimum(np.minimum(m, TWO_WAY[name](pp)), m // 2 + 1 + nearest)
-        return InFlight(np.zeros_like(total), np.zeros_like(total), total)
-    if name == "interleaved_1f1b":
-        forwards = np.minimum((v - 1) * pp + 2 * (pp - 1 - rank) + 1, m * v)
-        rounds, rest = np.divmod(forwards, pp * v)
-        last = rounds * pp + np.maximum(rest - (v - 1) * pp, 0)
-        return InFlight(rounds * pp + np.minimum(rest, pp), last, forwards)
-    if name == "bpipe":
-        flying = np.minimum(np.minimum(m, pp - rank), (pp + 3) // 2)
-        return InFlight(flying, flying, flying)
-    if name in WARM:
-        flying = np.minimum(m, pp - rank)
-        return InFlight(flying, flying, flying)
+    counted = _COUNTED.get(name, _last_chunk)
+    return counted(pp, v, rank, np.asarray(num_microbatches))
+
+
+def _whole_batch(pp: Ints, v: Ints, rank: Ints, m: Ints) -> InFlight:
+    return InFlight(m, m, v * m)
+
+
+def _last_chunk(pp: Ints, v: Ints, rank: Ints, m: Ints) -> InFlight:
+    """One micro-batch on all chunks, when the last of them has run its forward."""
     return InFlight(np.ones_like(m), np.ones_like(m), v + np.zeros_like(m))
+
+
+def _warmed_up(pp: Ints, v: Ints, rank: Ints, m: Ints) -> InFlight:
+    flying = np.minimum(m, pp - rank)
+    return InFlight(flying, flying, flying)
+
+
+def _shared_out(pp: Ints, v: Ints, rank: Ints, m: Ints) -> InFlight:
+    """What a rank of bpipe has of its own, which is no more than half of all and a little."""
+    flying = np.minimum(np.minimum(m, pp - rank), (pp + 3) // 2)
+    return InFlight(flying, flying, flying)
+
+
+def _in_turns(pp: Ints, v: Ints, rank: Ints, m: Ints) -> InFlight:
+    """Chunks in turn, pp micro-batches each."""
+    forwards = np.minimum((v - 1) * pp + 2 * (pp - 1 - rank) + 1, m * v)
+    rounds, rest = np.divmod(forwards, pp * v)
+    last = rounds * pp + np.maximum(rest - (v - 1) * pp, 0)
+    return InFlight(rounds * pp + np.minimum(rest, pp), last, forwards)
+
+
+def _folded(
+    limit: Callable[[Ints, Ints], Ints], pp: Ints, v: Ints, rank: Ints, m: Ints
+) -> InFlight:
+    n = np.minimum(m, pp)
+    away = np.maximum(0, n - 1 - rank - np.maximum(0, m - pp))
+    ones = np.ones_like(m + rank)
+    return InFlight(ones, ones, np.minimum(limit(pp, v), v * n - away))
+
+
+def _two_way(limit: Callable[[Ints], Ints], pp: Ints, v: Ints, rank: Ints, m: Ints) -> InFlight:
+    nearest = np.minimum(rank, pp - 1 - rank)
+    total = np.minimum(np.minimum(m, limit(pp)), m // 2 + 1 + nearest)
+    return InFlight(np.zeros_like(total), np.zeros_like(total), total)
+
+
+_COUNTED: Mapping[str, Callable[[Ints, Ints, Ints, Ints], InFlight]] = {
+    **dict.fromkeys(("gpipe", "looped_bfs"), _whole_batch),
+    **dict.fromkeys(WARM, _warmed_up),
+    **{name: partial(_folded, limit) for name, limit in FOLDED.items()},
+    **{name: partial(_two_way, limit) for name, limit in TWO_WAY.items()},
+    "interleaved_1f1b": _in_turns,
+    "bpipe": _shared_out,
+}
+"""How what a rank holds is counted, of pp, v, rank and m; of any other schedule `_last_chunk`."""
 
 
 def completed_stages(schedule: Schedule) -> list[list[int]]:

@@ -79,6 +79,21 @@ def simulate(
     prediction = step_prediction(evaluation, memory_margin, stacks=stacks)
     if plan.runs_own_program:
         return _of_strategy(evaluation, prediction, plan, timeline, tier, jitter)
+    return _of_schedule(evaluation, prediction, plan, timeline, tier)
+
+
+@lru_cache(maxsize=STEPS_KEPT)
+def _all_reduced(job: Job, plan: Plan, slow_ranks: tuple[tuple[int, float], ...]) -> Evaluation:
+    """The step of replicas that all-reduce, which those with other strategies compute as well."""
+    evaluation = evaluate(job, plan, keep=True, slow_ranks=slow_ranks)
+    guard(evaluation)
+    return evaluation
+
+
+def _of_schedule(
+    evaluation: Evaluation, prediction: Prediction, plan: Plan, timeline: bool, tier: Tier
+) -> Prediction:
+    """Add to a prediction what its plan's strategy says of it, the other tier and the drawing."""
     if plan.strategy.own_program:
         from parsim.sim.data_parallel.predict import figures_of_all_reduce
 
@@ -94,14 +109,6 @@ def simulate(
     from parsim.sim.drawing.timeline import build_timeline
 
     return replace(prediction, timeline=build_timeline(evaluation))
-
-
-@lru_cache(maxsize=STEPS_KEPT)
-def _all_reduced(job: Job, plan: Plan, slow_ranks: tuple[tuple[int, float], ...]) -> Evaluation:
-    """The step of replicas that all-reduce, which those with other strategies compute as well."""
-    evaluation = evaluate(job, plan, keep=True, slow_ranks=slow_ranks)
-    guard(evaluation)
-    return evaluation
 
 
 def _as_tasks(

@@ -46,32 +46,42 @@ def without_flush(versions: Versions, microbatches: int) -> StepProgram:
     Raises:
         ScheduleError: the micro-batches cannot be shared out to a stage's replicas evenly.
     """
-    replicas, writer = versions.replicas, StageTasks(versions.replicas)
+    replicas = versions.replicas
     rows = [
         tuple(_with_reductions(row, replicas.counts))
         for row in replicas.rows(microbatches, versions.warmups)
     ]
-    tasks: list[Task] = []
-    for action in in_order(rows, replicas):
-        if action.kind == Kind.REDUCE_GRAD:
-            tasks.append(_reduce(versions, action))
-            for number in range(replicas.counts[action.stage]):
-                mb = action.microbatch * replicas.counts[action.stage] + number
-                tasks.append(_update(versions, action.stage, mb, microbatches))
-            continue
-        freed = _outlived(versions, action) if action.kind == Kind.B else ()
-        tasks += writer.of(action, freed)
-        if action.kind == Kind.B and versions.batch == 1:
-            tasks.append(_gradient(versions, action.stage, action.microbatch))
-        alone = action.kind == Kind.B and replicas.counts[action.stage] == 1
-        if alone and versions.made(action.stage, action.microbatch) is not None:
-            tasks.append(_update(versions, action.stage, action.microbatch, microbatches))
+    writer = StageTasks(replicas)
     return StepProgram(
-        tasks=tuple(tasks),
+        tasks=tuple(
+            task
+            for action in in_order(rows, replicas)
+            for task in _tasks(versions, writer, action, microbatches)
+        ),
         ranks=replicas.num_ranks,
         roles=stage_roles(replicas),
         static=STATIC if versions.batch > 1 else STATIC_ALONE,
     )
+
+
+def _tasks(
+    versions: Versions, writer: StageTasks, action: Action, microbatches: int
+) -> Iterator[Task]:
+    """An action, with what a stage does behind its backward: keep a gradient, make a version."""
+    stage, kind, mb = action
+    count = versions.replicas.counts[stage]
+    if kind == Kind.REDUCE_GRAD:
+        yield _reduce(versions, action)
+        for copy in range(count):
+            yield _update(versions, stage, mb * count + copy, microbatches)
+        return
+    yield from writer.of(action, _outlived(versions, action) if kind == Kind.B else ())
+    if kind != Kind.B:
+        return
+    if versions.batch == 1:
+        yield _gradient(versions, stage, mb)
+    if count == 1 and versions.made(stage, mb) is not None:
+        yield _update(versions, stage, mb, microbatches)
 
 
 def update_name(stage: int, version: int, replica: int = 0) -> str:

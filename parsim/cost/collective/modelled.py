@@ -143,10 +143,8 @@ def bandwidths(
     if system.intra.nvls:
         rates |= _in_switch(system, where, constants, link, out, whole)
     if system.network is not None and system.network.sharp:
-        ranks = np.maximum(where.per_node, 2.0)
-        inside = np.maximum(
-            constants.collnet * link / wire_share(kind, ranks), rates.get("nvls", 0)
-        )
+        share = wire_share(kind, np.maximum(where.per_node, 2.0))
+        inside = np.maximum(constants.collnet * link / share, rates.get("nvls", 0))
         rates["collnet"] = np.where(whole & (where.nodes > 1), np.minimum(inside, out), 0.0)
     return rates
 

@@ -14,7 +14,7 @@ Source: Harlap et al. 2018 (arXiv:1806.03377); msr-fiddle/pipedream, commit 7db6
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from parsim.errors import ModelError, shown
@@ -58,18 +58,7 @@ def read_profile(name: str, text: str, path: str) -> Graph:
             or do not join all nodes.
     """
     layers, edges = _lines(text)
-    sources: dict[str, list[str]] = {node: [] for node in layers}
-    for source, target in edges:
-        if source not in layers or target not in layers:
-            raise ModelError(f"edge {shown(source)} -- {shown(target)} names no node of the file")
-        sources[target].append(source)
-    used = {source for source, _ in edges}
-    left_out = {
-        node
-        for node, layer in layers.items()
-        if layer.what.startswith("Input")
-        or (layer.what.startswith("__getitem__") and node not in used)
-    }
+    sources, left_out = _sources(layers, edges), _left_out(layers, edges)
     nodes = [
         _node(node, layers[node], [source for source in sources[node] if source not in left_out])
         for node in _ordered(sources)
@@ -84,6 +73,29 @@ def read_profile(name: str, text: str, path: str) -> Graph:
         device="profile",
         path=path,
     )
+
+
+def _sources(
+    layers: Mapping[str, Profiled], edges: Sequence[tuple[str, str]]
+) -> dict[str, list[str]]:
+    """What each node takes, in the order of the file."""
+    sources: dict[str, list[str]] = {node: [] for node in layers}
+    for source, target in edges:
+        if source not in layers or target not in layers:
+            raise ModelError(f"edge {shown(source)} -- {shown(target)} names no node of the file")
+        sources[target].append(source)
+    return sources
+
+
+def _left_out(layers: Mapping[str, Profiled], edges: Sequence[tuple[str, str]]) -> set[str]:
+    """Nodes that are no layers: inputs, and parts of outputs that nothing reads."""
+    used = {source for source, _ in edges}
+    return {
+        node
+        for node, layer in layers.items()
+        if layer.what.startswith("Input")
+        or (layer.what.startswith("__getitem__") and node not in used)
+    }
 
 
 def _check_whole(names: list[str], edges: list[tuple[str, str]]) -> None:

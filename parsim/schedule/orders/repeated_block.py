@@ -11,7 +11,7 @@ arXiv 2405.15362, section 4 and appendix ("squeezing"), for the ratio 1:1:1 alon
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
 from parsim.schedule.actions import Action, Kind
@@ -28,6 +28,7 @@ Placed = tuple[int, Action]
 """A slot and what is in it."""
 
 _F_LOW, _F_HIGH, _I_HIGH, _I_LOW, _W = range(5)
+_RAMP_UP, _MIDDLE, _RAMP_DOWN = range(3)
 _PERIOD = 6
 
 
@@ -73,31 +74,38 @@ def _move(slots: list[Slots], *, ramp_up: bool) -> None:
     `ramp_up`: also before the first gradient has come home to rank 0, which needs the W in their
     slots. What was moved before it is free of what is behind it, as that comes later.
     """
-    kinds = len(slots[0])
     idle = [[] if ramp_up else _idle_slots(rank) for rank in slots]
     peak = max(
         max(_in_flight(rank, rank[_W] if ramp_up else [at for at, _ in placed]))
         for rank, placed in zip(slots, idle, strict=True)
     )
     taken: list[set[int]] = [set() for _ in slots]
-    last, phase = len(slots[0][_F_LOW]) - 1, 0
-    items = sorted(
-        (at, number, kind, mb)
-        for number, rank in enumerate(slots)
-        for kind in range(kinds)
-        for mb, at in enumerate(rank[kind])
-    )
-    for at, number, kind, mb in items:
-        begins = phase == 0 and (kind, number) == (_I_LOW, 0)
-        phase = 1 if begins else phase
-        fixed = phase == 1 or (phase == 0 and not ramp_up)
-        if phase == 1 and (kind, mb) == (_F_LOW, last):
-            phase = 2
-        if not fixed:
+    for phase, at, number, kind, mb in _with_phases(slots):
+        if phase == _RAMP_DOWN or (phase == _RAMP_UP and ramp_up):
             earliest = _earliest(slots, number, kind, mb)
             free = [slot for slot in range(earliest, at) if slot not in taken[number]]
             _move_to_one_of(free, slots[number], idle[number], kind, mb, peak)
         taken[number].add(slots[number][kind][mb])
+
+
+def _with_phases(slots: list[Slots]) -> Iterator[tuple[int, int, int, int, int]]:
+    """Actions by slot, as they are before any moves: phase, slot, rank, kind and micro-batch.
+
+    The middle is from the first gradient that comes home to rank 0 to the last forward that leaves.
+    """
+    last, phase = len(slots[0][_F_LOW]) - 1, _RAMP_UP
+    items = sorted(
+        (at, number, kind, mb)
+        for number, rank in enumerate(slots)
+        for kind, places in enumerate(rank)
+        for mb, at in enumerate(places)
+    )
+    for at, number, kind, mb in items:
+        if phase == _RAMP_UP and (kind, number) == (_I_LOW, 0):
+            phase = _MIDDLE
+        yield phase, at, number, kind, mb
+        if phase == _MIDDLE and (kind, mb) == (_F_LOW, last):
+            phase = _RAMP_DOWN
 
 
 def _move_to_one_of(

@@ -129,22 +129,15 @@ def _pipeline(part: AlikeReplicas, ranks: RankGrid, block: Block) -> PipelineEnd
     times = ClassTimes.of(compiled, costs)
     times = times.blocking() if costs.blocking_p2p else times
     duration, hop = _seconds(times.duration), _seconds(times.hop)
-    compute = {kind: _seconds(values) for kind, values in compute_seconds(costs).items()}
     meets = _meetings(ranks)
-    needs, sends = messages(compiled)
     final = {position: stage for stage, position in enumerate(compiled.last_backward.tolist())}
     length, sent = map(_seconds, last_backwards(compiled, costs))
     clock = list(np.zeros((ranks.pp, *block.shape)))
     released = np.empty((len(length), *block.shape))
     lengths = np.empty_like(released)
     box: dict[int, Array] = {}
-    owners, classes = compiled.rank.tolist(), compiled.duration_class.tolist()
-    computed = [compute[Kind(number % KINDS)][number // KINDS] for number in classes]
-    lateness = block.late(owners, computed)
-    rows = (owners, classes, needs, sends, lateness)
-    for position, (rank, duration_class, needed, sending, late) in enumerate(
-        zip(*rows, strict=True)
-    ):
+    for position, visit in enumerate(_visits(part, block)):
+        rank, duration_class, needed, sending, late = visit
         stage, kind = divmod(duration_class, KINDS)
         start = clock[rank] if needed < 0 else np.maximum(clock[rank], box.pop(needed))
         end = start + late
@@ -156,6 +149,17 @@ def _pipeline(part: AlikeReplicas, ranks: RankGrid, block: Block) -> PipelineEnd
             released[final[position]] = end - sent[stage]
             lengths[final[position]] = length[stage] + late
     return PipelineEnds(np.stack(clock), released, lengths)
+
+
+def _visits(
+    part: AlikeReplicas, block: Block
+) -> Iterator[tuple[int, int, int, bool, Array | float]]:
+    """Each action's rank, class of length, what it hears, if it is heard, and how late it is."""
+    compiled = part.compiled
+    compute = {kind: _seconds(values) for kind, values in compute_seconds(part.costs).items()}
+    owners, classes = compiled.rank.tolist(), compiled.duration_class.tolist()
+    computed = [compute[Kind(number % KINDS)][number // KINDS] for number in classes]
+    return zip(owners, classes, *messages(compiled), block.late(owners, computed), strict=True)
 
 
 def messages(compiled: CompiledSchedule) -> tuple[list[int], list[bool]]:

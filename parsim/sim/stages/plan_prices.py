@@ -154,30 +154,32 @@ class PlanPrices:
 
     def messages(self, *, ahead: bool = True) -> Array:
         """Seconds of a message behind each stage but the last, or of one back there, (p - 1,)."""
-        table, system = self.table, self.job.system
-        borders = stage_borders(self.job.model, stage_cut(self.job, table))[:-1]
-        seconds = []
-        for stage, values in enumerate(borders):
-            sends, gets = (
-                [d for rank in self.replicas.ranks(s) for d in self.replicas.devices(rank)]
-                for s in (stage, stage + 1)
-            )
-            nodes = {device // system.devices_per_node for device in (*sends, *gets)}
-            degrees = self.plan.stage_tp[stage : stage + 2]
-            sender, receiver = degrees if ahead else degrees[::-1]
-            together = min(self.replicas.counts[stage : stage + 2]) * min(degrees)
-            sharing = float(min(together, system.devices_per_node))
-            size = hop_bytes(table, values) * -(-receiver // sender)
-            lasted = p2p_time(
-                system,
-                size,
-                crosses=len(nodes) > 1,
-                sharing=sharing,
-                spine=messages_spine(system, sends, gets),
-                share=least_share(system, sends, gets),
-            )
-            seconds.append(lasted[0])
-        return np.array(seconds)
+        borders = stage_borders(self.job.model, stage_cut(self.job, self.table))[:-1]
+        sizes = [hop_bytes(self.table, values) for values in borders]
+        return np.array([self._message(*each, ahead=ahead) for each in enumerate(sizes)])
+
+    def _message(self, stage: int, size: Array, *, ahead: bool) -> float:
+        """Seconds of one between a stage and the next, whose tensor ranks may be more or fewer."""
+        system = self.job.system
+        sends, gets = (self._devices(each) for each in (stage, stage + 1))
+        nodes = {device // system.devices_per_node for device in (*sends, *gets)}
+        degrees = self.plan.stage_tp[stage : stage + 2]
+        sender, receiver = degrees if ahead else degrees[::-1]
+        together = min(self.replicas.counts[stage : stage + 2]) * min(degrees)
+        lasted = p2p_time(
+            system,
+            size * -(-receiver // sender),
+            crosses=len(nodes) > 1,
+            sharing=float(min(together, system.devices_per_node)),
+            spine=messages_spine(system, sends, gets),
+            share=least_share(system, sends, gets),
+        )
+        return float(lasted[0])
+
+    def _devices(self, stage: int) -> list[int]:
+        """All devices of a stage's replicas."""
+        ranks = self.replicas.ranks(stage)
+        return [device for rank in ranks for device in self.replicas.devices(rank)]
 
     def reductions(self) -> Array:
         """What is left of each stage's reduction behind its last backward, (p,)."""

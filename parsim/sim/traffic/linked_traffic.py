@@ -47,6 +47,19 @@ class LinkedTraffic:
         return [known.index(name) for name in self.classes]
 
 
+def _ways(
+    columns: Sequence[Sequence[tuple[int, float]]], kinds: int
+) -> tuple[list[list[int]], list[list[float]]]:
+    """The links of each kind and what it takes of them, from the kinds of each link."""
+    paths: list[list[int]] = [[] for _ in range(kinds)]
+    usage: list[list[float]] = [[] for _ in range(kinds)]
+    for link, column in enumerate(columns):
+        for kind, units in column:
+            paths[kind].append(link)
+            usage[kind].append(units)
+    return paths, usage
+
+
 def link_traffic(jobs: Sequence[Mapping[Role, Sent]], graph: LinkGraph) -> LinkedTraffic:
     """The kinds of all jobs over the links of one graph."""
     numbers, sent = _numbered(jobs)
@@ -56,12 +69,7 @@ def link_traffic(jobs: Sequence[Mapping[Role, Sent]], graph: LinkGraph) -> Linke
         for link, units in traffic.usage.items():
             columns.setdefault(link, []).append((kind, units))
     first, folded = _folded(columns, graph)
-    paths: list[list[int]] = [[] for _ in sent]
-    usage: list[list[float]] = [[] for _ in sent]
-    for new, link in enumerate(first):
-        for kind, units in columns[link]:
-            paths[kind].append(new)
-            usage[kind].append(units)
+    paths, usage = _ways([columns[link] for link in first], len(sent))
     limit = np.array([traffic.limit for traffic in sent])
     names, classes = graph.names, graph.link_class
     return LinkedTraffic(

@@ -59,13 +59,12 @@ def backward_beyond(
     for node in reversed(graph.nodes):
         table, samples = table_of(node.name)
         parts, value = tuple(operators[node.name]), float(table.precision.activation)
+        view = node.operation.view  # its gradient is that of its output
         new = {
-            name: prod(graph.shapes[name]) * samples * value
+            name: 0.0 if view else prod(graph.shapes[name]) * samples * value
             for name in dict.fromkeys(node.inputs)
             if name in asked
         }
-        if node.operation.view:  # its gradient is that of its output
-            new = dict.fromkeys(new, 0.0)
         twice = 1 + (isinstance(node.operation, Conv2d) and software.reorders_convolutions)
         weight, made = _gradients(parts) * value, sum(new.values())
         standing = sum(living.values()) + stay
@@ -73,10 +72,8 @@ def backward_beyond(
         stay += weight * first
         highest = max(highest, Beyond(here, stay))
         output = living.pop(node.name, 0.0)
-        if node.operation.view:
-            new = dict.fromkeys(new, output)
         for name, size in new.items():
-            living[name] = max(living.get(name, 0.0), size)
+            living[name] = max(living.get(name, 0.0), output if view else size)
         left += kept_bytes(parts, table, software)
     return highest
 
