@@ -139,6 +139,15 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
 
 def _block_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     """What `layer_bytes` says of blocks that are alike, (B,)."""
+    highest = _row_gradients(job, table)
+    for moment in (experts_moment, gathered_moment, column_moment):
+        highest = np.maximum(highest, moment(job, table))
+    around = 2.0 * border_bytes(table, job.model.border) * widened(table)
+    return np.asarray(_made_again(job, table, layers) + highest + around)
+
+
+def _row_gradients(job: Job, table: PlanTable) -> Array:
+    """Gradients of the input and the weight of the widest product that is cut by rows, (B,)."""
     wide = [
         (op.inputs, op.outputs, op.tokens)
         for layer in job.model.kinds
@@ -146,6 +155,14 @@ def _block_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
         if isinstance(op, Linear) and op.split is Split.ROW
     ]
     inputs, outputs, tokens = max(wide, default=(0, 0, 0))
+    gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
+    gradients = gradients * table.precision.activation
+    # a cast weight's gradient is cast back
+    return np.asarray(gradients + casts_weights(table) * WIDE * inputs * outputs / table.tp)
+
+
+def _made_again(job: Job, table: PlanTable, layers: LayerTable) -> Array:
+    """What the largest layer keeps while it is computed again, beyond what it kept, (B,)."""
     whole, kept = (np.max(np.stack(x), axis=0) for x in (layers.whole, layers.kept))
     again = np.where(table.recompute == Recompute.NONE, 0.0, whole - kept)
     made = [
@@ -156,16 +173,7 @@ def _block_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     again = again + np.where(table.recompute == Recompute.FULL, np.max(np.stack(made), axis=0), 0.0)
     if recomputes_layers(table):
         again = np.maximum(again, repeated_beyond(job, table, layers))
-    gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
-    around = 2.0 * border_bytes(table, job.model.border) * widened(table)
-    gradients = gradients * table.precision.activation
-    # a cast weight's gradient is cast back
-    gradients = gradients + casts_weights(table) * WIDE * inputs * outputs / table.tp
-    highest = np.maximum(gradients, experts_moment(job, table))
-    highest = np.maximum(
-        np.maximum(highest, gathered_moment(job, table)), column_moment(job, table)
-    )
-    return np.asarray(again + highest + around)
+    return np.asarray(again)
 
 
 def pipelined_gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:
