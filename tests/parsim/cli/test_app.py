@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 import parsim
-from tests.commands import GPT3, LLAMA, ROOT, SCENARIOS, SMALL, Cli, process, runner
+from tests.commands import GPT3, LLAMA, ROOT, SCENARIOS, SMALL, Cli, process
 
 COMMANDS = ("check", "simulate", "search", "timeline", "validate", "catalog")
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 # --------------------------------------------------------------------------- help and version

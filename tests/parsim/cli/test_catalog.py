@@ -10,13 +10,7 @@ from rich.console import Console
 
 from parsim.plan.strategies import STRATEGY_KINDS
 from parsim.report.text.catalog import catalog_rows, catalog_view
-from tests.commands import GPT3, ROOT, SMALL, Cli, runner, settings
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
-
+from tests.commands import GPT3, ROOT, SMALL, Cli, settings
 
 # ------------------------------------------------------------------------------------- show
 

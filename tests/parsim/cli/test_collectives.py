@@ -6,14 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import Cli, runner
+from tests.commands import Cli
 
 HEAD = "row_id,gpu_type,n_nodes,gpus_per_node,collective,message_bytes,time_us\n"
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 @pytest.fixture

@@ -10,13 +10,8 @@ import pytest
 
 from parsim.timelines.reader import load_timeline
 from parsim.timelines.timeline import Timeline
-from tests.commands import GPT3, SMALL, Cli, runner, settings
+from tests.commands import GPT3, SMALL, Cli, settings
 from tests.parsim.report.text.measured.test_timelines import scaled
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 @pytest.fixture

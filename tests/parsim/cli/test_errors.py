@@ -11,13 +11,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.errors import alternatives
 from parsim.scenario.schema.plan import PlanBlock
 from parsim.validation.step.row_reader import REQUIRED
-from tests.commands import LLAMA, SMALL, Cli, process, runner, settings, write_rows
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
-
+from tests.commands import LLAMA, SMALL, Cli, process, settings, write_rows
 
 # --------------------------------------------------------------------------- the scenario file
 

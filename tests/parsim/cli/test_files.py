@@ -10,14 +10,8 @@ from xml.etree import ElementTree
 import pytest
 
 from parsim.validation.tables import shipped_tables
-from tests.commands import SMALL, Cli, runner, write_rows
+from tests.commands import SMALL, Cli, write_rows
 from tests.parsim.report.timeline.test_trace import check as check_trace
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
-
 
 # --------------------------------------------------------------------------- timeline
 

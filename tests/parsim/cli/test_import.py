@@ -10,7 +10,7 @@ from parsim.cluster.hardware import Cluster, System
 from parsim.cluster.reader import load_catalog
 from parsim.cluster.topology import Graph, bisection, build_graph
 from parsim.errors import nearest
-from tests.commands import ROOT, Cli, runner
+from tests.commands import ROOT, Cli
 
 SAMPLES = ROOT / "tests" / "parsim" / "cluster" / "importers" / "samples"
 H100 = ("--device", "h100-sxm-80gb")
@@ -20,11 +20,6 @@ cluster: {{system: my-node, nodes: {nodes}, catalog: [my.yaml]}}
 training: {{global_batch_size: 64, precision: {precision}}}
 plan: {{dp: {ranks}, tp: 1, microbatch_size: 1}}
 """
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def imported(cli: Cli, folder: Path, sample: str | Path, *words: str) -> System:

@@ -4,15 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.commands import ROOT, Cli, runner
+from tests.commands import ROOT, Cli
 
 VGG = ROOT / "tests" / "parsim" / "partition" / "profiles" / "vgg16.graph.txt"
 LEVELS = ("--level", "4@10GB/s", "--level", "4@1.25GB/s")
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def test_the_published_plan_of_vgg16(cli: Cli) -> None:

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from parsim.launch.options import RunOptions
-from tests.commands import GPT3, SMALL, Cli, process, runner, settings
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
+from tests.commands import GPT3, SMALL, Cli, process, settings
 
 
 @pytest.fixture(autouse=True)

@@ -14,15 +14,10 @@ from parsim.api import validate
 from parsim.errors import LONGEST_VALUE
 from parsim.report.accuracy.files import accuracy_rows
 from parsim.report.writing import csv_text
-from tests.commands import LLAMA, ROOT, SMALL, Cli, runner, settings, write_rows
+from tests.commands import LLAMA, ROOT, SMALL, Cli, settings, write_rows
 
 SHARED = str(ROOT / "scenarios" / "llama2-7b-shared-fabric.yaml")
 OWN = ROOT / "scenarios" / "gpt2-zero-bubble-cpu.yaml"
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 # --------------------------------------------------------------------------- commands and formulas

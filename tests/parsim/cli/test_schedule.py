@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import SMALL, Cli, runner, settings
+from tests.commands import SMALL, Cli, settings
 
 SPLIT = (
     "0F0,0F1,0I0,0F2,0I1,0W0,0F3,0I2,0W1,0I3,0W2,0W3\n"
@@ -17,11 +17,6 @@ VEE = (
     "0F0,0F1,3F0,3B0,0F2,3F1,3B1,0B0,0F3,3F2,3B2,0B1,3F3,3B3,0B2,0B3\n"
     "1F0,2F0,1F1,2F1,2B0,1B0,1F2,2F2,2B1,1B1,1F3,2F3,2B2,1B2,2B3,1B3\n"
 )
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 @pytest.fixture

@@ -7,12 +7,7 @@ from pathlib import Path
 import pytest
 
 from parsim.schedule import SCHEDULES
-from tests.commands import SMALL, Cli, runner
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
+from tests.commands import SMALL, Cli
 
 
 def test_the_table_in_units(cli: Cli) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.commands import LLAMA, ROOT, Cli, heard_signals, runner
+from tests.commands import LLAMA, ROOT, Cli, heard_signals
 
 ROW = {
     "collective",
@@ -26,11 +26,6 @@ ROW = {
     "interval_s",
     "measured_time_s",
 }
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def check_rows(rows: list[dict[str, Any]]) -> None:

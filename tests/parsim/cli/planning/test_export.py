@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-from tests.commands import GPT3, Cli, runner
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
+from tests.commands import GPT3, Cli
 
 
 def test_there_and_back(cli: Cli, tmp_path: Path) -> None:

@@ -8,15 +8,10 @@ from pathlib import Path
 import pytest
 
 from parsim.units import format_bytes
-from tests.commands import GPT3, LLAMA, ROOT, SMALL, Cli, runner, settings
+from tests.commands import GPT3, LLAMA, ROOT, SMALL, Cli, settings
 
 MEGATRON = str(ROOT / "scenarios" / "megatron-1t-dgx-a100.yaml")
 LLAMA_70B = str(ROOT / "scenarios" / "llama3-70b-dgx-h100.yaml")
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 # --------------------------------------------------------------------------- nothing fits

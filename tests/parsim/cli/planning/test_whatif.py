@@ -8,14 +8,9 @@ from pathlib import Path
 import pytest
 
 from parsim.sweeps import Outcome, SweepCase, run
-from tests.commands import GPT3, LLAMA, Cli, runner
+from tests.commands import GPT3, LLAMA, Cli
 
 OVER = ("--over", "plan.recompute=none,full")
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def test_a_sweep_its_table_and_its_picture(cli: Cli, tmp_path: Path) -> None:

@@ -7,15 +7,10 @@ from pathlib import Path
 import pytest
 
 from parsim.scenario import load_scenario
-from tests.commands import GPT3, LLAMA, ROOT, SMALL, Cli, runner, settings
+from tests.commands import GPT3, LLAMA, ROOT, SMALL, Cli, settings
 
 NARROW = ("--set", "search={tp: [1, 8], pp: 1, microbatch_size: 1, cp: 1}", "--set", "plan=null")
 RUN = ("--set", "training.tokens=1T", *NARROW)
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def test_simulate_prints_the_whole_run(cli: Cli) -> None:

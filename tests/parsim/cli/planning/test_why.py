@@ -4,14 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.commands import LLAMA, Cli, runner
+from tests.commands import LLAMA, Cli
 
 NARROW = ("--set", "search={pp: 1, microbatch_size: 1, cp: 1}", "--set", "plan=null")
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def test_a_wish_and_what_it_costs(cli: Cli) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import LLAMA, ROOT, SMALL, Cli, runner, settings
+from tests.commands import LLAMA, ROOT, SMALL, Cli, settings
 
 SCENARIO = """model: {name: gpt-1.7b}
 cluster: {system: dgx-a100, nodes: 2, network: {nodes_per_leaf: 2, oversubscription: 8}}
@@ -19,11 +19,6 @@ STREAMS = settings(
     "background.storage_bandwidth=20GB/s",
     "background.streams.checkpoint={from: devices, to: storage, size: 2GB, every: 50}",
 )
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import GPT3, LLAMA, SMALL, Cli, runner, settings
+from tests.commands import GPT3, LLAMA, SMALL, Cli, settings
 
 FLAG = "--contention"
 FEW = settings(
@@ -17,11 +17,6 @@ FEW = settings(
     "training.global_batch_size=64",
 )
 """GPT-3 on 128 devices in leaf groups of 4 nodes, 32 micro-batches."""
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def test_the_document_has_a_contention_object_where_asked(cli: Cli) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.commands import SMALL, Cli, runner, settings
+from tests.commands import SMALL, Cli, settings
 
 STEPS = ("--jitter-steps", "50")
 KEYS = {
@@ -23,11 +23,6 @@ KEYS = {
     "straggler_replaced",
     "assumptions",
 }
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def test_the_document_has_a_jitter_object_where_asked(cli: Cli) -> None:

@@ -10,7 +10,7 @@ import pytest
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from parsim.units import format_bytes
-from tests.commands import ROOT, Cli, runner
+from tests.commands import ROOT, Cli
 
 MIXED = str(ROOT / "scenarios" / "llama3-70b-h100-a100.yaml")
 ON_EITHER = (
@@ -20,11 +20,6 @@ ON_EITHER = (
 """A replica on either kind of nodes."""
 REPLICAS = (*ON_EITHER, "--set", "plan.replica_microbatches=[45,19]")
 SHARDS = (*ON_EITHER, "--set", "plan.zero_stage=3")
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def test_check_names_the_groups(cli: Cli) -> None:

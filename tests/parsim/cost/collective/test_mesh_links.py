@@ -22,15 +22,10 @@ from parsim.cost.collective.mesh_messages import (
 )
 from parsim.scenario import load_scenario
 from parsim.sim.simulate import simulate
-from tests.commands import ROOT, Cli, runner
+from tests.commands import ROOT, Cli
 
 GIB = 2.0**30
 SAMPLES = ROOT / "tests" / "parsim" / "cluster" / "importers" / "samples"
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def system(name: str = "dgx-1v") -> System:

@@ -13,7 +13,7 @@ from parsim.validation.step.case import build_case
 from parsim.validation.step.known_models import is_named_after, known_mixture, known_model
 from parsim.validation.step.row_reader import parse_row
 from parsim.validation.validate import read_table
-from tests.commands import Cli, runner, write_rows
+from tests.commands import Cli, write_rows
 from tests.parsim.validation.conftest import MakeRow
 
 BLANK = dict.fromkeys(SIZES, "")
@@ -117,11 +117,6 @@ def test_the_columns_of_sizes_may_be_absent(row: MakeRow, tmp_path: Path) -> Non
         csv.writer(file).writerows([shown.keys(), shown.values()])
     (bare,) = read_table(path)
     assert predict_row("t", bare).predicted_step == predict_row("t", row()).predicted_step
-
-
-@pytest.fixture
-def cli(capsys: pytest.CaptureFixture[str]) -> Cli:
-    return runner(capsys)
 
 
 def test_verbose_and_the_document_say_what_was_filled(cli: Cli, tmp_path: Path) -> None:
