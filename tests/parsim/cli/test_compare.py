@@ -11,7 +11,7 @@ import pytest
 from parsim.timelines.reader import load_timeline
 from parsim.timelines.timeline import Timeline
 from tests.commands import GPT3, SMALL, Cli, settings
-from tests.parsim.report.text.measured.test_timelines import scaled
+from tests.parsim.report.text.measured.small_timelines import scaled
 
 
 @pytest.fixture
