@@ -15,7 +15,8 @@ from parsim.scenario import load_scenario
 from tests.commands import GPT3, LLAMA, ROOT
 from tests.fuzz.inputs import Input, pairs, text_of
 from tests.fuzz.mutations import mutated, spoiled_bytes, value
-from tests.parsim.frameworks.reading.test_reading import SCRIPT, TITAN
+from tests.parsim.frameworks.reading.read_back import SCRIPT
+from tests.parsim.frameworks.reading.test_reading import TITAN
 from tests.parsim.launch.test_recorded_runs import run_of
 
 GRAPHS = sorted((ROOT / "tests/parsim/partition/profiles").glob("*.graph.txt"))

@@ -2,48 +2,26 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from matplotlib.patches import Rectangle
 
 from parsim.arrays import Array
-from parsim.cli.app import main
 from parsim.cost.job import Job
 from parsim.cost.kernel.convolutions import _time_of_sizes
 from parsim.cost.kernel.gemm import body_time
 from parsim.cost.step.plan_layers import _priced
 from parsim.guide.compare import guide
 from parsim.guide.families import families, one_device, with_batches
-from parsim.guide.record import OTHERWISE, FamilyRow, Guide, choose
+from parsim.guide.record import Guide
 from parsim.model.networks import Convolution
 from parsim.plan import Plan
 from parsim.plan.strategies import ParameterServer
-from parsim.report.picture.planning.guide import draw_guide
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
-from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
-from tests.commands import ROOT
-
-SCENARIOS = ROOT / "scenarios"
-RESNET = SCENARIOS / "resnet50-dgx-1v.yaml"
-NAMES = (
-    *("one device", "DataParallel", "DDP", "parameter server", "asynchronous server"),
-    *("local SGD", "ZeRO / FSDP", "tensor", "pipeline", "hybrid"),
-)
-
-
-@pytest.fixture(scope="module")
-def resnet() -> Guide:
-    return guide(load_scenario(RESNET))
-
-
-def row(guide: Guide, name: str) -> FamilyRow:
-    return next(each for each in guide.rows if each.name == name)
+from tests.parsim.guide.guides import NAMES, RESNET, row
 
 
 def test_there_is_a_row_for_each_family(resnet: Guide) -> None:
@@ -140,39 +118,6 @@ def test_families_share_statistics_or_say_that_they_cannot() -> None:
         assert "sync_batch_norm=true" in row(compared, name).reason
 
 
-def test_speed_ups_are_over_one_device_with_its_share_of_the_batch(resnet: Guide) -> None:
-    alone = row(resnet, "one device")
-    assert alone.prediction is not None
-    assert alone.prediction.plan.global_batch_size == 2048 / 8
-    assert (alone.speed_up, alone.efficiency) == (1.0, 1.0)
-    ddp = row(resnet, "DDP")
-    assert ddp.efficiency == pytest.approx(ddp.samples_per_second / alone.samples_per_second / 8)
-
-
-def test_ddp_is_recommended_where_it_is_within_three_percent(resnet: Guide) -> None:
-    assert resnet.chosen is not None
-    assert resnet.chosen.name == "DDP"
-    fastest = max(r.samples_per_second for r in resnet.rows if r.same_training and r.fits)
-    assert resnet.chosen.samples_per_second >= 0.97 * fastest
-    assert resnet.reasons[0].startswith("the model fits one device")
-
-
-def test_what_does_not_fit_is_not_recommended() -> None:
-    guided = guide(load_scenario(SCENARIOS / "llama3-70b-dgx-h100.yaml"))
-    assert not row(guided, "DDP").fits
-    assert row(guided, "DDP").limits == "memory"
-    assert guided.chosen is not None
-    assert guided.chosen.fits
-    assert "does not fit one device" in guided.reasons[0]
-    assert "DDP does not fit" in guided.reasons
-
-
-def test_nothing_is_chosen_of_nothing() -> None:
-    assert (
-        choose([FamilyRow(name="DDP", same_training=True, prediction=None, reason="why")]) is None
-    )
-
-
 def test_micro_batches_are_powers_of_two_that_divide_a_replicas_share() -> None:
     shapes = [(p.microbatch_size, p.num_microbatches) for p in with_batches(Plan(dp_shard=2), 24)]
     assert shapes == [(1, 12), (2, 6), (4, 3)]
@@ -186,117 +131,6 @@ def test_one_device_is_the_first_of_the_cluster() -> None:
     assert alone.cluster.device == job.cluster.device
     assert len(families(alone)) == len(NAMES)
     assert families(alone)[2].plan(alone, Plan()) == "there is one device"
-
-
-def test_the_command_prints_draws_and_documents(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scenario, picture = str(SCENARIOS / "gpt2-small-cpu.yaml"), tmp_path / "guide.png"
-    assert main(["guide", scenario, "-o", str(picture)]) == 0
-    printed = capsys.readouterr().out
-    assert "recommended: gpt2-small-cpu: " in printed
-    assert all(name in printed for name in NAMES)
-    assert picture.stat().st_size > 10_000
-    assert main(["guide", scenario, "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["schema_version"] == 1
-    assert [each["family"] for each in document["families"]] == list(NAMES)
-    tiers = {each["family"]: each.get("tier") for each in document["families"]}
-    assert tiers["asynchronous server"] == "events"
-    assert tiers["DDP"] == "recurrence"
-
-
-def test_a_guide_needs_no_plan_and_no_search(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    scenario = tmp_path / "bare.yaml"
-    scenario.write_text(
-        "model: {name: resnet18}\ncluster: {system: dgx-1v, nodes: 1, devices_per_node: 2}\n"
-        "software: pytorch-ddp\ntraining: {global_batch_size: 16, precision: fp32}\n",
-        encoding="utf-8",
-    )
-    assert main(["guide", str(scenario)]) == 0
-    assert "recommended: bare: " in capsys.readouterr().out
-    assert main(["simulate", str(scenario)]) == 2
-
-
-def test_layouts_are_tried_where_wide_products_stand_behind_convolutions(resnet: Guide) -> None:
-    """AlexNet's three products on the devices of a node, as one mesh; ResNet has none so wide."""
-    job = load_scenario(ROOT / "scenarios" / "alexnet-one-weird-trick-dgx-1v.yaml").job
-    (family,) = [family for family in families(job) if family.name == "layout"]
-    plan = family.plan(job, Plan(precision="fp32"))
-    assert isinstance(plan, Plan)
-    assert plan.strategy.to_json() == {"name": "layout", "mesh": {"devices": 8}}
-    assert plan.dp == 8
-    assert all(row.name != "layout" for row in resnet.rows)
-
-
-def test_the_picture_names_families_without_a_bar(resnet: Guide, tmp_path: Path) -> None:
-    figure = draw_guide(resnet, tmp_path / "guide.png")
-    assert figure.get_suptitle().startswith("recommended for resnet50-dgx-1v: ")
-    notes = figure.get_supxlabel()
-    assert OTHERWISE in notes
-    assert "no plan of tensor (the table says why)" in notes
-
-
-def test_tight_plans_are_hatched_and_numbers_stand_on_white(tiny: Guide, tmp_path: Path) -> None:
-    first, *others = (row for row in tiny.rows if row.prediction is not None)
-    assert first.prediction is not None
-    tight = replace(first, prediction=replace(first.prediction, fit=Fit.TIGHT))
-    figure = draw_guide(replace(tiny, rows=(tight, *others)), tmp_path / "tight.png")
-    speed, memory = figure.axes
-    for axes in (speed, memory):
-        bars = [bar for bar in axes.patches if isinstance(bar, Rectangle)]
-        assert [bool(bar.get_hatch()) for bar in bars] == [False] * len(others) + [True]
-    assert speed.texts[-1].get_text().endswith(", tight")
-    assert not any("tight" in text.get_text() for text in speed.texts[:-1])
-    assert all(text.get_bbox_patch() is not None for text in memory.texts)
-
-
-TINY = """model: {family: gpt2, num_layers: 4, hidden_size: 64, num_attention_heads: 4,
-  vocab_size: 512, seq_len: 64, dropout: false}
-cluster: {system: cpu, nodes: 1, devices_per_node: 2}
-software: executor-cpu
-training: {global_batch_size: 8, precision: fp32}
-plan: {pp: 2, microbatch_size: 1, schedule: 1f1b}
-"""
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Guide:
-    file = tmp_path_factory.mktemp("tiny") / "tiny.yaml"
-    file.write_text(TINY, encoding="utf-8")
-    return guide(load_scenario(file))
-
-
-def test_peaks_of_mebibytes_can_be_read(tiny: Guide, resnet: Guide, tmp_path: Path) -> None:
-    memory = draw_guide(tiny, tmp_path / "tiny.png").axes[1]
-    widths = [bar.get_width() for bar in memory.patches if isinstance(bar, Rectangle)]
-    assert max(widths) > 0.5 * memory.get_xlim()[1]
-    texts = [text.get_text().strip() for text in memory.texts]
-    assert all(text.endswith(" MiB") for text in texts)
-    assert memory.get_xlabel() == "peak memory [MiB]; 11.5 GiB usable"
-    larger = draw_guide(resnet, tmp_path / "resnet.png").axes[1]
-    assert "[GiB]; line: " in larger.get_xlabel()
-
-
-def test_limits_are_whole_sentences(tiny: Guide) -> None:
-    words = row(tiny, "parameter server").limits
-    assert words.startswith("synchronisation, ")
-    assert "; busiest is the wire into server 0, " in words
-    assert row(tiny, "hybrid").reason == (
-        "needs 4 devices or more, two stages of two each; there are 2"
-    )
-
-
-def test_a_faster_family_is_passed_over_with_a_reason(tiny: Guide) -> None:
-    assert tiny.chosen is not None
-    assert tiny.chosen.name == "DDP"
-    parallel = row(tiny, "DataParallel")
-    assert parallel.samples_per_second > tiny.chosen.samples_per_second
-    (reason,) = [text for text in tiny.reasons if text.startswith("DataParallel is predicted")]
-    assert "Python's lock between its threads: predictions do not tell 3 % apart" in reason
-    assert reason.endswith("and DDP is simpler to run")
 
 
 def test_stages_are_cut_as_simulate_cuts_them(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from parsim.frameworks.reading.unread import unread_notes
 from parsim.model.reader import model_spec
 from parsim.scenario import load_scenario
 from tests.commands import LLAMA
-from tests.parsim.frameworks.reading.test_reading import SCRIPT, read
+from tests.parsim.frameworks.reading.read_back import SCRIPT, read
 
 LATENT = """\
 LAUNCH=(--nproc_per_node $GPUS --nnodes $NNODES --master_addr $ADDRESS)

@@ -14,7 +14,8 @@ from parsim.frameworks.reading.described_job import DescribedJob
 from parsim.frameworks.reading.torchtitan import torchtitan_job
 from parsim.scenario import load_scenario
 from tests.commands import LLAMA
-from tests.parsim.frameworks.reading.test_reading import TITAN, read
+from tests.parsim.frameworks.reading.read_back import read
+from tests.parsim.frameworks.reading.test_reading import TITAN
 
 FLOAT8 = 'model.converters = ["quantize.linear.float8"]'
 FREE = "parallelism.data_parallel_shard_degree = -1"

@@ -1,30 +1,21 @@
-"""Every error of the config.json reader, word for word."""
+"""Every error of the config.json reader that is about its values, word for word."""
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from parsim.errors import InputError, ModelError, ScenarioError
+from parsim.errors import InputError, ModelError
 from parsim.model.config.families import FAMILIES
-from parsim.model.config.file import read_config
 from parsim.model.huggingface import notes_from_config, spec_from_config
+from tests.parsim.model.huggingface.refused import LLAMA, SIZES
 
-SIZES: dict[str, object] = {
-    "num_hidden_layers": 2,
-    "hidden_size": 64,
-    "num_attention_heads": 8,
-    "intermediate_size": 96,
-    "vocab_size": 100,
-    "max_position_embeddings": 512,
-}
-LLAMA = SIZES | {"model_type": "llama"}
 BERT = SIZES | {"model_type": "bert"}
+
+
 GPT2: dict[str, object] = {
     "model_type": "gpt2",
     "n_layer": 2,
@@ -33,6 +24,8 @@ GPT2: dict[str, object] = {
     "n_positions": 512,
     "vocab_size": 100,
 }
+
+
 SUPPORTED = (
     f"supported: {', '.join(sorted(FAMILIES))}; of another family write the sizes into the model "
     "block, or `parsim profile` the module"
@@ -43,9 +36,6 @@ def message(config: dict[str, object], seq_len: int | None = None) -> str:
     with pytest.raises(ModelError) as error:
         spec_from_config(config, name="test", seq_len=seq_len)
     return str(error.value)
-
-
-# -------------------------------------------------------------------------------------- model type
 
 
 @pytest.mark.parametrize(
@@ -75,9 +65,6 @@ def test_no_model_type() -> None:
 def test_notes_refuse_the_same() -> None:
     with pytest.raises(ModelError, match="config has no key 'model_type'"):
         notes_from_config(SIZES)
-
-
-# ----------------------------------------------------------------------------- missing and mistyped
 
 
 @pytest.mark.parametrize("config", [LLAMA, BERT, GPT2], ids=["llama", "bert", "gpt2"])
@@ -146,9 +133,6 @@ def test_architectures_that_are_no_list_of_names(value: object, text: str) -> No
     assert message(BERT | {"architectures": value}) == expected
 
 
-# --------------------------------------------------------------------------------- sizes that clash
-
-
 def test_heads_that_do_not_divide_the_width() -> None:
     expected = "num_attention_heads=7 does not divide hidden_size=64"
     assert message(LLAMA | {"num_attention_heads": 7}) == expected
@@ -207,77 +191,3 @@ def test_garbage_is_read_or_refused_but_never_a_traceback(
         spec_from_config(config, name="test")
     with suppress(InputError):
         notes_from_config(config)
-
-
-# ------------------------------------------------------------------------------------------- files
-
-
-def refusal(path: Path) -> str:
-    with pytest.raises(ScenarioError) as error:
-        read_config(path)
-    return str(error.value)
-
-
-def test_file_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(LLAMA))
-    assert read_config(path) == LLAMA
-    assert read_config(tmp_path) == LLAMA, "the folder of a model"
-
-
-def test_byte_order_mark_is_no_error(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(LLAMA), encoding="utf-8-sig")
-    assert read_config(path) == LLAMA
-
-
-def test_missing_file(tmp_path: Path) -> None:
-    path = tmp_path / "none.json"
-    expected = f"{path}: no such file; give the path of a Hugging Face config.json"
-    assert refusal(path) == expected
-
-
-def test_folder_without_a_config(tmp_path: Path) -> None:
-    expected = f"{tmp_path}/config.json: no such file; give the path of a Hugging Face config.json"
-    assert refusal(tmp_path) == expected
-
-
-def test_path_through_a_file(tmp_path: Path) -> None:
-    path = tmp_path / "file"
-    path.write_text("{}")
-    assert refusal(path / "config.json") == f"{path}/config.json: cannot be read: Not a directory"
-
-
-@pytest.mark.parametrize(
-    ("text", "where"),
-    [
-        ('{\n  "a": 1\n  "b": 2\n}', "3:3 not JSON: Expecting ',' delimiter"),
-        ("", "1:1 not JSON: Expecting value"),
-        ("model_type: llama", "1:1 not JSON: Expecting value"),
-    ],
-)
-def test_file_that_is_not_json(tmp_path: Path, text: str, where: str) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    assert refusal(path) == f"{path}:{where}"
-
-
-@pytest.mark.parametrize(("text", "kind"), [("[1]", "list"), ("3", "int"), ("null", "NoneType")])
-def test_file_that_is_no_object(tmp_path: Path, text: str, kind: str) -> None:
-    path = tmp_path / "config.json"
-    path.write_text(text)
-    assert refusal(path) == (
-        f'{path}:1:1 must be a JSON object like {{"model_type": "llama", ...}}, got a {kind}'
-    )
-
-
-def test_file_that_is_no_text(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_bytes(b'{"a": "\xff"}')
-    assert refusal(path) == f"{path}: is not UTF-8 text: byte 0xff at 7"
-
-
-def test_file_that_is_nested_without_end(tmp_path: Path) -> None:
-    path = tmp_path / "config.json"
-    path.write_text("[" * 200_000)
-    assert refusal(path) == f"{path}: not JSON that can be read: nested too deeply"
