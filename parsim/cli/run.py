@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from inspect import Parameter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -67,14 +67,7 @@ def run(
     from parsim.launch.emit import emit
     from parsim.launch.launch import run_plan
 
-    overrides = list(overrides or ())
-    if _is_calibrated_file(given["device"]):
-        pairs = calibrated(Path(given["device"]))
-        overrides = [*(f"{key}={value}" for key, value in pairs.items()), *overrides]
-        given["device"] = None
-    overrides += RunOptions(**given).of_scenario
-    loaded, overrides = _loaded(scenario, overrides, oversubscribe=given["oversubscribe"])
-    options = RunOptions(overrides=tuple(overrides), **given)
+    loaded, options = _asked(scenario, overrides or [], given)
     if options.emit is not None:
         if as_json:
             raise InputError("--emit prints a script and --json a document; use one of them")
@@ -94,6 +87,20 @@ def run(
 def _is_calibrated_file(device: str | None) -> bool:
     """Whether `--device` names a file of `parsim calibrate`, and no kind of device."""
     return device is not None and Path(device).suffix in (".yaml", ".yml")
+
+
+def _asked(
+    scenario: Path, overrides: Sequence[str], given: dict[str, Any]
+) -> tuple[Scenario, RunOptions]:
+    """The scenario that is run, and how; a calibration of this machine comes in as overrides."""
+    words = list(overrides)
+    if _is_calibrated_file(given["device"]):
+        pairs = calibrated(Path(given["device"]))
+        words = [*(f"{key}={value}" for key, value in pairs.items()), *words]
+        given = {**given, "device": None}
+    words += RunOptions(**given).of_scenario
+    loaded, words = _loaded(scenario, words, oversubscribe=given["oversubscribe"])
+    return loaded, RunOptions(overrides=tuple(words), **given)
 
 
 def _loaded(path: Path, overrides: list[str], *, oversubscribe: bool) -> tuple[Scenario, list[str]]:

@@ -73,17 +73,15 @@ def choose(
     }
     if not ranked:
         raise PlanError(f"{algorithm or kind} has no protocol {protocol}; allowed: Simple")
-    name, wire = min(ranked, key=lambda pair: ranked[pair])
-    free = algorithm is None and protocol is None
-    if free:
+    if algorithm is None and protocol is None:
         plugin = _by_plugin(system, kind, size, where)
         name, wire = plugin or _timed(system, kind, size, where, ranked, rates)
-    taken: Algorithm = name  # type: ignore[assignment]
-    if free:
         seconds = float(collective_time(system, kind, size, where)[0])
     else:
-        share = rates[taken] * (PROTOCOL_SHARE[wire] if protocol else 1.0) / max(rates.values())
+        name, wire = min(ranked, key=lambda pair: ranked[pair])
+        share = rates[name] * (PROTOCOL_SHARE[wire] if protocol else 1.0) / max(rates.values())  # type: ignore[index]
         seconds = _forced(system, kind, size, where, share)
+    taken: Algorithm = name  # type: ignore[assignment]
     return CollectiveChoice(library=system.library, algorithm=taken, protocol=wire, seconds=seconds)
 
 
