@@ -9,7 +9,8 @@ from typing import Any
 
 from parsim.errors import CatalogError, alternatives, matching, shown
 from parsim.files import OnDemand, entries_of
-from parsim.model.config.families import FAMILY_FLAGS, unlike_note, usual_sizes
+from parsim.model.config.families import FAMILY_FLAGS, unlike_note
+from parsim.model.config.usual_sizes import usual_sizes
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.transformer import TransformerSpec, build_transformer

@@ -8,8 +8,9 @@ from typing import Any
 
 from parsim.cost.software import Software
 from parsim.errors import ModelError, matching
-from parsim.model.config.families import FAMILY_FLAGS, unlike_note, usual_sizes
+from parsim.model.config.families import FAMILY_FLAGS, unlike_note
 from parsim.model.config.file import read_config
+from parsim.model.config.usual_sizes import usual_sizes
 from parsim.model.graph.record import Graph
 from parsim.model.huggingface import notes_from_config, spec_from_config
 from parsim.model.reader import Description, catalog_note, load_model_catalog, model_spec

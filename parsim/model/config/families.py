@@ -7,7 +7,6 @@ file beside it.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -26,11 +25,7 @@ _LLAMA: Mapping[str, Any] = {
 }
 _WITHOUT_NORM_BIASES: Mapping[str, Any] = {**_LLAMA, "rms_norm": False, "gated_mlp": False}
 
-_BIASED_ROUTER: Mapping[str, Any] = {
-    **_LLAMA,
-    "router_scoring": "sigmoid",
-    "router_bias": True,
-}
+_BIASED_ROUTER: Mapping[str, Any] = {**_LLAMA, "router_scoring": "sigmoid", "router_bias": True}
 _DEEPSEEK_V3 = Family(flags=_BIASED_ROUTER, latent=True)
 _BERT_DROPOUT = {"hidden_dropout_prob": 0.1, "attention_probs_dropout_prob": 0.1}
 _BERT_FLAGS: Mapping[str, Any] = {
@@ -145,10 +140,7 @@ FAMILIES: Mapping[str, Family] = {
         switches=_QKV_BIAS,
         rotary_share=0.5,
     ),
-    "granite": Family(
-        flags=_LLAMA,
-        switches=_ATTENTION_BIAS | _MLP_BIAS,
-    ),
+    "granite": Family(flags=_LLAMA, switches=_ATTENTION_BIAS | _MLP_BIAS),
     "seed_oss": Family(
         flags={**_LLAMA, "qkv_bias": True},
         kv_heads=8,
@@ -246,25 +238,6 @@ BERT_CLASSES: Mapping[str, tuple[bool, Head]] = {
     "BertLMHeadModel": (False, "mlm"),
 }
 """BERT class -> (pooler, head); the other classes put a small classifier on the encoder."""
-
-
-def usual_sizes(family: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of a spec that follow from `given` sizes in a family, where nothing states them."""
-    flags, known = FAMILY_FLAGS[family], FAMILIES.get(family, Family())
-    width, heads = given["hidden_size"], given["num_attention_heads"]
-    head_dim = given.get("head_dim", width // heads)
-    learned = given["seq_len"] + flags.get("first_position", 0)
-    sizes = {
-        "num_key_value_heads": heads,
-        "head_dim": head_dim,
-        "ffn_hidden_size": 4 * width,
-        "positions": 0 if flags.get("rope") else learned,
-    }
-    if known.scaled_embeddings:
-        sizes["embedding_scale"] = math.sqrt(width)
-    if known.rotary_share < 1 and not known.latent:
-        sizes["rope_head_dim"] = int(head_dim * known.rotary_share)
-    return sizes
 
 
 def unlike_note(family: str) -> str:

@@ -83,10 +83,7 @@ class ExpertCoster:
         return (
             products,
             self.kernel(PassPart.FORWARD, self._routing(), around),
-            self.kernel(PassPart.FORWARD, self._moved()),
-            self.kernel(PassPart.FORWARD, self._between(3.0)),
-            self.kernel(PassPart.FORWARD, self._biased(BIAS_FORWARD)),
-            self.kernel(PassPart.FORWARD, self._casts(1.0)),
+            *self._beside(PassPart.FORWARD, 3.0, BIAS_FORWARD, 1.0),
         )
 
     def backward(self) -> Kernels:
@@ -94,11 +91,13 @@ class ExpertCoster:
         return (
             *self._gradients(),
             replace(self.kernel(PassPart.BACKWARD, self._routing()), runs=2.0),
-            self.kernel(PassPart.BACKWARD, self._moved()),
-            self.kernel(PassPart.BACKWARD, self._between(5.0)),
-            self.kernel(PassPart.BACKWARD, self._biased(BIAS_BACKWARD)),
-            self.kernel(PassPart.BACKWARD, self._casts(2.0)),
+            *self._beside(PassPart.BACKWARD, 5.0, BIAS_BACKWARD, 2.0),
         )
+
+    def _beside(self, part: PassPart, passes: float, bias: float, twice: float) -> Kernels:
+        """Copies of tokens, the activation, biases and casts of a direction."""
+        seconds = self._moved(), self._between(passes), self._biased(bias), self._casts(twice)
+        return tuple(self.kernel(part, each) for each in seconds)
 
     def kernel(self, part: PassPart, seconds: Array, launches: Num = 0) -> Kernel:
         """One of the experts' kernels; all of a direction are one kind: no calibration has any."""
