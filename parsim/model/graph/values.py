@@ -11,7 +11,6 @@ from parsim.errors import ModelError, shown
 MOST_SIZE = 10**9
 """No size of an operation is larger."""
 
-
 _MAY_BE_ZERO = frozenset(
     {"padding", "rows", "columns", "positions", "buckets", "parameters", "kept_values"}
 )

@@ -19,7 +19,6 @@ CATEGORIES = (
     "gathered",
 )
 
-
 STATIC = ("parameters", "gradients", "optimizer")
 """The categories that stay for the whole run."""
 

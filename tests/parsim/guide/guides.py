@@ -6,10 +6,7 @@ from parsim.guide.record import FamilyRow, Guide
 from tests.commands import ROOT
 
 SCENARIOS = ROOT / "scenarios"
-
-
 RESNET = SCENARIOS / "resnet50-dgx-1v.yaml"
-
 
 NAMES = (
     *("one device", "DataParallel", "DDP", "parameter server", "asynchronous server"),

@@ -21,10 +21,8 @@ from parsim.plan import Plan
 CUTS_KEPT = 1 << 15
 """Pipelines whose cuts are remembered: settings of a search ask for the same ones again."""
 
-
 BACKWARD = 2.0
 """Backward over forward: two products for each of the forward's."""
-
 
 Ranks = tuple[int, ...]
 """The rank of each stage, those of a second copy of the model behind the first's."""

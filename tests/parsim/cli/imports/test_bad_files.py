@@ -18,28 +18,17 @@ TABLE = (
     "NIC0 PXB  SYS  X\n"
 )
 
-
 XML = (SAMPLES / "h100-topology.xml").read_text()
-
-
 LSTOPO = (SAMPLES / "lstopo.xml").read_text()
-
-
 RINGS = (SAMPLES / "h100-rings.xml").read_text()
-
-
 ASTRA = (SAMPLES / "astra.yml").read_text()
-
-
 BOMB = '<?xml version="1.0"?>\n<!DOCTYPE system [\n<!ENTITY a SYSTEM "file:///etc/passwd">]>\n'
-
 
 ACCEPTED = {
     "table with a row behind the last": TABLE + "GPU0 X NV12 PXB\n",
     "lstopo of an unknown device that is said": LSTOPO.replace("NVIDIA H100 80GB HBM3", "Radeon"),
 }
 """Odd files that say enough."""
-
 
 BAD = {
     "table with a missing column": (
@@ -229,7 +218,6 @@ BAD = {
     ),
 }
 
-
 UNNAMED = (
     "table without a device's name",
     "table of unknown devices",
@@ -239,7 +227,6 @@ UNNAMED = (
     "graph without a device",
 )
 """Inputs of BAD that are bad only where no --device is said."""
-
 
 BAD_WORDS = {
     "no id": (

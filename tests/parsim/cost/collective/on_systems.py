@@ -16,7 +16,6 @@ SYSTEMS = (
     *("gb200-nvl72", "gcp-a3-high", "a100-nvlink-pairs"),
 )
 
-
 KINDS: tuple[CollectiveKind, ...] = (
     *("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "all_to_all"),
 )
@@ -36,6 +35,4 @@ def seconds(name: str, kind: CollectiveKind, size: float, ranks: int, stride: in
 
 
 sizes = st.floats(min_value=1.0, max_value=1e11)
-
-
 names = st.sampled_from(SYSTEMS)

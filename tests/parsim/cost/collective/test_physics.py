@@ -23,8 +23,6 @@ from tests.parsim.cost.collective.on_systems import (
 )
 
 kinds = st.sampled_from(KINDS)
-
-
 ranks_in_a_group = st.integers(min_value=2, max_value=64)
 
 

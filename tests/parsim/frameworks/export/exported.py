@@ -13,8 +13,6 @@ from parsim.scenario import Scenario
 from tests.commands import ROOT
 
 NAMES = Path(__file__).parent.parent / "names"
-
-
 MIXTURE = str(ROOT / "scenarios" / "qwen3-30b-a3b-dgx-h100.yaml")
 
 

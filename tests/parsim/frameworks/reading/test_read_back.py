@@ -19,10 +19,7 @@ from tests.commands import GPT3, ROOT
 from tests.parsim.frameworks.reading.read_back import SCRIPT, read
 
 MIXTURE = ROOT / "scenarios" / "qwen3-30b-a3b-dgx-h100.yaml"
-
-
 DEGREES = ("tp", "pp", "cp", "ep", "dp", "microbatch_size", "num_microbatches", "v", "zero_stage")
-
 
 KEPT = (
     *("recompute", "recompute_modules", "recompute_layers"),

@@ -9,7 +9,6 @@ from parsim.model.transformer import TransformerSpec
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 
-
 GPT2: dict[str, object] = {
     "model_type": "gpt2",
     "n_layer": 12,
@@ -18,7 +17,6 @@ GPT2: dict[str, object] = {
     "n_positions": 1024,
     "vocab_size": 50257,
 }
-
 
 LLAMA: dict[str, object] = {
     "model_type": "llama",
@@ -30,13 +28,8 @@ LLAMA: dict[str, object] = {
     "max_position_embeddings": 2048,
 }
 
-
 MISTRAL = LLAMA | {"model_type": "mistral", "max_position_embeddings": 32768}
-
-
 QWEN2 = LLAMA | {"model_type": "qwen2"}
-
-
 BERT = LLAMA | {"model_type": "bert", "max_position_embeddings": 512}
 
 

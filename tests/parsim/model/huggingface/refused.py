@@ -11,5 +11,4 @@ SIZES: dict[str, object] = {
     "max_position_embeddings": 512,
 }
 
-
 LLAMA = SIZES | {"model_type": "llama"}

@@ -15,7 +15,6 @@ from tests.parsim.model.huggingface.refused import LLAMA, SIZES
 
 BERT = SIZES | {"model_type": "bert"}
 
-
 GPT2: dict[str, object] = {
     "model_type": "gpt2",
     "n_layer": 2,
@@ -24,7 +23,6 @@ GPT2: dict[str, object] = {
     "n_positions": 512,
     "vocab_size": 100,
 }
-
 
 SUPPORTED = (
     f"supported: {', '.join(sorted(FAMILIES))}; of another family write the sizes into the model "
@@ -174,7 +172,6 @@ def test_relative_positions_are_refused() -> None:
 values: st.SearchStrategy[object] = (
     st.none() | st.booleans() | st.integers() | st.floats() | st.text() | st.just([])
 )
-
 
 keys = st.sampled_from([*LLAMA, *GPT2, "head_dim", "n_inner", "architectures", "sliding_window"])
 

@@ -20,8 +20,6 @@ from parsim.model.transformer import TransformerSpec
 from tests.parsim.model.huggingface.read_configs import CONFIGS, GPT2, spec
 
 sizes = st.integers(1, 10**6)
-
-
 small = st.floats(1e-12, 1e-3)
 
 

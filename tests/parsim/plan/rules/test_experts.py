@@ -14,10 +14,7 @@ from parsim.plan import Plan
 from parsim.plan.rules.violation import violation
 
 MIXTURE = build_transformer(model_spec("mixtral-8x7b"))
-
-
 ROUTED = Plan(tp=2, dp_shard=8, ep=8, zero_stage=1, sequence_parallel=True)
-
 
 BROKEN_EXPERTS: dict[str, tuple[dict[str, object], str]] = {
     "count": ({"ep": 3}, "ep=3 does not divide num_experts=8; allowed: 1, 2, 4, 8"),

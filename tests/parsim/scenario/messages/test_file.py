@@ -15,7 +15,6 @@ NO_KEY = (
     "own, and a space behind its ':'"
 )
 
-
 START = "a scenario has the blocks model, cluster, training, and plan or search"
 
 

@@ -11,11 +11,7 @@ from parsim.scenario.schema.file import BLOCKS
 from tests.parsim.scenario.messages.wrong_scenarios import NEAREST, changed, of_keys, wrong
 
 SIZES = "allowed units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB; e.g. '80GiB'"
-
-
 BUCKETS = SIZES.replace("80GiB", "25MiB")
-
-
 BLOCK = "must be a block of 'key: value' lines"
 
 

@@ -25,7 +25,6 @@ plan:
 search:
 """
 
-
 NEAREST = (
     "nearest of 23: 1f1b, eager_1f1b, interleaved_1f1b, zb_h1, zb_1p (all of them: parsim catalog "
     "schedules)"

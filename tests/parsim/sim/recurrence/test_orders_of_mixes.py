@@ -25,8 +25,6 @@ from tests.parsim.sim.mixed_clusters import (
 )
 
 TIMES = st.floats(1.0, 4.0)
-
-
 NAMES = st.sampled_from(sorted(PLANS))
 
 
