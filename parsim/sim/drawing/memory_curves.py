@@ -30,14 +30,7 @@ def memory_curves(
     peak, static = memory.peak[:, 0], memory.static[:, 0]
     kept, after = _kept(evaluation, number)
     for rank in range(schedule.pp):
-        stages = list(schedule.stages_on(rank))
-        mine = [item for item in placed if item.rank == rank]
-        times, counts = _in_flight(mine, stages, frees=after is not None)
-        if schedule.limit is None:
-            rest = kept if after is None else after
-            kept_now = counts @ np.concatenate([kept[stages], rest[stages]])
-        else:
-            times, kept_now = _with_guests(placed, rank, kept, schedule)
+        times, kept_now = _kept_over_time(placed, rank, schedule, kept, after)
         buffers = float(peak[rank] - static[rank] - kept_now.max())
         on_top = np.where(times < times[-1], buffers, 0.0)
         level = float(static[rank]) + kept_now + on_top
@@ -62,6 +55,23 @@ def _kept(evaluation: Evaluation, number: int) -> tuple[Array, Array | None]:
     if not frees_before_weights(job, table, schedule.name):
         return kept, None
     return kept, schedule.in_copies(kept_for_weights(job, table))[:, 0]
+
+
+def _kept_over_time(
+    placed: list[Placed],
+    rank: int,
+    schedule: Schedule,
+    kept: NDArray[np.float64],
+    after: NDArray[np.float64] | None,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Times, and bytes that a rank's micro-batches in flight keep from each to the next."""
+    if schedule.limit is not None:
+        return _with_guests(placed, rank, kept, schedule)
+    stages = list(schedule.stages_on(rank))
+    mine = [item for item in placed if item.rank == rank]
+    times, counts = _in_flight(mine, stages, frees=after is not None)
+    rest = kept if after is None else after
+    return times, counts @ np.concatenate([kept[stages], rest[stages]])
 
 
 def _with_guests(

@@ -16,12 +16,11 @@ from parsim.cost.step.cuts.candidates import (
     cut_words,
     short_weights,
 )
-from parsim.cost.step.cuts.items import PARTS, THIRDS, Items, Shares
+from parsim.cost.step.cuts.items import THIRDS, Items, Shares
 from parsim.cost.step.cuts.single_layers import SingleLayers, single_layers, update_seconds
 
 __all__ = [
     "CUTS_KEPT",
-    "PARTS",
     "THIRDS",
     "Items",
     "PlacedStages",
