@@ -69,7 +69,7 @@ def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_j
         show(validation_view(validation, rows=verbose or bool(tables)))
         _note_all(row.notes for row in validation.rows)
         if verbose:
-            assumed = [line for stack in validation.stacks for line in explain(stack)]
+            assumed = [line for each in validation.stacks.items() for line in explain(*each)]
             sys.stdout.write("\n".join([*assumed, *filled_lines(validation), ""]))
     if report is not None:
         _write_report(validation, tables, report)

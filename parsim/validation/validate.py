@@ -80,9 +80,10 @@ class Validation(RowsResult):
         return {**each, "all": self.ranking()} if len(each) > 1 else each
 
     @property
-    def stacks(self) -> list[str]:
-        """Software stacks of the predicted rows."""
-        return sorted({row.stack for row in self.rows if row.stack and not row.skipped})
+    def stacks(self) -> dict[str, str]:
+        """Software stacks of the predicted rows, and the software that their rows run under."""
+        rows = [row for row in self.rows if row.stack and not row.skipped]
+        return {row.stack: row.software for row in sorted(rows, key=lambda row: row.stack)}
 
     def of(self, table: str) -> tuple[ValidatedRow, ...]:
         """Rows of one table."""

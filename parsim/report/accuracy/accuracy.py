@@ -61,8 +61,8 @@ def _lines(
     for name in validation.tables:
         yield from ("", f"## {name}", "", *_table(validation.of(name)))
     yield from ("", "## Assumptions where the tables are silent", "", "```")
-    for stack in validation.stacks:
-        yield from explain(stack)
+    for stack, name in validation.stacks.items():
+        yield from explain(stack, name)
     yield "```"
 
 

@@ -54,6 +54,7 @@ LOOKS: Final = {
     SpanKind.REDUCE_TIED: COLLECTIVE,
     SpanKind.GATHER_PARAM: COLLECTIVE,
     SpanKind.COMPRESS: Look("gradients packed", "#6A3D9A"),
+    SpanKind.LOSS: Look("loss of the whole batch", "#000000"),
 }
 """Looks by kind, in the order of the legend."""
 

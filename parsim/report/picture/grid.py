@@ -24,6 +24,7 @@ POINTS: Final = 9.0
 
 _LABEL_PX: Final = 12.0  # narrower boxes hold no readable digit
 _LABEL_POINTS: Final = 5.5
+_LABEL_ROOM: Final = 3.0  # pixels beside a label, without which two boxes' numbers read as one
 _LEADING: Final = 1.15  # height of a line of text, in its points
 DENSE_RANKS: Final = 64
 """Rows of more ranks are too thin for a number."""
@@ -166,7 +167,7 @@ class Grid:
         texts = [f"{box.span.kind if named else ''}{box.span.microbatch}" for box in numbered]
         need = [("W" if named else "") + "0" * len(str(box.span.microbatch)) for box in numbered]
         fits = [
-            self.pixels(box) > max(_LABEL_PX, width(text, size))
+            self.pixels(box) > max(_LABEL_PX, width(text, size) + _LABEL_ROOM)
             for box, text in zip(numbered, need, strict=True)
         ]
         if not self.all_labels:

@@ -93,7 +93,8 @@ def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str
         whole = "(in which all workers together do one global batch)"
     yield "step time", f"{seconds}  {whole}"
     yield "80 % interval", f"{between(prediction.interval)}: {prediction.interval.basis}"
-    yield prediction.speed_unit, f"{prediction.tokens_per_second:,.0f}"
+    if not (prediction.strategy and prediction.speed_unit == "samples/s"):  # told below, once
+        yield prediction.speed_unit, f"{prediction.tokens_per_second:,.0f}"
     if prediction.plan.stage_layers:
         yield "layers a stage", cut_words(prediction.plan.stage_layers)
     dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
@@ -188,13 +189,16 @@ def _figures(prediction: Prediction) -> Iterator[tuple[str, str]]:
     yield "plan", prediction.plan.label()
     yield "step time", f"{format_seconds(prediction.step_time)}  {interval_bar(prediction)}"
     speed = f"{prediction.tokens_per_second:,.0f} {prediction.speed_unit}"
-    yield "speed", f"{speed}, MFU {percent(prediction.mfu)}, bubble {_bubble(prediction)}"
+    yield "speed", f"{speed}, MFU {percent(prediction.mfu)}{_bubble(prediction)}"
     peak = format_bytes(prediction.fullest.peak_allocated)
     yield "memory", f"peak {peak}: {fit_words(prediction)}"
 
 
 def _bubble(prediction: Prediction) -> str:
-    return f"{percent(prediction.bubble_fraction)} of the pipeline phase"
+    """The bubble, where the plan has a pipeline's phase."""
+    if prediction.strategy:
+        return ""
+    return f", bubble {percent(prediction.bubble_fraction)} of the pipeline phase"
 
 
 def interval_bar(prediction: Prediction) -> str:

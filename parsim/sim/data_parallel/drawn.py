@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+import numpy as np
+
+from parsim.arrays import Array
 from parsim.cost.jitter import Jitter
 from parsim.sim.data_parallel.pace import rounds_of
 from parsim.sim.data_parallel.priced_strategy import PricedStrategy
@@ -20,6 +24,9 @@ MOST_ROUNDS = 8
 """Rounds that are drawn, where an average every so-many-th does not ask for more."""
 MOST_SPANS = 20_000
 """Boxes of a picture: later rounds are left out."""
+
+ROUNDING = 1e-9
+"""Share of a message's length below which what is left of it is rounding."""
 
 
 def strategy_timeline(
@@ -71,16 +78,42 @@ def _growth(drawn: Iterable[Span], end: float, growth: float) -> Iterator[Span]:
 
 def _spans(program: StepProgram, end: RoundsEnd) -> Iterator[Span]:
     """A box for each task with a length on each rank and in each round."""
-    for (number, rank, _), (start, stop) in end.times.items():
-        task = program.tasks[number]
-        if task.kind == WAIT or stop <= start:
-            continue
-        span = Span(
+    drawn = [
+        Span(
             rank=rank,
-            stream=task.stream,
-            kind=task.kind,
+            stream=program.tasks[number].stream,
+            kind=program.tasks[number].kind,
             start=start,
             end=stop,
-            microbatch=task.microbatch,
+            microbatch=program.tasks[number].microbatch,
         )
-        yield span if task.stream == COMPUTE else span._replace(exposed=stop - start)
+        for (number, rank, _), (start, stop) in end.times.items()
+        if program.tasks[number].kind != WAIT and stop > start
+    ]
+    beside = _compute_until(drawn)
+    for span in drawn:
+        yield span if span.stream == COMPUTE else span._replace(exposed=_exposed(span, beside))
+
+
+def _compute_until(drawn: Iterable[Span]) -> dict[int, tuple[Array, Array]]:
+    """By rank, moments at which its compute stream begins or stops, and its seconds until then."""
+    by_rank: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    for span in drawn:
+        if span.stream == COMPUTE:
+            by_rank[span.rank].append((span.start, span.end))
+    until = {}
+    for rank, busy in by_rank.items():
+        moments = np.array(sorted(busy))
+        seconds = np.cumsum(moments[:, 1] - moments[:, 0])
+        until[rank] = (moments.ravel(), np.repeat([0.0, *seconds], 2)[1:-1])
+    return until
+
+
+def _exposed(span: Span, beside: dict[int, tuple[Array, Array]]) -> float:
+    """Seconds of a span of communication in which its rank computes nothing."""
+    if span.rank not in beside:
+        return span.duration
+    moments, seconds = beside[span.rank]
+    begin, end = np.interp([span.start, span.end], moments, seconds)
+    exposed = span.duration - float(end - begin)
+    return exposed if exposed > ROUNDING * span.duration else 0.0

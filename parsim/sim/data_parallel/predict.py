@@ -35,6 +35,13 @@ SATURATED = 0.9
 """A queue that serves for so much of the time holds everybody back."""
 EXPOSED = 0.1
 """A share of the step that is worth naming as what limits it."""
+WAITS = {
+    "synchronisation": "synchronisation",
+    "gradient_reduction": "the reduction of gradients",
+    "straggler": "stragglers",
+    "optimizer": "the update",
+}
+"""Parts of a step that are not its passes, in words."""
 
 
 def prediction_of(
@@ -52,7 +59,7 @@ def prediction_of(
     step = ran.step_time * strategy.growth
     holding = holdings(workers, priced, ddp.memory)
     parts = _parts(workers, priced, ddp, ran, step)
-    figures = _figures(workers, priced, ran, step, holding)
+    figures = _figures(workers, priced, ran, step, parts, holding)
     standing = _standing(workers, ddp, parts["synchronisation"] / step)
     faster, sharers = ddp.step_time / step, plan.strategy.sharers
     return replace(
@@ -80,7 +87,8 @@ def figures_of_all_reduce(evaluation: Evaluation, plan: Plan, ddp: Prediction) -
     strategy = PricedStrategy.of(evaluation, plan)
     workers, priced = strategy.workers, strategy.priced
     ran = Pace(tier="recurrence", step_time=ddp.step_time, busy={})
-    figures = _figures(workers, priced, ran, ddp.step_time, holdings(workers, priced, ddp.memory))
+    holding, parts = holdings(workers, priced, ddp.memory), dict(ddp.breakdown)
+    figures = _figures(workers, priced, ran, ddp.step_time, parts, holding)
     return replace(figures, trains_otherwise=False)
 
 
@@ -136,9 +144,14 @@ def _with_memory(workers: Workers, ddp: Prediction, holding: Holdings) -> Predic
 
 
 def _figures(
-    workers: Workers, priced: Priced, ran: Pace, step: float, holding: Holdings
+    workers: Workers,
+    priced: Priced,
+    ran: Pace,
+    step: float,
+    parts: dict[str, float],
+    holding: Holdings,
 ) -> StrategyFigures:
-    """Rates, traffic, ages and servers."""
+    """Rates, traffic, ages and servers; `parts` are those of the step."""
     samples = workers.plan.global_batch_size
     alone = float((workers.compute + workers.optimizer_alone).mean()) * workers.count / samples
     servers = len(priced.wires.node) if priced.wires else 0
@@ -151,7 +164,7 @@ def _figures(
         alone=alone,
         sent=priced.sent,
         received=priced.received,
-        limits=priced.together.limits(step) if priced.together else _limits(workers, busy, step),
+        limits=priced.together.limits(step) if priced.together else _limits(workers, busy, parts),
         servers=servers,
         server_received=priced.wires.received if priced.wires else 0.0,
         server_sent=priced.wires.sent if priced.wires else 0.0,
@@ -180,22 +193,23 @@ def _staleness(workers: Workers, ran: Pace) -> StalenessFigures | None:
     )
 
 
-def _limits(workers: Workers, busy: dict[str, float], step: float) -> str:
-    """What holds the strategy back, in words."""
-    fullest = next(iter(busy), "")
+def _limits(workers: Workers, busy: dict[str, float], parts: dict[str, float]) -> str:
+    """What holds the strategy back, in words: a queue, a worker, or a part of the step."""
+    fullest, step = next(iter(busy), ""), sum(parts.values())
     if fullest and busy[fullest] >= SATURATED:
         return f"{_queue_words(fullest)}, saturated ({100 * busy[fullest]:.0f} % busy)"
     compute = float(workers.compute.mean())
     slowest = float(workers.compute.max())
     if slowest > (1.0 + EXPOSED) * compute and slowest > (1.0 - EXPOSED) * step:
         return "the slowest worker"
-    share = 1.0 - (compute + float(workers.optimizer.mean())) / step
-    if share > EXPOSED:
-        where = ""
-        if fullest:
-            where = f"; busiest is {_queue_words(fullest)}, {100 * busy[fullest]:.0f} %"
-        return f"synchronisation, {100 * share:.0f} % of the step{where}"
-    return "compute"
+    part = max(WAITS, key=lambda name: parts.get(name, 0.0))
+    share = parts.get(part, 0.0) / step
+    if share <= EXPOSED:
+        return "compute"
+    words = f"{WAITS[part]}, {100 * share:.0f} % of the step"
+    if fullest and part == "synchronisation":
+        words += f"; busiest is {_queue_words(fullest)}, {100 * busy[fullest]:.0f} %"
+    return words
 
 
 def _queue_words(queue: str) -> str:

@@ -131,17 +131,25 @@ def software_of_experts(stack: str, release: str) -> str | None:
     return known[-1] if known else None
 
 
-def explain(stack: str) -> list[str]:
-    """Lines for `validate -v`: every assumption of a stack with its reason."""
+def explain(stack: str, predicted_as: str = "") -> list[str]:
+    """Lines for `validate -v`: every assumption of a stack with its reason.
+
+    Args:
+        stack: as rows say.
+        predicted_as: the software of these rows, where the stack is none of the catalog's.
+    """
     assumed, name, notes = assumptions_for(stack)
-    stack_software = software_catalog()[name]
     switches = (
         f"precision={assumed.precision} recompute={assumed.recompute} "
         f"zero_stage={assumed.zero_stage} (FSDP with pipelines: {assumed.piped_fsdp}) "
         f"sequence_parallel={assumed.sequence_parallel} "
         f"dropout={assumed.dropout}: {assumed.reason}"
     )
-    lines = [f"{stack}: {stack_software.description}", *notes, f"  unstated switches: {switches}"]
+    told = [*notes, f"  unstated switches: {switches}"]
+    if name != stack and predicted_as not in ("", name):  # networks' tables leave no switch open
+        name, told = predicted_as, [f"unknown stack '{shown(stack)}': predicted as {predicted_as}"]
+    stack_software = software_catalog()[name]
+    lines = [f"{stack}: {stack_software.description}", *told]
     for field, reason in stack_software.reasons.items():
         lines.append(f"  {field} = {getattr(stack_software, field)}: {reason}")
     return lines

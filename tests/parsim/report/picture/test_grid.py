@@ -85,6 +85,15 @@ def test_labels_carry_the_kind_only_where_all_have_room() -> None:
     assert labels(*wide, last, narrow) == [*map(str, range(9)), "10", "11"]
 
 
+@pytest.mark.parametrize(("seconds", "texts"), [(0.0132, []), (0.016, ["241", "242"])])
+def test_numbers_of_neighbours_do_not_read_as_one(seconds: float, texts: list[str]) -> None:
+    # 1,200 pixels in a second: three digits of 5 pixels in boxes of 15.8 and of 19.2.
+    spans = [Span(0, "compute", "B", seconds * i, seconds * (i + 1), 0, 241 + i) for i in (0, 1)]
+    grid = grid_of(timeline_of(*spans), 1.0)
+    drawn = grid.labels(grid.boxes(spans), five_pixels_a_letter)
+    assert [label for _, label in drawn] == texts
+
+
 def test_dense_pictures_have_no_labels(pipeline: Pipeline) -> None:
     timeline = pipeline(65, 1)
     grid = grid_of(timeline)

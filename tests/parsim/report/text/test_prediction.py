@@ -46,3 +46,17 @@ def test_a_peak_without_activations_has_no_table_of_them() -> None:
     with console.capture() as text:
         console.print(prediction_view(prediction))
     assert "by what keeps them" not in text.get()
+
+
+def test_the_samples_of_a_strategy_are_told_once_and_its_bubble_never() -> None:
+    scenario = load_scenario(
+        ROOT / "scenarios" / "resnet50-dgx-1v.yaml", {"plan.strategy": "data_parallel"}
+    )
+    prediction = simulate(scenario.job, scenario.fixed_plan())
+    console = Console(width=200, no_color=True)
+    with console.capture() as text:
+        console.print(prediction_view(prediction))
+        console.print(answer_view(prediction, plan_file="p.yaml", picture="x.png"))
+    told = text.get()
+    assert told.count("\nsamples/s ") == 1
+    assert "pipeline phase" not in told

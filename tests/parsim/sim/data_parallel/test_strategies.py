@@ -295,6 +295,23 @@ def test_diloco_holds_weights_and_momentum_of_its_outer_optimizer() -> None:
     assert more == pytest.approx(8 * job().model.parameters)
 
 
+@pytest.mark.parametrize(
+    ("strategy", "part"),
+    [
+        (ParameterServer(servers=1), "synchronisation"),
+        (LocalSGD(every=1), "optimizer"),
+        (SingleProcess(), "synchronisation"),
+    ],
+    ids=["server", "every step", "one process"],
+)
+def test_the_share_that_limits_is_the_one_that_is_listed(strategy: Strategy, part: str) -> None:
+    nodes = 1 if isinstance(strategy, SingleProcess) else 2
+    prediction = predicted(strategy, nodes=nodes)
+    assert prediction.strategy is not None
+    listed = prediction.breakdown[part] / prediction.step_time
+    assert f", {100 * listed:.0f} % of the step" in prediction.strategy.limits
+
+
 def test_an_asynchronous_server_saturates() -> None:
     """Updates a second never exceed one over the service of the busiest queue."""
     figures = predicted(AsynchronousServer(servers=1)).strategy

@@ -183,6 +183,15 @@ def test_every_assumption_is_explained(stack: str) -> None:
     assert told == set(software(stack).reasons)
 
 
+def test_a_framework_that_is_predicted_as_another_is_explained_by_that() -> None:
+    lines = explain("PipeDream", "pytorch-ddp")
+    assert lines[0] == f"PipeDream: {software('pytorch-ddp').description}"
+    assert lines[1] == "unknown stack 'PipeDream': predicted as pytorch-ddp"
+    assert not any("unstated switches" in line for line in lines)
+    assert explain("nowhere", "generic") == explain("nowhere")
+    assert explain("nemo", "pytorch-ddp") == explain("nemo")
+
+
 def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
     fused = case(row, flash_attention="yes").job
     plain = case(row, flash_attention="no").job
