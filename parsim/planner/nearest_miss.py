@@ -39,7 +39,7 @@ def shortage(job: Job, plan: Plan, margin: float | None) -> str:
     return (
         f"needs {format_bytes(need)} on pipeline rank {fullest.rank}, "
         f"{format_bytes(need - usable)} more than {format_bytes(usable)} ({device}); "
-        f"most of it is {largest}, {format_bytes(prediction.memory[largest])}; "
+        f"its largest part is {largest}, {format_bytes(prediction.memory[largest])}; "
         f"{_advice(job, plan, margin)}"
     )
 

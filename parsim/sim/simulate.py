@@ -174,11 +174,17 @@ def _slow_ranks(plan: Plan, jitter: Jitter | None) -> tuple[tuple[int, float], .
 
 
 def _with_drawing(prediction: Prediction, drawn: Timeline) -> Prediction:
-    """The prediction with a drawing of its first steps, which says the predicted step time.
+    """The prediction with a drawing of its first steps, which says what is predicted.
 
     What is drawn may begin with a fill, or lack the allowance for late ranks.
     """
+    from parsim.sim.drawing.timeline import BUBBLE_IN_PICTURES
+
     meta = {**drawn.meta, "step_time_s": prediction.step_time}
+    if prediction.strategy is None:
+        meta["bubble_fraction"] = prediction.bubble_fraction
+        meta["bubble_definition"] = BUBBLE_IN_PICTURES
+    meta["peak_allocated_bytes"] = prediction.fullest.peak_allocated
     return replace(prediction, timeline=replace(drawn, meta=meta))
 
 

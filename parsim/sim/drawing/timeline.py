@@ -29,6 +29,9 @@ _Key = tuple[int, str, int, int]
 """Rank, kind, stage and micro-batch of a span."""
 
 
+BUBBLE_IN_PICTURES = "idle share of the pipeline phase, mean over ranks"
+"""What pictures say of their bubble."""
+
 _MESSAGES = {
     True: (SpanKind.SEND_F, SpanKind.RECV_F),
     False: (SpanKind.SEND_B, SpanKind.RECV_B),
@@ -188,7 +191,7 @@ def _meta(evaluation: Evaluation) -> dict[str, object]:
         "ranks": lanes_in_words(step),
         "step_time_s": evaluation.step_time,
         "bubble_fraction": evaluation.bubble_fraction,
-        "bubble_definition": "idle share of the pipeline phase, mean over ranks",
+        "bubble_definition": BUBBLE_IN_PICTURES,
         "peak_allocated_bytes": float(evaluation.peak.max()),
         "capacity_bytes": min(system.device.memory for system in step.systems().values()),
         "rank_labels": lane_labels(step),

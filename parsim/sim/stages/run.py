@@ -12,15 +12,18 @@ from parsim.cost.job import Job
 from parsim.plan import Plan
 from parsim.plan.names import WITHOUT_FLUSH
 from parsim.schedule.versions import Versions
+from parsim.sim.drawing.timeline import predicted_hardware
+from parsim.sim.memory.categories import STATIC as PARTS
 from parsim.sim.program import PricedProgram, by_recurrence, memory_curves, program_timeline
 from parsim.sim.recurrence.walk import StepEnd
+from parsim.sim.stages.one_in_flight import updates_each
 from parsim.sim.stages.plan_prices import PlanPrices
 from parsim.sim.stages.prices import StagePrices, steady_state
 from parsim.sim.stages.rows import depths, stage_rows
 from parsim.strategy import StepProgram
 from parsim.strategy.unequal_stages import unequal_stages
 from parsim.strategy.weight_versions import without_flush
-from parsim.timelines.timeline import ACTIONS, Timeline
+from parsim.timelines.timeline import ACTIONS, MemoryCurve, Timeline
 
 
 def versions_of(plan: Plan) -> Versions | None:
@@ -140,8 +143,21 @@ class TaskRun:
         if self.versions is not None:
             most = max(task.microbatch for task in self.program.program.tasks)
             words += f", the first {most + 1} micro-batches"
-        capacity = min(system.device.memory for system in self.job.cluster.systems)
-        meta = {**drawn.meta, "plan": words, "capacity_bytes": capacity}
+        meta = {
+            **drawn.meta,
+            "source": "predicted",
+            "model": self.job.model.name,
+            **predicted_hardware(self.job),
+            "plan": words,
+            "capacity_bytes": min(system.device.memory for system in self.job.cluster.systems),
+        }
         if self.versions is not None:
             meta["weight_versions"] = self.versions.table(most + 1)
-        return replace(drawn, meta=meta)
+        return replace(drawn, meta=meta, memory=tuple(map(self._with_parts, drawn.memory)))
+
+    def _with_parts(self, curve: MemoryCurve) -> MemoryCurve:
+        """A curve with names for what stands all the time; gradients of one backward do not."""
+        use = self.priced.memory(self.priced.replicas.stage_of[curve.rank])
+        standing = [name for name in PARTS if name != "gradients" or not updates_each(self.plan)]
+        parts = {name: use[name] for name in standing}
+        return replace(curve, parts=parts, static=sum(parts.values()))

@@ -33,7 +33,7 @@ def test_the_message(job: Job) -> None:
     assert told.startswith(
         f"this plan does not fit: tp1 pp1 dp4 mb8 m1 no-pipeline needs "
         f"{format_bytes(need(job, PLAN))} on pipeline rank 0, {short} more than "
-        f"{format_bytes(have)} (a100-sxm-80gb); most of it is "
+        f"{format_bytes(have)} (a100-sxm-80gb); its largest part is "
     )
     assert re.search(r"; least change that fits: \S+=\S+( with dp=\d)? \(step [\d.e-]+ s\)$", told)
 

@@ -40,7 +40,7 @@ TOO_LARGE = {
 MISS = re.compile(
     r"error: this plan does not fit: (?P<plan>.+) needs (?P<need>[\d.]+ GiB) on pipeline "
     r"rank (?P<rank>\d+), (?P<short>[\d.]+ GiB) more than (?P<have>[\d.]+ GiB) "
-    r"\((?P<device>[\w-]+)\); most of it is (?P<largest>\w+), (?P<amount>[\d.]+ GiB); "
+    r"\((?P<device>[\w-]+)\); its largest part is (?P<largest>\w+), (?P<amount>[\d.]+ GiB); "
     r"least change that fits: (?P<change>.+) "
     r"(\(step (?P<step>[\d.e+-]+) s\)|\(global batch (?P<batch>\d+)\))\n"
 )
@@ -105,7 +105,7 @@ def test_a_search_where_nothing_fits(cli: Cli, tmp_path: Path) -> None:
     told = re.fullmatch(
         r"error: nothing fits: the nearest plan, tp1 pp1 dp8 mb1 m2 no-pipeline recompute-full, "
         r"needs [\d.]+ GiB on pipeline rank 0, [\d.]+ GiB more than [\d.]+ GiB "
-        r"\(h100-sxm-80gb\); most of it is optimizer, [\d.]+ GiB; least change "
+        r"\(h100-sxm-80gb\); its largest part is optimizer, [\d.]+ GiB; least change "
         r"that fits: (\w+=\w+) \(step [\d.]+ s\)\n",
         done.err,
     )

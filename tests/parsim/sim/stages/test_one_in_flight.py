@@ -72,6 +72,28 @@ def test_the_drawn_memory_tells_old_weights_from_activations(tmp_path: Path) -> 
     assert MemoryCurve.from_json(first.to_json()) == first
 
 
+@pytest.mark.parametrize(
+    ("rule", "names"),
+    [
+        ("pipedream", {"parameters", "optimizer"}),  # its gradients live for a backward each
+        ("pipedream_2bw", {"parameters", "gradients", "optimizer"}),
+    ],
+)
+def test_the_picture_says_what_was_predicted_of_what(
+    rule: str, names: set[str], tmp_path: Path
+) -> None:
+    loaded = load_scenario(scenario(tmp_path, rule, "fp32", 1))
+    prediction = simulate(loaded.job, loaded.fixed_plan(), timeline=True)
+    timeline = prediction.timeline
+    assert timeline is not None
+    assert (timeline.meta["model"], timeline.meta["system"]) == ("gpt2", "1 x cpu")
+    assert timeline.meta["bubble_fraction"] == prediction.bubble_fraction
+    assert timeline.meta["peak_allocated_bytes"] == max(prediction.peak_allocated)
+    for curve in timeline.memory:
+        assert set(curve.parts) == names
+        assert sum(curve.parts.values()) == curve.static <= min(curve.bytes)
+
+
 def test_a_message_is_held_when_it_comes(tmp_path: Path) -> None:
     """One gradient from behind; the last stage has nobody behind it."""
     loaded = load_scenario(scenario(tmp_path, "pipedream_2bw", "fp32", 1))
