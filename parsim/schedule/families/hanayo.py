@@ -10,9 +10,9 @@ A rank holds at most pp micro-batches, as in 1F1B. The bubble is (pp - 1) B/wave
 rank's whole share, where num_microbatches = pp: the least that any order reaches (proven for pp 4,
 6 and 8, B = F, 2F and 3F). With more micro-batches it stays so for one wave. For two and more no
 block of pp micro-batches that is so short can follow itself without a gap (pp 2, 3 and 4), but an
-order of all of them together may be as short (pp 2 with 4 and 6 micro-batches, pp 3 with 6). What
-is listed is close to that: with F + B = 3 a micro-batch, eight ranks and two waves idle for 7 units
-with 8 micro-batches, 7.75 with 16 and 9.5 with 32 (1F1B for 21).
+order of all of them together may be as short (pp 2 with 4 and 6 micro-batches, pp 3 with 6, pp 4
+with 8). What is listed is close to that: with F + B = 3 a micro-batch, eight ranks and two waves
+idle for 7 units with 8 micro-batches, 7.75 with 16 and 9.5 with 32 (1F1B for 21).
 
 Source: arXiv 2308.15762; orders by list scheduling from both ends; what is proven and that orders
 as short exist, by a constraint solver (CP-SAT).

@@ -17,6 +17,8 @@ covers                            what the time is of: blank, a whole step; "for
 layout                            of images: "channels_last" or "channels_first"; blank: the
                                   framework's
 cudnn                             release of the library, such as 5.1; blank: the framework's
+padded_length                     tokens that a batch of sentences is padded to, in the mean; blank:
+                                  as many as they have in the catalog
 out_of_scope                      why a row is not predicted, as its source has it; blank: it is
 n_micro_batches, partition        of a pipeline; where blank, read from the note of the row
 replicas                          of each of pipedream's stages, such as 7-1
@@ -53,7 +55,7 @@ OPTIONAL = (
     *("source", "n_micro_batches", "partition", "replicas", "recompute", "step_time_s", "note"),
     *("peak_memory_gib_sum", "speedup", "speedup_over", "internode_gbit_per_s_per_node"),
     *("servers", "servers_on", "node_sums", "overlap", "sync_every"),
-    *("covers", "layout", "cudnn", "out_of_scope"),
+    *("covers", "layout", "cudnn", "padded_length", "out_of_scope"),
 )
 """Columns that it may have; others are not read."""
 
@@ -97,6 +99,7 @@ class MeasuredSamples:
     covers: str = STEP
     layout: str = ""
     cudnn: float | None = None
+    padded_length: int | None = None
 
 
 class _Results(NamedTuple):
@@ -150,6 +153,7 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         covers=row.get("covers", ""),
         layout=row.get("layout", ""),
         cudnn=cells.number("cudnn"),
+        padded_length=cells.positive("padded_length"),
     )
 
 

@@ -15,7 +15,7 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.job import NO_UPDATE, OPTIMIZERS, Job, Optimizer, kind_of
 from parsim.cost.software import Software, software
 from parsim.errors import CatalogError, ModelError, NoFeasiblePlan, shown
-from parsim.model.graph.catalog import is_network, network
+from parsim.model.graph.catalog import is_network, network, reads_text
 from parsim.model.graph.record import Graph
 from parsim.model.reader import Description, build_model, model_spec
 from parsim.partition.given_replicas import cut_for, levels_of, priced_graph
@@ -119,8 +119,12 @@ def _framework(text: str) -> str:
 
 def _description(run: MeasuredSamples) -> Description:
     """A network in as fine pieces as its partition counts, or the sizes of a transformer."""
+    if run.padded_length and not reads_text(run.model):
+        raise RowSkipped(
+            f"padded_length={run.padded_length}: {shown(run.model)} reads no sentences"
+        )
     if is_network(run.model):
-        graph = _pieces(network(run.model), run.partition)
+        graph = _pieces(network(run.model, run.padded_length), run.partition)
         return replace(graph, asks_input=True) if run.covers == INPUT_GRADIENT else graph
     return replace(model_spec(run.model), fused_attention=False)  # these tables are from before
 

@@ -189,6 +189,25 @@ def test_a_row_says_how_its_images_lie() -> None:
         assert first > least * last
 
 
+GNMT = ALONE | {"model": "gnmt-8", "batch_per_gpu": "128", "global_batch_size": "128"}
+
+
+def test_a_batch_is_computed_at_the_length_that_it_is_padded_to() -> None:
+    """All but the update grows with the tokens: 30 for 25."""
+    mean, same, padded = (
+        predict_samples("t", GNMT | {"padded_length": length}) for length in ("", "25", "30")
+    )
+    assert mean.predicted_step == same.predicted_step
+    assert mean.predicted_step is not None
+    assert padded.predicted_step is not None
+    assert 1.15 < padded.predicted_step / mean.predicted_step < 1.2
+
+
+def test_images_are_padded_to_no_length() -> None:
+    with pytest.raises(RowSkipped, match="padded_length=30: vgg16 reads no sentences"):
+        case_of(parse_samples(ALONE | {"padded_length": "30"}))
+
+
 @pytest.mark.parametrize(
     ("cell", "reason"),
     [
