@@ -20,7 +20,7 @@ from parsim.arrays import Array, Ints
 from parsim.cost.step.chain import Chain, Cut
 from parsim.cost.step.cuts import THIRDS, Shares
 from parsim.plan import Plan
-from parsim.plan.names import SCHEDULE_NAMES
+from parsim.plan.names import AUTO, SCHEDULE_NAMES
 from parsim.schedule import Kind
 from parsim.sim.recurrence.maxplus import ClassTimes, run
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compiled_schedule
@@ -53,8 +53,14 @@ WORTH = 0.01
 BALANCED = ("naive", "gpipe")
 """Schedules that wait for the slowest stage alone, which a balanced cut has: no order is better."""
 
-QUICKER = {**dict.fromkeys(("zb_1p", "zb_auto"), "zb_h1"), "zb_2p": "zb_h2"}
-"""Schedules that are written faster than those whose order is itself looked for."""
+QUICKER = {
+    **dict.fromkeys(("zb_1p", "zb_auto"), "zb_h1"),
+    **dict.fromkeys(("zb_2p", AUTO), "zb_h2"),
+}
+"""Schedules that are written faster than those whose order is itself looked for.
+
+What is found by machine (`auto`) may have backwards in two and what memory there is, as ZB-H2.
+"""
 
 
 class Order(NamedTuple):
@@ -96,11 +102,11 @@ def sent(message: Array, stages: Ints) -> Array:
 def order_of(plan: Plan, update: float = 0.0, message: float = 0.0) -> Order | None:
     """The order that a plan's cut is judged by, with an update and messages; None without one."""
     written = plan.actions is not None or plan.action_times is not None
-    ordered = plan.schedule in SCHEDULE_NAMES and plan.schedule not in BALANCED
+    name = QUICKER.get(plan.schedule, plan.schedule)
+    ordered = name in SCHEDULE_NAMES and name not in BALANCED
     count, few = plan.num_microbatches, FEW * plan.pp
     if written or not ordered or _long(plan.num_stages, min(count, few)) or count < 2:
         return None
-    name = QUICKER.get(plan.schedule, plan.schedule)
     rounds = ROUNDS if count > few else 0
     blocks = message > 0.0 and not plan.overlap_p2p
     return Order(name, plan.pp, plan.v, min(count, few), rounds, update, message, blocks)

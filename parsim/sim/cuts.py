@@ -22,9 +22,11 @@ from parsim.cost.step.cuts import (
 from parsim.cost.step.messages import border_seconds
 from parsim.cost.step.stages import even_cut
 from parsim.plan import Plan, PlanTable
+from parsim.plan.names import AUTO
 from parsim.schedule.placement import stage_ranks
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.cut_descent import Judge, Order, noticed, order_of, sent
+from parsim.sim.orders.trial import NAMED, with_named
 from parsim.sim.simulate import simulate
 
 CUTS_OF_A_PLAN = 4
@@ -116,20 +118,36 @@ def with_better_cut(job: Job, plan: Plan, memory_margin: float | None = None) ->
     """The plan with the best of its likely cuts, or as it is where none is legal and better.
 
     What fits goes before what does not, then the shorter step, then the lower peak; a search ranks
-    all cuts of a plan by the same, and shows the best one.
+    all cuts of a plan by the same, and shows the best one. What is found by machine also has the
+    cut of the best schedule with a name, than which it is never slower then.
     """
     if not chooses_cut(job, plan):
         return plan
+    others = [replace(plan, stage_layers=cut) for cut in _cuts_of(job, plan)]
+    if plan.schedule == AUTO and plan.actions is None:
+        others.append(_as_named(job, plan, memory_margin))
+    legal = [each for each in others if illegal(job, each) is None]
+    if not legal:
+        return plan
+    return min((*legal, plan), key=lambda each: _rank(job, each, memory_margin))
+
+
+def _cuts_of(job: Job, plan: Plan) -> tuple[Cut, ...]:
+    """The likely cuts of a plan, by its job's seconds."""
     table = PlanTable.of([plan])
     (items,), seconds = Items.of(job, table)
     update = noticed(update_seconds(job, table) / seconds, table.num_microbatches)
     message = sent(border_seconds(job, table) / seconds, table.pp * table.v)
     pipeline = pipeline_of(plan, float(update[0]), float(message[0]))
-    others = [replace(plan, stage_layers=cut) for cut in likely_cuts(items, pipeline)]
-    legal = [each for each in others if illegal(job, each) is None]
-    if not legal:
-        return plan
-    return min((*legal, plan), key=lambda each: _rank(job, each, memory_margin))
+    return likely_cuts(items, pipeline)
+
+
+def _as_named(job: Job, plan: Plan, memory_margin: float | None) -> Plan:
+    """The plan with the cut of the best schedule of one stage a rank that has a name."""
+    named = [with_better_cut(job, with_named(plan, name), memory_margin) for name in NAMED]
+    legal = [each for each in named if illegal(job, each) is None] or [plan]
+    best = min(legal, key=lambda each: _rank(job, each, memory_margin))
+    return replace(plan, stage_layers=best.stage_layers)
 
 
 def _rank(job: Job, plan: Plan, memory_margin: float | None) -> tuple[int, float, float]:

@@ -192,11 +192,15 @@ def test_many_micro_batches_have_one_order() -> None:
     assert order_of(few) == order_of(many) == Order("1f1b", 4, 1, FEW * 4, ROUNDS)
 
 
+def test_what_is_found_by_machine_is_cut_as_zb_h2() -> None:
+    found, named = (order_of(replace(PLAN, schedule=name)) for name in ("auto", "zb_h2"))
+    assert found == named is not None
+
+
 @pytest.mark.parametrize(
     "plan",
     [
         replace(PLAN, schedule="pipedream"),
-        replace(PLAN, schedule="auto"),
         replace(PLAN, num_microbatches=1),
         replace(PLAN, pp=STAGES + 1, num_microbatches=64),
         replace(PLAN, pp=2, v=STAGES + 1, schedule="interleaved_1f1b", num_microbatches=4),
