@@ -193,8 +193,8 @@ def test_many_micro_batches_have_one_order() -> None:
 
 
 def test_what_is_found_by_machine_is_cut_as_zb_h2() -> None:
-    found, named = (order_of(replace(PLAN, schedule=name)) for name in ("auto", "zb_h2"))
-    assert found == named is not None
+    searched, named = (order_of(replace(PLAN, schedule=name)) for name in ("auto", "zb_h2"))
+    assert searched == named is not None
 
 
 @pytest.mark.parametrize(

@@ -126,10 +126,10 @@ def test_what_is_found_by_machine_is_not_slower_than_a_name_with_its_own_cut(
     loaded = load_scenario(path)
     assert loaded.plan is not None
     bare = replace(loaded.plan, stage_layers=None, actions=None)
-    found = simulate(loaded.job, loaded.plan).step_time
+    ordered = simulate(loaded.job, loaded.plan).step_time
     for name in NAMED:
         named = simulate(loaded.job, with_better_cut(loaded.job, with_named(bare, name)))
-        assert named.fit is not Fit.FITS or found <= named.step_time * (1.0 + ROUNDING), name
+        assert named.fit is not Fit.FITS or ordered <= named.step_time * (1.0 + ROUNDING), name
 
 
 @pytest.mark.parametrize("schedule", ["interleaved_1f1b", "zb_v", "chimera", "dualpipe"])
