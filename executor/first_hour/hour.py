@@ -73,6 +73,7 @@ def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600
     version of a package is no failure here.
     """
     words = ["-m", "pytest", "-v", "-o", "filterwarnings=default", "-m", marker]
+    words += ["-p", "executor.first_hour.at_once"]
     words += _at_a_time(kind)
     if marker == "gpu":
         words += [str(TESTS / "test_cuda_whole.py"), str(TESTS / "test_cuda.py")]

@@ -3,20 +3,23 @@
     y = W x + (alpha / r) B A x       A (r, inputs), B (outputs, r), W frozen
 
 Maps of one input that parsim counts as one product (queries, keys and values; gate and what it
-gates) share an A, as Megatron-Bridge's do.
+gates) share an A, as Megatron-Bridge's do. Each has a B of its own, which tensor ranks split as they
+split the map; all Bs are one product. `executor.parallel.tensor` says what a rank has of them.
 
 Source: Hu et al. 2021 (arXiv:2106.09685), section 4.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from executor.model.attention.self_attention import Attention
+from executor.model.attention.self_attention import Attention, Columns, apart
 from executor.model.blocks import Mlp
+from executor.model.factors import copied_part
 from parsim.model.adapters import TARGETS
 from parsim.model.transformer import TransformerSpec
 
@@ -25,9 +28,6 @@ SCALE = 2.0
 
 NAMES = ("adapter", "columns")
 """What adapters are called in the module of a product, and in one whose maps share an input."""
-
-SECOND = tuple(f"{name}.b.weight" for name in NAMES)
-"""How names of second factors end, which begin as zero: training starts at the model."""
 
 
 class Adapter(nn.Module):  # type: ignore[misc]
@@ -43,13 +43,26 @@ class Adapter(nn.Module):  # type: ignore[misc]
         return self.b(self.a(x)) * SCALE
 
 
-class AdaptedColumns(Adapter):
-    """Applies linear maps that share their input, each with its rows of one adapter."""
+class AdaptedColumns(nn.Module):  # type: ignore[misc]
+    """Applies linear maps that share their input and the first factor of their adapters.
+
+    `apart` applies plain maps of one input; tensor parallelism puts its own in place.
+    """
+
+    def __init__(self, inputs: int, outputs: Mapping[str, int], rank: int) -> None:
+        super().__init__()
+        self.a = nn.Linear(inputs, rank, bias=False)
+        self.b = nn.ModuleDict(
+            {name: nn.Linear(rank, width, bias=False) for name, width in outputs.items()}
+        )
+        self.apart: Columns = apart
 
     def forward(self, x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
-        """Each linear map of the same input."""
-        added = self.low_rank(x).split([linear.out_features for linear in linears], dim=-1)
-        return tuple(linear(x) + part for linear, part in zip(linears, added, strict=True))
+        """Each linear map of the same input, in the order of the second factors."""
+        *outputs, low = self.apart(x, (*linears, self.a))
+        factors = [copied_part(factor.weight) for factor in self.b.values()]
+        added = (F.linear(low, torch.cat(factors)) * SCALE).split([len(b) for b in factors], dim=-1)
+        return tuple(output + part for output, part in zip(outputs, added, strict=True))
 
 
 class Adapted(nn.Linear):  # type: ignore[misc]
@@ -61,12 +74,22 @@ class Adapted(nn.Linear):  # type: ignore[misc]
 
     def forward(self, x: Tensor) -> Tensor:
         """Map (b, s, inputs) to (b, s, outputs)."""
-        return super().forward(x) + self.adapter.low_rank(x)
+        return self.frozen(x) + self.adapter.low_rank(x)
+
+    def frozen(self, x: Tensor) -> Tensor:
+        """The map itself; tensor parallelism puts its own in place."""
+        return super().forward(x)
 
 
 def is_adapters(name: str) -> bool:
     """Whether a parameter is a factor of an adapter, by its name."""
     return not set(NAMES).isdisjoint(name.split("."))
+
+
+def begins_as_zero(name: str) -> bool:
+    """Whether a parameter is a second factor, by its name: training starts at the model."""
+    words = name.split(".")
+    return any(words[at] in NAMES and words[at + 1] == "b" for at in range(len(words) - 1))
 
 
 def add_adapters(stage: nn.Module, spec: TransformerSpec) -> None:
@@ -83,9 +106,10 @@ def add_adapters(stage: nn.Module, spec: TransformerSpec) -> None:
 def _adapt(module: Attention | Mlp, first: str, last: str, names: set[str], rank: int) -> None:
     """Adapters of a module's first maps, which share their input, and of its last one."""
     if first in names:
-        linears = tuple(_columns(module).values())
-        outputs = sum(linear.out_features for linear in linears)
-        module.columns = AdaptedColumns(linears[0].in_features, outputs, rank)
+        linears = _columns(module)
+        outputs = {name: linear.out_features for name, linear in linears.items()}
+        inputs = next(iter(linears.values())).in_features
+        module.columns = AdaptedColumns(inputs, outputs, rank)
     if last in names:
         adapted = Adapted(getattr(module, last), rank)
         adapted.requires_grad_(False)
@@ -94,7 +118,7 @@ def _adapt(module: Attention | Mlp, first: str, last: str, names: set[str], rank
 
 
 def _columns(module: Attention | Mlp) -> dict[str, nn.Linear]:
-    """A module's maps that share their input, by name, in the order of their adapter's rows."""
+    """A module's maps that share their input, by name, in the order in which it applies them."""
     names = ("q", "k", "v") if isinstance(module, Attention) else ("fc1", "gate")
     linears = {name: getattr(module, name) for name in names}
     return {name: linear for name, linear in linears.items() if linear is not None}
@@ -110,19 +134,14 @@ def merged_with(stage: nn.Module, name: str, whole: Callable[[Tensor], Tensor]) 
         return None
     module = stage.get_submodule(path)
     if isinstance(module, Adapted):
-        return _added(module.adapter, whole)
+        return _added(module.adapter.a, module.adapter.b, whole)
     owner, _, mine = path.rpartition(".")
-    parent = stage.get_submodule(owner)
-    if not isinstance(parent, Attention | Mlp) or not isinstance(parent.columns, AdaptedColumns):
+    columns = getattr(stage.get_submodule(owner), "columns", None)
+    if not isinstance(columns, AdaptedColumns) or mine not in columns.b:
         return None
-    linears = _columns(parent)
-    if mine not in linears:
-        return None
-    sizes = [linear.out_features for linear in linears.values()]
-    parts = _added(parent.columns, whole).split(sizes)
-    return dict(zip(linears, parts, strict=True))[mine]
+    return _added(columns.a, columns.b[mine], whole)
 
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
-def _added(adapter: Adapter, whole: Callable[[Tensor], Tensor]) -> Tensor:
-    return SCALE * (whole(adapter.b.weight) @ whole(adapter.a.weight))
+def _added(a: nn.Linear, b: nn.Linear, whole: Callable[[Tensor], Tensor]) -> Tensor:
+    return SCALE * (whole(b.weight) @ whole(a.weight))

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from executor.model.adapters import SECOND
+from executor.model.adapters import begins_as_zero
 from executor.model.mixture.experts import Experts
 from executor.model.stage import Stage
 from parsim.model.reader import Description
@@ -73,7 +73,7 @@ def first_values(
     Tables and matrices are normal, biases and second factors of adapters zero, the weights of norms
     `gain`. Where only seconds count another `device` draws values of its own, which takes no time.
     """
-    if name.endswith(SECOND):
+    if begins_as_zero(name):
         return torch.zeros(shape)
     if len(shape) < 2:
         bias = name.rpartition(".")[2].startswith("bias")  # torch's cells have bias_ih_l0

@@ -48,7 +48,7 @@ def check_context(plan: Plan, spec: Description, device_type: str) -> None:
     if message is not None:
         raise PlanError(message)
     if device_type == "cuda":
-        _check_on_gpu(plan, window)
+        _check_on_gpu(plan, None if shaped else window)  # changed scores are in tiles of products
 
 
 def _check_on_gpu(plan: Plan, window: int | None) -> None:

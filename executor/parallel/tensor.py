@@ -8,10 +8,15 @@ the sums are there (all-reduce forward behind rows, backward before columns). Wi
 The vocabulary is split over ranks, in the token table and in the output projection, and the logits
 stay so: the loss is taken of each rank's part (executor/model/loss.py). Key-value heads that are
 fewer than the ranks are copied, each to the ranks that have its query heads.
+
+Adapters beside frozen weights: of a column-split map each rank has A whole and the rows of B that
+are beside its rows of the map; of a row-split one A's columns beside its own and B whole, so that r
+values a token are exchanged beside its outputs. So PEFT's adapters of Megatron-Core's layers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,6 +28,7 @@ from torch.distributed.tensor import Placement, Replicate, Shard
 from torch.distributed.tensor import parallel as tp
 
 from executor.devices.mesh import ranks_of_heads
+from executor.model.adapters import Adapted, AdaptedColumns
 from executor.model.attention.latent import LatentAttention
 from executor.model.attention.self_attention import Core
 from executor.model.loss import LossFn, cross_entropy
@@ -34,6 +40,7 @@ from executor.parallel.tensor_styles import (
     Style,
     all_tokens,
     copied_rows,
+    input_columns,
     local_tokens,
     local_tokens_linear,
     output_rows,
@@ -70,20 +77,25 @@ def apply_tensor_parallel(
     for name in stage.layers:
         styles.update(_block_styles(stage, f"layers.{name}", between))
         styles.update(_key_styles(f"layers.{name}.attention", keys))
+    styles.update(_adapter_styles(stage, styles, between))
     if stage.embedding is not None:
         styles.update(_embedding_styles(stage.embedding, between))
     if stage.head is not None:
         styles.update(_head_styles(stage.head, between))
+    trained = {name: parameter.requires_grad for name, parameter in stage.named_parameters()}
     tp.parallelize_module(stage, mesh, styles)
     _exchange_in(stage, mesh, SplitColumns(group=mesh.get_group(), sequence=sequence_parallel))
     stage.tie()
+    for name, parameter in stage.named_parameters():
+        parameter.requires_grad_(trained[name])  # torch's styles of norms forget what is frozen
 
 
 def _exchange_in(stage: TransformerStage, mesh: DeviceMesh, split: SplitColumns) -> None:
     """Let a stage's modules work on this rank's heads and columns."""
     for module in stage.modules():
         if hasattr(module, "columns"):
-            module.columns = split
+            shared = isinstance(module.columns, AdaptedColumns)
+            setattr(*((module.columns, "apart") if shared else (module, "columns")), split)
         if isinstance(module, Core) and module.shape.slopes is not None:
             slopes = module.shape.slopes.chunk(mesh.size())[mesh.get_local_rank()]
             module.shape = replace(module.shape, slopes=slopes)
@@ -137,6 +149,24 @@ def _block_styles(stage: TransformerStage, path: str, between: Placement) -> dic
     before = ("attention_norm", "mlp_norm")[: 1 + (stage.spec.parallel_block != "shared_norm")]
     styles.update(_norm_styles(path, (*before, *after), between))
     return styles
+
+
+def _adapter_styles(
+    stage: TransformerStage, styles: Mapping[str, Any], between: Placement
+) -> dict[str, Any]:
+    """Factors of adapters: a second one beside a column-split map is split as the map is."""
+    adapters: dict[str, Any] = {}
+    for path, module in stage.named_modules():
+        if isinstance(module, AdaptedColumns):
+            owner = path.removesuffix(".columns")
+            adapters[f"{path}.a"] = Style(repeated)
+            adapters |= {f"{path}.b.{name}": styles[f"{owner}.{name}"] for name in module.b}
+        elif isinstance(module, Adapted):
+            rows = Style(partial(input_columns, between))
+            adapters |= {path: rows, f"{path}.adapter.a": rows}
+            if between != Replicate():
+                adapters[f"{path}.adapter.b"] = Style(local_tokens_linear)
+    return adapters
 
 
 def _latent_styles(spec: TransformerSpec, path: str, between: Placement) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from torch.distributed.tensor import (
 from torch.distributed.tensor import parallel as tp
 from torch.nn import functional as F
 
+from executor.model.adapters import Adapted
 from executor.model.factors import copied_part
 
 
@@ -51,6 +52,25 @@ def output_rows(module: nn.Module, mesh: DeviceMesh) -> None:
 def copied_rows(ranks: DeviceMesh, module: nn.Module, _mesh: DeviceMesh) -> None:
     """A linear map split by outputs over heads, whose copies have the same rows (`copied_part`)."""
     _distribute(module, ranks, Shard(0), Replicate())
+
+
+def input_columns(between: Placement, module: nn.Linear, mesh: DeviceMesh) -> None:
+    """A linear map split by inputs, whose sum over ranks is exchanged, alone or beside an adapter.
+
+    Torch's own style takes what is inside such a map for parts of it. A bias has no gradient here.
+    """
+    for name, parameter in tuple(module.named_parameters(recurse=False)):
+        where = Shard(1) if name == "weight" else Replicate()
+        values = distribute_tensor(parameter.detach(), mesh, (where,))
+        module.register_parameter(name, nn.Parameter(values, parameter.requires_grad))
+
+    def apply(x: Tensor) -> Tensor:
+        part = F.linear(x, module.weight.to_local())
+        total = DTensor.from_local(part, mesh, (Partial(),), run_check=False)
+        summed = total.redistribute(placements=(between,)).to_local()
+        return summed if module.bias is None else summed + module.bias.to_local()
+
+    setattr(module, "frozen" if isinstance(module, Adapted) else "forward", apply)
 
 
 def repeated(module: nn.Module, mesh: DeviceMesh) -> None:

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 
 from executor.first_hour.parts import HourPart, HourParts
+
+ROOT = Path(__file__).parents[3]
 
 
 def part(name: str, code: str, seconds: float = 30.0) -> HourPart:
@@ -56,3 +61,23 @@ def test_a_record_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "parts.json").write_text("[]")
     with pytest.raises(Exception, match="not a record of parts"):
         HourParts(out=tmp_path, parts=(), seconds=1.0)
+
+
+def test_what_a_test_failed_with_is_known_before_the_tests_behind_it_end(tmp_path: Path) -> None:
+    """Their process is killed here, as that of a part whose time is over."""
+    path = tmp_path / "test_two.py"
+    path.write_text(
+        "import os\n"
+        "def test_first():\n    assert 2 + 2 == 5, 'a kernel is missing'\n"
+        "def test_second():\n    os._exit(9)\n"
+    )
+    words = ["-p", "executor.first_hour.at_once", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    ended = subprocess.run(
+        [sys.executable, "-m", "pytest", "--rootdir", str(tmp_path), *words, str(path)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        check=False,
+    )
+    assert ended.returncode == 9
+    assert "a kernel is missing" in ended.stdout

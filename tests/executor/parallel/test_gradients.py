@@ -274,6 +274,11 @@ TWO |= {
     ),
     "adapters, cp": case("adapters", cp=2, num_microbatches=2),
     "adapters, ep": case("adapters, experts", dp_replicate=2, ep=2),
+    "adapters, tp": case("adapters", tp=2, num_microbatches=2, recompute="selective"),
+    "adapters, tp + sp": case("adapters", tp=2, num_microbatches=2, **SP),
+    "adapters, tp + sp, biases, full": case("adapters, gpt", tp=2, recompute="full", **SP),
+    "adapters of some, tp + sp": case("adapters of some", tp=2, **SP),
+    "adapters, experts, tp": case("adapters, experts", tp=2),
     "gemma, tp": case("gemma", tp=2, num_microbatches=2, recompute="selective"),
     "gemma, tp + sp": case("gemma", tp=2, recompute="full", **SP),
     "gemma 3, tp + sp": case("gemma 3", tp=2, **SP),
@@ -293,6 +298,16 @@ TWO |= {
     "shared norm, cp": case("shared norm", cp=2, recompute="selective"),
 }
 FOUR |= {
+    "adapters, tp, copied heads": case("adapters", tp=4, num_microbatches=2),
+    "adapters, tp + sp, copied heads": case("adapters", tp=4, **SP),
+    "adapters, zero 1 x tp": case("adapters", dp_shard=2, tp=2, zero_stage=1, **SMALL),
+    "adapters, zero 1 x tp + sp": case(
+        "adapters", dp_shard=2, tp=2, zero_stage=1, num_microbatches=2, **SP
+    ),
+    "adapters, zero 3 x tp + sp": case("adapters", dp_shard=2, tp=2, zero_stage=3, **SP),
+    "adapters, pipeline x tp": case("adapters", pp=2, tp=2, num_microbatches=4, **SP),
+    "adapters, cp x tp + sp": case("adapters", cp=2, tp=2, num_microbatches=2, **SP),
+    "adapters, ddp x tp, ep": case("adapters, experts", dp_replicate=2, tp=2, ep=2, **SP),
     "bloom, tp": case("bloom", tp=4),
     "gemma, pipeline x tp": case("gemma", pp=2, tp=2, num_microbatches=4, **SP),
     "neox, zero 3 x tp": case("neox", dp_shard=2, tp=2, zero_stage=3, **SP),

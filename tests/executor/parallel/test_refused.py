@@ -28,7 +28,7 @@ from executor.parallel.refused import (  # noqa: E402
     check_split_backward,
     check_splits,
 )
-from tests.executor.workers.specs import GPT, MIXTRAL  # noqa: E402
+from tests.executor.workers.specs import GPT, LLAMA, MIXTRAL  # noqa: E402
 
 BASE = Plan(precision="fp32")
 
@@ -155,6 +155,15 @@ def test_split_backward_under_tensor_parallelism(
         check_split_backward(plan, SPLIT, experts=True)
     check_split_backward(plan, build_schedule("1f1b", pp=2, num_microbatches=1), experts=False)
     check_split_backward(replace(plan, tp=1), SPLIT, experts=False)
+
+
+def test_windows_are_refused_in_fp32_on_a_gpu_but_of_changed_scores() -> None:
+    """A kernel knows windows in 16 bit; capped scores are computed by no kernel, in any dtype."""
+    plain = replace(LLAMA, window=5)
+    with pytest.raises(PlanError, match="window=5 with precision='fp32'"):
+        check_context(BASE, plain, "cuda")
+    check_context(replace(BASE, precision="bf16_amp"), plain, "cuda")
+    check_context(BASE, replace(plain, attention_cap=50.0), "cuda")
 
 
 KINDS: dict[str, tuple[Plan, str]] = {

@@ -52,7 +52,7 @@ CASES = (
     | {
         # adapters that begin as zero change nothing, and what they learn is merged
         f"qwen2-{name}-adapters": {"model": "qwen2", "plan": PLANS[name], "changes": ADAPTERS}
-        for name in ("ddp", "zero1", "hsdp", "pp-zero1")
+        for name in ("ddp", "zero1", "hsdp", "pp-zero1", "tp-pp", "tp-zero3")
     }
     | {f"mixtral-{name}": {"model": "mixtral", "plan": plan} for name, plan in EXPERTS.items()}
 )

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from executor.measure.gradients import gather_gradients, max_relative_error, reference
 from executor.measure.memory import step_bytes
 from executor.model.factors import local_tensor
-from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
+from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE, Values, seeded
 from executor.model.loss import IGNORED
 from executor.parallel.context import rank_part
 from executor.parallel.gradients.split import whole_tensor
@@ -69,10 +69,17 @@ def whole_step(case: Case) -> tuple[float, dict[str, Tensor]]:
     """Loss and gradients of one process: rank 0's, which all others are told."""
     told: list[Any] = [None]
     if dist.get_rank() == 0:
-        told = [reference(case.spec, case.plan, case.batch(case.plan, case.spec), SEED)]
+        batch = case.batch(case.plan, case.spec)
+        told = [reference(case.spec, case.plan, batch, SEED, values=values_of(case.spec))]
     dist.broadcast_object_list(told)
     loss, gradients = told[0]
     return loss, dict(gradients)
+
+
+def values_of(spec: TransformerSpec) -> Values:
+    """First values that leave no second factor of an adapter zero, so that all have gradients."""
+    first = seeded(SEED, spec=spec)
+    return lambda name, shape: first(name.replace(".b.", ".second."), shape)
 
 
 class Case:
@@ -87,7 +94,12 @@ class Case:
         self.spec = SPECS[case["model"]]
         self.batch = masked if case.get("masked") else batch
         self.trainer = build_trainer(
-            self.spec, plan, device=torch.device("cpu"), seed=SEED, optimizer=SGD
+            self.spec,
+            plan,
+            device=torch.device("cpu"),
+            seed=SEED,
+            optimizer=SGD,
+            values=values_of(self.spec),
         )
 
     def step(self) -> float | None:

@@ -129,6 +129,10 @@ SPECS = {
         embedding_scale=3.0,
     ),
     "adapters": replace(LLAMA, name="tiny-adapters", lora_rank=4),
+    "adapters, gpt": replace(GPT, name="tiny-adapted-gpt", lora_rank=3),
+    "adapters of some": replace(
+        LLAMA, name="tiny-partly", lora_rank=4, lora_targets=("linear_proj", "linear_fc1")
+    ),
     "adapters, experts": replace(MIXTRAL, name="tiny-adapted-mixtral", lora_rank=4),
     "llama-mha": replace(LLAMA, name="tiny-llama-mha", num_key_value_heads=4),
     "four layers": replace(GPT, name="tiny-deep", num_layers=4),

@@ -81,11 +81,9 @@ def wrong_heads(plan: Plan, model: Model) -> str | None:
 
 
 def wrong_adapters(plan: Plan, model: Model) -> str | None:
-    """Adapters are whole on a rank, beside products that the executor writes as the model does."""
+    """Adapters are beside products that the executor writes as the model does."""
     if model.trained is None:
         return None
-    if max(plan.stage_tp) > 1:
-        return f"lora_rank with tp={max(plan.stage_tp)}: adapters are not split here; use tp=1"
     if split := first_split(plan):
         return (
             f"lora_rank with schedule={plan.schedule}, which splits the backward (it has {split}): "
