@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from executor.model.attention.self_attention import Attention, Columns, apart
+from executor.model.attention.self_attention import Attention, Columns, apart, itself
 from executor.model.blocks import Mlp
 from executor.model.factors import copied_part
 from parsim.model.adapters import TARGETS
@@ -46,7 +46,8 @@ class Adapter(nn.Module):  # type: ignore[misc]
 class AdaptedColumns(nn.Module):  # type: ignore[misc]
     """Applies linear maps that share their input and the first factor of their adapters.
 
-    `apart` applies plain maps of one input; tensor parallelism puts its own in place.
+    `apart` applies plain maps of one input, `everywhere` gives all ranks what they need of the r
+    values of each token; tensor parallelism puts its own in place of both.
     """
 
     def __init__(self, inputs: int, outputs: Mapping[str, int], rank: int) -> None:
@@ -56,10 +57,11 @@ class AdaptedColumns(nn.Module):  # type: ignore[misc]
             {name: nn.Linear(rank, width, bias=False) for name, width in outputs.items()}
         )
         self.apart: Columns = apart
+        self.everywhere: Callable[[Tensor], Tensor] = itself
 
     def forward(self, x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
         """Each linear map of the same input, in the order of the second factors."""
-        *outputs, low = self.apart(x, (*linears, self.a))
+        outputs, low = self.apart(x, linears), self.everywhere(self.a(x))
         factors = [copied_part(factor.weight) for factor in self.b.values()]
         added = (F.linear(low, torch.cat(factors)) * SCALE).split([len(b) for b in factors], dim=-1)
         return tuple(output + part for output, part in zip(outputs, added, strict=True))

@@ -9,9 +9,10 @@ The vocabulary is split over ranks, in the token table and in the output project
 stay so: the loss is taken of each rank's part (executor/model/loss.py). Key-value heads that are
 fewer than the ranks are copied, each to the ranks that have its query heads.
 
-Adapters beside frozen weights: of a column-split map each rank has A whole and the rows of B that
-are beside its rows of the map; of a row-split one A's columns beside its own and B whole, so that r
-values a token are exchanged beside its outputs. So PEFT's adapters of Megatron-Core's layers.
+Adapters beside frozen weights: of a column-split map each rank has A whole, for its own tokens, and
+the rows of B that are beside its rows of the map; of a row-split one A's columns beside its own and
+B whole, for its own tokens. So r values a token are exchanged between A and B, as at the map's own
+border. So PEFT's adapters of Megatron-Core's layers.
 """
 
 from __future__ import annotations
@@ -94,8 +95,10 @@ def _exchange_in(stage: TransformerStage, mesh: DeviceMesh, split: SplitColumns)
     """Let a stage's modules work on this rank's heads and columns."""
     for module in stage.modules():
         if hasattr(module, "columns"):
-            shared = isinstance(module.columns, AdaptedColumns)
-            setattr(*((module.columns, "apart") if shared else (module, "columns")), split)
+            if isinstance(module.columns, AdaptedColumns):
+                module.columns.apart, module.columns.everywhere = split, split.everywhere
+            else:
+                module.columns = split
         if isinstance(module, Core) and module.shape.slopes is not None:
             slopes = module.shape.slopes.chunk(mesh.size())[mesh.get_local_rank()]
             module.shape = replace(module.shape, slopes=slopes)
@@ -159,14 +162,18 @@ def _adapter_styles(
     for path, module in stage.named_modules():
         if isinstance(module, AdaptedColumns):
             owner = path.removesuffix(".columns")
-            adapters[f"{path}.a"] = Style(repeated)
+            adapters |= _of_local_tokens(f"{path}.a", between)
             adapters |= {f"{path}.b.{name}": styles[f"{owner}.{name}"] for name in module.b}
         elif isinstance(module, Adapted):
             rows = Style(partial(input_columns, between))
             adapters |= {path: rows, f"{path}.adapter.a": rows}
-            if between != Replicate():
-                adapters[f"{path}.adapter.b"] = Style(local_tokens_linear)
+            adapters |= _of_local_tokens(f"{path}.adapter.b", between)
     return adapters
+
+
+def _of_local_tokens(path: str, between: Placement) -> dict[str, Any]:
+    """A factor that each rank has whole: of all tokens it is left alone."""
+    return {} if between == Replicate() else {path: Style(local_tokens_linear)}
 
 
 def _latent_styles(spec: TransformerSpec, path: str, between: Placement) -> dict[str, Any]:
