@@ -3,8 +3,9 @@
     y = W x + (alpha / r) B A x       A (r, inputs), B (outputs, r), W frozen
 
 Maps of one input that parsim counts as one product (queries, keys and values; gate and what it
-gates) share an A, as Megatron-Bridge's do. Each has a B of its own, which tensor ranks split as they
-split the map; all Bs are one product. `executor.parallel.tensor` says what a rank has of them.
+gates) share an A, as Megatron-Bridge's do. Each has a B of its own, which tensor ranks split as
+they split the map: one matrix of all Bs would be joined again in each forward, and kept till its
+backward. `executor.parallel.tensor` says what a rank has of them.
 
 Source: Hu et al. 2021 (arXiv:2106.09685), section 4.
 """
@@ -62,8 +63,7 @@ class AdaptedColumns(nn.Module):  # type: ignore[misc]
     def forward(self, x: Tensor, linears: Sequence[nn.Linear]) -> tuple[Tensor, ...]:
         """Each linear map of the same input, in the order of the second factors."""
         outputs, low = self.apart(x, linears), self.everywhere(self.a(x))
-        factors = [copied_part(factor.weight) for factor in self.b.values()]
-        added = (F.linear(low, torch.cat(factors)) * SCALE).split([len(b) for b in factors], dim=-1)
+        added = (F.linear(low, copied_part(b.weight)) * SCALE for b in self.b.values())
         return tuple(output + part for output, part in zip(outputs, added, strict=True))
 
 

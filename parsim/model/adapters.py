@@ -45,6 +45,10 @@ SUMMED_GRADIENTS = 3.0
 """Values moved backward of each input: the gradients of both paths are added."""
 
 
+FIRST, SECOND = "_lora_a", "_lora_b"
+"""How the names of an adapter's two products end."""
+
+
 def with_adapters(model: Model, rank: int, targets: tuple[str, ...]) -> Model:
     """The model with frozen weights and an adapter of a rank beside each of the products named.
 
@@ -116,7 +120,7 @@ def _beside(product: Linear, rank: int, *, keeps_input: bool) -> Iterator[Part]:
     """A frozen product with its adapter, and what adds them up, forward and backward."""
     ahead = replace(
         product,
-        name=f"{product.name}_lora_a",
+        name=f"{product.name}{FIRST}",
         outputs=rank,
         split=Split.ROW if product.split is Split.ROW else Split.NONE,
         bias=False,
@@ -125,7 +129,7 @@ def _beside(product: Linear, rank: int, *, keeps_input: bool) -> Iterator[Part]:
     )
     behind = replace(
         product,
-        name=f"{product.name}_lora_b",
+        name=f"{product.name}{SECOND}",
         inputs=rank,
         split=Split.COLUMN if product.split is Split.COLUMN else Split.NONE,
         on_sequence=product.on_sequence or product.split is Split.ROW,

@@ -8,7 +8,8 @@ was counted tensor by tensor (torch 2.13, inductor: 3,680 and 4,344 bytes a toke
 On a CPU (`Software.composes`) dropout is a product with a mask of values, not of bytes, and
 attention with dropout has no kernel of its own: softmax's result, the mask and their product are
 kept for each score, no log-sum-exp, and keys and values as often as heads of queries. An RMSNorm
-(weight, no bias) works in fp32 there and keeps its input and that normalised, both in fp32.
+(weight, no bias) works in fp32 there and keeps its input and, for its weight's gradient, that
+normalised, both in fp32.
 
 Source: allocations of the executor's steps, recorded operator by operator (torch 2.13, CPU).
 Leaves out: what torch.compile keeps of a CPU's dropout.
@@ -60,7 +61,8 @@ def _elementwise(op: Elementwise, table: PlanTable, software: Software) -> Array
     if op.kind == "swiglu":
         extra = tokens * value / table.tp
     elif is_composed_norm(op, software):
-        extra = tokens * (2.0 * WIDE - op.saved * value) / table.sequence_split
+        kept = (1.0 + op.trained) * WIDE  # a frozen weight needs nothing of what it multiplies
+        extra = tokens * (kept - op.saved * value) / table.sequence_split
     if software.composes and op.mask and op.kind != "maxpool":  # whose indices are no mask
         split = table.tp if op.region is Region.TENSOR else table.sequence_split
         extra = extra + tokens * op.mask * (value - 1) / split

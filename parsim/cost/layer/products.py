@@ -28,6 +28,7 @@ from parsim.cost.layer.operator_parts import (
     seconds_of,
 )
 from parsim.cost.layer.tensor_exchanges import TensorGroups
+from parsim.model.adapters import FIRST
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable
 from parsim.plan.precision import Quantization
@@ -69,7 +70,8 @@ class Products:
         """The sides (m, n, k) of a rank's part of a matrix product."""
         tokens = self.table.microbatch_size if op.per_sample else self.table.on_rank(op.tokens)
         m = np.asarray(tokens, dtype=np.float64)
-        if op.on_sequence:
+        local = self.job.software.eager and op.split is Split.NONE and op.name.endswith(FIRST)
+        if op.on_sequence or local:
             m = m / self.table.sequence_split
         n = rank_outputs(op, self.table)
         k = op.inputs / np.where(op.split is Split.ROW, self.table.tp, 1)

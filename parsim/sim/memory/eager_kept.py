@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
@@ -20,13 +22,15 @@ from parsim.cost.layer.composed import (
     widened,
 )
 from parsim.cost.layer.head_copies import copied_outputs, rank_values
+from parsim.cost.layer.kept.activations import kept_policy
+from parsim.cost.layer.kept.operator_tensors import kept_tensors
 from parsim.cost.software import Software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import over_kinds, sent_bytes
 from parsim.cost.step.step import repeated_layers, stage_cut
-from parsim.model.layer import Layer
+from parsim.model.layer import Branches, Layer
 from parsim.model.operators import Elementwise, Experts, Linear, Split
-from parsim.plan import PlanTable
+from parsim.plan import PlanTable, Recompute
 
 
 class StageBytes(NamedTuple):
@@ -46,6 +50,24 @@ class StageBytes(NamedTuple):
         return StageBytes(
             self.kept[rows], self.waiting[rows], self.sent[rows], self.with_blocks[rows]
         )
+
+
+def unreached_bytes(job: Job, table: PlanTable) -> Array:
+    """What the first layer keeps of operators that backward does not reach, (B,).
+
+    Nothing ahead of the first trained product needs a gradient where embeddings are frozen.
+
+    Leaves out: layers ahead of it, where only some kinds of layers have adapters.
+    """
+    trained, first = job.model.trained, job.model.blocks[0]
+    if trained is None:
+        return np.zeros(len(table))
+    ahead = takewhile(lambda part: not isinstance(part, Branches), first.parts)
+    unreached = replace(first, parts=tuple(ahead))
+    kept = composed(unreached, table, job.software) + autocast_made(unreached, table, job.software)
+    for _, _, size in kept_tensors(unreached, table, policy=kept_policy(job.software)):
+        kept = kept + size
+    return np.asarray(np.where(table.recompute == Recompute.FULL, 0.0, kept))
 
 
 def waiting_bytes(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:

@@ -41,7 +41,13 @@ from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.memory.added_peaks import memory_use, weights_of_ranks
 from parsim.sim.memory.categories import MemoryUse
-from parsim.sim.memory.eager_kept import StageBytes, composed_bytes, sent_messages, waiting_bytes
+from parsim.sim.memory.eager_kept import (
+    StageBytes,
+    composed_bytes,
+    sent_messages,
+    unreached_bytes,
+    waiting_bytes,
+)
 from parsim.sim.memory.moments.buffers import Buffers
 from parsim.sim.memory.moments.pipeline import Moment, moments
 from parsim.sim.memory.moments.rank_bytes import RankBytes
@@ -80,6 +86,7 @@ def _stage_bytes(
     """What each stage keeps and sends of a micro-batch, and its W."""
     counts = layer_counts(job.model, stage_cut(job, table))
     kept = stage_kept(job, table, layers, counts) + composed_bytes(job, table, counts)
+    kept[0] -= unreached_bytes(job, table)
     waiting, weight_pass = _for_weights(job, table, layers, counts, schedule)
     stages = StageBytes(
         kept=schedule.in_copies(kept),

@@ -15,7 +15,8 @@ Bytes at the backward of a product split by columns whose input lies divided ove
                                 copy while it is scattered
     T h / t                     this rank's part of that gradient
 
-One sequence to a micro-batch is in order as it comes, without the second copies. The output
+One sequence to a micro-batch is in order as it comes, without the second copies; for a frozen
+weight nothing is gathered of the input. The output
 projection and an MLP's first product are highest so, the latter where the MLP's activations, gone
 by then, are fewer.
 
@@ -47,6 +48,7 @@ from parsim.cost.layer.head_copies import rank_outputs
 from parsim.cost.layer.kept.activations import whole_parts
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.step.layer_table import LayerTable
+from parsim.model.adapters import SECOND
 from parsim.model.layer import Layer
 from parsim.model.operators import Attention, Experts, Linear, Split
 from parsim.plan import CpCommType, PlanTable, Recompute
@@ -84,9 +86,10 @@ def _moment(job: Job, table: PlanTable, layer: Layer, core: Attention) -> Array:
     return np.asarray(whole + local - behind)
 
 
-def exchanged_bytes(job: Job, table: PlanTable, values: int) -> Array:
+def exchanged_bytes(job: Job, table: PlanTable, values: int, *, trained: bool = True) -> Array:
     """Whole tensors of so many values a sample beside the rank's part, (B,); 0 if not divided."""
-    copies = 2.0 + job.software.scatter_copies + 2.0 * (table.microbatch_size > 1)
+    each = 1.0 + (table.microbatch_size > 1)
+    copies = (1.0 + trained) * each + job.software.scatter_copies
     whole = table.on_rank(values) * table.precision.activation
     return np.where(table.sequence_split > 1, copies * whole, 0.0)
 
@@ -122,15 +125,18 @@ def column_moment(job: Job, table: PlanTable) -> Array:
 
 
 def _columns(job: Job, table: PlanTable, layer: Layer) -> Array:
-    products = [op for op in layer.operators if isinstance(op, Linear) and op.split is Split.COLUMN]
+    columns = (op for op in layer.operators if isinstance(op, Linear) and op.split is Split.COLUMN)
+    products = [op for op in columns if not op.name.endswith(SECOND)]
     if not products:
         return np.zeros(len(table))
     last, value = products[-1], table.precision.activation
-    outputs = (table.on_rank(last.tokens) + last.inputs) * rank_outputs(last, table) * value
+    rows = table.on_rank(last.tokens) + last.trained * last.inputs
+    outputs = rows * rank_outputs(last, table) * value
     entering = border_bytes(table, last.tokens * last.inputs)
     behind = whole_parts(layer, table).get("mlp", entering) - entering
     gone = behind + composed(layer, table, job.software)
-    return exchanged_bytes(job, table, last.tokens * last.inputs) + outputs - gone
+    values = last.tokens * last.inputs
+    return exchanged_bytes(job, table, values, trained=last.trained) + outputs - gone
 
 
 def repeated_beyond(job: Job, table: PlanTable, layers: LayerTable) -> Array:

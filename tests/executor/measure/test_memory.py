@@ -59,7 +59,32 @@ TOKENS = {
     "model.seq_len": "128",
     "training.global_batch_size": "16",
 }
+ADAPTERS = {"model.lora_rank": "8"}
 CASES: dict[str, dict[str, str]] = {
+    "adapters": {**DATA, **ADAPTERS},
+    "adapters, many tokens": {**DATA, **TOKENS, **ADAPTERS},
+    "adapters, layer norms": {**DATA, **GPT, **TOKENS, **ADAPTERS},
+    "adapters, autocast": {**DATA, **CAST, **TOKENS, **ADAPTERS},
+    "adapters, 16 bit": {**DATA, **TOKENS, **ADAPTERS, "training.precision": "bf16"},
+    "adapters, recomputed": {**ADAPTERS, "plan.recompute": "full", "plan.microbatch_size": "4"},
+    "adapters, 1f1b": {**TOKENS, **ADAPTERS},
+    "adapters, GPipe": {**MANY, **ADAPTERS, "plan.schedule": "gpipe"},
+    "adapters, ZeRO-1": {**DATA, **ADAPTERS, "plan.zero_stage": "1"},
+    "adapters, ZeRO-2, many words": {**DATA, **WORDS, **ADAPTERS, "plan.zero_stage": "2"},
+    "adapters, ZeRO-3, many words": {**DATA, **WORDS, **ADAPTERS, "plan.zero_stage": "3"},
+    "adapters, tensor parallel": {
+        **DATA,
+        **ADAPTERS,
+        "plan.tp": "2",
+        "plan.microbatch_size": "4",
+    },
+    "adapters, sequence parallel": {**DATA, **SPLIT, **TOKENS, **ADAPTERS},
+    "adapters beside queries alone": {
+        **DATA,
+        **TOKENS,
+        **ADAPTERS,
+        "model.lora_targets": "[linear_qkv]",
+    },
     "autocast": {**DATA, **CAST},
     "autocast, many tokens": {**DATA, **CAST, "plan.microbatch_size": "4"},
     "autocast, 1f1b": CAST,

@@ -28,6 +28,7 @@ def kept_policy(software: Software) -> KeptPolicy:
         region=software.recompute_region,
         narrow_attention=software.quantized_attention,
         eager=software.eager_kept,
+        local_adapters=software.eager,
     )
 
 

@@ -7,8 +7,9 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.layer.head_copies import beyond_share
 from parsim.cost.layer.kept.policy import KeptPolicy
+from parsim.model.adapters import FIRST
 from parsim.model.layer import Layer
-from parsim.model.operators import Attention
+from parsim.model.operators import Attention, Linear
 from parsim.plan import CpCommType, PlanTable
 
 
@@ -25,7 +26,8 @@ def core_operands(
 ) -> Array:
     """Q, K and V; the output is the projection's input, of `product` bytes, and counted there.
 
-    Where that is kept in 8 bit, a fused kernel still needs its own. With context parallelism and
+    Where that is kept in 8 bit, or of a frozen projection not at all, a fused kernel still needs
+    its own. With context parallelism and
     `policy.ring_output` one more tensor of the output's size is kept: 7 runs on B200 (SimuMax) keep
     0.8 to 1.0 of it more in each layer than their formula without cp; which tensor it is the
     figures do not say. Blocks that are added up in place keep none; of all-to-alls see
@@ -36,11 +38,19 @@ def core_operands(
     times = op.key_tokens / op.tokens
     width = (op.heads + times * op.kv_heads) * op.head_dim + times * op.kv_heads * op.output_dim
     output = op.heads * op.output_dim
-    again = output if op.fused and product != value else 0
+    elsewhere = product == value and _projection_keeps(layer)
+    again = output if op.fused and not elsewhere else 0
     ring = np.where((table.cp > 1) & policy.ring_output & ~_by_heads(table), output, 0)
     copied = beyond_share(op.kv_heads * (op.head_dim + op.output_dim), op.kv_heads, table) * times
     beside = (again + ring) * value
     return np.asarray(tokens * (width * operand + beside) / table.tp + tokens * copied * operand)
+
+
+def _projection_keeps(layer: Layer) -> bool:
+    """Whether a projection keeps its input, or its adapter does; other layers' do."""
+    names = ("projection", f"projection{FIRST}")
+    ways = [op for op in layer.operators if isinstance(op, Linear) and op.name in names]
+    return not ways or any(op.trained and op.keeps_input for op in ways)
 
 
 def _by_heads(table: PlanTable) -> Flags:

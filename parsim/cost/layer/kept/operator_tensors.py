@@ -13,6 +13,7 @@ from parsim.cost.layer.kept.attention_tensors import core_operands, core_scores
 from parsim.cost.layer.kept.expert_tensors import expert_bytes, spared_bytes
 from parsim.cost.layer.kept.policy import FUSED, KeptPolicy, product_input_bytes
 from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
+from parsim.model.adapters import FIRST
 from parsim.model.layer import Layer
 from parsim.model.networks import Convolution, Recurrent
 from parsim.model.operators import (
@@ -54,7 +55,7 @@ def kept_tensors(
             repeated = again and _input_is_made_again(layer, op, again, region=policy.region)
             kept = op.trained and op.keeps_input and position not in layer.shared_inputs
             if kept and not repeated:
-                yield op, name, _input(op, table) * product
+                yield op, name, _input(op, table, policy) * product
         elif isinstance(op, Elementwise):
             if not _is_made_again(layer, op, again, region=policy.region):
                 yield from _of_elementwise(op, name, table, policy)
@@ -160,10 +161,11 @@ def kept_kinds(
             yield position, op, "experts"
 
 
-def _input(op: Linear, table: PlanTable) -> Array:
+def _input(op: Linear, table: PlanTable, policy: KeptPolicy) -> Array:
     """Values of a product's input on a rank."""
     split = {Split.COLUMN: table.sequence_split, Split.ROW: table.tp}.get(op.split, 1)
-    if op.on_sequence:
+    local = policy.local_adapters and op.split is Split.NONE and op.name.endswith(FIRST)
+    if op.on_sequence or local:
         split = table.sequence_split
     rows = table.microbatch_size if op.per_sample else table.on_rank(op.tokens)
     return np.asarray(rows * op.inputs / split)

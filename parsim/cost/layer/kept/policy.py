@@ -16,7 +16,8 @@ class KeptPolicy(NamedTuple):
     `ring_output` keeps one more output of attention with context parallelism. What modules are
     computed again are one `region`, inside which nothing is kept. `narrow_attention` keeps queries,
     keys and values as recipes that quantise attention do. `eager` are values that an operator keeps
-    beside what a fused one does, for each of its own, by its kind.
+    beside what a fused one does, for each of its own, by its kind. With `local_adapters` the first
+    factor of a column-split product's adapter reads a tensor rank's own tokens alone.
     """
 
     half_products: bool = False
@@ -25,6 +26,7 @@ class KeptPolicy(NamedTuple):
     region: bool = False
     narrow_attention: bool = False
     eager: Mapping[str, float] = MappingProxyType({})
+    local_adapters: bool = False
 
 
 FUSED = KeptPolicy()

@@ -15,6 +15,8 @@ from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import largest_layer_parameters
+from parsim.model.layer import Branches
+from parsim.model.model import Model
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
 from parsim.sim.memory.buffers import embedding_moment, logit_values
@@ -77,6 +79,7 @@ class Buffers:
         alone = job.model.tied_embeddings and int(table.pp[0]) == 1
         backward, at_loss = pipelined_gathered_bytes(job, table)
         layer = layer_bytes(job, table, layers)
+        head_is_trained = job.model.updated.layers[-1].parameters > 0
         first, first_gradients = first_backward(job, table, layer)
         return cls(
             softmax=logits * job.software.loss_saved,
@@ -84,7 +87,7 @@ class Buffers:
             logit=logits * table.precision.activation,
             head=rows
             + border_bytes(table, job.model.layers[-1].inputs)
-            + exchanged_bytes(job, table, job.model.layers[-1].inputs),
+            + exchanged_bytes(job, table, job.model.layers[-1].inputs, trained=head_is_trained),
             layer=layer + alone * rows,
             first=first + alone * rows,
             first_gradients=first_gradients,
@@ -139,26 +142,11 @@ def layer_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
 
 def _block_bytes(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     """What `layer_bytes` says of blocks that are alike, (B,)."""
-    highest = _row_gradients(job, table)
+    highest = _row_gradients(job.model, table)
     for moment in (experts_moment, gathered_moment, column_moment):
         highest = np.maximum(highest, moment(job, table))
     around = 2.0 * border_bytes(table, job.model.border) * widened(table)
     return np.asarray(_made_again(job, table, layers) + highest + around)
-
-
-def _row_gradients(job: Job, table: PlanTable) -> Array:
-    """Gradients of the input and the weight of the widest product that is cut by rows, (B,)."""
-    wide = [
-        (op.inputs, op.outputs, op.tokens)
-        for layer in job.model.kinds
-        for op in layer.operators
-        if isinstance(op, Linear) and op.split is Split.ROW
-    ]
-    inputs, outputs, tokens = max(wide, default=(0, 0, 0))
-    gradients = (table.on_rank(tokens) * inputs + inputs * outputs) / table.tp
-    gradients = gradients * table.precision.activation
-    # a cast weight's gradient is cast back
-    return np.asarray(gradients + casts_weights(table) * WIDE * inputs * outputs / table.tp)
 
 
 def _made_again(job: Job, table: PlanTable, layers: LayerTable) -> Array:
@@ -174,6 +162,27 @@ def _made_again(job: Job, table: PlanTable, layers: LayerTable) -> Array:
     if recomputes_layers(table):
         again = np.maximum(again, repeated_beyond(job, table, layers))
     return np.asarray(again)
+
+
+def _row_gradients(model: Model, table: PlanTable) -> Array:
+    """Gradients of the input and the weight of the widest product that is split by inputs, (B,).
+
+    A frozen weight has none; beside an adapter, the input's gradient comes along both ways before
+    they are added.
+    """
+    wide = [
+        (op.inputs, op.outputs, op.tokens, op.trained, len(paths))
+        for layer in model.kinds
+        for part in layer.parts
+        for paths in (part.paths if isinstance(part, Branches) else ((part,),),)
+        for op in paths[0]
+        if isinstance(op, Linear) and op.split is Split.ROW
+    ]
+    inputs, outputs, tokens, trained, ways = max(wide, default=(0, 0, 0, True, 1))
+    value = float(table.precision.activation)
+    # a cast weight's gradient is cast back
+    weight = trained * inputs * outputs * (value + casts_weights(table) * WIDE)
+    return np.asarray((ways * table.on_rank(tokens) * inputs * value + weight) / table.tp)
 
 
 def pipelined_gathered_bytes(job: Job, table: PlanTable) -> tuple[Array, Array]:

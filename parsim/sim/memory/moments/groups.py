@@ -23,8 +23,8 @@ from parsim.plan import PlanTable
 class GatheredGroup:
     """Parameters that are gathered together, bytes (B,).
 
-    `whole` as they are gathered, `sent` their gradients as they travel, `last` the gradient of the
-    last parameter, `shards` the ranks that share them out.
+    `whole` as they are gathered, `sent` the gradients of those that are trained as they travel,
+    `last` the gradient of the last of these, `shards` the ranks that share them out.
     """
 
     whole: Array
@@ -40,17 +40,23 @@ class GatheredGroup:
 
 def largest_groups(job: Job, table: PlanTable, here: Flags) -> tuple[GatheredGroup, GatheredGroup]:
     """The groups of each plan's largest layer: its experts where they are apart, and all else."""
-    sizes, lasts = (
-        np.stack([measure(layer, table) for layer in job.model.kinds])
-        for measure in (_group_sizes, _last_parameters)
+    sizes, trained, lasts = (
+        np.stack([measure(layer, table) for layer in model.kinds])
+        for model, measure in (
+            (job.model, _group_sizes),
+            (job.model.updated, _group_sizes),
+            (job.model.updated, _last_parameters),
+        )
     )
     largest = np.argmax(sizes.sum(axis=1), axis=0)[None, None, :]
     gathered, sent = float(table.precision.gathered), reduced_bytes(table)
-    size, last = (np.take_along_axis(each, largest, axis=0)[0] * here for each in (sizes, lasts))
+    size, moved, last = (
+        np.take_along_axis(each, largest, axis=0)[0] * here for each in (sizes, trained, lasts)
+    )
     layer, experts = (
         GatheredGroup(
             whole=size[index] * gathered,
-            sent=size[index] * sent,
+            sent=moved[index] * sent,
             last=last[index] * gathered,
             shards=np.maximum(shards, 1),
         )
@@ -62,12 +68,11 @@ def largest_groups(job: Job, table: PlanTable, here: Flags) -> tuple[GatheredGro
 def ends_group(job: Job, table: PlanTable, here: Flags) -> GatheredGroup:
     """Embedding and head: one group, which ends with the head's matrix unless that is tied."""
     gathered = float(table.precision.gathered)
-    parameters = here * outer_parameters(job.model.ends, table)
-    tied = job.model.tied_embeddings
-    last = np.zeros(len(table)) if tied else here * outer_parameters(job.model.behind, table)
+    trained, tied = job.model.updated, job.model.tied_embeddings
+    last = np.zeros(len(table)) if tied else here * outer_parameters(trained.behind, table)
     return GatheredGroup(
-        whole=parameters * gathered,
-        sent=parameters * reduced_bytes(table),
+        whole=here * outer_parameters(job.model.ends, table) * gathered,
+        sent=here * outer_parameters(trained.ends, table) * reduced_bytes(table),
         last=last * gathered,
         shards=np.maximum(table.shards, 1),
     )

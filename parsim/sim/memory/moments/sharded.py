@@ -201,5 +201,5 @@ def _head_gradient(job: Job, table: PlanTable) -> Array:
 
     A tied table's is counted with the embedding's.
     """
-    whole = outer_parameters(job.model.behind, table) * float(table.precision.gathered)
+    whole = outer_parameters(job.model.updated.behind, table) * float(table.precision.gathered)
     return np.zeros(len(table)) if job.model.tied_embeddings else np.asarray(whole)
