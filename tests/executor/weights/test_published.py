@@ -188,6 +188,14 @@ def refused(folder: Path, spec: TransformerSpec) -> str:
     return str(caught.value)
 
 
+def test_adapters_are_trained_beside_a_model_whose_config_knows_none() -> None:
+    spec = replace(read("llama3"), lora_rank=2, lora_targets=("linear_qkv",))
+    values = Published(PUBLISHED / "llama3", spec)
+    values.check()
+    assert not values("layers.0.attention.columns.b.q.weight", (16, 2)).any()
+    assert values("layers.0.attention.columns.a.weight", (2, 16)).any()
+
+
 def test_another_model_is_refused_by_its_config() -> None:
     message = refused(PUBLISHED / "llama3", replace(read("llama3"), rope_theta=10_000.0))
     assert "rope_theta=500.0 there and 10000.0 here; run the model of that folder" in message
