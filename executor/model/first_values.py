@@ -82,6 +82,19 @@ def first_values(
     return torch.empty(shape, device=device).normal_(0.0, INITIAL_STD, generator=generator)
 
 
+def none_zero(values: Values) -> Values:
+    """First values whose second factors of adapters are drawn too.
+
+    Where these are zero the first factors have no gradient, and nothing could be wrong with it.
+    """
+
+    def drawn(name: str, shape: tuple[int, ...]) -> Tensor:
+        other = name.replace(".b.", ".drawn.") if begins_as_zero(name) else name
+        return values(other, shape)
+
+    return drawn
+
+
 def mixed(seed: int, *words: object) -> int:
     """Make a seed of a seed and words, the same on every machine."""
     text = ":".join(str(word) for word in (seed, *words))

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from executor.measure.gradients import gather_gradients
 from executor.measure.steps import mean_over_ranks
 from executor.measure.tolerance import judge
-from executor.model.first_values import Values
+from executor.model.first_values import Values, none_zero, seeded
 from executor.model.graph.modules import without_dropout
 from executor.model.loss import Batch
 from executor.model.stage import hides_words, reads_text, text_length
@@ -107,22 +107,27 @@ class RankPart:
         spec = self.scenario.model
         return without_dropout(spec) if isinstance(spec, Graph) else replace(spec, dropout=False)
 
+    @property
+    def values_to_verify(self) -> Values:
+        """First weights that gradients are verified with: none of an adapter's factors is zero."""
+        return none_zero(self.values or seeded(self.options.seed, spec=self.scenario.model))
+
     def verify(self) -> dict[str, Any] | None:
         """Loss and gradients of the first batch against one process with the same weights.
 
         Without dropout. On rank 0; None elsewhere.
         """
-        spec, plan = self.still, self.scenario.fixed_plan()
+        spec, plan, values = self.still, self.scenario.fixed_plan(), self.values_to_verify
         seed, device = self.options.seed, self.device
         trainer = build_trainer(
-            spec, plan, device=device, seed=seed, values=self.values, backend=self.backend
+            spec, plan, device=device, seed=seed, values=values, backend=self.backend
         )
         loss = mean_over_ranks(trainer.gradients(*next(self.batches())), device)
         gradients = gather_gradients(trainer.replicas, trainer.mesh, plan)
         if dist.get_rank() != 0:
             return None
         on_device = self.whole(0)
-        return judge(spec, plan, on_device, seed, loss, gradients, self.values).to_json()
+        return judge(spec, plan, on_device, seed, loss, gradients, values).to_json()
 
 
 def feeds(scenario: Scenario, options: RunOptions) -> tuple[Feed, Feed | None]:

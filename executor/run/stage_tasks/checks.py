@@ -37,7 +37,7 @@ def verify(trainer: StageTrainer) -> dict[str, Any] | None:
         trainer.options.seed,
         sum(losses.values()),
         gradients,
-        trainer.part.values,
+        trainer.part.values_to_verify,
     ).to_json()
 
 
@@ -45,7 +45,9 @@ def _first_batch(trainer: StageTrainer) -> tuple[dict[str, Tensor], dict[int, fl
     """Gradients and losses of the first batch on this rank, with a flush and without dropout."""
     kept = trainer.module, trainer.rank, trainer.order
     trainer.order = replace(trainer.order, versions=None)
-    trainer.module = trainer.build(trainer.stage, trainer.part.still, trainer.groups.mesh)
+    trainer.module = trainer.build(
+        trainer.stage, trainer.part.still, trainer.groups.mesh, trainer.part.values_to_verify
+    )
     trainer.rank = trainer.rank_in(trainer.order)
     ran = trainer.rank.run(trainer.count, trainer.microbatch, trainer.loss, trainer.update)
     gradient = trainer.gradient().whole(ran.gradient or [])

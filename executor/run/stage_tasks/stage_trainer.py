@@ -16,6 +16,7 @@ from torch.distributed.device_mesh import DeviceMesh
 
 from executor.faults.reports import HERE
 from executor.measure.memory import peak_above
+from executor.model.first_values import Values
 from executor.model.loss import Batch, cross_entropy
 from executor.model.module import TransformerStage, build_stage
 from executor.model.stage import (
@@ -90,7 +91,13 @@ class StageTrainer:
         """The optimizer of a stage's weights."""
         return Descent(weights, self.config, self.order.updates(stage, self.count))
 
-    def build(self, stage: int, spec: Description, mesh: DeviceMesh | None = None) -> Stage:
+    def build(
+        self,
+        stage: int,
+        spec: Description,
+        mesh: DeviceMesh | None = None,
+        values: Values | None = None,
+    ) -> Stage:
         """A stage of a model with its first weights, or the part of this rank of a mesh."""
         plan = self.plan
         cut = plan_cut(alike(plan), layer_count(spec))
@@ -104,7 +111,7 @@ class StageTrainer:
             dtype=storage_dtype(plan),
             recompute=plan.recompute,
             seed=self.options.seed,
-            values=self.part.values,
+            values=values or self.part.values,
         )
         self._recompute(built, stage)
         if mesh is not None and isinstance(built, TransformerStage):

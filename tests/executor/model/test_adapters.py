@@ -10,7 +10,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.model.adapters import SCALE, is_adapters, merged_with  # noqa: E402
+from executor.model.adapters import SCALE, begins_as_zero, is_adapters, merged_with  # noqa: E402
+from executor.model.first_values import none_zero, seeded  # noqa: E402
 from executor.model.module import build_model  # noqa: E402
 from parsim.model.transformer import TransformerSpec, build_transformer  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
@@ -89,6 +90,22 @@ def test_adapters_are_maps_of_low_rank_added_to_the_weights() -> None:
     factors, rows = attention.projection.adapter, merged.projection.weight.grad
     assert torch.allclose(factors.b.weight.grad, SCALE * rows @ factors.a.weight.T, atol=1e-6)
     assert all(p.grad is None for p in adapted.parameters() if not p.requires_grad)
+
+
+def test_what_is_verified_has_gradients_of_all_factors() -> None:
+    """Where second factors are zero, as training begins, first ones have none."""
+    spec = replace(LLAMA, lora_rank=4)
+    for values, all_of_them in ((seeded(0), False), (none_zero(seeded(0)), True)):
+        stage = build_model(spec, values=values)
+        loss_of(spec, stage).backward()
+        named = stage.named_parameters()
+        reached = {name for name, p in named if p.requires_grad and bool(p.grad.any())}
+        trained = {name for name, p in stage.named_parameters() if p.requires_grad}
+        seconds = {name for name in trained if begins_as_zero(name)}
+        assert reached == (trained if all_of_them else seconds)
+    plain = {name: p for name, p in build_model(LLAMA, seed=0).named_parameters()}
+    drawn = build_model(LLAMA, values=none_zero(seeded(0))).named_parameters()
+    assert all(torch.equal(p, plain[name]) for name, p in drawn)
 
 
 def test_what_has_no_adapter_is_merged_with_nothing() -> None:

@@ -22,7 +22,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from executor.measure.gradients import gather_gradients, max_relative_error, reference
 from executor.measure.memory import step_bytes
 from executor.model.factors import local_tensor
-from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE, Values, seeded
+from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE, Values, none_zero, seeded
 from executor.model.loss import IGNORED
 from executor.parallel.context import rank_part
 from executor.parallel.gradients.split import whole_tensor
@@ -78,8 +78,7 @@ def whole_step(case: Case) -> tuple[float, dict[str, Tensor]]:
 
 def values_of(spec: TransformerSpec) -> Values:
     """First values that leave no second factor of an adapter zero, so that all have gradients."""
-    first = seeded(SEED, spec=spec)
-    return lambda name, shape: first(name.replace(".b.", ".second."), shape)
+    return none_zero(seeded(SEED, spec=spec))
 
 
 class Case:
