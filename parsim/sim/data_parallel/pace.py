@@ -114,10 +114,9 @@ def _busy(priced: Priced, step: float) -> dict[str, float]:
     for task in priced.program.tasks:
         for queue in task.queues:
             count = len(task.ranks)
-            seconds = np.broadcast_to(priced.seconds[queue.price], (count,)).tolist()
+            seconds = np.broadcast_to(priced.seconds[queue.price], (count,))
             for name, places in queue.places(count).items():
-                for position in places:
-                    served[name] = served.get(name, 0.0) + seconds[position]
+                served[name] = served.get(name, 0.0) + float(seconds[places].sum())
     return {name: seconds / step for name, seconds in served.items()}
 
 

@@ -155,7 +155,7 @@ def _figures(
     samples = workers.plan.global_batch_size
     alone = float((workers.compute + workers.optimizer_alone).mean()) * workers.count / samples
     servers = len(priced.wires.node) if priced.wires else 0
-    busy = dict(sorted(ran.busy.items(), key=lambda item: -item[1]))
+    busy = dict(sorted(ran.busy.items(), key=_idleness))
     return StrategyFigures(
         name=workers.plan.strategy.name,
         tier=ran.tier,
@@ -177,6 +177,12 @@ def _figures(
         trains_otherwise=priced.changes_training,
         layout=priced.layout,
     )
+
+
+def _idleness(queue: tuple[str, float]) -> tuple[float, bool]:
+    """A key that sorts the busiest queue first; of those equal to rounding wires into something."""
+    name, share = queue
+    return -round(share, 9), not name.endswith(" in")
 
 
 def _staleness(workers: Workers, ran: Pace) -> StalenessFigures | None:

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from parsim.arrays import Array, Index, sorted_values
+from parsim.arrays import Array, Flags, Index, sorted_values
 from parsim.cluster.hardware import System
 from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.compression import compress_time, sum_bytes, unpack_bytes
@@ -163,7 +163,8 @@ class _Layout:
         remote = mine[:, None] != theirs
         self.priced(f"{verb}_latency", self._alone(shard, remote))
         if remote.any():
-            rate = np.array([node_interfaces(self.system(node)) for node in mine])
+            rates = [node_interfaces(system) for system in self.workers.systems]
+            rate = np.array(rates)[mine]
             name = self.priced(f"{verb} {out}", remote.sum(axis=1) * shard / rate)
             leaves = zip(mine, remote.any(axis=1), strict=True)
             rows = tuple(f"node {node} {out}" if far else "" for node, far in leaves)
@@ -171,7 +172,7 @@ class _Layout:
             for node in sorted_values(theirs).tolist():
                 bytes_there = float((theirs == node).sum()) * shard
                 seconds = bytes_there / node_interfaces(self.system(node))
-                rows = tuple(f"node {node} {into}" if far else "" for far in mine != node)
+                rows = _where(mine != node, f"node {node} {into}")
                 name = self.priced(f"{verb} {into} {node}", seconds)
                 yield Queue(rows=rows, price=name, link=True)
         yield from self._up_links(verb, shard, out, into)
@@ -191,7 +192,7 @@ class _Layout:
         yield Queue(rows=tuple(f"leaf {leaf} {out}" for leaf in mine), price=name, link=True)
         for leaf in sorted_values(theirs).tolist():
             seconds = float((theirs == leaf).sum()) * shard / up_links(system)
-            rows = tuple(f"leaf {leaf} {into}" if far else "" for far in mine != leaf)
+            rows = _where(mine != leaf, f"leaf {leaf} {into}")
             name = self.priced(f"{verb} leaf {into} {leaf}", seconds)
             yield Queue(rows=rows, price=name, link=True)
 
@@ -201,11 +202,10 @@ class _Layout:
         """What all messages of one server pass there: its link inside the node, its memory."""
         system, rank = self.system(int(self.node[number])), int(self.rank[number])
         if not self.on_hosts or system.intra.fabric == "shared-memory":
-            near = [
-                node == self.node[number] and worker != rank
-                for worker, node in enumerate(self.workers.node)
-            ]
-            rows = tuple(f"server {number} {into}" if shares_node else "" for shares_node in near)
+            near = self.workers.node == self.node[number]
+            if rank >= 0:
+                near[rank] = False
+            rows = _where(near, f"server {number} {into}")
             name = self.priced(f"{verb} near {number}", near_seconds(system, shard, 0.0))
             yield Queue(rows=rows, price=name, link=True)
         if memory:
@@ -224,13 +224,13 @@ class _Layout:
         if self.on_hosts or (verb == "push" and self.strategy.compression < 1.0):
             return (queue,)
         beside = np.arange(self.workers.count) == rank
-        return tuple(queue if passes else "" for passes in beside == (verb == "pull"))
+        return _where(beside == (verb == "pull"), queue)
 
     def _alone(self, shard: float, remote: Array) -> Array:
         """Seconds of a worker's messages where nobody else sends: its own links and latency."""
-        seconds = []
+        seconds, systems = [], self.workers.systems
         for worker, node in enumerate(self.workers.node.tolist()):
-            system, far = self.system(node), float(remote[worker].sum())
+            system, far = systems[node], float(remote[worker].sum())
             near = self.servers - far - float((self.rank == worker).sum())
             latency = float(p2p_time(system, 1.0, crosses=far > 0, sharing=1.0))
             if self.on_hosts:
@@ -250,7 +250,13 @@ class _Layout:
         """Seconds in which each worker packs its gradient, (n,)."""
         workers = self.workers
         values, width = workers.parameters, workers.gradient_width
-        devices = [self.system(node).device for node in workers.node.tolist()]
+        systems = workers.systems
+        devices = [systems[node].device for node in workers.node.tolist()]
         return np.array([
             float(compress_time(device, self.strategy, values, width)) for device in devices
         ])  # fmt: skip
+
+
+def _where(passes: Flags, queue: str) -> tuple[str, ...]:
+    """The name of a queue for the workers whose messages pass it."""
+    return tuple(queue if each else "" for each in passes.tolist())

@@ -19,8 +19,7 @@ def served(task: Task, queue: Queue, price: Array, ready: Array) -> Array:
     """When a queue has served each rank of a task that is ready then, (ranks, ...)."""
     seconds = np.broadcast_to(task.rows(price), ready.shape)
     end = np.array(ready)
-    for places in queue.places(len(task.ranks)).values():
-        rows = list(places)
+    for rows in queue.places(len(task.ranks)).values():
         end[rows] = _left(ready[rows], seconds[rows])
     return end
 

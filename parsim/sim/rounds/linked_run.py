@@ -19,7 +19,7 @@ from parsim.arrays import Array
 from parsim.sim.rounds.compiled import CompiledRows, Turn, compile_rows
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.sim.rounds.run import RoundsRun
-from parsim.strategy.program import Meeting, StepProgram
+from parsim.strategy.program import StepProgram
 
 Arrived = Callable[[float], None]
 """Called with the moment in which all bytes are there."""
@@ -122,15 +122,15 @@ class LinkedRun(RoundsRun):
         """A rank comes to what travels, or to what does not."""
         turn = self._turn(rank)
         together = self.met.pop((turn.task, self.round[rank]), None)
-        meets = self.program.tasks[turn.task].meets is not Meeting.NOBODY
-        if not self._travels(turn) or (meets and together is None):
+        if not self._travels(turn) or (turn.meets and together is None):
             super()._arrive(rank, ready)
         elif turn.peers:
             self._pair(rank, turn, self._drawn(turn))
         else:
-            start, served = self.queues.serve(turn.queues, ready, ready)
+            served = self.queues.serve(turn.queues, ready, ready)
+            start, last = self.queues.serve_spans(turn.spans, ready, served)
             ranks = together or [rank]
-            self._carry((ranks[0],), turn, lambda end: self._end(ranks, start, max(end, served)))
+            self._carry((ranks[0],), turn, lambda end: self._end(ranks, start, max(end, last)))
 
     def _carry(self, ends: tuple[int, ...], turn: Turn, arrived: Arrived) -> None:
         seconds = turn.seconds + (turn.queues[0][1] if turn.peers else 0.0)
@@ -153,7 +153,7 @@ class LinkedRun(RoundsRun):
         def arrived(end: float) -> None:
             self.averaging -= {mine, drawn}
             for queue in (mine, drawn):
-                self.queues.busy[queue] += end - start
+                self.queues.occupy(queue, end - start)
             self._end([rank], start, end)
             waiting, self.waiting = self.waiting, []
             for entry in waiting:
@@ -164,9 +164,8 @@ class LinkedRun(RoundsRun):
 
 def _owners(program: StepProgram, rows: CompiledRows) -> dict[int, int]:
     """The rank whose average each drawn queue holds back."""
-    number = {name: index for index, name in enumerate(rows.queues)}
     return {
-        number[queue.row(position)]: rank
+        rows.queues[queue.row(position)]: rank
         for task in program.tasks
         for queue in task.queues
         if queue.drawn

@@ -89,13 +89,18 @@ def staleness(end: RoundsEnd) -> Staleness:
     versions = end.versions
     wrote = versions.wrote.astype(bool)
     applied = np.cumsum(wrote)
-    workers = int(versions.rank.max()) + 1 if len(versions.rank) else 0
-    copied = np.zeros(workers, dtype=np.int64)
-    age = np.empty(int(wrote.sum()), dtype=np.int64)
-    for event in range(len(wrote)):
-        rank = versions.rank[event]
-        if wrote[event]:
-            age[applied[event] - 1] = applied[event] - 1 - copied[rank]
-        else:
-            copied[rank] = applied[event]
-    return Staleness(age=age, worker=versions.rank[wrote], round=versions.round[wrote])
+    order = np.argsort(versions.rank, kind="stable")
+    worker, copies = versions.rank[order], np.where(wrote, -1, applied)[order]
+    begins = np.flatnonzero(np.diff(worker, prepend=-1))
+    copies[begins] = np.maximum(copies[begins], 0)
+    last = np.empty_like(copies)
+    last[order] = _last_known(copies)
+    return Staleness(
+        age=(applied - 1 - last)[wrote], worker=versions.rank[wrote], round=versions.round[wrote]
+    )
+
+
+def _last_known(values: Index) -> Index:
+    """Each value, or the last one before it that is not below 0."""
+    at = np.where(values < 0, 0, np.arange(len(values)))
+    return np.asarray(values[np.maximum.accumulate(at)])

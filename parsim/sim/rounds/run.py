@@ -25,7 +25,7 @@ from parsim.errors import ScheduleError
 from parsim.sim.rounds.compiled import CompiledRows, Turn, compile_rows
 from parsim.sim.rounds.rounds_end import RoundsEnd, WeightUses
 from parsim.sim.rounds.waiting import Behind, Completions, Gathering, Queues, gates
-from parsim.strategy.program import Meeting, StepProgram
+from parsim.strategy.program import StepProgram
 
 _FREE = -1.0
 
@@ -69,15 +69,14 @@ class RoundsRun:
         """Put every rank at the start of its row."""
         ranks = range(program.ranks)
         self.program, self.rows, self.keep = program, rows, keep
-        self.slow = None if slow is None else slow.tolist()
+        self.slow: list[list[float]] | None = None if slow is None else slow.tolist()
         self.random = np.random.default_rng(seed)
         self.position, self.round = [0 for _ in ranks], [0 for _ in ranks]
         self.free = [[0.0] * max(streams, 1) for streams in rows.streams]
         self.ended = [[_FREE] * program.ranks for _ in range(program.rounds)]
         self.heap: list[tuple[float, int]] = []
-        self.number = 0
         self.todo = list(reversed(ranks))
-        self.queues, self.done = Queues.of(len(rows.queues)), Completions()
+        self.queues, self.done = Queues(len(rows.queues), rows.spans), Completions()
         self.meetings: dict[tuple[int, int], Gathering] = {}
         self.parked: dict[tuple[str, int, int], list[int]] = {}
         self.behind = {n: Behind.of(task, program.rounds) for n, task in gates(program)}
@@ -85,8 +84,6 @@ class RoundsRun:
         self.times: dict[tuple[int, int, int], tuple[float, float]] = {}
         self.closed: dict[int, int] = {}
         self.dropped, self.skipped = 0, 0
-        watched = {name for task in program.tasks for name in task.after}
-        self.watched = [task.name in watched for task in program.tasks]
         self.whole = [rank for rank in ranks if rows.turns[rank]]
 
     def run(self) -> None:
@@ -118,31 +115,40 @@ class RoundsRun:
 
     def _advance(self, rank: int) -> None:
         """Take a rank along its row until it must wait for others."""
-        turns, tasks = self.rows.turns[rank], self.program.tasks
+        turns, position = self.rows.turns[rank], self.position
         while self.round[rank] < self.program.rounds:
-            if self.position[rank] == len(turns):
+            if position[rank] == len(turns):
                 self._finish(rank)
                 continue
-            turn = turns[self.position[rank]]
-            task = tasks[turn.task]
-            if self.round[rank] not in task.when:
-                self.position[rank] += 1
+            turn = turns[position[rank]]
+            if not (turn.always or self.round[rank] in self.program.tasks[turn.task].when):
+                position[rank] += 1
                 continue
             ready = self._ready(rank, turn)
             if ready is None:
                 return
-            if task.meets is not Meeting.NOBODY:
-                self._meet(rank, turn, ready)
+            if turn.queued or self._travels(turn) or turn.meets:
+                self._come(rank, turn, ready)
                 return
-            if turn.queues or self._travels(turn):
-                self._push(rank, ready)
-                return
-            self._settle(rank, turn, ready, ready + self._seconds(rank, turn))
+            if turn.chain and not self.keep:
+                self._take_chain(rank, turn, ready)
+            else:
+                self._settle(rank, turn, ready, ready + self._seconds(rank, turn))
+
+    def _take_chain(self, rank: int, turn: Turn, end: float) -> None:
+        """Do a turn and those that follow it at once."""
+        slow = self.slow[self.round[rank]][rank] if self.slow and turn.on_device else 1.0
+        for seconds in turn.chain:
+            end += seconds * slow
+        self.free[rank][turn.stream] = end
+        self.position[rank] += len(turn.chain)
 
     def _ready(self, rank: int, turn: Turn) -> float | None:
         """When a rank is ready for a task; None: it waits for others and is parked."""
         free = self.free[rank]
         ready = max(free) if turn.waits_for_rank else free[turn.stream]
+        if not (turn.after or turn.gated):
+            return ready
         number = self.round[rank]
         for other in turn.after:
             if number not in self.program.tasks[other].when:
@@ -185,22 +191,24 @@ class RoundsRun:
         heappush(self.heap, (ready, rank))
 
     def _seconds(self, rank: int, turn: Turn) -> float:
-        if self.slow is None or not self.program.tasks[turn.task].on_device:
+        if self.slow is None or not turn.on_device:
             return turn.seconds
-        return turn.seconds * float(self.slow[self.round[rank]][rank])
+        return turn.seconds * self.slow[self.round[rank]][rank]
 
     def _arrive(self, rank: int, ready: float) -> None:
         """A rank comes to a queue, or to a meeting that needs a quorum."""
-        turn = self._turn(rank)
-        if not turn.queues:
+        turn = self.rows.turns[rank][self.position[rank]]
+        if not turn.queued:
             self._join(rank, turn, ready)
             return
-        queues = turn.queues
+        queues, alone = turn.queues, ready + self._seconds(rank, turn)
         if turn.peers:
             queues = (*queues, (self._drawn(turn), queues[0][1]))
-        start, end = self.queues.serve(queues, ready, ready + self._seconds(rank, turn))
+        start, end = self.queues.serve(queues, ready, alone) if queues else (ready, alone)
+        if turn.spans:
+            start, end = self.queues.serve_spans(turn.spans, ready, (start, end))
         self._settle(rank, turn, start, end)
-        self.todo.append(rank)
+        self._advance(rank)
 
     def _drawn(self, turn: Turn) -> int:
         """The queue of a peer."""
@@ -210,23 +218,22 @@ class RoundsRun:
         """Note that a rank has done a task, and wake those who wait for it."""
         self.free[rank][turn.stream] = end
         self.position[rank] += 1
-        task, number = self.program.tasks[turn.task], self.round[rank]
-        if task.reads or task.writes:
-            self.number += 1
-            moment = end if task.writes else start
-            self.notes.append((moment, self.number, rank, number, int(task.writes)))
+        task, number = turn.task, self.round[rank]
+        if turn.uses_weights:
+            writes = self.program.tasks[task].writes
+            moment = end if writes else start
+            self.notes.append((moment, len(self.notes), rank, number, int(writes)))
         if self.keep:
-            self.times[turn.task, rank, number] = (start, end)
-        key, ranks = (turn.task, number), task.quorum or len(task.ranks)
-        if self.watched[turn.task] and self.done.note(key, end, ranks):
-            self._wake(("task", *key))
+            self.times[task, rank, number] = (start, end)
+        if turn.awaited and self.done.note((task, number), end, turn.awaited):
+            self._wake(("task", task, number))
 
-    def _meet(self, rank: int, turn: Turn, ready: float) -> None:
-        """Come to a meeting: in order of time where a quorum is enough."""
-        if self.program.tasks[turn.task].quorum:
-            self._push(rank, ready)
-        else:
+    def _come(self, rank: int, turn: Turn, ready: float) -> None:
+        """Come to a queue, or to a meeting: in order of time where a quorum is enough."""
+        if turn.meets and not self.program.tasks[turn.task].quorum:
             self._join(rank, turn, ready)
+        else:
+            self._push(rank, ready)
 
     def _join(self, rank: int, turn: Turn, ready: float) -> None:
         """Start the task with all who meet in it, when enough of them have come."""
@@ -270,7 +277,8 @@ class RoundsRun:
     def _note_end(self, rank: int, number: int, end: float) -> None:
         """Note a round's end, and wake those who wait for it at gates."""
         self.ended[number][rank] = end
-        self._wake(("round", number, rank))
+        if self.parked:
+            self._wake(("round", number, rank))
         for task, gate in self.behind.items():
             if rank in gate.ranks and gate.note(number, end):
                 self._wake(("gate", task, number))
@@ -278,11 +286,12 @@ class RoundsRun:
     def result(self) -> RoundsEnd:
         """The record of the run."""
         notes = sorted(self.notes)
+        busy = self.queues.busy.tolist()
         columns = np.array(notes, dtype=np.float64).reshape(-1, 5).T
         whole = columns[2:].astype(np.int64)
         return RoundsEnd(
             finished=np.array(self.ended)[:, self.whole],
-            busy=dict(zip(self.rows.queues, self.queues.busy, strict=True)),
+            busy={name: busy[number] for name, number in self.rows.queues.items()},
             versions=WeightUses(time=columns[0], rank=whole[0], round=whole[1], wrote=whole[2]),
             times=self.times,
             dropped=self.dropped,

@@ -2,35 +2,75 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
+from parsim.arrays import Array
+from parsim.sim.rounds.passages import Span
 from parsim.strategy.program import StepProgram, Task
 
+Served = tuple[float, float]
+"""When the last of the queues that a rank passes began, and when all have served it."""
 
-@dataclass(slots=True)
+
 class Queues:
     """When each queue is free again, and for how many seconds it has served."""
 
-    free_at: list[float]
-    busy: list[float]
-
-    @classmethod
-    def of(cls, count: int) -> Queues:
+    def __init__(self, count: int, spans: Sequence[Span]) -> None:
         """All are free, and have served nobody."""
-        return cls(free_at=[0.0] * count, busy=[0.0] * count)
+        self.free_at = array("d", [0.0]) * count
+        self._busy = [0.0] * count
+        free = np.frombuffer(self.free_at)
+        self._spans = [(free[span.begin : span.end], span.seconds, span.holes) for span in spans]
+        self._served = [0] * len(spans)
+        self._bounds = [(span.begin, span.end) for span in spans]
 
-    def serve(
-        self, asked: Iterable[tuple[int, float]], ready: float, end: float
-    ) -> tuple[float, float]:
+    def serve(self, asked: Iterable[tuple[int, float]], ready: float, end: float) -> Served:
         """Pass queues; when the last of them began, and when all have served or `end`, if later."""
-        start = ready
+        start, free_at, busy = ready, self.free_at, self._busy
         for queue, seconds in asked:
-            begin = max(ready, self.free_at[queue])
-            self.free_at[queue] = begin + seconds
-            self.busy[queue] += seconds
+            begin = free_at[queue]
+            begin = max(begin, ready)
+            free_at[queue] = done = begin + seconds
+            busy[queue] += seconds
+            start, end = max(start, begin), max(end, done)
+        return start, end
+
+    def serve_spans(self, asked: Iterable[int], ready: float, served: Served) -> Served:
+        """Pass spans of queues too, as if one by one."""
+        start, end = served
+        for span in asked:
+            free, seconds, holes = self._spans[span]
+            beside = [free[hole] for hole in holes]
+            np.maximum(free, ready, out=free)
+            for hole in holes:
+                free[hole] = ready
+            begin = float(np.maximum.reduce(free))
+            free += seconds
+            for hole, kept in zip(holes, beside, strict=True):
+                free[hole] = kept
+            self._served[span] += 1
             start, end = max(start, begin), max(end, begin + seconds)
         return start, end
+
+    def occupy(self, queue: int, seconds: float) -> None:
+        """Count seconds that a queue serves beside the others."""
+        self._busy[queue] += seconds
+
+    @property
+    def busy(self) -> Array:
+        """Seconds that each queue has served."""
+        busy = np.array(self._busy)
+        for (begin, end), (_, seconds, holes), count in zip(
+            self._bounds, self._spans, self._served, strict=True
+        ):
+            passed = np.ones(end - begin)
+            passed[list(holes)] = 0.0
+            busy[begin:end] += passed * (count * seconds)
+        return busy
 
 
 @dataclass(slots=True)

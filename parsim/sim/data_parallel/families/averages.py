@@ -32,9 +32,9 @@ that workers go on from."""
 
 def node_collective(workers: Workers, kind: CollectiveKind, size: float) -> float:
     """Seconds of a collective of so many bytes among a node's workers, of the slowest node."""
-    seconds = []
+    seconds, systems = [], workers.systems
     for node in workers.nodes:
-        system = workers.systems[int(workers.node[node[0]])]
+        system = systems[int(workers.node[node[0]])]
         where = one_group(system, len(node))
         seconds.append(float(collective_time(system, kind, size, where, queued=True)[0]))
     return max(seconds)
