@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from heapq import heappop, heappush
+from math import inf
+from typing import NamedTuple
 
 from parsim.schedule.orders.numbered import Numbered
 from parsim.schedule.orders.weight_fill import Rows
@@ -46,14 +48,15 @@ def best_order(work: Work, turned: int = 0, enough: float = 0.0) -> Ordered:
     for ratio in RATIOS:
         lengths = [ratio if backward else 1.0 for backward in numbered.backward]
         for message in dict.fromkeys((0.0, work.message)):
-            order = _Listing(numbered).run(lengths, message)
+            order, ends = _Listing(numbered).run(lengths, message)
             if all(order != other for _, other in tried):
-                tried.append((numbered.makespan(order, durations), order))
+                if (lengths, message) != (durations, work.message):
+                    ends = numbered.ends(order, durations)
+                tried.append((max(ends), order))
     if turned and min(tried)[0] > enough * (1.0 + ROUNDING):
         urgency = [-float(backward) for backward in numbered.backward]
-        order = _Listing(numbered, urgency).run(durations, work.message)
-        begin = [min(tried), (numbered.makespan(order, durations), order)]
-        tried += [_turned(numbered, each, turned // len(begin), enough) for _, each in begin]
+        begin = [min(tried)[1], _Listing(numbered, urgency).run(durations, work.message).order]
+        tried += [_turned(numbered, each, turned // len(begin), enough) for each in begin]
     length, order = min(tried, key=lambda each: each[0])
     return Ordered(rows=numbered.rows(order), makespan=length)
 
@@ -70,13 +73,12 @@ def _turned(
     work, mirror = numbered.work, numbered.mirrored()
     ahead = numbered.lengths(work.forward, work.backward)
     back = numbered.lengths(work.backward, work.forward)
-    best = numbered.makespan(order, ahead), order
     ends, waited = numbered.ends(order, ahead), 0
+    best = max(ends), order
     for _ in range(actions // (2 * len(ahead))):
         for lengths in (back, ahead):
             urgency = [-ends[number] for number in mirror]
-            listed = _Listing(numbered, urgency).run(lengths, work.message)
-            ends = numbered.ends(listed, lengths)
+            listed, ends = _Listing(numbered, urgency).run(lengths, work.message)
         length = max(ends)
         waited = 0 if length < best[0] * (1.0 - ROUNDING) else waited + 1
         best = best if waited else (length, listed)
@@ -92,104 +94,124 @@ def makespan(work: Work, rows: Rows) -> float:
     return numbered.makespan(numbered.order(rows), lengths)
 
 
+class Listed(NamedTuple):
+    """The order of each rank, and when each action of it ends."""
+
+    order: list[list[int]]
+    ends: list[float]
+
+
+class _Agenda(dict[float, list[int]]):
+    """What happens at each of the `times` to come, which are a heap."""
+
+    def __init__(self) -> None:
+        """Nothing happens yet."""
+        super().__init__()
+        self.times: list[float] = []
+
+    def __missing__(self, time: float) -> list[int]:
+        """A time at which nothing happens yet."""
+        heappush(self.times, time)
+        self[time] = happens = list[int]()
+        return happens
+
+
 class _Listing:
     """List scheduling of numbered actions: what each rank could run, holds and has run.
 
-    `waiting` are the actions of each of a rank's queues, and bit q of `filled` says that its queue
-    q has some. `events` are what happens at each of the `times` to come: a number that ends, or
-    ~number where an action can run.
+    Actions are turns here, by `urgency`, the least first; `number_at` says whose turn it is.
+    `queues` are the turns that wait in each of a rank's queues, `waiting` the one of those in which
+    a turn waits, whose `bit` of `filled` says that some do. A turn of the `agenda` ends, ~turn can
+    run from then on. `ends` are those of turns.
     """
 
     def __init__(self, numbered: Numbered, urgency: Sequence[float] = ()) -> None:
-        """Take over the actions, the least `urgency` first (none: in the order of their numbers).
-
-        Queues hold turns in that order, `number_at` says whose turn it is.
-        """
+        """Take over the actions; without `urgency` in the order of their numbers."""
         numbers = range(len(numbered.stage))
         self.number_at = sorted(numbers, key=urgency.__getitem__) if urgency else [*numbers]
-        self.turn = [0] * len(self.number_at)
-        for turn, number in enumerate(self.number_at):
-            self.turn[number] = turn
-        self.numbered, count = numbered, len(numbered.queues)
-        self.waiting: list[list[list[int]]] = [[[] for _ in range(q + 1)] for q in numbered.queues]
-        self.filled = [0] * count
-        self.room = list(numbered.work.limits)
+        turn = [0] * (len(numbers) + 1)
+        for position, number in enumerate(self.number_at):
+            turn[number] = position
+        turn[-1] = -1  # that of what makes nothing possible
+        self.rank = [numbered.rank[number] for number in self.number_at]
+        self.follower = [turn[numbered.follower[number]] for number in self.number_at]
+        self.backwards, count = numbered.queues, len(numbered.queues)
+        self.queues: list[list[list[int]]] = [[[] for _ in range(q + 1)] for q in self.backwards]
+        queue = [numbered.queue[number] for number in self.number_at]
+        self.bit = [1 << q for q in queue]
+        self.waiting = [self.queues[rank][q] for rank, q in zip(self.rank, queue, strict=True)]
+        self.filled, self.room = [0] * count, list(numbered.work.limits)
         self.busy = [False] * count
         self.order: list[list[int]] = [[] for _ in range(count)]
-        self.events: dict[float, list[int]] = {0.0: [~number for number in numbered.first]}
-        self.times = [0.0]
+        self.ends = [inf] * len(numbers)
+        self.agenda = _Agenda()
+        self.agenda[0.0] += [~turn[number] for number in numbered.first]
 
-    def run(self, lengths: Sequence[float], message: float) -> list[list[int]]:
-        """The order of each rank."""
-        while self.times:
-            clock = heappop(self.times)
-            for rank in self._noted(clock, message):
-                number = -1 if self.busy[rank] else self._take(rank)
-                if number >= 0:
-                    self._at(clock + lengths[number], number)
-        return self.order
+    def run(self, lengths: Sequence[float], message: float) -> Listed:
+        """The order of each rank, and when actions of so many seconds each end."""
+        number_at, agenda = self.number_at, self.agenda
+        of_turns = [lengths[number] for number in number_at]
+        while agenda.times:
+            clock = heappop(agenda.times)
+            self._start(self._noted(clock, message), clock, of_turns)
+        ends = [inf] * len(number_at)
+        for number, end in zip(number_at, self.ends, strict=True):
+            ends[number] = end
+        return Listed([[number_at[turn] for turn in row] for row in self.order], ends)
 
-    def _at(self, time: float, event: int) -> None:
-        """Let something happen at a time."""
-        events = self.events.get(time)
-        if events is None:
-            self.events[time] = [event]
-            heappush(self.times, time)
-        else:
-            events.append(event)
-
-    def _noted(self, clock: float, message: float) -> set[int]:
+    def _noted(self, clock: float, message: float) -> list[int]:
         """The ranks that are free again, or could run something more, since this moment.
 
         What has ended makes the next action possible, on another rank when its message has come.
         """
-        touched, busy, waiting, filled = set(), self.busy, self.waiting, self.filled
-        rank_of, queue_of = self.numbered.rank, self.numbered.queue
-        follower, turn = self.numbered.follower, self.turn
-        for event in self.events.pop(clock):
+        rank_of, follower, waiting = self.rank, self.follower, self.waiting
+        busy, filled, bit, touched = self.busy, self.filled, self.bit, list[int]()
+        for event in self.agenda.pop(clock):
+            turn = ~event
             if event >= 0:
-                rank = rank_of[event]
+                rank, turn = rank_of[event], follower[event]
                 busy[rank] = False
-                touched.add(rank)
-                number = follower[event]
-                if number < 0:
+                touched.append(rank)
+                if turn < 0:
                     continue
-                if message and rank_of[number] != rank:
-                    self._at(clock + message, ~number)
+                if message and rank_of[turn] != rank:
+                    self.agenda[clock + message].append(~turn)
                     continue
-            else:
-                number = ~event
-            rank, queue = rank_of[number], queue_of[number]
-            heappush(waiting[rank][queue], turn[number])
-            filled[rank] |= 1 << queue
-            touched.add(rank)
+            rank = rank_of[turn]
+            heappush(waiting[turn], turn)
+            filled[rank] |= bit[turn]
+            touched.append(rank)
         return touched
 
-    def _take(self, rank: int) -> int:
-        """Start the most urgent action that a rank may run now: a forward only while it has room.
-
-        -1 where there is none.
-        """
-        backwards, room = self.numbered.queues[rank], self.room[rank]
-        may_run = 1 << backwards | (1 << (backwards if backwards < room else room)) - 1
-        ready = self.filled[rank] & may_run
-        if not ready:
-            return -1
-        waiting, queue = self._first(self.waiting[rank], ready)
-        number = self.number_at[heappop(waiting)]
-        if not waiting:
-            self.filled[rank] ^= 1 << queue
-        self.order[rank].append(number)
-        self.busy[rank] = True
-        self.room[rank] = room + (1 if queue == backwards else -1)
-        return number
+    def _start(self, ranks: Sequence[int], clock: float, lengths: Sequence[float]) -> None:
+        """Let ranks start the most urgent they may run: a forward only while they have room."""
+        filled, rooms, busy, backwards = self.filled, self.room, self.busy, self.backwards
+        queues, order, ends, agenda = self.queues, self.order, self.ends, self.agenda
+        for rank in ranks:
+            ready, room, back = filled[rank], rooms[rank], backwards[rank]
+            if room < back:
+                ready &= 1 << back | (1 << room) - 1
+            if busy[rank] or not ready:
+                continue
+            queue = ready.bit_length() - 1
+            if ready & (ready - 1):
+                queue = self._first(queues[rank], ready)
+            turns = queues[rank][queue]
+            turn = heappop(turns)
+            if not turns:
+                filled[rank] ^= 1 << queue
+            order[rank].append(turn)
+            busy[rank] = True
+            rooms[rank] = room + 1 if queue == back else room - 1
+            ends[turn] = end = clock + lengths[turn]
+            agenda[end].append(turn)
 
     @staticmethod
-    def _first(queues: list[list[int]], ready: int) -> tuple[list[int], int]:
+    def _first(queues: list[list[int]], ready: int) -> int:
         """The queue with the most urgent action, of those whose bits are there."""
         best = (ready & -ready).bit_length() - 1
         while ready := ready & (ready - 1):
             queue = (ready & -ready).bit_length() - 1
             if queues[queue][0] < queues[best][0]:
                 best = queue
-        return queues[best], best
+        return best

@@ -93,11 +93,14 @@ class Numbered:
 
         A forward is then the backward of its stage, and a backward the forward.
         """
-        shares = [self.work.microbatches_of(stage // self.work.depth) for stage in self.stage]
-        pairs = zip(shares, self.microbatch, strict=True)
-        microbatch = [share.start + share.stop - 1 - mb for share, mb in pairs]
-        kind = [0 if backward else 1 for backward in self.backward]
-        return [int(number) for number in self.numbers[kind, self.stage, microbatch]]
+        copies = range(len(self.work.stage_rank) // self.work.depth)
+        shares = [self.work.microbatches_of(copy) for copy in copies]
+        ends = np.array([share.start + share.stop - 1 for share in shares])
+        stage = np.array(self.stage)
+        microbatch = ends[stage // self.work.depth] - np.array(self.microbatch)
+        kind = np.where(self.backward, 0, 1)
+        mirror: list[int] = self.numbers[kind, stage, microbatch].tolist()
+        return mirror
 
     def makespan(self, order: Sequence[Sequence[int]], lengths: Sequence[float]) -> float:
         """When the last action of an order ends, which is `inf` where some rank never goes on."""
