@@ -17,14 +17,11 @@ what it waits for of others is in the tasks: a meeting, a `Gate`, a `Queue`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import lru_cache
 
-import numpy as np
-
-from parsim.arrays import Array, Index
+from parsim.arrays import Array
 from parsim.errors import ScheduleError
 from parsim.schedule import Schedule
 from parsim.timelines.kinds import Stream
@@ -76,22 +73,6 @@ class Queue:
     def row(self, position: int) -> str:
         """The queue's name for the task's rank at a position."""
         return self.rows[position if len(self.rows) > 1 else 0]
-
-    def places(self, count: int) -> Mapping[str, slice | Index]:
-        """The positions of a task's so many ranks that each of the queue's names serves."""
-        if len(self.rows) == 1:
-            return {name: slice(count) for name in self.rows if name}
-        return _places(self.rows)
-
-
-@lru_cache(maxsize=4096)
-def _places(rows: tuple[str, ...]) -> Mapping[str, Index]:
-    """The positions of each name."""
-    served: dict[str, list[int]] = {}
-    for position, name in enumerate(rows):
-        if name:
-            served.setdefault(name, []).append(position)
-    return {name: np.array(places) for name, places in served.items()}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

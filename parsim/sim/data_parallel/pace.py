@@ -13,6 +13,7 @@ from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.program import by_recurrence
+from parsim.sim.recurrence.queues import passing
 from parsim.sim.rounds.figures import Spoke
 from parsim.sim.rounds.linked_run import Carrier, run_on_links
 from parsim.sim.rounds.rounds_end import RoundsEnd, Staleness, staleness
@@ -115,7 +116,7 @@ def _busy(priced: Priced, step: float) -> dict[str, float]:
         for queue in task.queues:
             count = len(task.ranks)
             seconds = np.broadcast_to(priced.seconds[queue.price], (count,))
-            for name, places in queue.places(count).items():
+            for name, places in passing(queue, count).items():
                 served[name] = served.get(name, 0.0) + float(seconds[places].sum())
     return {name: seconds / step for name, seconds in served.items()}
 
