@@ -19,7 +19,11 @@ from tests.executor.workers.fake_gpu import FAMILIES, SPLIT
 
 WORKER = Path(__file__).parents[1] / "workers" / "fake_gpu.py"
 SLIP = "slip: bloom in bf16"
-SHORT = ("llama with adapters in bf16_amp", "gemma2 in bf16", "bloom, tensor and sequence parallel")
+SHORT = (
+    "gemma2 with adapters in bf16_amp",
+    "bloom, tensor and sequence parallel",
+    "llama with adapters, tensor and sequence parallel",
+)
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no compiler for the guard of a device")
 

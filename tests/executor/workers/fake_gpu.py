@@ -78,7 +78,7 @@ PLANS: dict[str, Any] = {
 }
 SPLIT = {
     f"{name}, {how}": (MODELS[name], Plan(num_microbatches=2, **fields))
-    for name in ("llama", "gemma2", "bloom")
+    for name in ("llama", "llama with adapters", "gemma2", "bloom")
     for how, fields in PLANS.items()
 }
 ASKED = ("set_device", "device_count", "current_device", "get_device_capability")
