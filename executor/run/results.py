@@ -91,7 +91,7 @@ def save_results(
     Raises:
         InputError: the disk refused a file. What was measured is kept elsewhere, if possible.
     """
-    results = _Results(folder)
+    results = Results(folder)
     text = json.dumps(document, indent=2, allow_nan=False) + "\n"
     results.save("run.json", lambda path: path.write_text(text, encoding="utf-8"))
     if timeline is not None:
@@ -127,7 +127,7 @@ def named(
 
 
 @dataclass(slots=True)
-class _Results:
+class Results:
     """The files of a run; where its folder refuses one, another folder keeps it."""
 
     folder: Path
@@ -140,9 +140,10 @@ class _Results:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write(path)
-        except OSError as error:
-            self._refused.append(f"cannot write {path}: {error.strerror or error}")
-            with suppress(OSError):
+        except (OSError, InputError) as error:
+            told = f"cannot write {path}: {getattr(error, 'strerror', None) or error}"
+            self._refused.append(str(error) if isinstance(error, InputError) else told)
+            with suppress(OSError, InputError):
                 path.unlink(missing_ok=True)  # half of a file is worse than none
                 write(self._other() / name)
 

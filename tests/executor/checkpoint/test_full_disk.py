@@ -9,6 +9,8 @@ import pytest
 
 from executor.checkpoint.folder import whole
 from parsim.cli.app import main
+from parsim.errors import InputError
+from parsim.report.writing import write_text
 from parsim.timelines.reader import load_timeline
 from tests.executor.launch import fork_runs
 from tests.executor.running import SCENARIO, Start
@@ -60,6 +62,26 @@ def test_a_disk_that_is_full(
     assert (out / "loss.png").exists()
     log = (out / "log.txt").read_text()
     assert f"note: cannot write {out / 'steps.jsonl'}: No space left on device; the train" in log
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="the system has no /dev/full")
+def test_a_picture_that_is_refused_hides_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is written as all pictures are, which tell of a full disk in words of their own."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("run.json", "loss.png"):
+        (tmp_path / name).symlink_to("/dev/full")
+    results = pytest.importorskip("executor.run.results").Results(tmp_path)
+    results.save("run.json", lambda path: path.write_text("{}"))
+    results.save("loss.png", lambda path: write_text(path, "a curve"))
+    with pytest.raises(InputError) as caught:
+        results.check()
+    [folder] = tmp_path.glob("parsim-run-*")
+    kept = f"{folder / 'loss.png'}, {folder / 'run.json'}"
+    assert f"what was measured is kept in {kept}" in str(caught.value)
+    assert (folder / "loss.png").read_text() == "a curve"
+    assert not (tmp_path / "loss.png").exists()
 
 
 @pytest.mark.distributed
