@@ -17,7 +17,8 @@ from statistics import fmean
 
 import numpy as np
 
-from parsim.cost.software import Software, software
+from parsim.cost.job import Job
+from parsim.cost.software import software
 from parsim.fitting.reports.network import table
 from parsim.report.writing import write_text
 from parsim.sim import simulate
@@ -48,11 +49,11 @@ class Ratio:
 
 
 def ratios() -> list[Ratio]:
-    """All pairs of a run on one device and one on eight, of the same model and precision.
+    """All pairs of a publisher's runs on one device and eight, of the same model and precision.
 
     A step grows in proportion to the spread, so that two predictions give all of them.
     """
-    steps: dict[tuple[str, str, str], dict[int, tuple[float, float, float]]] = {}
+    steps: dict[tuple[str, ...], dict[int, tuple[float, float, float]]] = {}
     for path in shipped_tables("vision"):
         for row in read_rows(path, lambda _path, _columns: None):
             try:
@@ -63,21 +64,21 @@ def ratios() -> list[Ratio]:
             if case.job.software.id != STACK or run.step_time is None:
                 continue
             none, some = (
-                simulate(replace(case.job, software=_spread_by(spread)), case.plan).step_time
+                simulate(_spread_by(case.job, spread), case.plan).step_time
                 for spread in (0.0, GRID[-1])
             )
-            key = (run.model, run.gpu_type, run.precision)
+            key = (run.model, run.gpu_type, run.precision, run.publisher, run.layout)
             steps.setdefault(key, {})[case.plan.dp] = (run.step_time, none, some)
     return [_ratio(key, both) for key, both in steps.items() if set(both) == {1, 8}]
 
 
-def _spread_by(spread: float) -> Software:
-    """The stack with another spread of the replicas."""
-    return replace(software(STACK), replica_spread={"default": spread})
+def _spread_by(job: Job, spread: float) -> Job:
+    """The job under a stack with another spread of the replicas."""
+    return replace(job, software=replace(job.software, replica_spread={"default": spread}))
 
 
-def _ratio(key: tuple[str, str, str], both: dict[int, tuple[float, float, float]]) -> Ratio:
-    model, device, precision = key
+def _ratio(key: tuple[str, ...], both: dict[int, tuple[float, float, float]]) -> Ratio:
+    model, device, precision = key[:3]
     (alone, none_1, some_1), (eight, none_8, some_8) = both[1], both[8]
     shares = GRID / GRID[-1]
     first, many = none_1 + shares * (some_1 - none_1), none_8 + shares * (some_8 - none_8)
