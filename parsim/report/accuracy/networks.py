@@ -30,8 +30,9 @@ def networks_block(rows: Validation, left_out: LeftOut) -> str:
 LEVELS_OF_NETWORKS = """\
 Their intervals come from these rows' step times alone (`interval_networks.json`). Each group of
 runs left out once (one network's, one device's, ...), judged by figures without them. Constants
-stay as they are: all but four are measured or counted elsewhere (replicas under PyTorch, a P40's
-convolutions; a K80's 1x1 and MXNet's host, fitted to 20 of mxnet_one_device's rows):"""
+stay as they are: all but five are measured or counted elsewhere (replicas under PyTorch, a P40's
+convolutions; a K80's 1x1 and MXNet's host, fitted to 20 of mxnet_one_device's rows; values a second
+that change their layout, fitted to nine of lambda_resnet50_2023's):"""
 
 
 def _new_lines(left_out: LeftOut) -> list[str]:
