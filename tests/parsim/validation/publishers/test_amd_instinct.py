@@ -16,7 +16,7 @@ from parsim.validation.tables import shipped_tables
 from parsim.validation.validate import validate
 from parsim.validation.validated_row import ValidatedRow
 
-SCENARIO = Path(__file__).parent.parent.parent.parent / "scenarios" / "llama3-70b-mi300x.yaml"
+SCENARIO = Path(__file__).parents[4] / "scenarios" / "llama3-70b-mi300x.yaml"
 TABLES = ("amd_instinct_public", "mlperf_llama31_8b_public")
 
 
