@@ -177,6 +177,8 @@ def _of_software(file: ScenarioFile, job: Job, plan: Plan | None) -> Iterator[st
     for key in (*_EXPERTS, "quantized_dispatch"):
         if key in changed and not mixed:
             yield _note(f"software.{key}", f"{job.model.name} has no experts")
+    if "expert_choice" in changed and mixed and job.software.expert_dispatcher == "alltoall":
+        yield _note("software.expert_choice", "alltoall sends a copy to each of a token's experts")
     alone = plan is not None and file.search is None and max(plan.stage_tp) == 1
     if "tp_overlap" in changed and alone:
         yield _note("software.tp_overlap", "with tp=1 no product has a collective beside it")

@@ -22,6 +22,9 @@ TEXTS = {
     "own": "model: {name: gpt2}\ncluster: {system: dgx-1v, nodes: 1}\n"
     "software: generic\ntraining: {global_batch_size: 24, precision: fp32}\n"
     "plan: {microbatch_size: 1, stages: [{layers: 4, replicas: 2}, {layers: 8, replicas: 6}]}\n",
+    "experts": "model: {name: mixtral-8x7b}\ncluster: {system: dgx-h100, nodes: 1}\n"
+    "software: {name: generic}\ntraining: {global_batch_size: 16, precision: bf16}\n"
+    "plan: {ep: 8, dp_shard: 8, zero_stage: 3, microbatch_size: 1}\n",
 }
 
 
@@ -69,6 +72,7 @@ def test_a_plan_s_own_precision_is_the_stated_one(tmp_path: Path) -> None:
         ("one", "background.storage_bandwidth", "1GB/s", "no stream begins or ends at storage"),
         ("one", "software.expert_overlap", "0.5", "gpt2 has no experts"),
         ("images", "software.tp_overlap", "true", "with tp=1 no product has a collective"),
+        ("experts", "software.expert_choice", "consecutive", "alltoall sends a copy to each of"),
     ],
 )
 def test_a_key_without_effect_is_named(
