@@ -49,6 +49,14 @@ FIRST, SECOND = "_lora_a", "_lora_b"
 """How the names of an adapter's two products end."""
 
 
+def is_first_beside_columns(op: Linear) -> bool:
+    """Whether a product is the first factor of a column-split product's adapter: no rank splits it.
+
+    Some stacks let it read a tensor rank's own tokens alone, others all that were gathered.
+    """
+    return op.split is Split.NONE and op.name.endswith(FIRST)
+
+
 def with_adapters(model: Model, rank: int, targets: tuple[str, ...]) -> Model:
     """The model with frozen weights and an adapter of a rank beside each of the products named.
 

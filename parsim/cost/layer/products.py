@@ -28,7 +28,7 @@ from parsim.cost.layer.operator_parts import (
     seconds_of,
 )
 from parsim.cost.layer.tensor_exchanges import TensorGroups
-from parsim.model.adapters import FIRST
+from parsim.model.adapters import is_first_beside_columns
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable
 from parsim.plan.precision import Quantization
@@ -70,8 +70,7 @@ class Products:
         """The sides (m, n, k) of a rank's part of a matrix product."""
         tokens = self.table.microbatch_size if op.per_sample else self.table.on_rank(op.tokens)
         m = np.asarray(tokens, dtype=np.float64)
-        local = self.job.software.eager and op.split is Split.NONE and op.name.endswith(FIRST)
-        if op.on_sequence or local:
+        if op.on_sequence or (self.job.software.eager and is_first_beside_columns(op)):
             m = m / self.table.sequence_split
         n = rank_outputs(op, self.table)
         k = op.inputs / np.where(op.split is Split.ROW, self.table.tp, 1)

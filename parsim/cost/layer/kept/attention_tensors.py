@@ -27,11 +27,10 @@ def core_operands(
     """Q, K and V; the output is the projection's input, of `product` bytes, and counted there.
 
     Where that is kept in 8 bit, or of a frozen projection not at all, a fused kernel still needs
-    its own. With context parallelism and
-    `policy.ring_output` one more tensor of the output's size is kept: 7 runs on B200 (SimuMax) keep
-    0.8 to 1.0 of it more in each layer than their formula without cp; which tensor it is the
-    figures do not say. Blocks that are added up in place keep none; of all-to-alls see
-    `core_scores`.
+    its own. With context parallelism and `policy.ring_output` one more tensor of the output's size
+    is kept: 7 runs on B200 (SimuMax) keep 0.8 to 1.0 of it more in each layer than their formula
+    without cp; which tensor it is the figures do not say. Blocks that are added up in place keep
+    none; of all-to-alls see `core_scores`.
     """
     tokens, value = table.on_rank(op.tokens), table.precision.activation
     operand = _operand_bytes(layer, op, table, policy)

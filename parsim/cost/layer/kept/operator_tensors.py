@@ -13,7 +13,7 @@ from parsim.cost.layer.kept.attention_tensors import core_operands, core_scores
 from parsim.cost.layer.kept.expert_tensors import expert_bytes, spared_bytes
 from parsim.cost.layer.kept.policy import FUSED, KeptPolicy, product_input_bytes
 from parsim.cost.layer.kept.recomputed_modules import FEED_FORWARD, has_latent_attention, modules_of
-from parsim.model.adapters import FIRST
+from parsim.model.adapters import is_first_beside_columns
 from parsim.model.layer import Layer
 from parsim.model.networks import Convolution, Recurrent
 from parsim.model.operators import (
@@ -164,8 +164,7 @@ def kept_kinds(
 def _input(op: Linear, table: PlanTable, policy: KeptPolicy) -> Array:
     """Values of a product's input on a rank."""
     split = {Split.COLUMN: table.sequence_split, Split.ROW: table.tp}.get(op.split, 1)
-    local = policy.local_adapters and op.split is Split.NONE and op.name.endswith(FIRST)
-    if op.on_sequence or local:
+    if op.on_sequence or (policy.local_adapters and is_first_beside_columns(op)):
         split = table.sequence_split
     rows = table.microbatch_size if op.per_sample else table.on_rank(op.tokens)
     return np.asarray(rows * op.inputs / split)
