@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from parsim.model.transformer import TransformerSpec
 from parsim.units import whole_number
 from parsim.validation.step.known_models import is_named_after, known_model
-from parsim.validation.step.model_family import MIXTURE, model_family
+from parsim.validation.step.model_family import MIXTURE, has_gate, model_family
 
 Filled = dict[str, tuple[str, str]]
 """Column -> the cell that it gets, and why."""
@@ -75,7 +75,8 @@ def _whole(cell: str) -> int | None:
 def _derived(row: Mapping[str, str]) -> Iterator[tuple[str, tuple[str, str]]]:
     heads, groups = row.get("n_heads", ""), row.get("n_kv_heads", "")
     width, inner = (_whole(row.get(name, "")) for name in ("hidden_size", "ffn_hidden_size"))
-    later = groups not in ("", heads) if inner is None or width is None else inner != 4 * width
+    grouped = groups not in ("", heads)
+    later = grouped if width is None or inner is None else has_gate(width, inner)
     family = model_family(row.get("model", ""), later=later)
     mixture = row.get("n_experts", "") not in ("", "0")
     if not groups and heads:

@@ -15,12 +15,12 @@ from parsim.plan.rules.violation import violation
 from parsim.sim.step.action_times import with_action_times
 from parsim.validation.step.assumptions import assumptions_for
 from parsim.validation.step.case_cluster import case_cluster
-from parsim.validation.step.case_model import case_model, is_later
+from parsim.validation.step.case_model import case_model
 from parsim.validation.step.case_plan import case_plan
 from parsim.validation.step.case_software import case_software
 from parsim.validation.step.known_models import known_mixture, known_model
 from parsim.validation.step.measured_run import MeasuredRun
-from parsim.validation.step.model_family import BERT_NOTE, is_named, model_family
+from parsim.validation.step.model_family import BERT_NOTE, has_gate, is_named, model_family
 from parsim.validation.step.recipes import Recipe, offload_layers, recipe_of, repeated_modules
 from parsim.validation.tables import RowSkipped
 
@@ -96,7 +96,7 @@ def _assumed_of_model(run: MeasuredRun) -> Iterator[str]:
     if base is not None and (run.n_experts or any(base.name in told for told in run.filled)):
         yield f"model '{shown(run.model)}': sizes that are not stated are those of {base.name}"
     if base is None and not run.n_experts and not is_named(run.model):
-        kind = "Llama's" if is_later(run) else "GPT's"
+        kind = "Llama's" if has_gate(run.hidden_size, run.ffn_hidden_size) else "GPT's"
         yield f"model '{shown(run.model)}' is not known: by its sizes its layers are {kind}"
     if model_family(run.model).name == "bert":
         yield BERT_NOTE

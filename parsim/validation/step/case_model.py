@@ -9,7 +9,7 @@ from parsim.model.transformer import TransformerSpec, with_options
 from parsim.validation.step.assumptions import Assumptions
 from parsim.validation.step.known_models import known_model
 from parsim.validation.step.measured_run import MeasuredRun
-from parsim.validation.step.model_family import MIXTURE, model_family
+from parsim.validation.step.model_family import MIXTURE, has_gate, model_family
 
 
 def case_model(run: MeasuredRun, assumed: Assumptions, stack: Software) -> TransformerSpec:
@@ -45,7 +45,8 @@ def _experts(run: MeasuredRun) -> dict[str, Any]:
 
 def _of_family(run: MeasuredRun, sizes: dict[str, Any]) -> TransformerSpec:
     """A model that the catalog does not have; a mixture of experts is one of Mixtral's kind."""
-    family = MIXTURE if run.n_experts else model_family(run.model, later=is_later(run))
+    later = has_gate(run.hidden_size, run.ffn_hidden_size)
+    family = MIXTURE if run.n_experts else model_family(run.model, later=later)
     return TransformerSpec(
         **{
             **family.flags,
@@ -54,11 +55,6 @@ def _of_family(run: MeasuredRun, sizes: dict[str, Any]) -> TransformerSpec:
             "positions": run.seq_len if family.positions else 0,
         }
     )
-
-
-def is_later(run: MeasuredRun) -> bool:
-    """Whether the row's sizes are those of models with a gate, as since Llama, or of GPTs."""
-    return run.ffn_hidden_size != 4 * run.hidden_size
 
 
 def _of_catalog(run: MeasuredRun, base: TransformerSpec, sizes: dict[str, Any]) -> TransformerSpec:

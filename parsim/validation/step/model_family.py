@@ -96,6 +96,11 @@ def model_family(name: str, *, later: bool = False) -> ModelFamily:
     return _named(name) or _BY_NAME["llama3" if later else "gpt"]
 
 
+def has_gate(hidden_size: int, ffn_hidden_size: int) -> bool:
+    """Whether a feed-forward part of this width has a gate; one without is 4 hidden sizes wide."""
+    return ffn_hidden_size != 4 * hidden_size
+
+
 def is_named(name: str) -> bool:
     """Whether a model's name tells its family."""
     return _named(name) is not None or FAMILIES[-1].name in _plain(name)
