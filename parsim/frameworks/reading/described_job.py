@@ -65,31 +65,39 @@ class DescribedJob:
                 **({} if self.clip is None else {"clip": self.clip}),
                 **({} if self.optimizer == ADAMW.name else {"optimizer": self.optimizer}),
             },
-            "plan": dict(self.plan),
+            "plan": dict(self.plan) | ({"zero_stage": 0} if self._alone(nodes * devices) else {}),
             "search": {},
         }
 
     def assumed(self, system: System, nodes: int | None) -> tuple[str, ...]:
         """The notes, and how many nodes of a system are taken where nobody says; as `document`."""
-        if not self.guessed or nodes is not None:
-            return self.notes
-        taken = ceil(self._fewest() / system.devices_per_node)
-        return (
-            *self.notes,
-            f"{GUESSED} ({self.guessed}): {taken} x {system.id} assumed, as few as the plan fits; "
-            f"give --nodes",
-        )
+        notes, (count, devices) = list(self.notes), self._nodes(system, nodes)
+        if self._alone(count * devices):
+            notes.append("one data-parallel rank holds the model: nothing is sharded over others")
+        if self.guessed and nodes is None:
+            notes.append(
+                f"{GUESSED} ({self.guessed}): {ceil(self._fewest() / system.devices_per_node)} x "
+                f"{system.id} assumed, as few as the plan fits; give --nodes"
+            )
+        return tuple(notes)
+
+    def _alone(self, devices: int) -> bool:
+        """Whether a plan shards over the data-parallel ranks of known devices, and has but one."""
+        alone = devices * int(self.plan.get("cp", 1)) == self._ranks()
+        return alone and bool(self.plan.get("zero_stage")) and not self.guessed
 
     def _nodes(self, system: System, asked: int | None) -> tuple[int, int]:
-        """Nodes, and the devices of each that take part: all, unless the plan fills one not quite.
+        """Nodes, and the devices of each that take part: all, unless one node is not filled.
+
+        A launcher's node can be a part of the system's, as a tray of a rack is.
 
         Raises:
             InputError: the plan does not fill the nodes.
         """
         ranks, each, fewest = self._ranks(), system.devices_per_node, self._fewest()
         nodes = asked or self.nodes or ceil(fewest / each)
-        counted = self.devices is not None or self.nodes is not None
-        filled = counted or (bool(self.guessed) and nodes * each % ranks == 0)
+        guess_fits = bool(self.guessed) and nodes * each % ranks == 0
+        filled = self.nodes is not None or guess_fits
         devices = min(each, fewest) if nodes == 1 and not filled else each
         if nodes * devices % ranks:
             raise InputError(

@@ -9,6 +9,9 @@ from parsim.frameworks.reading.arguments import Reader
 from parsim.frameworks.reading.megatron_experts import expert_sizes, numbers
 from parsim.units import whole_number
 
+_TOKENS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
+"""Tokens of the tokenizers that each have one vocabulary."""
+
 
 def model_of(reader: Reader) -> dict[str, Any]:
     """The model block of a scenario."""
@@ -19,7 +22,7 @@ def model_of(reader: Reader) -> dict[str, Any]:
         "num_layers": reader.number("--num-layers", 1),
         "hidden_size": hidden,
         "ffn_hidden_size": reader.number("--ffn-hidden-size", _width(hidden, gated=gated)),
-        **_vocabulary(reader, 128256 if gated else 50257),
+        **_vocabulary(reader, _tokens(reader, 128256 if gated else 50257)),
         "seq_len": reader.number("--seq-length", 1),
         "rms_norm": reader.word("--normalization", "LayerNorm") == "RMSNorm",
         "norm_epsilon": reader.real("--norm-epsilon", 1e-5),
@@ -39,6 +42,12 @@ def _width(hidden: int, *, gated: bool) -> int:
     return hidden * 8 // 3 // 64 * 64 if gated else 4 * hidden
 
 
+def _tokens(reader: Reader, usual: int) -> int:
+    """How many tokens a tokenizer has that is named, or whose file of merges is: GPT-2's."""
+    pairs = "GPT2BPETokenizer" if reader.has("--merge-file") else ""
+    return _TOKENS.get(reader.word("--tokenizer-type", pairs), usual)
+
+
 def _vocabulary(reader: Reader, usual: int) -> dict[str, Any]:
     """Tokens, and the rows that are stored: a multiple of so many for each tensor-parallel rank."""
     size = reader.count("--vocab-size", usual)
@@ -56,9 +65,8 @@ def _attention(reader: Reader, hidden: int) -> dict[str, Any]:
     """Heads, and how keys and values are made."""
     heads = reader.count("--num-attention-heads")
     attention: dict[str, Any] = {"num_attention_heads": heads}
-    if reader.word("--attention-backend", "auto") in ("unfused", "local"):
+    if not _fused(reader):
         attention["fused_attention"] = False
-    reader.has("--use-flash-attn")  # what is taken in any case
     normed = reader.has("--qk-layernorm")
     if reader.has("--multi-latent-attention"):
         return attention | _latent(reader)
@@ -68,6 +76,17 @@ def _attention(reader: Reader, hidden: int) -> dict[str, Any]:
     if reader.has("--group-query-attention"):
         attention["num_key_value_heads"] = reader.number("--num-query-groups", heads)
     return attention
+
+
+def _fused(reader: Reader) -> bool:
+    """Whether attention is one kernel, which keeps no scores.
+
+    Megatron's own modules (`--transformer-impl local`) multiply, mask and take the softmax apart
+    (core/transformer/dot_product_attention.py), Transformer Engine's where they are told to.
+    """
+    flash = reader.has("--use-flash-attn")
+    alone = reader.word("--transformer-impl", "transformer_engine") == "local" and not flash
+    return not alone and reader.word("--attention-backend", "auto") not in ("unfused", "local")
 
 
 def _windows(reader: Reader) -> dict[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 USUAL: Mapping[str, tuple[str, ...]] = {
-    "--transformer-impl": ("transformer_engine",),
+    "--transformer-impl": ("transformer_engine", "local"),
     "--optimizer": ("adam",),
 }
 """Flags that say what is taken in any case, with these words behind them."""

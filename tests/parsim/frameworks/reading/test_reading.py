@@ -48,6 +48,29 @@ def test_what_megatron_takes_where_nothing_is_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("flags", "tokens"),
+    [("--merge-file merges.txt", 50257), ("--tokenizer-type Llama2Tokenizer", 32000)],
+)
+def test_tokens_of_a_tokenizer_that_is_told(tmp_path: Path, flags: str, tokens: int) -> None:
+    text = SCRIPT.replace("--vocab-size 128256", flags)
+    assert read(tmp_path, text).spec.vocab_size == tokens
+
+
+@pytest.mark.parametrize(
+    ("flags", "fused"),
+    [
+        ("", True),
+        ("--transformer-impl local", False),
+        ("--transformer-impl local --use-flash-attn", True),
+        ("--attention-backend unfused", False),
+    ],
+)
+def test_whose_attention_keeps_its_scores(tmp_path: Path, flags: str, *, fused: bool) -> None:
+    """Megatron's own modules multiply, mask and take the softmax apart."""
+    assert read(tmp_path, SCRIPT.replace("--bf16", f"--bf16 {flags}")).spec.fused_attention == fused
+
+
+@pytest.mark.parametrize(
     ("flags", "precision"),
     [
         ("--bf16", "fp32"),

@@ -229,3 +229,20 @@ def test_layouts_that_are_refused(text: str, message: str) -> None:
     reader = Reader({"--pipeline-model-parallel-layout": [text]})
     with pytest.raises(InputError, match=message):
         stages_of(reader, 2)
+
+
+def test_a_launcher_of_fewer_devices_than_a_node_has(tmp_path: Path) -> None:
+    """Two trays of four in a rack of 72: those take part, and no others."""
+    trays = SCRIPT.replace("--nproc_per_node 8", "--nproc_per_node 4")
+    path = tmp_path / "train.sh"
+    path.write_text(trays)
+    path.with_suffix(".yaml").write_text(read_config(path, "gb200-nvl72", None)[0])
+    assert load_scenario(path.with_suffix(".yaml")).job.cluster.num_devices == 8
+
+
+def test_one_replica_shards_nothing(tmp_path: Path) -> None:
+    whole = SCRIPT.replace("--nnodes=2", "--nnodes=1")
+    scenario = read(tmp_path, whole)
+    notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
+    assert scenario.fixed_plan().zero_stage == 0
+    assert notes[-1].startswith("one data-parallel rank holds the model")
