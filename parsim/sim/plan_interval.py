@@ -23,7 +23,8 @@ from parsim.cost.legal import check_legal
 from parsim.cost.software import GENERIC, software, software_catalog
 from parsim.errors import PlanError
 from parsim.plan import Plan
-from parsim.sim.confidence.interval import Z80, Interval, standing_of, step_interval
+from parsim.sim.confidence.basis import Z80
+from parsim.sim.confidence.interval import Interval, standing_of, step_interval
 from parsim.sim.confidence.known_errors import (
     ANY,
     COVERAGE,

@@ -35,7 +35,7 @@ def predict_row(table: str, row: dict[str, str]) -> ValidatedRow:
         _described(table, case),
         notes=(*case.notes, *prediction.memory_notes, *_unstated(run), *step_notes),
         predicted_step=step,
-        predicted_peak=prediction.fullest.peak_allocated,
+        predicted_peak=_compared_peak(run, prediction),
         predicted_reserved=_printed_peak(case, prediction),
         step_interval=(interval.low, interval.high),
         peak_interval=_peak_interval(case, prediction),
@@ -75,6 +75,13 @@ def _step(case: Case, prediction: Prediction) -> tuple[float, tuple[str, ...]]:
     return post_validated_step(case.job, case.plan), (f"schedule {case.plan.schedule}: {note}",)
 
 
+def _compared_peak(run: MeasuredRun, prediction: Prediction) -> float:
+    """Bytes allocated on the rank whose peak is measured: a pipeline's last, or the fullest."""
+    if run.memory_of_last_rank:
+        return prediction.peak_allocated[-1]
+    return prediction.fullest.peak_allocated
+
+
 def _printed_peak(case: Case, prediction: Prediction) -> float | None:
     """Bytes of the fullest rank where more than the allocated is printed."""
     reserved = prediction.fullest.peak_reserved
@@ -86,8 +93,8 @@ def _printed_peak(case: Case, prediction: Prediction) -> float | None:
 def _peak_interval(case: Case, prediction: Prediction) -> tuple[float, float]:
     """The interval of the peak that is printed."""
     low, high = prediction.peak_interval
-    peak = prediction.fullest.peak_allocated
-    scale = (_printed_peak(case, prediction) or peak) / peak
+    printed = _printed_peak(case, prediction) or _compared_peak(case.run, prediction)
+    scale = printed / prediction.fullest.peak_allocated
     return scale * low, scale * high
 
 

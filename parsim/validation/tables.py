@@ -38,6 +38,7 @@ JUDGED_ALONE = (
     *("amd_instinct_public", "deepspeed_public", "maxtext_tpu_public"),
     *("gpu_tpu_pedia_public", "tpu_recipes_public", "internevo_public", "fms_fsdp_public"),
     *("nemo_automodel_public", "nemo_summaries_public", "torchtitan_a100_public"),
+    "megatron_ci_public",
 )
 """Tables whose rows are in no group and no level. Publishers of deepspeed_public differ so much
 that quantiles of well-known stacks on the same devices would jump with them; the half that was set

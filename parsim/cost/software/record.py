@@ -40,6 +40,10 @@ class Software:
     scores_beside: tuple[float, float]
     # Host seconds of a kernel's launch.
     launch_cost: float
+    # Those in a mixture of experts, beside its experts (0: the same).
+    mixture_launch: float
+    # Standard deviation of the log of what hosts take, where no run of the stack shows it.
+    launch_spread: float
     # Relative standard deviation of it between ranks.
     host_spread: float
     # Host seconds of a micro-batch.
@@ -248,6 +252,10 @@ class Software:
         keys = (*((f"images {compute}", "images") if images else ()), compute)
         known = (self.replica_spread[key] for key in keys if key in self.replica_spread)
         return float(next(known, self.replica_spread["default"]))
+
+    def launch_of(self, *, mixture: bool) -> float:
+        """Host seconds of a kernel's launch in a mixture of experts, or in another model."""
+        return (self.mixture_launch if mixture else 0.0) or self.launch_cost
 
     @property
     def between_microbatches(self) -> float:

@@ -24,6 +24,9 @@ from parsim.cost.step.stages import over_kinds
 from parsim.model.layer import Layer
 from parsim.plan import PlanTable, Recompute
 
+RACE = 8
+"""Norm in which device and host race: the slower one sets the pace, a little more where near."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LayerTable(Columns):
@@ -212,22 +215,27 @@ def _chunk(job: Job, layers: LayerTable, total: Pass) -> ChunkTimes:
 
 
 def raced(job: Job, layers: LayerTable, total: Pass, calls: Num = 0.0) -> Array:
-    """Device and host race: the slower one sets a pass's seconds, pnorm8(device, host).
+    """Device and host race: the slower one sets a pass's seconds, the norm of both in RACE.
 
     `calls` are seconds of the host beside its launches. A host that waits for each kernel before it
     launches the next, or computes itself (a CPU, whose launches cost nothing), takes turns with the
     device: the sum of both. Source: CUDA C++ Programming Guide, CUDA_LAUNCH_BLOCKING.
     """
     host = host_seconds(job, layers, total) + calls
-    if job.software.blocking_launches or not job.software.launch_cost:
+    if job.software.blocking_launches or not _launch(job):
         return np.asarray(total.seconds + host)
-    return smooth_max(total.seconds, host, 8)
+    return smooth_max(total.seconds, host, RACE)
 
 
 def host_seconds(job: Job, layers: LayerTable, total: Pass) -> Array:
     """Seconds in which the slowest host of a tensor-parallel group launches a pass, (..., B)."""
-    each = job.software.launch_cost * job.device.launch_factor
-    return np.asarray(total.launches * each * layers.slowest_host)
+    return np.asarray(total.launches * _launch(job) * layers.slowest_host)
+
+
+def _launch(job: Job) -> float:
+    """Host seconds of launching a kernel of this model."""
+    each = job.software.launch_of(mixture=job.model.experts is not None)
+    return each * job.device.launch_factor
 
 
 def host_share(job: Job, layers: LayerTable) -> Array:

@@ -49,7 +49,8 @@ def no_tensor_hides(job: Job) -> Job:
 
 def no_host(job: Job) -> Job:
     """A host that launches for nothing."""
-    return replace(job, software=replace(job.software, launch_cost=0.0, microbatch_overhead=0.0))
+    free = replace(job.software, launch_cost=0.0, mixture_launch=0.0, microbatch_overhead=0.0)
+    return replace(job, software=free)
 
 
 def no_optimizer(job: Job) -> Job:
@@ -76,7 +77,7 @@ def no_slow_rows(job: Job) -> Job:
 
 def no_expert_launches(job: Job) -> Job:
     """Launches of experts that cost no more than others."""
-    cheap = min(job.software.launch_cost, job.software.expert_launch)
+    cheap = min(job.software.launch_of(mixture=True), job.software.expert_launch)
     return replace(job, software=replace(job.software, expert_launch=cheap))
 
 

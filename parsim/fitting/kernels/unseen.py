@@ -27,7 +27,7 @@ from parsim.fitting.kernels.fit import (
     model_times,
     residual_points,
 )
-from parsim.sim.confidence.interval import Z80
+from parsim.sim.confidence.basis import Z80
 from parsim.validation.kernel.measured_kernel import Kernel, parse_kernel, read_kernel_table
 from parsim.validation.kernel.validate import coordinates
 from parsim.validation.tables import RowSkipped, shipped_tables

@@ -15,7 +15,7 @@ from parsim.fitting.collectives.fit import GENERATIONS
 from parsim.fitting.collectives.points import LEAST_POINTS, Points, load_points
 from parsim.fitting.collectives.scores import Scores, score
 from parsim.report.markdown import markdown_table
-from parsim.sim.confidence.interval import Z80
+from parsim.sim.confidence.basis import Z80
 from parsim.validation.collective.validate import CLASSES, LARGE
 from parsim.validation.tables import shipped_tables
 

@@ -27,7 +27,7 @@ two plans is surer than either.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import exp, hypot
 
@@ -38,28 +38,16 @@ from parsim.cost.recorded import step_errors
 from parsim.cost.software import GENERIC
 from parsim.cost.step.layer_table import LayerTable
 from parsim.plan import Plan, precision
+from parsim.sim.confidence.basis import added_halves, basis_of
 from parsim.sim.confidence.known_errors import (
-    ANY,
     CALIBRATED,
     Errors,
     NearestGroup,
     Standing,
-    any_software,
     distance,
     errors_of,
-    told_outside,
 )
 from parsim.sim.confidence.step_parts import parts_of
-from parsim.units import counted, percent
-
-Z80 = 1.2816
-"""Half of an 80 % interval in standard deviations."""
-FACTOR = 0.4
-"""From this half width (ln) on it is told as a factor: 40 % below is not 40 % above."""
-NAMED = 3
-"""Parts that were not timed are named, the most important ones."""
-WORTH = 0.05
-"""Distances and half widths (ln) below this are not worth a word."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -133,6 +121,7 @@ def standing_of(
         doubt=doubt,
         steps=step_errors(job.device, plan),
         libraries=0.0 if job.device.calibrated else job.device.library_spread,
+        launches=0.0 if job.device.calibrated else job.software.launch_spread * parts.paced,
     )
 
 
@@ -140,7 +129,7 @@ def step_interval(standing: Standing, step_time: float, errors: Errors | None = 
     """The 80 % interval of a predicted step time, seconds."""
     errors = errors or errors_of(standing.software)
     low, high = (standing_half(standing, errors, slower=slower) for slower in (False, True))
-    basis = "; ".join(_basis(standing, errors.nearest(standing), errors))
+    basis = "; ".join(basis_of(standing, errors.nearest(standing), errors))
     return Interval(low=step_time * exp(-low), high=step_time * exp(high), basis=basis)
 
 
@@ -179,7 +168,7 @@ def half_of(standing: Standing, errors: Errors, *, slower: bool) -> Half:
     return Half(
         base=base,
         levels=None if calibrated else new_levels(standing, nearest),
-        added=hypot(*_added(standing, nearest, errors).values()),
+        added=hypot(*added_halves(standing, nearest, errors).values()),
         distance=distance(standing.sizes, nearest.group.ranges),
     )
 
@@ -197,100 +186,3 @@ def new_levels(standing: Standing, nearest: NearestGroup) -> tuple[str, ...]:
         "release": nearest.release,
     }
     return tuple(level for level, is_known in known.items() if not is_known)
-
-
-def _added(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[str, float]:
-    """Halves of 80 % intervals, ln, by what neither the group nor a level's factor holds."""
-    links_known = nearest.system and not standing.calibrated
-    return {
-        "software": errors.unknown_software if nearest.software == "generic" else 0.0,
-        "site": errors.site if standing.software in errors.sites else 0.0,
-        "system": 0.0 if links_known else Z80 * standing.exchange,
-        "kernels": Z80 * standing.kernels,
-        "layers": Z80 * standing.doubt.timed,
-        "untimed": Z80 * standing.doubt.untimed,
-        "clock": Z80 * standing.doubt.clock,
-        "messages": Z80 * standing.messages,
-        "libraries": 0.0 if nearest.device else Z80 * standing.libraries,
-    }
-
-
-def _basis(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
-    """What people should know of where the interval came from."""
-    group = nearest.group
-    if group.device == CALIBRATED:
-        ours = f" and {len(standing.steps)} recorded on this one" if standing.steps else ""
-        yield f"{group.n} runs on calibrated machines{ours}"
-    else:
-        device = "any device" if group.device == ANY else group.device
-        every = any_software(group.software)
-        words = every.replace(ANY, "any software", 1)
-        software = words if group.software == every else group.software
-        release = "" if group.release == ANY else f" {group.release}"
-        yield f"{counted(group.n, 'published run')} of {device} under {software}{release}"
-    if group.irregular:
-        yield (
-            f"release {group.release} is irregular: one of its plans took {group.irregular:.1f} "
-            "times more or less than under any other release"
-        )
-    if not nearest.model:
-        yield f"none of a model of {standing.model}"
-    if not nearest.size:
-        yield "all of narrower models"
-    if nearest.new_kinds:
-        yield f"none with {' and '.join(nearest.new_kinds)}"
-    if not nearest.device:
-        yield f"none of {standing.device} among them"
-    yield from _software(standing, nearest, errors)
-    yield from _distant(standing, nearest, errors)
-
-
-def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
-    """What of the plan's software the group has not seen."""
-    if nearest.software == "single":
-        yield f"all of them by {nearest.group.publishers[0]}, none by anybody else"
-    if nearest.software in ("elsewhere", "described"):
-        yield f"none of it under {standing.software}"
-    if nearest.software == "generic" and standing.generic:
-        yield f"software {GENERIC}: generic assumptions"
-    elif nearest.software == "generic":
-        yield f"no run of {standing.software} is known"
-    if standing.software in errors.sites:
-        yield f"sites differ under {standing.software}, which adds {_half_words(errors.site)}"
-    if not nearest.release:
-        yield f"none of release {standing.release}"
-
-
-def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
-    """Links, kernels and sizes that were not measured."""
-    added = _added(standing, nearest, errors)
-    if added["system"] > 0.0 and not nearest.system:
-        yield f"no run on system {standing.system}: its links add {_half_words(added['system'])}"
-    elif added["system"] > 0.01:
-        yield f"its collectives add {_half_words(added['system'])}"
-    if added["libraries"] > 0.01:
-        yield f"libraries of kernels that no run has add {_half_words(added['libraries'])}"
-    if added["kernels"] > 0.01:
-        yield f"kernels away from the calibrated ones add {_half_words(added['kernels'])}"
-    yield from _calibration_left(standing, added)
-    yield from told_outside(standing.sizes, nearest.group.ranges, least=WORTH)
-
-
-def _calibration_left(standing: Standing, added: Mapping[str, float]) -> Iterator[str]:
-    """What the calibration itself says that it does not know."""
-    if added["clock"] > 0.01:
-        yield f"the machine's own drift while calibrating adds {_half_words(added['clock'])}"
-    if added["layers"] > 0.01:
-        yield f"scatter of the timed layers adds {_half_words(added['layers'])}"
-    if added["untimed"] > 0.01:
-        missing = [part for part in standing.doubt.missing if part.share > 0.005]
-        named = ", ".join(
-            f"{part.kind} ({100.0 * part.share:.0f} % of the step, {part.reason})"
-            for part in missing[:NAMED]
-        )
-        yield f"whole layers that were not timed add {_half_words(added['untimed'])}: {named}"
-
-
-def _half_words(half: float) -> str:
-    """Half of an interval for people; where a percentage would mislead, as a factor."""
-    return percent(half) if half < FACTOR else f"a factor of {exp(half):.1f}"

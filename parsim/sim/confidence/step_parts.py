@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.cost.job import Job
-from parsim.cost.step.layer_table import LayerTable, host_share
+from parsim.cost.step.layer_table import RACE, LayerTable, host_share
 from parsim.plan import Plan, precision
 from parsim.sim.memory.reserved import reserved_bytes
 
@@ -54,6 +54,15 @@ class Parts:
     def skew(self) -> float:
         """Hosts that wait for one another."""
         return self.host * self.within
+
+    @property
+    def paced(self) -> float:
+        """By how much of a change of the host's seconds a step changes, both relative.
+
+        The derivative of the race between host and device, pnorm8 (`cost/step/layer_table.py`).
+        """
+        device = (1.0 - self.host) ** RACE
+        return self.host**RACE / (self.host**RACE + device)
 
     def value(self, name: str) -> float:
         """A share by its name; kernels are in every step."""

@@ -18,7 +18,8 @@ from parsim.cost.collective.measured_curve import SPREAD, size_class
 from parsim.cost.jitter import Jitter
 from parsim.plan import Plan
 from parsim.sim.changed_memory import PeakBytes, with_memory
-from parsim.sim.confidence.interval import Z80, Interval, standing_half
+from parsim.sim.confidence.basis import Z80
+from parsim.sim.confidence.interval import Interval, standing_half
 from parsim.sim.confidence.known_errors import Standing, errors_of
 from parsim.sim.confidence.strategy_runs import strategy_words
 from parsim.sim.data_parallel.families.priced import Priced

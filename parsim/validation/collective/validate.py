@@ -17,7 +17,7 @@ from parsim.cost.collective.kinds import Algorithm, CollectiveKind
 from parsim.cost.collective.measured_curve import collective_spread, measured, size_class
 from parsim.cost.collective.mesh_messages import pair_share
 from parsim.errors import PlanError
-from parsim.sim.confidence.interval import Z80
+from parsim.sim.confidence.basis import Z80
 from parsim.validation.collective.measured_collective import (
     MeasuredCollective,
     parse_collective,

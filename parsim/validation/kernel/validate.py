@@ -20,7 +20,7 @@ from parsim.cost.kernel.kernels import (
     layout_code,
 )
 from parsim.cost.kernel.residuals import residual_spread, support
-from parsim.sim.confidence.interval import Z80
+from parsim.sim.confidence.basis import Z80
 from parsim.validation.kernel.measured_kernel import Kernel, parse_kernel, read_kernel_table
 from parsim.validation.tables import Progress, RowSkipped, predict_tables
 

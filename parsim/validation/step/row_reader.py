@@ -42,6 +42,8 @@ OPTIONAL = (
 
 ON_DEVICE = "nvidia-smi"
 """A cell of `peak_memory_kind` that begins so is of the whole device: the context counts too."""
+LAST_RANK = "last rank"
+"""A cell of `peak_memory_kind` that begins so is of the last rank of the pipeline alone."""
 
 _SAME_NAME = (
     "n_heads", "gpus_per_node", "n_gpus", "n_layers", "hidden_size", "ffn_hidden_size", "seq_len",
@@ -138,7 +140,7 @@ def _with_defaults(cells: RunCells) -> dict[str, Any]:
 
 def _measured(cells: RunCells) -> dict[str, Any]:
     """What was measured: seconds, bytes, the bubble, hours, or that memory ran out."""
-    memory = cells.number("peak_memory_gib")
+    memory, kind = cells.number("peak_memory_gib"), cells.text("peak_memory_kind") or ""
     return {
         "step_time": cells.number("step_time_s"),
         "step_time_from": cells.text("step_time_from") or "",
@@ -146,7 +148,8 @@ def _measured(cells: RunCells) -> dict[str, Any]:
         "peak_memory": None if memory is None else memory * GIB,
         "bubble_fraction": cells.fraction("bubble_fraction"),
         "profile": cells.profile(),
-        "memory_on_device": (cells.text("peak_memory_kind") or "").startswith(ON_DEVICE),
+        "memory_on_device": kind.startswith(ON_DEVICE),
+        "memory_of_last_rank": kind.startswith(LAST_RANK),
         "out_of_memory": cells.flag("out_of_memory") or False,
     }
 

@@ -18,7 +18,7 @@ from parsim.cost.step.layer_table import LayerTable
 from parsim.model.transformer import TransformerSpec, build_transformer
 from parsim.plan import Plan, PlanTable
 from parsim.sim import simulate
-from parsim.sim.confidence.interval import Z80
+from parsim.sim.confidence.basis import Z80
 
 SPEC = TransformerSpec(
     name="tiny", num_layers=4, hidden_size=256, num_attention_heads=4, num_key_value_heads=4,

@@ -74,7 +74,8 @@ class Standing:
     published one. `doubt` is what a calibration has left open in
     whole layers, `steps` the log errors that runs recorded on the device leave. `messages` is what
     the strategy's messages and waits leave open, a standard deviation as `exchange`; `libraries` is
-    what kernels of other libraries than those of measured devices do (`Device.library_spread`).
+    what kernels of other libraries than those of measured devices do (`Device.library_spread`),
+    `launches` what hosts do whose pace no run of the software shows (`Software.launch_spread`).
     """
 
     device: str
@@ -94,6 +95,7 @@ class Standing:
     steps: tuple[float, ...] = ()
     messages: float = 0.0
     libraries: float = 0.0
+    launches: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

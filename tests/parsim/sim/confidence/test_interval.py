@@ -20,7 +20,8 @@ from parsim.model.transformer import build_transformer
 from parsim.plan import Plan
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
-from parsim.sim.confidence.interval import Z80, Interval, step_interval
+from parsim.sim.confidence.basis import Z80
+from parsim.sim.confidence.interval import Interval, step_interval
 from parsim.sim.confidence.known_errors import (
     ANY,
     CALIBRATED,

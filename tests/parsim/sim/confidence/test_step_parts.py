@@ -38,6 +38,12 @@ def test_the_host_share_is_of_the_host_and_the_device() -> None:
     assert odds[1] == pytest.approx(2.0 * odds[0])
 
 
+def test_what_paces_a_step_is_the_slower_of_both() -> None:
+    assert Parts(host=0.5).paced == pytest.approx(0.5)
+    assert Parts(host=0.75).paced > 0.999
+    assert Parts(host=0.25).paced < 0.001
+
+
 def test_tensor_parallel_ranks_wait_for_one_another() -> None:
     result = parts(Plan(tp=4, microbatch_size=8))
     assert result.within > 0.0

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import parsim
-from parsim.sim.confidence.interval import Z80, step_interval
+from parsim.sim.confidence.basis import Z80
+from parsim.sim.confidence.interval import step_interval
 from parsim.sim.confidence.known_errors import ANY, errors_of
 from parsim.validation.step.case import Case
 from parsim.validation.tables import shipped_tables
