@@ -49,6 +49,8 @@ def _words(line: str) -> list[str]:
         name, sign, value = word.partition("=")
         if sign and name.isidentifier() and value.lstrip().startswith("--"):
             words += [f"{name}=", *_words(value), ")"]  # ARGS="--flag value --flag"
+        elif word.startswith("--") and " " in word:  # an array's "--flag value"
+            words += _words(word)
         elif set(word) != {"("}:
             words.append(word)
     return words

@@ -19,6 +19,7 @@ GUESSED = "the number of nodes is not known"
 class DescribedJob:
     """Blocks of a scenario as their keys, and notes.
 
+    `global_batch_size` is 0 where the file says none, and each replica has one micro-batch.
     `devices` are those that the file names, None where it names none; dp follows from them. `nodes`
     are those of a file that does not say how many devices a node has, and `guessed` is why nothing
     is known of either. `words` are the file's words for keys of a scenario, by which errors call
@@ -60,7 +61,7 @@ class DescribedJob:
             "cluster": cluster,
             "software": self.software,
             "training": {
-                "global_batch_size": self.global_batch_size,
+                "global_batch_size": self.global_batch_size or self._one_each(nodes * devices),
                 "precision": self.precision,
                 **({} if self.clip is None else {"clip": self.clip}),
                 **({} if self.optimizer == ADAMW.name else {"optimizer": self.optimizer}),
@@ -72,6 +73,10 @@ class DescribedJob:
     def assumed(self, system: System, nodes: int | None) -> tuple[str, ...]:
         """The notes, and how many nodes of a system are taken where nobody says; as `document`."""
         notes, (count, devices) = list(self.notes), self._nodes(system, nodes)
+        if not self.global_batch_size:
+            notes.append(
+                "no batch is given: one micro-batch of each replica, as Megatron-LM takes it"
+            )
         if self._alone(count * devices):
             notes.append("one data-parallel rank holds the model: nothing is sharded over others")
         if self.guessed and nodes is None:
@@ -80,6 +85,10 @@ class DescribedJob:
                 f"{system.id} assumed, as few as the plan fits; give --nodes"
             )
         return tuple(notes)
+
+    def _one_each(self, devices: int) -> int:
+        """Samples of one micro-batch of each replica."""
+        return int(self.plan["microbatch_size"]) * devices // self._ranks()
 
     def _alone(self, devices: int) -> bool:
         """Whether a plan shards over the data-parallel ranks of known devices, and has but one."""

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from parsim.cost.job import ADAMW, CLIP
-from parsim.cost.software import DISPATCHERS
 from parsim.errors import InputError, shown
 from parsim.frameworks.reading.arguments import Reader, arguments_of
 from parsim.frameworks.reading.described_job import DescribedJob
+from parsim.frameworks.reading.megatron_hybrid import PATTERNS
 from parsim.frameworks.reading.megatron_model import model_of
+from parsim.frameworks.reading.megatron_software import software_of
 from parsim.frameworks.reading.megatron_stages import stages_of
 from parsim.frameworks.reading.megatron_words import USUAL, WORDS
+from parsim.frameworks.reading.shell_variables import behind_conditions, with_values
 from parsim.frameworks.reading.unread import unread_notes
 from parsim.plan import REPLICAS_OUTSIDE
 from parsim.units import whole_number
 
 _REQUIRED = (
     *("--num-layers", "--hidden-size", "--num-attention-heads", "--seq-length"),
-    *("--micro-batch-size", "--global-batch-size"),
+    "--micro-batch-size",
 )
 
 
@@ -29,15 +31,17 @@ def megatron_job(text: str) -> DescribedJob:
     Raises:
         InputError: a size is missing or is no number.
     """
-    given = arguments_of(text)
-    missing = [flag for flag in _REQUIRED if flag not in given]
+    known, told = with_values(text)
+    given = arguments_of(known)
+    named = any(flag in given for flag in PATTERNS)
+    missing = [flag for flag in _REQUIRED if flag not in given and not (named and "layers" in flag)]
     if missing:
         raise InputError(f"these are no arguments of a Megatron-LM training: no {missing[0]}")
     reader = Reader(given)
-    plan, model, software = _plan(reader), model_of(reader), _software(reader)
+    plan, model, software = _plan(reader), model_of(reader), software_of(reader)
     usual = {flag for flag, words in USUAL.items() if reader.first(flag) in words}
     devices, nodes = _launched(reader)
-    batch, clip = reader.number("--global-batch-size", 1), reader.real("--clip-grad", CLIP)
+    batch, clip = reader.number("--global-batch-size", 0), reader.real("--clip-grad", CLIP)
     return DescribedJob(
         model=model,
         plan=plan,
@@ -49,9 +53,20 @@ def megatron_job(text: str) -> DescribedJob:
         devices=devices,
         nodes=nodes,
         guessed="" if devices or nodes else _given(reader, "--nnodes"),
-        notes=(*reader.notes, *unread_notes(set(given) - reader.read - usual)),
+        notes=(
+            *told,
+            *reader.notes,
+            *_conditions(behind_conditions(known) & reader.read),
+            *unread_notes(set(given) - reader.read - usual),
+        ),
         words=WORDS,
     )
+
+
+def _conditions(flags: Iterable[str]) -> Iterator[str]:
+    """A note of what a script gives in some cases alone."""
+    if flags := sorted(flags):
+        yield f"read as given, though a condition of the script decides: {', '.join(flags)}"
 
 
 def _optimizer(reader: Reader) -> str:
@@ -87,33 +102,6 @@ def _given(reader: Reader, flag: str) -> str:
     """A flag that gives no number, or that it is not there."""
     word = shown(reader.word(flag, ""))
     return f"{flag} {word} is no number" if reader.has(flag) else f"no {flag}"
-
-
-def _software(reader: Reader) -> str | dict[str, Any]:
-    """The stack, with the switches that the arguments set otherwise than its usual jobs."""
-    switches: dict[str, Any] = {}
-    if reader.number("--tensor-model-parallel-size", 1) > 1 and not reader.has("--tp-comm-overlap"):
-        switches["tp_overlap"] = False
-    if reader.has("--num-experts"):
-        reader.notes.extend(_kernels_of_experts(reader))
-    if reader.has("--moe-enable-deepep"):
-        switches["expert_dispatcher"] = "deepep"
-    backend = reader.word("--moe-flex-dispatcher-backend", "").lower()
-    if backend in DISPATCHERS:
-        switches["expert_dispatcher"] = backend
-    if reader.has("--overlap-moe-expert-parallel-comm"):
-        switches["expert_overlap"] = 1.0
-    return {"name": "megatron-lm", **switches} if switches else "megatron-lm"
-
-
-def _kernels_of_experts(reader: Reader) -> Iterator[str]:
-    """Notes where experts get and compute their tokens otherwise than parsim takes it."""
-    flag = "--moe-token-dispatcher-type"
-    if reader.word(flag, "allgather") not in ("alltoall", "flex"):
-        given = shown(reader.word(flag, "")) if reader.has(flag) else "not given, so allgather"
-        yield f"{flag} is {given}: tokens are taken to move by all-to-alls"
-    if not reader.has("--moe-grouped-gemm"):
-        yield "no --moe-grouped-gemm: all experts of a rank are taken as one kernel"
 
 
 def _plan(reader: Reader) -> dict[str, Any]:

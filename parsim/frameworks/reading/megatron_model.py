@@ -7,7 +7,14 @@ from typing import Any
 from parsim.errors import InputError, shown
 from parsim.frameworks.reading.arguments import Reader
 from parsim.frameworks.reading.megatron_experts import expert_sizes, numbers
+from parsim.frameworks.reading.megatron_hybrid import hybrid_sizes, is_hybrid
 from parsim.units import whole_number
+
+_OTHERS = (
+    *("--moe-latent-size", "--experimental-attention-variant", "--linear-attention-freq"),
+    *("--heterogeneous-layers-config-path", "--heterogeneous-layers-config-encoded-json"),
+)
+"""Flags of models whose sizes and kernels are others than any that parsim knows."""
 
 _TOKENS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
 """Tokens of the tokenizers that each have one vocabulary."""
@@ -15,11 +22,12 @@ _TOKENS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
 
 def model_of(reader: Reader) -> dict[str, Any]:
     """The model block of a scenario."""
-    gated = reader.has("--swiglu")
+    _refuse_others(reader)
+    gated = reader.has("--swiglu") or reader.has("--quick-geglu")
     hidden = reader.number("--hidden-size", 1)
     model: dict[str, Any] = {
         "family": "llama" if gated else "gpt2",
-        "num_layers": reader.number("--num-layers", 1),
+        "num_layers": 0 if is_hybrid(reader) else reader.number("--num-layers", 1),
         "hidden_size": hidden,
         "ffn_hidden_size": reader.number("--ffn-hidden-size", _width(hidden, gated=gated)),
         **_vocabulary(reader, _tokens(reader, 128256 if gated else 50257)),
@@ -33,8 +41,21 @@ def model_of(reader: Reader) -> dict[str, Any]:
         **_biases(reader),
         **_dropout(reader),
         **_positions(reader),
+        **({"activation": "relu_squared"} if reader.has("--squared-relu") else {}),
+        **(hybrid_sizes(reader, hidden) if is_hybrid(reader) else {}),
     }
     return model | expert_sizes(reader, model["num_layers"], model["ffn_hidden_size"])
+
+
+def _refuse_others(reader: Reader) -> None:
+    """Stop at what makes layers that nothing here describes.
+
+    Raises:
+        InputError: which flag does.
+    """
+    for flag in _OTHERS:
+        if reader.has(flag):
+            raise InputError(f"{flag} makes layers that parsim does not know")
 
 
 def _width(hidden: int, *, gated: bool) -> int:
