@@ -147,8 +147,9 @@ def _placement(reader: Reader) -> dict[str, Any]:
         plan["rank_order"] = list(REPLICAS_OUTSIDE)
     if reader.has("--cp-comm-type"):  # of another word the scenario's reader tells
         plan["cp_comm_type"] = reader.word("--cp-comm-type", "p2p")
-    degree = reader.number("--expert-tensor-parallel-size", 0)
-    if degree and reader.number("--num-experts", 0):
+    tp = reader.count("--tensor-model-parallel-size")
+    degree = reader.number("--expert-tensor-parallel-size", tp)  # tp too where none is given
+    if reader.number("--num-experts", 0):
         plan["etp"] = degree
     return plan
 

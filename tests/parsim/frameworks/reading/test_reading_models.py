@@ -246,3 +246,9 @@ def test_one_replica_shards_nothing(tmp_path: Path) -> None:
     notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
     assert scenario.fixed_plan().zero_stage == 0
     assert notes[-1].startswith("one data-parallel rank holds the model")
+
+
+def test_experts_are_split_as_tensors_are_where_nothing_says_otherwise(tmp_path: Path) -> None:
+    mixture = SCRIPT + " --num-experts 8 --expert-model-parallel-size 2"
+    assert read(tmp_path, mixture).fixed_plan().etp == 2
+    assert read(tmp_path, f"{mixture} --expert-tensor-parallel-size 1").fixed_plan().etp == 1
