@@ -10,7 +10,7 @@ from parsim.errors import InputError, shown
 from parsim.frameworks.reading.arguments import Reader, arguments_of
 from parsim.frameworks.reading.described_job import DescribedJob
 from parsim.frameworks.reading.megatron_hybrid import PATTERNS
-from parsim.frameworks.reading.megatron_model import model_of
+from parsim.frameworks.reading.megatron_model import model_of, program_of
 from parsim.frameworks.reading.megatron_software import software_of
 from parsim.frameworks.reading.megatron_stages import stages_of
 from parsim.frameworks.reading.megatron_words import USUAL, WORDS
@@ -38,7 +38,8 @@ def megatron_job(text: str) -> DescribedJob:
     if missing:
         raise InputError(f"these are no arguments of a Megatron-LM training: no {missing[0]}")
     reader = Reader(given)
-    plan, model, software = _plan(reader), model_of(reader), software_of(reader)
+    plan, software = _plan(reader), software_of(reader)
+    model = model_of(reader, program_of(known))
     usual = {flag for flag, words in USUAL.items() if reader.first(flag) in words}
     devices, nodes = _launched(reader)
     batch, clip = reader.number("--global-batch-size", 0), reader.real("--clip-grad", CLIP)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from parsim.errors import InputError, shown
 from parsim.frameworks.reading.arguments import Reader
 from parsim.frameworks.reading.megatron_experts import expert_sizes, numbers
 from parsim.frameworks.reading.megatron_hybrid import hybrid_sizes, is_hybrid
+from parsim.model.config.families import BERT_CLASSES
 from parsim.units import whole_number
 
 _OTHERS = (
@@ -16,12 +18,20 @@ _OTHERS = (
 )
 """Flags of models whose sizes and kernels are others than any that parsim knows."""
 
-_TOKENS = {"GPT2BPETokenizer": 50257, "Llama2Tokenizer": 32000}
+_TOKENS = {
+    "GPT2BPETokenizer": 50257,
+    "Llama2Tokenizer": 32000,
+    "BertWordPieceLowerCase": 30522,
+    "BertWordPieceCase": 28996,
+}
 """Tokens of the tokenizers that each have one vocabulary."""
 
+_GPT, _LLAMA, _BERT = 50257, 128256, 30522
+"""Tokens of GPT-2, Llama 3 and BERT, of which one is assumed where no tokenizer is told."""
 
-def model_of(reader: Reader) -> dict[str, Any]:
-    """The model block of a scenario."""
+
+def model_of(reader: Reader, program: str = "gpt") -> dict[str, Any]:
+    """The model block of a scenario, of what a program trains (`program_of`)."""
     _refuse_others(reader)
     gated = reader.has("--swiglu") or reader.has("--quick-geglu")
     hidden = reader.number("--hidden-size", 1)
@@ -30,7 +40,9 @@ def model_of(reader: Reader) -> dict[str, Any]:
         "num_layers": 0 if is_hybrid(reader) else reader.number("--num-layers", 1),
         "hidden_size": hidden,
         "ffn_hidden_size": reader.number("--ffn-hidden-size", _width(hidden, gated=gated)),
-        **_vocabulary(reader, _tokens(reader, 128256 if gated else 50257)),
+        **_vocabulary(
+            reader, _tokens(reader, _BERT if program == "bert" else _LLAMA if gated else _GPT)
+        ),
         "seq_len": reader.number("--seq-length", 1),
         "rms_norm": reader.word("--normalization", "LayerNorm") == "RMSNorm",
         "norm_epsilon": reader.real("--norm-epsilon", 1e-5),
@@ -42,9 +54,29 @@ def model_of(reader: Reader) -> dict[str, Any]:
         **_dropout(reader),
         **_positions(reader),
         **({"activation": "relu_squared"} if reader.has("--squared-relu") else {}),
+        **(_encoder() if program == "bert" else {}),
         **(hybrid_sizes(reader, hidden) if is_hybrid(reader) else {}),
     }
     return model | expert_sizes(reader, model["num_layers"], model["ffn_hidden_size"])
+
+
+def program_of(script: str) -> str:
+    """What the program that a script starts trains: gpt where it names none.
+
+    Raises:
+        InputError: a model of another kind.
+    """
+    programs = set(re.findall(r"\b(?:pretrain|train|finetune)_(\w+)\.py\b", script))
+    others = sorted(programs - {"gpt", "mamba", "hybrid", "bert"})
+    if others:
+        raise InputError(f"{others[0]} is trained, of which only GPTs, BERTs and hybrids are read")
+    return "bert" if "bert" in programs else "gpt"
+
+
+def _encoder() -> dict[str, Any]:
+    """What BERT has otherwise than a GPT."""
+    pooler, head = BERT_CLASSES["BertForPreTraining"]
+    return {"causal": False, "pooler": pooler, "head": head}
 
 
 def _refuse_others(reader: Reader) -> None:

@@ -252,3 +252,17 @@ def test_experts_are_split_as_tensors_are_where_nothing_says_otherwise(tmp_path:
     mixture = SCRIPT + " --num-experts 8 --expert-model-parallel-size 2"
     assert read(tmp_path, mixture).fixed_plan().etp == 2
     assert read(tmp_path, f"{mixture} --expert-tensor-parallel-size 1").fixed_plan().etp == 1
+
+
+def test_what_a_bert_has_otherwise(tmp_path: Path) -> None:
+    """Megatron-LM's BERT sees both ways and has the head and pooler of its paper."""
+    script = SCRIPT.replace("pretrain_gpt.py", "pretrain_bert.py").replace(
+        "--vocab-size 128256", ""
+    )
+    spec = read(tmp_path, script.replace("--swiglu", "")).spec
+    assert (spec.causal, spec.pooler, spec.head, spec.vocab_size) == (False, True, "mlm", 30522)
+
+
+def test_models_of_another_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="t5 is trained"):
+        read(tmp_path, SCRIPT.replace("pretrain_gpt.py", "pretrain_t5.py"))

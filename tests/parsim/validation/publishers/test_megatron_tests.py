@@ -21,7 +21,7 @@ def rows() -> tuple[ValidatedRow, ...]:
 def test_what_the_last_rank_allocates_is_within_two_percent(rows: tuple[ValidatedRow, ...]) -> None:
     """GPTs of 12 layers and of 7B, pipelines or not, fused attention or not, on three devices."""
     off = [row.memory_error for row in rows if row.memory_error is not None]
-    assert len(off) == 76
+    assert len(off) == 84
     assert mean(abs(error) for error in off) < 0.02
     assert max(abs(error) for error in off) < 0.09
 
@@ -29,7 +29,7 @@ def test_what_the_last_rank_allocates_is_within_two_percent(rows: tuple[Validate
 def test_hosts_pace_these_steps(rows: tuple[ValidatedRow, ...]) -> None:
     """With launches of 4 us, as Megatron-LM had them before, steps came out five times too fast."""
     off = [row.error for row in rows if row.error is not None]
-    assert len(off) == 76
+    assert len(off) == 84
     assert median(abs(error) for error in off) < 0.3
     assert all(row.standing is not None for row in rows)
     paced = [row.standing.parts.paced for row in rows if row.standing is not None]
