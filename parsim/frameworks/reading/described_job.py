@@ -91,8 +91,12 @@ class DescribedJob:
         return int(self.plan["microbatch_size"]) * devices // self._ranks()
 
     def _alone(self, devices: int) -> bool:
-        """Whether a plan shards over the data-parallel ranks of known devices, and has but one."""
-        alone = devices * int(self.plan.get("cp", 1)) == self._ranks()
+        """Whether a plan shards over the data-parallel ranks of known devices, and has but one.
+
+        One in each instance of the optimizer, where there are several.
+        """
+        instances = int(self.plan.get("dp_replicate", 1))
+        alone = devices * int(self.plan.get("cp", 1)) == self._ranks() * instances
         return alone and bool(self.plan.get("zero_stage")) and not self.guessed
 
     def _nodes(self, system: System, asked: int | None) -> tuple[int, int]:

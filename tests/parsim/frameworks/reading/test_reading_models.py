@@ -266,3 +266,8 @@ def test_what_a_bert_has_otherwise(tmp_path: Path) -> None:
 def test_models_of_another_kind_are_refused(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="t5 is trained"):
         read(tmp_path, SCRIPT.replace("pretrain_gpt.py", "pretrain_t5.py"))
+
+
+def test_an_optimizer_on_each_replica_shards_nothing(tmp_path: Path) -> None:
+    scenario = read(tmp_path, f"{SCRIPT} --num-distributed-optimizer-instances 2")
+    assert (scenario.fixed_plan().zero_stage, scenario.fixed_plan().dp_replicate) == (0, 2)
