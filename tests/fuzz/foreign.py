@@ -24,6 +24,17 @@ TRACE = ROOT / "tests/parsim/model/graph/profiles/linear.trace.json.gz"
 IMAGES = ROOT / "scenarios" / "resnet50-dgx-1v.yaml"
 
 
+VARIABLES = """\
+TP=${TP:-2}; export PP=4
+GPUS=$((TP * PP * (1 + 1)))
+if [[ $FP8 == 1 ]]; then ARGS+=("--fp8-format hybrid" --squared-relu); fi
+torchrun --nproc_per_node $GPUS --nnodes=1 pretrain_hybrid.py --tensor-model-parallel-size $TP \\
+  --hybrid-layer-pattern M-M*-M-E/M* --num-experts 8 --mamba-num-heads 64 --hidden-size 2048 \\
+  --num-attention-heads 16 --seq-length ${1:-4096} --micro-batch-size 1 --bf16 --sequence-parallel
+"""
+"""A launch script with variables, conditions and layers of one part each."""
+
+
 @cache
 def launch_files() -> tuple[str, ...]:
     """Launch files as people write them, and as `parsim export` does."""
@@ -32,7 +43,7 @@ def launch_files() -> tuple[str, ...]:
         for path, framework in ((GPT3, "megatron"), (LLAMA, "torchtitan"))
         if load_scenario(Path(path)).plan is not None
     ]
-    return (SCRIPT, TITAN, *exported)
+    return (SCRIPT, TITAN, VARIABLES, *exported)
 
 
 def launch_file(random: Random) -> Input:

@@ -90,7 +90,7 @@ def with_values(text: str) -> tuple[str, list[str]]:
     plain = "\n".join(re.sub(r"(^|\s)#.*$", "", line) for line in text.splitlines())
     variables = Variables(plain)
     known = variables.put_in(plain)
-    told = ", ".join(f"{name}={word}" for name, word in sorted(variables.defaults.items()))
+    told = ", ".join(f"${name} = {word}" for name, word in sorted(variables.defaults.items()))
     return known, [f"what the script falls back to is taken: {told}"] if told else []
 
 

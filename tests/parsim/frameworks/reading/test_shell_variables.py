@@ -62,7 +62,7 @@ def test_what_is_fallen_back_to_is_told(tmp_path: Path) -> None:
     script = "TP=${TP:-2}\n" + SCRIPT.replace("parallel-size 2 ", "parallel-size $TP ")
     assert read(tmp_path, script).fixed_plan().tp == 2
     notes = read_config(tmp_path / "train.sh", "dgx-h100", None)[1]
-    assert notes[0] == "what the script falls back to is taken: TP=2"
+    assert notes[0] == "what the script falls back to is taken: $TP = 2"
 
 
 def test_flags_behind_conditions_are_told(tmp_path: Path) -> None:
