@@ -14,7 +14,7 @@ from parsim.frameworks.reading.megatron_model import model_of, program_of
 from parsim.frameworks.reading.megatron_software import software_of
 from parsim.frameworks.reading.megatron_stages import stages_of
 from parsim.frameworks.reading.megatron_words import USUAL, WORDS
-from parsim.frameworks.reading.shell_variables import behind_conditions, with_values
+from parsim.frameworks.reading.shell_variables import behind_conditions, fallback_note, with_values
 from parsim.frameworks.reading.unread import unread_notes
 from parsim.plan import REPLICAS_OUTSIDE
 from parsim.units import whole_number
@@ -31,7 +31,7 @@ def megatron_job(text: str) -> DescribedJob:
     Raises:
         InputError: a size is missing or is no number.
     """
-    known, told = with_values(text)
+    known, defaults = with_values(text)
     given = arguments_of(known)
     named = any(flag in given for flag in PATTERNS)
     missing = [flag for flag in _REQUIRED if flag not in given and not (named and "layers" in flag)]
@@ -55,7 +55,7 @@ def megatron_job(text: str) -> DescribedJob:
         nodes=nodes,
         guessed="" if devices or nodes else _given(reader, "--nnodes"),
         notes=(
-            *told,
+            *fallback_note(text, defaults, reader.read),
             *reader.notes,
             *_conditions(behind_conditions(known) & reader.read),
             *unread_notes(set(given) - reader.read - usual),

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from operator import add, floordiv, mod, mul, sub
 
 from parsim.units import whole_number
@@ -85,13 +85,29 @@ class Variables:
             return match[0]
 
 
-def with_values(text: str) -> tuple[str, list[str]]:
-    """A script without comments and with its variables put in, and a note of its fall-backs."""
+def with_values(text: str) -> tuple[str, dict[str, str]]:
+    """A script without comments and with its variables put in, and the values it falls back to."""
     plain = "\n".join(re.sub(r"(^|\s)#.*$", "", line) for line in text.splitlines())
     variables = Variables(plain)
-    known = variables.put_in(plain)
-    told = ", ".join(f"${name} = {word}" for name, word in sorted(variables.defaults.items()))
-    return known, [f"what the script falls back to is taken: {told}"] if told else []
+    return variables.put_in(plain), variables.defaults
+
+
+def fallback_note(text: str, defaults: Mapping[str, str], read: Container[str]) -> list[str]:
+    """A note of the values that a script falls back to and that flags which were read may have.
+
+    A word that no such flag is given may be a key or a path, and is nobody's business.
+    """
+
+    def matters(name: str) -> bool:
+        flags = re.findall(rf"(--[a-z][\w-]*)[ =]+\"?\$\{{?{name}\b", text)
+        return any(flag in read for flag in flags) if flags else _counts(defaults[name])
+
+    told = ", ".join(f"${name} = {defaults[name]}" for name in sorted(filter(matters, defaults)))
+    return [f"what the script falls back to is taken: {told}"] if told else []
+
+
+def _counts(word: str) -> bool:
+    return whole_number(word) is not None
 
 
 def behind_conditions(text: str) -> set[str]:

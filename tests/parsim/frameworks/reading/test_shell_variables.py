@@ -65,6 +65,12 @@ def test_what_is_fallen_back_to_is_told(tmp_path: Path) -> None:
     assert notes[0] == "what the script falls back to is taken: $TP = 2"
 
 
+def test_keys_and_paths_are_not_told(tmp_path: Path) -> None:
+    keys = "WANDB_API_KEY=${WANDB_API_KEY:-abc123}\nexport KEY=$WANDB_API_KEY\nOUT=${1:-a/b}\n"
+    read(tmp_path, keys + SCRIPT + " --save $OUT --seed ${SEED:-7}")
+    assert "falls back" not in " ".join(read_config(tmp_path / "train.sh", "dgx-h100", None)[1])
+
+
 def test_flags_behind_conditions_are_told(tmp_path: Path) -> None:
     script = 'if [[ $X == 1 ]]; then\n  ARGS+=("--seq-length 4096" --bf16)\nfi\n'
     assert behind_conditions(script) == {"--seq-length", "--bf16"}
