@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import inf
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Flags, Index
+from parsim.arrays import Array, Flags, Index
 from parsim.errors import ScheduleError
 from parsim.schedule.actions import Action, Kind
+from parsim.schedule.orders.loops import PACE
 from parsim.schedule.orders.weight_fill import Rows
 from parsim.schedule.orders.work import Work
 
@@ -35,14 +36,14 @@ class Numbered:
     """
 
     work: Work
-    stage: list[int]
-    backward: list[bool]
-    microbatch: list[int]
-    rank: list[int]
-    queue: list[int]
-    follower: list[int]
-    first: list[int]
-    queues: list[int]
+    stage: Index
+    backward: Flags
+    microbatch: Index
+    rank: Index
+    queue: Index
+    follower: Index
+    first: Index
+    queues: Index
     numbers: Index
 
     @classmethod
@@ -56,39 +57,42 @@ class Numbered:
         numbers = np.full((2, len(work.stage_rank), work.num_microbatches), -1)
         numbers[actions.kind, actions.stage, actions.microbatch] = np.arange(len(actions.kind))
         position, queues = _queues(work)
-        forward = actions.backward == 0
-        last = np.array(queues)[np.array(work.stage_rank)]
+        backward, rank = actions.backward, np.array(work.stage_rank)[actions.stage]
         return cls(
             work=work,
-            stage=actions.stage.tolist(),
-            backward=(~forward).tolist(),
-            microbatch=actions.microbatch.tolist(),
-            rank=np.array(work.stage_rank)[actions.stage].tolist(),
-            queue=np.where(forward, position[actions.stage], last[actions.stage]).tolist(),
-            follower=actions.followers(work.depth, numbers).tolist(),
-            first=np.flatnonzero(forward & (actions.stage % work.depth == 0)).tolist(),
+            stage=actions.stage,
+            backward=backward,
+            microbatch=actions.microbatch,
+            rank=rank,
+            queue=np.where(backward, queues[rank], position[actions.stage]),
+            follower=actions.followers(work.depth, numbers),
+            first=np.flatnonzero(~backward & (actions.stage % work.depth == 0)),
             queues=queues,
             numbers=numbers,
         )
 
-    def lengths(self, forward: Sequence[float], backward: Sequence[float]) -> list[float]:
+    def lengths(self, forward: Sequence[float], backward: Sequence[float]) -> Array:
         """How long each action takes, by the lengths of each stage's."""
-        pairs = zip(self.stage, self.backward, strict=True)
-        return [(backward if back else forward)[stage] for stage, back in pairs]
+        both = np.array([forward, backward], dtype=np.float64)
+        return np.asarray(both[self.backward.astype(np.int64), self.stage])
 
-    def rows(self, order: Sequence[Sequence[int]]) -> Rows:
+    @property
+    def bounds(self) -> Index:
+        """Where the actions of each rank begin and end in an order."""
+        return np.append(0, np.cumsum(np.bincount(self.rank, minlength=len(self.queues))))
+
+    def rows(self, order: Sequence[int]) -> Rows:
         """The actions of each rank by their numbers."""
-        kinds = (Kind.F, Kind.B)
-        return tuple(
-            tuple(Action(self.stage[n], kinds[self.backward[n]], self.microbatch[n]) for n in row)
-            for row in order
-        )
+        kinds = [(Kind.F, Kind.B)[back] for back in self.backward.tolist()]
+        actions = list(map(Action, self.stage.tolist(), kinds, self.microbatch.tolist()))
+        pairs = pairwise(self.bounds.tolist())
+        return tuple(tuple(actions[number] for number in order[a:b]) for a, b in pairs)
 
-    def order(self, rows: Rows) -> list[list[int]]:
-        """The numbers of each rank's actions."""
-        return [[int(self.numbers[kind, stage, mb]) for stage, kind, mb in row] for row in rows]
+    def order(self, rows: Rows) -> list[int]:
+        """The numbers of all ranks' actions, one rank after another."""
+        return [int(self.numbers[kind, stage, mb]) for row in rows for stage, kind, mb in row]
 
-    def mirrored(self) -> list[int]:
+    def mirrored(self) -> Index:
         """The number of what each action is backwards in time, last micro-batches first.
 
         A forward is then the backward of its stage, and a backward the forward.
@@ -96,44 +100,14 @@ class Numbered:
         copies = range(len(self.work.stage_rank) // self.work.depth)
         shares = [self.work.microbatches_of(copy) for copy in copies]
         ends = np.array([share.start + share.stop - 1 for share in shares])
-        stage = np.array(self.stage)
-        microbatch = ends[stage // self.work.depth] - np.array(self.microbatch)
-        kind = np.where(self.backward, 0, 1)
-        mirror: list[int] = self.numbers[kind, stage, microbatch].tolist()
-        return mirror
+        microbatch = ends[self.stage // self.work.depth] - self.microbatch
+        return self.numbers[np.where(self.backward, 0, 1), self.stage, microbatch]
 
-    def makespan(self, order: Sequence[Sequence[int]], lengths: Sequence[float]) -> float:
-        """When the last action of an order ends, which is `inf` where some rank never goes on."""
-        return max(self.ends(order, lengths))
-
-    def ends(self, order: Sequence[Sequence[int]], lengths: Sequence[float]) -> list[float]:
+    def ends(self, order: Sequence[int], lengths: Array) -> Array:
         """When each action of an order ends, which is `inf` where its rank never comes to it."""
-        ready: list[float | None] = [None] * len(lengths)
-        for number in self.first:
-            ready[number] = 0.0
-        clock, at, ends = [0.0] * len(order), [0] * len(order), [inf] * len(lengths)
-        waiting: dict[int, int] = {}
-        going, message = list(range(len(order))), self.work.message
-        while going:
-            rank = going.pop()
-            row, now = order[rank], clock[rank]
-            while at[rank] < len(row):
-                number = row[at[rank]]
-                arrival = ready[number]
-                if arrival is None:
-                    waiting[number] = rank
-                    break
-                now = max(now, arrival) + lengths[number]
-                ends[number] = now
-                at[rank] += 1
-                after = self.follower[number]
-                if after >= 0:
-                    near = self.rank[after] == rank
-                    ready[after] = now if near else now + message
-                    if after in waiting:
-                        going.append(waiting.pop(after))
-            clock[rank] = now
-        return ends
+        columns = np.array(order), self.bounds, self.rank, self.follower, lengths
+        loops = PACE.loops(len(lengths), 1)
+        return loops.ended(columns, self.first, self.work.message)
 
 
 class _Actions(NamedTuple):
@@ -177,15 +151,15 @@ class _Actions(NamedTuple):
         return np.where(ends, -1, after)
 
 
-def _queues(work: Work) -> tuple[Index, list[int]]:
+def _queues(work: Work) -> tuple[Index, Index]:
     """The queue of each stage's forwards on its rank, and how many of them each rank has."""
-    position, queues = np.zeros(len(work.stage_rank), dtype=np.int64), []
+    position, queues = np.zeros(len(work.stage_rank), dtype=np.int64), list[int]()
     for rank in range(max(work.stage_rank) + 1):
         stages = work.stages_by_depth(rank)
         _check_limit(work, rank, len(stages))
         position[stages] = np.arange(len(stages))
         queues.append(len(stages))
-    return position, queues
+    return position, np.array(queues)
 
 
 def _check_limit(work: Work, rank: int, stages: int) -> None:
