@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from math import isnan
 
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
@@ -34,7 +35,7 @@ WORTH_NAMING = 0.1
 
 
 SLOWER = 1.02
-"""A larger micro-batch whose step is so many times as long is the last one tried."""
+"""The next micro-batch whose step is so many times as long is the last one tried."""
 
 
 def guide(scenario: Scenario, progress: Progress | None = None) -> Guide:
@@ -85,7 +86,7 @@ def _row(family: StrategyFamily, job: Job, common: Plan, scenario: Scenario) -> 
     if not predictions:
         unit = f"dp={plan.dp} does not divide global_batch_size={batch}"
         return _without(family, reason or unit)
-    best = _best(predictions)
+    best = _best(_timed(job, predictions, scenario.memory_margin, jitter))
     if software_unsaid(job):
         best = _with_stacks(job, best, scenario.memory_margin, jitter)
     return _of(family, best)
@@ -94,13 +95,16 @@ def _row(family: StrategyFamily, job: Job, common: Plan, scenario: Scenario) -> 
 def _predicted(
     job: Job, plans: Iterable[Plan], margin: float | None, jitter: Jitter
 ) -> tuple[list[Prediction], str]:
-    """Predictions of the legal plans, without intervals of several stacks; why others are not."""
+    """Predictions of the legal plans, without intervals of several stacks; why others are not.
+
+    Where events alone tell a step it is nan.
+    """
     predictions, reason = [], ""
     for plan in plans:
         message = illegal(job, plan)
         if message is None:
             try:
-                predictions.append(_one(job, plan, margin, jitter))
+                predictions.append(_one(job, plan, margin, jitter, arrivals=False))
             except InputError as error:
                 message = str(error)
         reason = reason or message or ""
@@ -109,10 +113,31 @@ def _predicted(
     return predictions, reason
 
 
-def _one(job: Job, plan: Plan, margin: float | None, jitter: Jitter) -> Prediction:
+def _timed(
+    job: Job, predictions: list[Prediction], margin: float | None, jitter: Jitter
+) -> list[Prediction]:
+    """The predictions with steps, those that events alone tell among them, which take seconds.
+
+    These are run from the largest micro-batch that fits down, until a smaller one is slower; where
+    none fits only the least full.
+    """
+    if not any(isnan(each.step_time) for each in predictions):
+        return predictions
+    fitting = [each for each in predictions if each.fit is not Fit.TOO_LARGE]
+    timed = list[Prediction]()
+    for each in reversed(fitting or [_best(predictions)]):
+        timed.append(_one(job, each.plan, margin, jitter))
+        if len(timed) > 1 and _passed_its_best(timed):
+            break
+    return timed[::-1]
+
+
+def _one(
+    job: Job, plan: Plan, margin: float | None, jitter: Jitter, *, arrivals: bool = True
+) -> Prediction:
     """What `parsim simulate` says of the plan: stages are cut as it cuts them."""
     cut = with_better_cut(job, plan, margin)
-    return simulate(job, cut, memory_margin=margin, jitter=jitter, stacks=False)
+    return simulate(job, cut, memory_margin=margin, jitter=jitter, stacks=False, arrivals=arrivals)
 
 
 def _with_stacks(job: Job, best: Prediction, margin: float | None, jitter: Jitter) -> Prediction:
@@ -122,7 +147,7 @@ def _with_stacks(job: Job, best: Prediction, margin: float | None, jitter: Jitte
 
 
 def _passed_its_best(predictions: list[Prediction]) -> bool:
-    """Whether the last, larger micro-batch is no longer of use: too large, or slower."""
+    """Whether the last micro-batch is no longer of use: too large, or slower than before."""
     before, last = predictions[-2:]
     return last.fit is Fit.TOO_LARGE or last.step_time > SLOWER * before.step_time
 

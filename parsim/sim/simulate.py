@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from typing import Literal
+from math import nan
+from typing import TYPE_CHECKING, Literal
 
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
@@ -24,6 +25,9 @@ from parsim.sim.step.priced_step import plan_shape
 from parsim.sim.step_prediction import step_prediction
 from parsim.sim.utilisation import SimulatorError
 from parsim.timelines.timeline import Timeline
+
+if TYPE_CHECKING:
+    from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 
 __all__ = ("SimulatorError", "guard", "plan_shape", "simulate")
 
@@ -45,6 +49,7 @@ def simulate(
     memory_margin: float | None = None,
     jitter: Jitter | None = None,
     stacks: bool = True,
+    arrivals: bool = True,
 ) -> Prediction:
     """Predict step time, bubble, memory and utilisation of one plan.
 
@@ -61,6 +66,8 @@ def simulate(
             ranks in any case; None: the usual spreads.
         stacks: whether the interval under unsaid software is that of all stacks that may run the
             plan (`plan_interval.py`), each simulated; who only ranks plans needs none of them.
+        arrivals: whether a strategy in which it matters who comes first is run; where it is not,
+            its step time is nan, and its memory is known.
 
     Raises:
         PlanError: the plan is not legal.
@@ -78,7 +85,10 @@ def simulate(
     evaluation = _all_reduced(job, whole, slow_ranks)
     prediction = step_prediction(evaluation, memory_margin, stacks=stacks)
     if plan.runs_own_program:
-        return _of_strategy(evaluation, prediction, plan, timeline, tier, jitter)
+        strategy = _priced(evaluation, plan)
+        if strategy.priced.program.depends_on_arrival and not arrivals:
+            return _untimed(strategy, prediction)
+        return _of_strategy(strategy, prediction, timeline, tier, jitter)
     return _of_schedule(evaluation, prediction, plan, timeline, tier)
 
 
@@ -129,10 +139,23 @@ def _as_tasks(
     return _with_drawing(prediction, run.timeline()) if timeline else prediction
 
 
+def _priced(evaluation: Evaluation, plan: Plan) -> PricedStrategy:
+    """The program of a plan's strategy with its prices."""
+    from parsim.sim.data_parallel.priced_strategy import PricedStrategy
+
+    return PricedStrategy.of(evaluation, plan)
+
+
+def _untimed(strategy: PricedStrategy, ddp: Prediction) -> Prediction:
+    """What is known of a plan without a run of its program: its memory."""
+    from parsim.sim.data_parallel.predict import memory_of
+
+    return replace(memory_of(strategy, ddp), plan=strategy.workers.plan, step_time=nan)
+
+
 def _of_strategy(
-    evaluation: Evaluation,
+    strategy: PricedStrategy,
     ddp: Prediction,
-    plan: Plan,
     timeline: bool,
     tier: Tier,
     jitter: Jitter | None,
@@ -141,9 +164,7 @@ def _of_strategy(
     from parsim.sim.data_parallel.drawn import strategy_timeline
     from parsim.sim.data_parallel.pace import tier_times
     from parsim.sim.data_parallel.predict import prediction_of
-    from parsim.sim.data_parallel.priced_strategy import PricedStrategy
 
-    strategy = PricedStrategy.of(evaluation, plan)
     jitter = jitter and jitter.without("slow_ranks")  # they are in the prices
     prediction = prediction_of(strategy, ddp, jitter)
     if tier == "events":

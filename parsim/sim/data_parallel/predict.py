@@ -83,6 +83,12 @@ def prediction_of(
     )
 
 
+def memory_of(strategy: PricedStrategy, ddp: Prediction) -> Prediction:
+    """DDP's prediction with what devices of each role hold, which no run of the program changes."""
+    workers, priced = strategy.workers, strategy.priced
+    return _with_memory(workers, ddp, holdings(workers, priced, ddp.memory))
+
+
 def figures_of_all_reduce(evaluation: Evaluation, plan: Plan, ddp: Prediction) -> StrategyFigures:
     """What is asked of a strategy that is run as DDP: averages after every step."""
     strategy = PricedStrategy.of(evaluation, plan)
