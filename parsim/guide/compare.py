@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
-from math import isnan
 
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
@@ -36,6 +35,8 @@ WORTH_NAMING = 0.1
 
 SLOWER = 1.02
 """The next micro-batch whose step is so many times as long is the last one tried."""
+QUEUED = 1.005
+"""A step that is no more than so many times what its busiest queue serves: no other is shorter."""
 
 
 def guide(scenario: Scenario, progress: Progress | None = None) -> Guide:
@@ -97,7 +98,7 @@ def _predicted(
 ) -> tuple[list[Prediction], str]:
     """Predictions of the legal plans, without intervals of several stacks; why others are not.
 
-    Where events alone tell a step it is nan.
+    Where events alone tell a step they are not run yet.
     """
     predictions, reason = [], ""
     for plan in plans:
@@ -116,17 +117,19 @@ def _predicted(
 def _timed(
     job: Job, predictions: list[Prediction], margin: float | None, jitter: Jitter
 ) -> list[Prediction]:
-    """The predictions with steps, those that events alone tell among them, which take seconds.
+    """The predictions with the steps that events alone tell, which takes seconds each.
 
-    These are run from the largest micro-batch that fits down, until a smaller one is slower; where
-    none fits only the least full.
+    They are run from the largest micro-batch that fits down, until a smaller one is slower or could
+    not be faster, as a queue serves all the time; where none fits only the least full.
     """
-    if not any(isnan(each.step_time) for each in predictions):
+    if all(each.strategy or not each.plan.runs_own_program for each in predictions):
         return predictions
     fitting = [each for each in predictions if each.fit is not Fit.TOO_LARGE]
     timed = list[Prediction]()
     for each in reversed(fitting or [_best(predictions)]):
         timed.append(_one(job, each.plan, margin, jitter))
+        if timed[-1].step_time <= QUEUED * each.step_time:
+            break
         if len(timed) > 1 and _passed_its_best(timed):
             break
     return timed[::-1]

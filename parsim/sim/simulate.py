@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
-from math import nan
 from typing import TYPE_CHECKING, Literal
 
 from parsim.cost.jitter import Jitter
@@ -67,7 +66,7 @@ def simulate(
         stacks: whether the interval under unsaid software is that of all stacks that may run the
             plan (`plan_interval.py`), each simulated; who only ranks plans needs none of them.
         arrivals: whether a strategy in which it matters who comes first is run; where it is not,
-            its step time is nan, and its memory is known.
+            its step time is what its busiest queue alone takes, and it has no figures.
 
     Raises:
         PlanError: the plan is not legal.
@@ -147,10 +146,12 @@ def _priced(evaluation: Evaluation, plan: Plan) -> PricedStrategy:
 
 
 def _untimed(strategy: PricedStrategy, ddp: Prediction) -> Prediction:
-    """What is known of a plan without a run of its program: its memory."""
+    """What is known of a plan without a run of its program: its memory, and the least step."""
+    from parsim.sim.data_parallel.pace import least_step
     from parsim.sim.data_parallel.predict import memory_of
 
-    return replace(memory_of(strategy, ddp), plan=strategy.workers.plan, step_time=nan)
+    step = least_step(strategy) * strategy.growth
+    return replace(memory_of(strategy, ddp), plan=strategy.workers.plan, step_time=step)
 
 
 def _of_strategy(

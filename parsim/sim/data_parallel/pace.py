@@ -55,6 +55,11 @@ def pace(
     return Pace(tier="recurrence", step_time=seconds, busy=_busy(priced, seconds))
 
 
+def least_step(strategy: PricedStrategy) -> float:
+    """Seconds that the busiest queue serves in a step: none is shorter, but for a run's ends."""
+    return max(_busy(strategy.priced, 1.0).values(), default=0.0)
+
+
 def rounds_of(
     strategy: PricedStrategy,
     jitter: Jitter,
