@@ -56,14 +56,16 @@ class ExactShape:
     def _costs_of(self, rows: Index) -> StepCosts:
         """Costs of some plans, anew where they have other numbers of layers than at first."""
         if self.priced is self.table:
-            return self.costs.take(rows)
+            return self.costs if len(rows) == len(self.table) else self.costs.take(rows)
         return self._priced(self.table.take(rows), self.layers.take(rows))
 
-    def peaks(self, rows: Index) -> Array:
-        """Bytes of the fullest rank of some plans."""
-        table, layers, schedule = self.table.take(rows), self.layers.take(rows), self.schedule
-        memory = peak_memory(self.job, table, layers, self.costs.take(rows), schedule)
-        peak = peak_with_host(self.job, table, layers, memory, schedule)
+    def peaks(self, rows: Index | None = None) -> Array:
+        """Bytes of the fullest rank of some plans, in their order; None: of all."""
+        table, layers, costs = self.table, self.layers, self.costs
+        if rows is not None:
+            table, layers, costs = table.take(rows), layers.take(rows), costs.take(rows)
+        memory = peak_memory(self.job, table, layers, costs, self.schedule)
+        peak = peak_with_host(self.job, table, layers, memory, self.schedule)
         return np.asarray(peak.max(axis=0))
 
     @property

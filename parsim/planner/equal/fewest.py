@@ -89,7 +89,7 @@ class Fewest:
         Numbers with which a plan is sure to be too large are passed over: a layer frees its bytes
         of each micro-batch in flight and no more.
         """
-        peak = shape.peaks(np.arange(len(rows)))
+        peak = shape.peaks()
         if not self.open[rows].any():
             return peak
         each, once = shape.freed()
