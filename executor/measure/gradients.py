@@ -92,7 +92,7 @@ def _computed(
         if plan.gradient_precision == "fp32":
             _add_wide(model, gradients)
     _add_wide(model, gradients)
-    if model.tied and plan.pp > 1:
+    if model.tied and plan.pp > 1 and TOKEN_TABLE in gradients:  # a frozen one has none
         # the first and the last stage each have a copy of the tied table, and the summed gradient
         gradients[OUTPUT_TABLE] = gradients[TOKEN_TABLE]
     return total, {name: gradient.cpu() for name, gradient in gradients.items()}

@@ -85,10 +85,12 @@ class TransformerStage(Stage):
     def tied_parameters(self) -> tuple[nn.Parameter, ...]:
         """Return the table whose other copy is on another stage; their gradients must be summed.
 
-        Empty where nothing is tied, where both ends share one table, and between the ends.
+        Empty where nothing is tied, where both ends share one table, between the ends, and where
+        the table is frozen.
         """
         ends = self._ends()
-        return (ends[0].weight,) if self.tied and len(ends) == 1 else ()
+        twice = self.tied and len(ends) == 1
+        return (ends[0].weight,) if twice and ends[0].weight.requires_grad else ()
 
     def _ends(self) -> list[nn.Module]:
         tables = [] if self.embedding is None else [self.embedding.token]

@@ -28,6 +28,15 @@ class Branches:
 Part = Operator | Branches
 
 
+def is_trained(part: Part) -> bool:
+    """Whether backward makes gradients of a part's parameters: of one on a path of branches too."""
+    if isinstance(part, Branches):
+        return any(is_trained(each) for path in part.paths for each in path)
+    if isinstance(part, Elementwise) and not part.repeated_parameters:
+        return False
+    return bool(getattr(part, "trained", False))
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layer:
     """Operators in execution order, and the values of a sample that cross the layer's two borders.

@@ -60,7 +60,8 @@ class _Grouped(torch.autograd.Function):  # type: ignore[misc]  # torch has no t
     @staticmethod
     def forward(ctx: Any, rows: Tensor, weights: Tensor, counts: Counts) -> Tensor:  # noqa: ANN401
         ctx.counts = counts
-        ctx.save_for_backward(rows, weights)
+        kept = rows if ctx.needs_input_grad[1] else None  # frozen weights need none of them
+        ctx.save_for_backward(kept, weights)
         return _by_inputs(rows, weights.transpose(1, 2), counts)
 
     @staticmethod

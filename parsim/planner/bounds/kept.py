@@ -32,6 +32,7 @@ from parsim.sim.memory.buffers import (
     placeholder_bytes,
 )
 from parsim.sim.memory.eager_kept import composed_bytes, in_buckets
+from parsim.sim.memory.waiting import behind_trained
 from parsim.sim.step.kept_bytes import layers_kept
 
 
@@ -106,7 +107,20 @@ def _kept(job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts) -
     widest = np.max(np.stack([border_bytes(table, values) for values in borders(job)]), axis=0)
     received = np.repeat(widest[None, :] * widened(table), len(kept), axis=0)
     received[0] = 0.0
-    return np.asarray(kept + composed_bytes(job, table, parts.counts) - received)
+    kept = kept + composed_bytes(job, table, parts.counts) - received
+    return np.asarray(kept - _released(job, table))
+
+
+def _released(job: Job, table: PlanTable) -> Num:
+    """Most bytes that any stage lets go of between F and W, where I ends, (C,); see `sim/memory`.
+
+    Leaves out: that whole backwards let go of nothing before they end.
+    """
+    if job.model.trained is None:
+        return 0.0
+    kinds = [behind_trained(layer, table, job.software) for layer in job.model.kinds]
+    ends = [behind_trained(layer, table, job.software) for layer in job.model.behind]
+    return np.asarray(np.max(np.stack(kinds), axis=0) + sum(ends))
 
 
 def _moments(

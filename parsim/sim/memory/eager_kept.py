@@ -13,43 +13,38 @@ from parsim.arrays import Array, Flags, Index
 from parsim.cost.data.buckets import bucket_parameters, reduced_bytes
 from parsim.cost.job import Job
 from parsim.cost.layer.composed import (
-    WIDE,
     autocast_kept,
     autocast_made,
     composed,
     composed_kept,
-    is_composed_norm,
     widened,
 )
-from parsim.cost.layer.head_copies import copied_outputs, rank_values
 from parsim.cost.layer.kept.activations import kept_policy
 from parsim.cost.layer.kept.operator_tensors import kept_tensors
 from parsim.cost.software import Software
-from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import over_kinds, sent_bytes
-from parsim.cost.step.step import repeated_layers, stage_cut
+from parsim.cost.step.step import stage_cut
 from parsim.model.layer import Branches, Layer
-from parsim.model.operators import Elementwise, Experts, Linear, Split
 from parsim.plan import PlanTable, Recompute
 
 
 class StageBytes(NamedTuple):
     """Bytes of a micro-batch on each stage, (S, B), and which stages hold blocks.
 
-    What it keeps until its backward, what it keeps beside that from I to W, what it sends on.
+    What it keeps until its backward, what it keeps beside that from I to W, what of it goes when
+    its I ends, what it sends on.
     """
 
     kept: Array
     waiting: Array
+    released: Array
     sent: Array
     with_blocks: Flags
 
     def of(self, stages: Sequence[int]) -> StageBytes:
         """The rows of some of the stages."""
         rows = list(stages)
-        return StageBytes(
-            self.kept[rows], self.waiting[rows], self.sent[rows], self.with_blocks[rows]
-        )
+        return StageBytes(*(values[rows] for values in self))
 
 
 def unreached_bytes(job: Job, table: PlanTable) -> Array:
@@ -63,59 +58,16 @@ def unreached_bytes(job: Job, table: PlanTable) -> Array:
     if trained is None:
         return np.zeros(len(table))
     ahead = takewhile(lambda part: not isinstance(part, Branches), first.parts)
-    unreached = replace(first, parts=tuple(ahead))
-    kept = composed(unreached, table, job.software) + autocast_made(unreached, table, job.software)
-    for _, _, size in kept_tensors(unreached, table, policy=kept_policy(job.software)):
-        kept = kept + size
+    kept = made_bytes(replace(first, parts=tuple(ahead)), table, job.software)
     return np.asarray(np.where(table.recompute == Recompute.FULL, 0.0, kept))
 
 
-def waiting_bytes(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:
-    """Kept from I to W beside what forward kept, one micro-batch on each stage, (S, B).
-
-    The gradient of what each operator with parameters gave: PyTorch's I notes it and runs W from
-    there (`torch.distributed.pipelining._backward`). And all that I computed again. None on the
-    first stage, where I does nothing.
-    """
-    kinds = [_output_gradients(layer, table, job.software) for layer in job.model.kinds]
-    rows: Array = counts @ np.stack(kinds) + _computed_again(job, table, layers, counts)
-    for layer in job.model.behind:
-        rows[-1] += _output_gradients(layer, table, job.software)
-    rows[0] = 0.0
-    return rows
-
-
-def _computed_again(job: Job, table: PlanTable, layers: LayerTable, counts: Array) -> Array:
-    """Bytes of what recomputation makes of a micro-batch beside what was kept of it, (S, B)."""
-    software = job.software
-    whole = [
-        made + composed(layer, table, software) + autocast_made(layer, table, software)
-        for layer, made in zip(job.model.kinds, layers.whole, strict=True)
-    ]
-    kept = np.stack(layers.kept) + _composed_kinds(job, table)
-    again = repeated_layers(job, table)
-    rows = over_kinds(counts, np.stack(whole) - kept)
-    return rows if again is None else rows + over_kinds(again, np.stack(layers.dropped))
-
-
-def _output_gradients(layer: Layer, table: PlanTable, software: Software) -> Array:
-    """Bytes of the gradients of what products, norms and experts gave, (B,).
-
-    That of logits takes the place of their softmax, which is in fp32; a narrower one is beside it.
-    """
-    value, total = table.precision.activation, np.zeros(len(table))
-    for op in layer.operators:
-        tokens = table.on_rank(op.tokens) * value
-        if isinstance(op, Linear) and (op.name != "logits" or value < WIDE):
-            split = table.tp if op.split is Split.COLUMN else table.sequence_split
-            total = total + tokens * op.outputs / split + tokens * copied_outputs(op, table)
-        elif isinstance(op, Elementwise) and op.kind == "norm":
-            wide = WIDE / value if is_composed_norm(op, software) else 1.0
-            total = total + rank_values(op, tokens, table) * wide
-        elif isinstance(op, Experts):
-            rows = tokens / table.sequence_split * op.top_k
-            total = total + rows * (op.halves * op.ffn_hidden_size + op.width * table.etp)
-    return total
+def made_bytes(layer: Layer, table: PlanTable, software: Software) -> Array:
+    """All that forward makes of a layer for its backward, (B,), where nothing is repeated."""
+    made = composed(layer, table, software) + autocast_made(layer, table, software)
+    for _, _, size in kept_tensors(layer, table, policy=kept_policy(software)):
+        made = made + size
+    return np.asarray(made)
 
 
 def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
@@ -124,14 +76,14 @@ def composed_bytes(job: Job, table: PlanTable, counts: Array) -> Array:
     And what autocast keeps there: see `parsim/cost/layer/composed.py`.
     """
     software = job.software
-    rows = over_kinds(counts, _composed_kinds(job, table))
+    rows = over_kinds(counts, composed_kinds(job, table))
     for stage, outer in ((0, job.model.before), (-1, job.model.behind)):
         for layer in outer:
             rows[stage] += composed(layer, table, software) + autocast_made(layer, table, software)
     return rows
 
 
-def _composed_kinds(job: Job, table: PlanTable) -> Array:
+def composed_kinds(job: Job, table: PlanTable) -> Array:
     """Bytes that a layer of each kind keeps so, (K, B)."""
     software = job.software
     kept = [

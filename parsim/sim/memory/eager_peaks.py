@@ -10,7 +10,7 @@ enough to do better: what lives at each moment follows from the schedule.
     embedding  at the end of the first stage's backward: a dense gradient of the token table; tied
                to the output projection on one stage, that one's from the head on, and their sum
     inputs     at the end of an I: beside what forward kept, which stays until W, the gradients of
-               what each product and norm gave (`waiting_bytes`), and of the logits
+               what each product and norm gave, and of the logits, see `.waiting`
     weights    within a W, see `.moments.weights`
     reduce     after a chunk's last backward: what its gradients are scattered into (ZeRO-1), or
                sent in where that is narrower, and the library's copies of them; all of it stays
@@ -46,13 +46,13 @@ from parsim.sim.memory.eager_kept import (
     composed_bytes,
     sent_messages,
     unreached_bytes,
-    waiting_bytes,
 )
 from parsim.sim.memory.moments.buffers import Buffers
 from parsim.sim.memory.moments.pipeline import Moment, moments
 from parsim.sim.memory.moments.rank_bytes import RankBytes
 from parsim.sim.memory.moments.sharded import is_sharded
 from parsim.sim.memory.moments.weights import WeightPass
+from parsim.sim.memory.waiting import head_waits, released_bytes, waiting_bytes
 from parsim.sim.step.kept_bytes import is_split, stage_kept
 
 
@@ -63,11 +63,12 @@ def peak_memory(
     if not job.software.eager:
         return memory_use(job, table, layers, costs, schedule)
     stages, weights = _stage_bytes(job, table, layers, schedule)
+    waits = head_waits(job.model)
     buffers, sharded = Buffers.of(job, table, layers), bool(is_sharded(table).any())
     ranks = [
         _highest(
             RankBytes.of(job, table, costs, schedule, rank, stages, weights, buffers),
-            moments(schedule, rank, stages.with_blocks, sharded=sharded),
+            moments(schedule, rank, stages.with_blocks, sharded=sharded, head_waits=waits),
         )
         for rank in range(schedule.pp)
     ]
@@ -91,6 +92,7 @@ def _stage_bytes(
     stages = StageBytes(
         kept=schedule.in_copies(kept),
         waiting=schedule.in_copies(waiting),
+        released=schedule.in_copies(released_bytes(job, table)),
         sent=schedule.in_copies(sent_messages(job, table)),
         with_blocks=schedule.in_copies(counts).sum(axis=1) > 0,
     )

@@ -110,7 +110,7 @@ def experts_moment(job: Job, table: PlanTable) -> Array:
         return np.zeros(len(table))
     rows = expert_rows(job, table, op) * table.precision.activation
     h, f = op.width, op.ffn_hidden_size / table.etp
-    matrix = f * h * op.count / table.ep
+    matrix = f * h * op.count / table.ep * op.trained
     matrix = matrix * (table.precision.activation + casts_weights(table) * WIDE)
     second = rows * (h + f) + matrix
     activation = rows * 2.0 * op.halves * f

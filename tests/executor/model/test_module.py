@@ -181,6 +181,11 @@ def test_the_ends_of_a_cut_model_hold_equal_copies() -> None:
     assert middle.tied_parameters() == ()
 
 
+def test_a_frozen_table_has_no_gradient_that_two_stages_would_sum() -> None:
+    first, last = cut(replace(tiny("gpt2"), lora_rank=2), 2, 2)
+    assert first.tied_parameters() == last.tied_parameters() == ()
+
+
 @pytest.mark.parametrize("name", ["llama2", "bert-no-head"])
 def test_nothing_is_tied_without_tied_embeddings_or_head(name: str) -> None:
     first, last = cut(FAMILIES[name], 2, 2)

@@ -262,6 +262,9 @@ if not SPLIT_BACKWARD_MIXES_OUTPUTS:  # else refused: tests/executor/parallel/te
     FOUR["ep x pp, zero bubble"] = case(
         "mixtral", ep=2, dp_replicate=2, pp=2, num_microbatches=4, schedule="zb_h1"
     )
+    FOUR["adapters, zero bubble x tp + sp"] = case(
+        "adapters", pp=2, tp=2, num_microbatches=4, schedule="zb_h1", **SP
+    )
 # what families compute in ways of their own
 TWO |= {
     "adapters": case("adapters", dp_replicate=2, num_microbatches=2),
@@ -271,6 +274,15 @@ TWO |= {
     "adapters, pipeline": case("adapters", pp=2, num_microbatches=4, recompute="full"),
     "adapters, interleaved": case(
         "adapters", pp=2, v=1, num_microbatches=4, schedule="gpipe", offload_layers=1
+    ),
+    "adapters, backward in two": case(
+        "adapters", pp=2, num_microbatches=4, schedule="zb_h1", recompute="selective"
+    ),
+    "adapters, gpt, in a V": case(
+        "adapters, gpt", pp=2, v=2, num_microbatches=4, schedule="zb_v", recompute="full"
+    ),
+    "adapters of some, in a V": case(
+        "adapters of some", pp=2, v=2, num_microbatches=4, schedule="zb_v"
     ),
     "adapters, cp": case("adapters", cp=2, num_microbatches=2),
     "adapters, ep": case("adapters, experts", dp_replicate=2, ep=2),
@@ -305,6 +317,9 @@ FOUR |= {
         "adapters", dp_shard=2, tp=2, zero_stage=1, num_microbatches=2, **SP
     ),
     "adapters, zero 3 x tp + sp": case("adapters", dp_shard=2, tp=2, zero_stage=3, **SP),
+    "adapters, in a V x zero 1": case(
+        "adapters, gpt", pp=2, v=2, dp_shard=2, zero_stage=1, num_microbatches=4, schedule="zb_v"
+    ),
     "adapters, pipeline x tp": case("adapters", pp=2, tp=2, num_microbatches=4, **SP),
     "adapters, cp x tp + sp": case("adapters", cp=2, tp=2, num_microbatches=2, **SP),
     "adapters, ddp x tp, ep": case("adapters, experts", dp_replicate=2, tp=2, ep=2, **SP),

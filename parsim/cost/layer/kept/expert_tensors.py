@@ -18,7 +18,7 @@ def expert_bytes(op: Experts, table: PlanTable, tokens: Array, product: float) -
 
     T k etp rows of: the first product's input (h), its outputs (f, 2 f if gated) for the activation
     and the second product's input (f / etp each); of T tokens the router's input (h) and 13 bytes
-    an expert. Frozen products keep no input.
+    an expert. Frozen products keep no input, nor does a frozen router.
 
     Source: what Megatron-Core's and torch's grouped products save; the weights of the sum are
     applied beside the activation, so the products' outputs are not kept.
@@ -29,7 +29,8 @@ def expert_bytes(op: Experts, table: PlanTable, tokens: Array, product: float) -
     rows = arrived * op.top_k * table.etp
     f = op.ffn_hidden_size / table.etp
     kept = product * op.trained * (op.width + f) + value * op.halves * f
-    return np.asarray(rows * kept + arrived * (value * op.width + ROUTED * op.count))
+    routed = value * op.width * op.trained + ROUTED * op.count
+    return np.asarray(rows * kept + arrived * routed)
 
 
 def spared_bytes(op: Experts, table: PlanTable, tokens: Array, again: frozenset[str]) -> Array:
@@ -37,7 +38,7 @@ def spared_bytes(op: Experts, table: PlanTable, tokens: Array, again: frozenset[
     arrived = tokens / table.sequence_split
     rows, f = arrived * op.top_k * table.etp, op.ffn_hidden_size / table.etp
     product, value = product_input_bytes(table) * op.trained, table.precision.activation
-    spared = arrived * value * op.width if "layernorm" in again else np.zeros(len(table))
+    spared = arrived * value * op.width * op.trained * ("layernorm" in again)
     if "moe" in again:
         inside = rows * (product * (op.width + f) + value * op.halves * f)
         return np.asarray(spared + inside + arrived * ROUTED * op.count)

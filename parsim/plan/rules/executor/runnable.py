@@ -80,15 +80,10 @@ def wrong_heads(plan: Plan, model: Model) -> str | None:
     )
 
 
-def wrong_adapters(plan: Plan, model: Model) -> str | None:
+def wrong_adapters(model: Model) -> str | None:
     """Adapters are beside products that the executor writes as the model does."""
     if model.trained is None:
         return None
-    if split := first_split(plan):
-        return (
-            f"lora_rank with schedule={plan.schedule}, which splits the backward (it has {split}): "
-            f"frozen weights have no part of their own; use a schedule of whole backwards"
-        )
     core = model.attention
     if core is not None and core.value_dim is not None:
         return "lora_rank beside kv_lora_rank: adapters of latent attention are not run yet"
@@ -138,7 +133,7 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
         wrong_vocabulary(plan, model),
         wrong_experts(plan, model),
         wrong_heads(plan, model),
-        wrong_adapters(plan, model),
+        wrong_adapters(model),
     )
     broken = next((message for message in rules if message is not None), None)
     return (

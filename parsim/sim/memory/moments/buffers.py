@@ -15,7 +15,7 @@ from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import largest_layer_parameters
-from parsim.model.layer import Branches
+from parsim.model.adapters import FIRST
 from parsim.model.model import Model
 from parsim.model.operators import Linear, Split
 from parsim.plan import PlanTable, Recompute
@@ -30,6 +30,7 @@ from parsim.sim.memory.layer_moments import (
 from parsim.sim.memory.moments.graph_walk import first_backward, graph_bytes, walked
 from parsim.sim.memory.moments.pipeline import Moment
 from parsim.sim.memory.moments.sharded import Sharded
+from parsim.sim.memory.waiting import inner_moment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +54,7 @@ class Buffers:
     `logit` are the logits as the head makes them, `logits` all that the loss holds at its peak,
     `softmax` what it saves for backward. `head`, `layer` and `embedding` stand at the top of the
     backward of those; `first` is a layer's while nothing has a gradient yet, and `first_gradients`
-    the gradients that it makes. `inputs` are what enters a stage and its gradient. `gathered` are
+    the gradients that it makes. `inputs` stand at the highest of an I near its end. `gathered` are
     sharded parameters in backward, `gathered_at_loss` those at the loss and in forwards.
     `on_their_way` are activations between device and host.
     """
@@ -91,7 +92,7 @@ class Buffers:
             layer=layer + alone * rows,
             first=first + alone * rows,
             first_gradients=first_gradients,
-            inputs=2.0 * border_bytes(table, job.model.border),
+            inputs=inner_moment(job, table),
             embedding=rows + alone * 2.0 * rows,
             gathered=backward,
             gathered_at_loss=at_loss,
@@ -167,21 +168,20 @@ def _made_again(job: Job, table: PlanTable, layers: LayerTable) -> Array:
 def _row_gradients(model: Model, table: PlanTable) -> Array:
     """Gradients of the input and the weight of the widest product that is split by inputs, (B,).
 
-    A frozen weight has none; beside an adapter, the input's gradient comes along both ways before
-    they are added.
+    A frozen weight has none; then two gradients of the input are the highest: an adapter's and its
+    own before they are added, or what the activation ahead makes of it beside it.
     """
     wide = [
-        (op.inputs, op.outputs, op.tokens, op.trained, len(paths))
+        (op.inputs, op.outputs, op.tokens, op.trained)
         for layer in model.kinds
-        for part in layer.parts
-        for paths in (part.paths if isinstance(part, Branches) else ((part,),),)
-        for op in paths[0]
-        if isinstance(op, Linear) and op.split is Split.ROW
+        for op in layer.operators
+        if isinstance(op, Linear) and op.split is Split.ROW and not op.name.endswith(FIRST)
     ]
-    inputs, outputs, tokens, trained, ways = max(wide, default=(0, 0, 0, True, 1))
+    inputs, outputs, tokens, trained = max(wide, default=(0, 0, 0, True))
     value = float(table.precision.activation)
     # a cast weight's gradient is cast back
     weight = trained * inputs * outputs * (value + casts_weights(table) * WIDE)
+    ways = 1 if trained else 2
     return np.asarray((ways * table.on_rank(tokens) * inputs * value + weight) / table.tp)
 
 

@@ -24,7 +24,8 @@ class Moment(NamedTuple):
     them with their softmax on the last stage, chunks `with_gradients` that exist, and what the
     moment is: its buffers. `reduced` are the chunks whose gradients were sent: what that needs
     beside them stays until all are waited for.
-    `resharding`: in the last backward, whose layers let gathered parameters go.
+    `resharding`: in the last backward, whose layers let gathered parameters go. `ending` is the
+    chunk whose I is about to end.
     """
 
     in_flight: tuple[int, ...]
@@ -34,21 +35,28 @@ class Moment(NamedTuple):
     what: str
     reduced: tuple[bool, ...]
     resharding: bool = False
+    ending: int = -1
 
 
 def moments(
-    schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool = False
+    schedule: Schedule,
+    rank: int,
+    with_blocks: Flags,
+    *,
+    sharded: bool = False,
+    head_waits: bool = True,
 ) -> list[Moment]:
     """The distinct moments of a rank that can be its highest, in order.
 
     `with_blocks` (S,) are the stages with layers between embedding and head; `sharded` says that
-    layers are gathered and reduced one by one in their backward.
+    layers are gathered and reduced one by one in their backward, `head_waits` that the softmax
+    stays from I to W, as it does where the head is trained.
     """
-    return sorted(set(_walk(schedule, rank, with_blocks, sharded=sharded)))
+    walk = _Walk(schedule, rank, with_blocks, sharded=sharded, head_waits=head_waits)
+    return sorted(set(_walk(walk, schedule, rank)))
 
 
-def _walk(schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool) -> Iterator[Moment]:
-    walk = _Walk(schedule, rank, with_blocks, sharded=sharded)
+def _walk(walk: _Walk, schedule: Schedule, rank: int) -> Iterator[Moment]:
     for action in schedule.ranks[rank]:
         if action.kind == Kind.F:
             yield from walk.forward(action.stage)
@@ -64,11 +72,20 @@ def _walk(schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool) -
 class _Walk:
     """Counts along a rank's actions; each of them yields its moments."""
 
-    def __init__(self, schedule: Schedule, rank: int, with_blocks: Flags, *, sharded: bool) -> None:
+    def __init__(
+        self,
+        schedule: Schedule,
+        rank: int,
+        with_blocks: Flags,
+        *,
+        sharded: bool,
+        head_waits: bool,
+    ) -> None:
         self._stages = list(schedule.stages_on(rank))
         self._schedule = schedule
         self._with_blocks = with_blocks
         self._sharded = sharded
+        self._head_waits = head_waits
         self._in_flight = [0] * len(self._stages)
         self._waiting = [0] * len(self._stages)
         self._with_gradients = [False] * len(self._stages)
@@ -106,14 +123,15 @@ class _Walk:
         yield from self._top(stage)
         yield from self._layer(stage)
         self._waiting[self._stages.index(stage)] += 1
-        yield self.moment("inputs")
+        yield self.moment("inputs")._replace(ending=self._stages.index(stage))
+        self._softmax -= self._schedule.is_last(stage) and not self._head_waits
 
     def weights(self, stage: int) -> Iterator[Moment]:
         chunk = self._stages.index(stage)
         added = self._with_gradients[chunk]  # the first ones are not: they stay as they are
         self._with_gradients[chunk] = True
         yield self.moment("weights" if added else "first_weights")
-        self._softmax -= self._schedule.is_last(stage)
+        self._softmax -= self._schedule.is_last(stage) and self._head_waits
         self._in_flight[chunk] -= 1
         self._waiting[chunk] -= 1
         yield from self._done(chunk)

@@ -94,6 +94,8 @@ class RankBytes:
     def _beside(self, moment: Moment) -> Array:
         """Workspaces, what waits for its W and what that makes, what moves to and from the host."""
         waiting = np.array(moment.waiting, dtype=np.float64) @ self.stages.waiting
+        if moment.ending >= 0:
+            waiting = waiting + self.stages.released[moment.ending]
         if moment.what in ("weights", "first_weights"):
             first = moment.what == "first_weights"
             waiting = waiting + self.weights.above(first=first, bucketed=self.bucketed)

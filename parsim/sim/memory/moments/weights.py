@@ -32,7 +32,7 @@ from parsim.cost.layer.head_copies import beyond_share, rank_values
 from parsim.cost.layer.kept.half_products import matrices
 from parsim.cost.software import Software
 from parsim.cost.step.stages import over_kinds
-from parsim.model.layer import Layer
+from parsim.model.layer import Layer, is_trained
 from parsim.model.operators import Elementwise, Experts, Linear, Split
 from parsim.plan import PlanTable
 
@@ -106,14 +106,16 @@ def _in_order(layer: Layer, table: PlanTable, software: Software) -> list[_Made]
 
 def _walk(layer: Layer, table: PlanTable, software: Software) -> Iterator[_Made]:
     for position, op in enumerate(layer.operators):
-        if isinstance(op, Linear) and op.trained:
+        if not is_trained(op):
+            continue
+        if isinstance(op, Linear):
             yield from _product(layer, position, op, table)
         elif isinstance(op, Elementwise) and op.kind == "norm":
             wide = is_composed_norm(op, software)
             values = rank_values(op, table.on_rank(op.tokens), table)
             gone = 2.0 * values * (WIDE if wide else table.precision.activation)
             yield _Made(np.zeros(len(table)), np.asarray(gone))
-        elif isinstance(op, Experts) and op.trained:
+        elif isinstance(op, Experts):
             yield from _experts(op, table)
 
 

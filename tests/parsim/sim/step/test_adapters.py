@@ -19,6 +19,7 @@ from parsim.plan import Plan
 from parsim.plan.strategies import AsynchronousServer, LocalSGD
 from parsim.sim import simulate
 from parsim.sim.recurrence.evaluate import evaluate
+from parsim.sim.step.schedule_costs import SplitCosts
 
 QKV = ("linear_qkv",)
 SHARDED = Plan(dp_shard=8, zero_stage=1, num_microbatches=4)
@@ -88,6 +89,34 @@ def test_a_tied_frozen_table_is_not_summed_over_stages() -> None:
     whole, adapted = job("gpt2", positions=4096), job("gpt2", positions=4096, lora_rank=4)
     assert float(evaluate(whole, plan).step.costs.tied[0]) > 0.0
     assert float(evaluate(adapted, plan).step.costs.tied[0]) == 0.0
+
+
+@pytest.mark.parametrize(("stack", "share"), [("megatron-bridge", 0.1), ("executor-cuda", 0.25)])
+def test_the_second_half_of_a_backward_is_of_adapters_alone(stack: str, share: float) -> None:
+    """W is left with the products of adapters, and torch's call for each of them."""
+    plan = replace(PIPELINE, schedule="zb_h1")
+    whole, adapted = (
+        evaluate(job(stack=stack, lora_rank=rank), plan).step.costs for rank in (0, 16)
+    )
+    assert isinstance(whole, SplitCosts)
+    assert isinstance(adapted, SplitCosts)
+    assert (adapted.weight[1:] > 0.0).all()
+    assert (adapted.weight[1:] < share * whole.weight[1:]).all()
+    assert (adapted.weight[1:] < share * adapted.backward[1:]).all()
+    assert (whole.weight[1:] > 0.2 * whole.backward[1:]).all()
+
+
+def test_frozen_layers_keep_no_output_gradients_for_the_second_half() -> None:
+    plan = replace(PIPELINE, schedule="zb_1p")
+    few, more, whole = (
+        simulate(job(stack="executor-cuda", **changes), plan).fullest.peak_allocated
+        for changes in (
+            {"lora_rank": 16, "lora_targets": QKV},
+            {"lora_rank": 16},
+            {},
+        )
+    )
+    assert few < more < whole
 
 
 @pytest.mark.parametrize(
