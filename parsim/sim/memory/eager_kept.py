@@ -44,7 +44,13 @@ class StageBytes(NamedTuple):
     def of(self, stages: Sequence[int]) -> StageBytes:
         """The rows of some of the stages."""
         rows = list(stages)
-        return StageBytes(*(values[rows] for values in self))
+        return StageBytes(
+            kept=self.kept[rows],
+            waiting=self.waiting[rows],
+            released=self.released[rows],
+            sent=self.sent[rows],
+            with_blocks=self.with_blocks[rows],
+        )
 
 
 def unreached_bytes(job: Job, table: PlanTable) -> Array:
