@@ -12,6 +12,28 @@ from io import StringIO
 from math import prod
 from typing import Any
 
+from executor.suite.models import (
+    ADAPTED,
+    BERT,
+    DEEPSEEK,
+    GEMMA,
+    GPT2,
+    GPT2_EVEN,
+    GPT2_LARGE,
+    LATENT,
+    LLAMA,
+    LLAMA_ADAPTED,
+    MEDIUM,
+    MIXTURE,
+    PARALLEL,
+    PYTHIA,
+    RESNET,
+    SMALL,
+    TINY,
+    TITLES,
+    VGG,
+    WINDOWED,
+)
 from parsim.cluster.reader import Catalog
 from parsim.cost.software import software_catalog
 from parsim.errors import InputError, did_you_mean
@@ -119,18 +141,6 @@ def choose(cases: Sequence[SuiteCase], names: Iterable[str]) -> tuple[SuiteCase,
     return tuple(case for case in cases if not wanted or case.name in wanted)
 
 
-TINY = {"family": "gpt2", "name": "gpt-tiny", "num_layers": 2, "hidden_size": 64,
-        "num_attention_heads": 4, "vocab_size": 256, "seq_len": 32}  # fmt: skip
-SMALL = {"family": "gpt2", "name": "gpt-7m", "num_layers": 4, "hidden_size": 384,
-         "num_attention_heads": 6, "vocab_size": 1024, "seq_len": 128}  # fmt: skip
-MEDIUM = {"family": "llama", "name": "llama-15m", "num_layers": 4, "hidden_size": 512,
-          "num_attention_heads": 8, "num_key_value_heads": 4, "ffn_hidden_size": 1536,
-          "vocab_size": 2048, "seq_len": 256}  # fmt: skip
-MIXTURE = {"family": "mixtral", "name": "mixture-30m", "num_layers": 4, "hidden_size": 384,
-           "num_attention_heads": 6, "num_key_value_heads": 2, "num_experts": 8,
-           "experts_per_token": 2, "expert_ffn_hidden_size": 768, "ffn_hidden_size": 768,
-           "vocab_size": 1024, "seq_len": 128}  # fmt: skip
-
 Families = Mapping[str, tuple[str, Mapping[str, Any]]]
 """Ways to split a model: a title and what the plan says, by a short name."""
 
@@ -171,28 +181,23 @@ def _split(
 QUICK = tuple(_split(TINY, 8, 2, {key: FAMILIES[key] for key in ("one", "ddp", "1f1b")}))
 """Three cases of the smallest size: they show that everything works, not how accurate it is."""
 
+
+def _named(title: str, *keys: str) -> Families:
+    """Some ways to split a model, under titles of its own."""
+    return {key: (f"{title}, {FAMILIES[key][0]}", FAMILIES[key][1]) for key in keys}
+
+
 CPU = (
     *_split(SMALL, 8, 2, FAMILIES),
     *_split(MEDIUM, 4, 1, FAMILIES),
     *_split(MIXTURE, 8, 2, EXPERT_FAMILIES),
+    *_split(ADAPTED, 4, 1, _named("LoRA", "one", "ddp", "zb_v")),
+    *_split(WINDOWED, 8, 2, _named("windows, normed heads", "one", "tp")),
+    *_split(PARALLEL, 8, 2, _named("parallel block", "one", "1f1b")),
+    *_split(LATENT, 8, 2, {"ep": ("latent attention, expert parallel", {"dp": 2, "ep": 2})}),
 )
-"""Each family with two sizes; 1,024 tokens a step, four micro-batches where there is one replica.
-
-Parameters: 4 layers x 12 x 384^2 = 7.1e6 and tables; 4 layers x (3 x 512^2 + 3 x 512 x 1536) =
-12.6e6 and two tables of 2048 x 512; 4 layers x (8 x 3 x 384 x 768 + 2.7 x 384^2) = 29.9e6.
-"""
-
-GPT2 = {"name": "gpt2", "dropout": False}
-GPT2_EVEN = {**GPT2, "padded_vocab_size": 50304}
-"""50,257 rows do not split over two ranks; padded to a multiple of 128, as Megatron-LM does."""
-GPT2_LARGE = {"name": "gpt2-large", "dropout": False}
-LLAMA = {"family": "llama", "name": "llama-1b", "num_layers": 16, "hidden_size": 2048,
-         "num_attention_heads": 32, "num_key_value_heads": 8, "ffn_hidden_size": 8192,
-         "vocab_size": 32000, "seq_len": 2048}  # fmt: skip
-BERT = {"name": "bert-large", "head": "mlm", "dropout": False}
-RESNET, VGG = {"name": "resnet50"}, {"name": "vgg16"}
-_TITLES = {"gpt2": "GPT-2 124M", "gpt2-large": "GPT-2 774M", "llama-1b": "Llama 1B",
-           "bert-large": "BERT-large", "resnet50": "ResNet-50", "vgg16": "VGG-16"}  # fmt: skip
+"""Each family with two sizes, then models of other kinds; 1,024 tokens a step, four micro-batches
+where there is one replica."""
 
 
 def _one_gpu(
@@ -209,7 +214,7 @@ def _one_gpu(
     plan = {"microbatch_size": size, "recompute": recompute}
     return SuiteCase(
         name="-".join(words),
-        family=_TITLES[model["name"]],
+        family=TITLES[model["name"]],
         model=model,
         batch=size * count,
         plan=plan,
@@ -223,6 +228,10 @@ CUDA = (
     _one_gpu(LLAMA, 4),
     _one_gpu(RESNET, 64, precision="bf16_amp"),
     _one_gpu(BERT, 16),
+    _one_gpu(LLAMA_ADAPTED, 4),
+    _one_gpu(PYTHIA, 4),
+    _one_gpu(GEMMA, 2),
+    _one_gpu(DEEPSEEK, 2),
     _one_gpu(VGG, 64, precision="bf16_amp"),
     _one_gpu(GPT2, 32),
     _one_gpu(GPT2_LARGE, 16, recompute="full"),

@@ -14,8 +14,6 @@ from executor.suite.cases import (
     EXPERT_FAMILIES,
     FAMILIES,
     QUICK,
-    RESNET,
-    VGG,
     SuiteCase,
     before_calibration,
     calibrated,
@@ -23,6 +21,7 @@ from executor.suite.cases import (
     scenario_text,
 )
 from executor.suite.machine import Machine
+from executor.suite.models import RESNET, VGG
 from executor.suite.suite import _sharing
 from parsim.cluster.reader import load_catalog
 from parsim.errors import InputError
@@ -74,6 +73,24 @@ def test_the_cpu_has_every_family_in_two_sizes() -> None:
     assert {families.count(title) for title, _ in FAMILIES.values()} == {2}
     assert {families.count(title) for title, _ in EXPERT_FAMILIES.values()} == {1}
     assert {entry.world_size for entry in CPU} == {1, 2}
+
+
+def test_models_of_other_kinds_are_on_the_cpu_and_on_one_gpu(tmp_path: Path) -> None:
+    """LoRA, windows, parallel blocks and latent attention have twins of a billion parameters."""
+    pairs = {
+        "llama-15m-lora-one": "llama-1b-lora-mb4",
+        "gemma-7m-one": "gemma3-1b-mb2",
+        "neox-7m-one": "pythia-1b-mb4",
+        "latent-15m-ep": "deepseek-1b-mb2",
+    }
+    telling = ("lora_rank", "window", "qk_norm", "parallel_block", "kv_lora_rank", "num_experts")
+    for small, large in pairs.items():
+        specs = [loaded(case(small), "cpu", tmp_path).spec, loaded(case(large), "cuda", tmp_path)]
+        mine, theirs = specs[0], specs[1].spec
+        assert [bool(getattr(mine, key)) for key in telling] == [
+            bool(getattr(theirs, key)) for key in telling
+        ]
+        assert 0.8e9 < specs[1].job.model.parameters < 1.3e9
 
 
 def test_one_gpu_has_the_models_and_variants_that_are_promised(tmp_path: Path) -> None:
