@@ -124,6 +124,8 @@ def _elementwise(workload: Workload, op: Elementwise, software: Software) -> Ite
     )
     sizes = (workload.tokens, op.width // split, int(workload.spec.rms_norm))
     for name, size, launches in zip(("forward", "backward"), moved, op.launches, strict=True):
+        if not size:
+            continue  # nothing to time
         shape = {"bytes": size * software.traffic, "launches": launches}
         yield TimedCase(f"{op.kind}_{name}", shape, sizes)
 

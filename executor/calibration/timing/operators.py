@@ -18,6 +18,7 @@ from torch.nn import functional as F
 from executor.calibration.cases import kinds
 from executor.calibration.cases.networks import DIRECTIONS, convolution_of
 from executor.calibration.cases.workloads import TimedCase
+from executor.model.adapters import SCALE
 from executor.model.attention.rotary import Rotary
 from executor.model.blocks import capped
 from executor.model.loss import cross_entropy
@@ -97,6 +98,7 @@ POINTWISE: Mapping[str, tuple[int, Callable[..., Tensor]]] = {
     "dropout": (1, lambda x: F.dropout(x, 0.1)),
     "scale": (1, lambda x: x * 1.5),
     "cap": (1, lambda x: capped(x, 30.0)),
+    "summed": (2, lambda x, low: x + low * SCALE),
 }
 """Number of inputs, and what is done with them."""
 TENSORS = 32
@@ -189,15 +191,19 @@ class Operators:
         return (lambda: y.copy_(x)) if kind == kinds.COPY else (lambda: y.add_(x))
 
     def _module(self, name: str, sizes: tuple[int, ...], *, forward: bool) -> Call:
+        if name in ("residual", "copied") and not forward:
+            return self._sum(*sizes[:2], biased=name == "residual" and sizes[2] == 0)
         call, inputs = self._graph(name, *sizes)
         if forward:
             return call
         if name == "loss":  # runs once for each forward
             return lambda: torch.autograd.grad(call(), inputs)
-        if name == "residual":  # the sum of both branches' gradients, and the bias's
-            left, right = (self.normal(*sizes[:2]) for _ in range(2))
-            return lambda: (left + right).sum(0) if sizes[2] == 0 else left + right
         return _backward(call, inputs)
+
+    def _sum(self, tokens: int, width: int, *, biased: bool) -> Call:
+        """Sum the gradients of two branches (of a map and its adapter), and the bias's."""
+        left, right = (self.normal(tokens, width) for _ in range(2))
+        return lambda: (left + right).sum(0) if biased else left + right
 
     def _graph(self, name: str, tokens: int, width: int, rms: int = 0) -> Graph:
         if name == "norm":
