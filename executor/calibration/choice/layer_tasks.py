@@ -103,14 +103,15 @@ def layer_tasks(setting: CalibrationSetting, system: System) -> tuple[LayerTask,
 def parts_of(workload: Workload, *, sharded: bool) -> Iterable[str]:
     """Parts of a workload; none of mixed chains' blocks, whose layers would not be told apart.
 
-    Of ranks that share sequences or experts the blocks alone: the rest is as without.
+    Of ranks that share sequences or experts the blocks alone: the rest is as without. A frozen
+    embedding has no backward.
     """
     if len({layer.name for layer in workload.model.blocks}) == 1:
         yield BLOCK
     plan = workload.plan
     if plan.cp * plan.ep * plan.etp > 1:
         return
-    yield from (EMBEDDING, HEAD)
+    yield from (EMBEDDING, HEAD) if workload.model.trained is None else (HEAD,)
     if sharded and plan.tp == 1:
         yield SHARDED
 

@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from executor.calibration.cases.workloads import Workload, kernel_cases  # noqa: E402
+from executor.calibration.choice.layer_tasks import parts_of  # noqa: E402
 from executor.calibration.timing.operators import Operators  # noqa: E402
 from parsim.cost.software import software  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
@@ -42,3 +43,11 @@ def test_every_kernel_beside_frozen_weights_is_timed(targets: tuple[str, ...]) -
         operators.build(case)()()
     assert {case.kind for case in cases} >= ADAPTED
     assert all(case.shape.get("bytes", 1.0) > 0.0 for case in cases)
+
+
+def test_a_frozen_embedding_is_no_part_that_goes_backward() -> None:
+    plain, adapted = (
+        Workload(spec=tiny("llama3-8b", lora_rank=rank), plan=Plan()) for rank in (0, 4)
+    )
+    assert list(parts_of(plain, sharded=True)) == ["block", "embedding", "head", "sharded"]
+    assert list(parts_of(adapted, sharded=True)) == ["block", "head", "sharded"]
