@@ -55,9 +55,11 @@ def calibrate(  # noqa: PLR0913  one parameter an option
 
     out = out or merge or Path("device.yaml")
     if runs:
+        measuring = {"--device": device, "--base": base, "--oversubscribe": oversubscribe}
+        _check_alone([name for name, value in measuring.items() if value])
         _correct(out, runs, scenario or [], merge, as_json=as_json)
         return
-    if merge is None and out.exists():
+    if merge is None and out.is_file():
         note(f"note: {out} is there and will be replaced; --merge {out} would keep its points")
     with progress("measuring"):
         document = measure(
@@ -73,6 +75,12 @@ def calibrate(  # noqa: PLR0913  one parameter an option
         print_json(document)
     else:
         _show_calibration(document, out, merged=merge is not None)
+
+
+def _check_alone(given: list[str]) -> None:
+    """Refuse options of measuring beside runs that correct a file."""
+    if given:
+        raise InputError(f"--from measures nothing; leave {', '.join(given)} out")
 
 
 def _show_calibration(document: dict[str, Any], out: Path, *, merged: bool) -> None:

@@ -137,6 +137,8 @@ def compare(
         return
     from parsim.comparison.curves import is_run
 
+    for file in files:
+        _check_ended(file)
     if is_run(files[0]):
         _compare_runs(files, output, as_json)
         return
@@ -147,6 +149,18 @@ def compare(
             f"{'file is' if len(files) == 1 else 'files are'} given"
         )
     _compare_timelines(files[0], files[1], tolerance, output, as_json)
+
+
+def _check_ended(file: Path) -> None:
+    """Say of a file that a killed run did not come to how far it came."""
+    steps = file.with_name("steps.jsonl")
+    if file.exists() or file.name not in ("run.json", "timeline.json") or not steps.is_file():
+        return
+    count = steps.read_text(encoding="utf-8", errors="replace").count("\n")
+    raise InputError(
+        f"{file} is missing: the run did not end; {steps} has its {count} steps, and it goes on "
+        f"with --resume where it kept checkpoints"
+    )
 
 
 def _compare_plans(files: list[Path], output: Path | None, as_json: bool) -> None:
@@ -170,6 +184,8 @@ def _compare_runs(files: list[Path], picture: Path | None, as_json: bool) -> Non
     from parsim.comparison.curves import compare_curves
 
     comparison = compare_curves(files)
+    for remark in comparison.notes:
+        note(f"note: {remark}")
     if picture is not None:
         from parsim.report.picture.loss import draw_curves
         from parsim.report.picture.saving import check_picture

@@ -8,7 +8,7 @@ gradients are and how many samples a second there are can be simulated; this can
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -55,6 +55,7 @@ class CurveComparison(Result):
 
     curves: tuple[Curve, ...]
     evaluated: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def reached(self) -> float:
@@ -115,7 +116,36 @@ def compare_curves(paths: Sequence[Path]) -> CurveComparison:
     evaluated = all(len(document["measured"].get("evaluations", ())) > 1 for document in documents)
     make = evaluations_of if evaluated else curve_of
     curves = tuple(make(document, name) for document, name in zip(documents, names, strict=True))
-    return CurveComparison(curves=curves, evaluated=evaluated)
+    return CurveComparison(
+        curves=curves, evaluated=evaluated, notes=tuple(_notes(documents, names))
+    )
+
+
+def _notes(documents: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iterator[str]:
+    """What makes losses of runs no measure of one another."""
+    models: dict[str, str] = {}
+    for name, document in zip(names, documents, strict=True):
+        models.setdefault(_model(document), name)
+    models.pop("", None)
+    if len(models) > 1:
+        first, other = list(models.values())[:2]
+        yield (
+            f"{first} and {other} are runs of different models, whose losses say nothing of one "
+            f"another"
+        )
+
+
+def _model(document: Mapping[str, Any]) -> str:
+    """The model block that a run's scenario has, and what was set in it; empty if not known."""
+    from ruamel.yaml import YAML, YAMLError
+
+    scenario = document.get("meta", {}).get("scenario", {})
+    try:
+        block = YAML(typ="safe").load(scenario.get("text") or "{}")["model"]
+    except (KeyError, TypeError, YAMLError):
+        return ""
+    options = [text for text in scenario.get("set", ()) if str(text).startswith("model.")]
+    return repr((block, options))
 
 
 def _names(paths: Sequence[Path]) -> list[str]:

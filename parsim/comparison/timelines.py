@@ -117,9 +117,10 @@ def _notes(
 ) -> Iterator[str]:
     """What a reader must know of the comparison, one sentence each."""
     yield from _rank_notes(predicted, measured, ours, theirs, names)
-    plans = [timeline.meta.get("plan") for timeline in (predicted, measured)]
-    if all(plans) and plans[0] != plans[1]:
-        yield f"the plans differ: {names[0]} {plans[0]}, {names[1]} {plans[1]}"
+    for what in ("model", "plan"):
+        both = [timeline.meta.get(what) for timeline in (predicted, measured)]
+        if all(both) and both[0] != both[1]:
+            yield f"the {what}s differ: {names[0]} {both[0]}, {names[1]} {both[1]}"
     if drawn := drawn_step(measured.meta):
         yield f"the step time is the median of all measured steps; {drawn}"
     if slow := slow_cores(measured.meta.get("core_pace", 1.0)):

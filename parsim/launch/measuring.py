@@ -93,7 +93,7 @@ def _measure(words: list[str], folder: Path) -> None:
         lambda process: process.wait(),
     )
     if code or not (folder / "calibration.json").exists():
-        raise RunError(f"the ranks of the calibration failed; see {log}")
+        raise RunError(f"the ranks of the calibration failed: {_last_error(log)}; see {log}")
 
 
 def collectives_hardware(device: str | None) -> dict[str, Any]:
@@ -149,6 +149,11 @@ def measure_collectives(
 def _why_no_collectives(log: Path, until: float) -> str:
     if time.time() >= until:
         return "the ranks did not end in time; give more with --time-limit, or fewer sizes"
+    return f"the ranks that measure failed: {_last_error(log)}"
+
+
+def _last_error(log: Path) -> str:
+    """The last error that a log of ranks names, else its last line."""
     lines = [line for line in log.read_text("utf-8", errors="replace").splitlines() if line.strip()]
     errors = [line for line in lines if re.match(r"(\[rank\d+\]: )?\w*(Error|Exception)\b", line)]
-    return f"the ranks that measure failed: {(errors or lines or ['nothing in their log'])[-1]}"
+    return (errors or lines or ["nothing in their log"])[-1]

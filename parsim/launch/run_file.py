@@ -44,9 +44,13 @@ def read_run(path: Path) -> Run:
     """
     path = path / "run.json" if path.is_dir() else path
     document, timeline = read_json(path), path.with_name("timeline.json")
+    if not isinstance(document, dict):
+        raise InputError(f"{path} is no run.json of `parsim run`: it is no JSON object")
     try:
         fields = _fields(path, document)
-    except (ArithmeticError, AttributeError, KeyError, TypeError, ValueError) as error:
+    except KeyError as error:
+        raise InputError(f"{path} is no run.json of `parsim run`: it has no {error}") from None
+    except (ArithmeticError, AttributeError, TypeError, ValueError) as error:
         raise InputError(f"{path} is no run.json of `parsim run` ({shown(error)})") from None
     if not fields["n"]:
         raise InputError(f"{path} has no timed step (n = 0); run it with more --steps")

@@ -45,6 +45,10 @@ def load_timeline(path: Path) -> Timeline:
             f"{path}: a trace for Perfetto, not a timeline; "
             f"write that with `parsim simulate SCENARIO --timeline FILE.json`"
         )
+    if isinstance(document, dict) and {"plan", "measured", "verify"} <= document.keys():
+        raise InputError(
+            f"{path}: what `parsim run` measured, not a timeline; give the timeline.json beside it"
+        )
     if not isinstance(document, dict):
         raise InputError(
             f"{path}: not a parsim timeline: {shown(repr(document))} is no JSON object"

@@ -163,6 +163,34 @@ def test_what_cannot_be_compared(cli: Cli, predicted: Path, tmp_path: Path) -> N
     )
 
 
+def test_a_document_of_a_run_is_no_timeline(cli: Cli, predicted: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run.json"
+    run.write_text('{"plan": {}, "measured": {}, "verify": null}')
+    done = cli("compare", predicted, run)
+    assert done == (
+        2,
+        "",
+        f"error: {run}: what `parsim run` measured, not a timeline; give the timeline.json beside "
+        f"it\n",
+    )
+
+
+def test_a_run_that_did_not_end_says_how_far_it_came(
+    cli: Cli, predicted: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "steps.jsonl").write_text("{}\n{}\n")
+    for name in ("run.json", "timeline.json"):
+        done = cli("compare", predicted, tmp_path / name)
+        assert done.code == 2
+        assert f"{name} is missing: the run did not end; {tmp_path}/steps.jsonl" in done.err
+        assert "has its 2 steps" in done.err
+
+
+def test_other_models_are_told(cli: Cli, predicted: Path) -> None:
+    done = cli("compare", predicted, measured(predicted, 1.0, model="another"))
+    assert "note: the models differ: predicted gpt2, measured another\n" in done.err
+
+
 def test_a_tolerance_that_is_none(cli: Cli, predicted: Path) -> None:
     done = cli("compare", predicted, predicted, "--tolerance", "nan")
     assert done == (

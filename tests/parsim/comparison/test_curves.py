@@ -118,3 +118,25 @@ def test_the_command_prints_and_draws(tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["compare", *paths, "--json"]) == 0
     runs = json.loads(capsys.readouterr().out)["runs"]
     assert [run["run"] for run in runs] == ["ddp (a)", "ddp (b)", "ddp (c)"]
+
+
+def test_losses_of_different_models_are_no_measure_of_one_another(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def of(name: str, *options: str) -> dict[str, Any]:
+        scenario = {"text": f"model: {{name: {name}}}", "set": list(options)}
+        return {**ddp([2.0, 1.0]), "meta": {"scenario": scenario}}
+
+    documents = {
+        "a": of("gpt2"),
+        "b": of("gpt2", "plan.pp=2"),
+        "c": of("bert-large"),
+        "d": ddp([1]),
+    }
+    paths = [str(saved(tmp_path, name, document)) for name, document in documents.items()]
+    assert main(["compare", *paths[:2], paths[3]]) == 0
+    assert capsys.readouterr().err == ""
+    assert main(["compare", *paths]) == 0
+    assert "ddp (a) and ddp (c) are runs of different models" in capsys.readouterr().err
+    sized = saved(tmp_path, "e", of("gpt2", "model.num_layers=2"))
+    assert compare_curves([Path(paths[0]), sized]).notes

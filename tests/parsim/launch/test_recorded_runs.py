@@ -265,3 +265,27 @@ def test_there_must_be_a_file_to_correct(
     assert "measure first" in capsys.readouterr().err
     assert correct(tmp_path, "--merge", "old.yaml") == 2
     assert "--from corrects one file" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{}", "it has no 'measured'"), ("[1, 2]", "it is no JSON object")],
+)
+def test_another_document_is_refused_by_what_it_lacks(
+    tmp_path: Path, text: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = run_of(tmp_path)
+    (run / "run.json").write_text(text)
+    assert correct(tmp_path) == 2
+    assert f"run.json is no run.json of `parsim run`: {message}" in capsys.readouterr().err
+
+
+def test_options_of_measuring_are_refused_beside_a_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_of(tmp_path)
+    words = ["calibrate", "--from", "run.json", "--device", "cuda", "--oversubscribe"]
+    assert main(words) == 2
+    assert "--from measures nothing; leave --device, --oversubscribe out" in (
+        capsys.readouterr().err
+    )
