@@ -9,8 +9,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from executor.first_hour.parts import SECONDS_LEFT, HourPart
-from executor.suite.cases import GPT2, LLAMA, TINY
 from executor.suite.machine import SHARING, Machine
+from executor.suite.models import GPT2, LLAMA, TINY
 from parsim.report.writing import write_text
 
 TESTS = Path("tests/executor")

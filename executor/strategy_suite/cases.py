@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from executor.suite.cases import MEDIUM, SMALL, Platform, SuiteCase, scenario_text
+from executor.suite.cases import Platform, SuiteCase, scenario_text
+from executor.suite.models import MEDIUM, SMALL
 from parsim.arrays import Array
 
 WORKERS = 2

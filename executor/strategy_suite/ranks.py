@@ -45,7 +45,7 @@ from executor.strategy_suite.cases import (
     WARMUP,
     delays,
 )
-from executor.suite.cases import TINY
+from executor.suite.models import TINY
 from executor.training.build import build_trainer
 from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig

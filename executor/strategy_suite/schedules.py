@@ -21,14 +21,9 @@ from executor.strategy_suite.compare import Row, predicted_step, summary
 from executor.strategy_suite.orders import on_ranks
 from executor.strategy_suite.platform import platform_of
 from executor.strategy_suite.report import schedule_lines
-from executor.suite.cases import (
-    SMALL,
-    Platform,
-    SuiteCase,
-    choose,
-    scenario_text,
-)
+from executor.suite.cases import Platform, SuiteCase, choose, scenario_text
 from executor.suite.machine import look
+from executor.suite.models import SMALL
 from executor.suite.predict import now, scenario_of
 from parsim.errors import InputError
 from parsim.plan.names import AUTO, CHUNKED, SCHEDULE_NAMES, V_SHAPED

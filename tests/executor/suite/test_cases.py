@@ -85,12 +85,12 @@ def test_models_of_other_kinds_are_on_the_cpu_and_on_one_gpu(tmp_path: Path) -> 
     }
     telling = ("lora_rank", "window", "qk_norm", "parallel_block", "kv_lora_rank", "num_experts")
     for small, large in pairs.items():
-        specs = [loaded(case(small), "cpu", tmp_path).spec, loaded(case(large), "cuda", tmp_path)]
-        mine, theirs = specs[0], specs[1].spec
+        mine = loaded(case(small), "cpu", tmp_path).spec
+        twin = loaded(case(large), "cuda", tmp_path)
         assert [bool(getattr(mine, key)) for key in telling] == [
-            bool(getattr(theirs, key)) for key in telling
+            bool(getattr(twin.spec, key)) for key in telling
         ]
-        assert 0.8e9 < specs[1].job.model.parameters < 1.3e9
+        assert 0.8e9 < twin.job.model.parameters < 1.3e9
 
 
 def test_one_gpu_has_the_models_and_variants_that_are_promised(tmp_path: Path) -> None:
