@@ -137,7 +137,8 @@ def _notes(documents: Sequence[Mapping[str, Any]], names: Sequence[str]) -> Iter
 
 def _model(document: Mapping[str, Any]) -> str:
     """The model block that a run's scenario has, and what was set in it; empty if not known."""
-    from ruamel.yaml import YAML, YAMLError
+    from ruamel.yaml import YAML
+    from ruamel.yaml.error import YAMLError
 
     scenario = document.get("meta", {}).get("scenario", {})
     try:

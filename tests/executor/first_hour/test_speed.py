@@ -11,7 +11,7 @@ torch = pytest.importorskip("torch")
 
 from executor.first_hour.alone import alone, scenario_of  # noqa: E402
 from executor.first_hour.speed import compared, plain_model  # noqa: E402
-from executor.suite.cases import TINY  # noqa: E402
+from executor.suite.models import TINY  # noqa: E402
 from parsim.scenario import Scenario, load_scenario  # noqa: E402
 
 
