@@ -32,6 +32,10 @@ ROOT = Path(__file__).parents[2]
 PR_SET_PDEATHSIG = 1  # Linux, prctl(2): a signal for this process when its parent dies
 TO_WRITE = 0.2
 """Seconds that a process has for writing where it stood."""
+BUSIEST = 6.0
+"""How many times as long as it may take a launch takes at most on a busy machine."""
+STILL = 15.0
+"""Seconds without computing after which late processes hang."""
 PRELOADED = ("executor.run.run", "executor.measure.gradients", "tests.executor.workers.specs")
 QUIET = {"OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR", "GLOO_SOCKET_IFNAME": "lo"}
 
@@ -49,12 +53,24 @@ class Ended:
         return next((code for code in self.codes if code), 0)
 
 
+class ServerError(Exception):
+    """The server ended, or answered with nothing that can be read; the next launch starts anew."""
+
+
 class Server:
-    """A server and the pipe to it."""
+    """A server and the pipe to it.
+
+    Requests are numbered: the answer to one whose test was interrupted is not taken for the next
+    one's, and a server that was killed (for memory, say) fails one launch, not all that follow.
+    """
 
     def __init__(self) -> None:
+        self._process = self._started()
+        self._asked = 0
+
+    def _started(self) -> subprocess.Popen[str]:
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        self._process = subprocess.Popen(
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.executor.forkserver"],
             cwd=ROOT,
             env={**os.environ, **QUIET, "PYTHONPATH": path},
@@ -77,7 +93,9 @@ class Server:
 
         Its output is added to the file `output`, stderr to `errors` if that is given.
         """
+        self._asked += 1
         asked = {
+            "number": self._asked,
             "words": list(words),
             "ranks": ranks,
             "timeout": timeout,
@@ -85,18 +103,31 @@ class Server:
             "errors": str(errors or output),
             "environment": dict(environment or {}),
         }
+        if self._process.poll() is not None:
+            self.close()
+            self._process = self._started()
+        document = self._answer(json.dumps(asked) + "\n")
+        return Ended(codes=tuple(document["codes"]), late=document["late"])
+
+    def _answer(self, request: str) -> dict[str, Any]:
+        """The answer to a request, behind any to earlier ones that nobody waited for."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asked) + "\n")
-        self._process.stdin.flush()
-        document = json.loads(self._process.stdout.readline())
-        return Ended(codes=tuple(document["codes"]), late=document["late"])
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.write(request)
+            self._process.stdin.flush()
+        while line := self._process.stdout.readline():
+            document: dict[str, Any] = json.loads(line)
+            if document["number"] == self._asked:
+                return document
+        raise ServerError(f"the server that forks ranks ended with code {self._process.wait()}")
 
     def close(self) -> None:
         """Let the server end."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
-                pipe.close()
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
         self._process.wait()
 
 
@@ -113,8 +144,10 @@ def main() -> None:
     for module in PRELOADED:
         __import__(module)
     for line in sys.stdin:
-        codes, late = _serve(json.loads(line))
-        print(json.dumps({"codes": codes, "late": late}), flush=True)  # noqa: T201
+        asked = json.loads(line)
+        codes, late = _serve(asked)
+        answer = {"number": asked["number"], "codes": codes, "late": late}
+        print(json.dumps(answer), flush=True)  # noqa: T201
 
 
 def _serve(asked: dict[str, Any]) -> tuple[list[int], bool]:
@@ -122,16 +155,48 @@ def _serve(asked: dict[str, Any]) -> tuple[list[int], bool]:
     port = str(free_port())
     pids = [_fork(asked, rank, port) for rank in range(max(asked["ranks"], 1))]
     codes: dict[int, int] = {}
-    deadline, late = time.monotonic() + asked["timeout"], False
+    limit, late = Limit(asked["timeout"], pids), False
     while len(codes) < len(pids):
         for pid in pids:
             if pid not in codes and (status := os.waitpid(pid, os.WNOHANG))[0]:
                 codes[pid] = os.waitstatus_to_exitcode(status[1])
-        late = late or time.monotonic() > deadline
+        late = late or limit.over()
         if late or any(codes.values()):
             _kill(set(pids) - set(codes))
         time.sleep(0.01)
     return [codes[pid] for pid in pids], late
+
+
+class Limit:
+    """When processes are late: they are beyond their seconds, and compute no more, or far beyond.
+
+    On a machine that others use a launch takes several times as long, of which its processes see
+    as many seconds of a core as ever; one that hangs uses none.
+    """
+
+    def __init__(self, seconds: float, pids: list[int]) -> None:
+        now = time.monotonic()
+        self._pids, self._until = pids, now + seconds
+        self._at_most, self._moved, self._used = now + BUSIEST * seconds, now, 0
+
+    def over(self) -> bool:
+        """Whether they are late now; to be asked again and again."""
+        now = time.monotonic()
+        if now < self._until:
+            return False
+        used = sum(map(_ticks, self._pids))
+        if used > self._used:
+            self._moved, self._used = now, used
+        return now > self._at_most or now - self._moved > STILL
+
+
+def _ticks(pid: int) -> int:
+    """Clock ticks of a core that a process has used; 0 of one that is gone, or without Linux."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2].split()
+    except OSError:
+        return 0
+    return int(fields[11]) + int(fields[12])  # utime and stime, proc_pid_stat(5)
 
 
 def _kill(pids: set[int]) -> None:

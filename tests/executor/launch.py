@@ -90,6 +90,8 @@ def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
             timeout=240.0,
             environment={**environment, **(also or {})},
         )
+        if ended.late:
+            raise LaunchError(f"no end after 240 s: {' '.join(words)}\n{log.read_text()[-8000:]}")
         return ended.code
 
     monkeypatch.setattr("parsim.launch.ranks.python", ask)

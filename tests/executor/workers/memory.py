@@ -48,7 +48,7 @@ def measured(path: Path, overrides: dict[str, str]) -> dict[str, list[float]]:
 def main(folder: str, scenario: str, cases: str) -> None:
     die_with_parent()
     torch.set_num_threads(1)
-    with process_group("gloo", 60.0):
+    with process_group("gloo", 180.0):  # what a stalled machine has been seen to take
         result = {}
         for name, overrides in json.loads(Path(cases).read_text()).items():
             result[name] = measured(Path(scenario), overrides)
