@@ -18,12 +18,19 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.distributed.pipelining import _backward as pipelining  # noqa: E402
+
 from executor.devices.machine import probe  # noqa: E402
+from executor.model.first_values import none_zero, seeded  # noqa: E402
+from executor.model.module import build_stage  # noqa: E402
+from executor.model.repeat import backward_in_two  # noqa: E402
 from executor.suite.__main__ import main as suite  # noqa: E402
 from parsim.cli.app import main  # noqa: E402
+from parsim.plan import Recompute  # noqa: E402
 from parsim.timelines.reader import load_timeline  # noqa: E402
 from tests.executor.launch import fork_runs  # noqa: E402
 from tests.executor.running import Run  # noqa: E402
+from tests.executor.tiny import tiny  # noqa: E402
 
 DEVICE = os.environ.get("PARSIM_GPU_TESTS") or "cuda"
 SYSTEM = "cpu" if DEVICE == "cpu" else "dgx-h100"
@@ -135,6 +142,36 @@ def test_every_family_is_verified(run: Runner, tmp_path: Path, name: str, precis
 def test_every_switch_is_verified(run: Runner, tmp_path: Path, switch: str) -> None:
     words = ("--verify", "--steps", "2", "--warmup", "1", "--set", SWITCHES[switch])
     assert run(scenario(tmp_path, "llama"), *words)["verify"]["within"]
+
+
+@pytest.mark.parametrize("model", ["llama3-8b", "mixtral-8x7b"])
+@pytest.mark.parametrize("recomputed", [False, True])
+def test_a_backward_in_two_gives_the_gradients_of_a_whole_one(
+    model: str, *, recomputed: bool
+) -> None:
+    """Layers with adapters beside frozen weights, as a stage in the middle of a pipeline has."""
+    recompute = Recompute.FULL if recomputed else Recompute.NONE
+    stage = build_stage(
+        tiny(model, lora_rank=4),
+        first_layer=0,
+        num_layers=2,
+        embedding=False,
+        head=False,
+        device=torch.device(DEVICE),
+        recompute=recompute,
+        values=none_zero(seeded(0)),
+    )
+    x = torch.randn(2, 16, tiny(model).hidden_size, device=DEVICE, requires_grad=True)
+    grad = torch.randn_like(x)
+    trained = [p for p in stage.parameters() if p.requires_grad]
+    wanted = torch.autograd.grad(stage(x), [x, *trained], grad)
+    with backward_in_two(True):
+        out = stage(x)
+    _, groups = pipelining.stage_backward_input([out], [grad], [x], stage.parameters())
+    pipelining.stage_backward_weight(stage.parameters(), groups)
+    for entry, other in zip([x, *trained], wanted, strict=True):
+        torch.testing.assert_close(entry.grad, other, rtol=1e-4, atol=1e-5)
+    assert all(p.grad is None for p in stage.parameters() if not p.requires_grad)
 
 
 def test_each_step_tells_of_the_device(run: Runner, tmp_path: Path) -> None:
