@@ -10,12 +10,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from parsim.errors import InputError, RunError
+from parsim.errors import RunError
 from parsim.launch.nodes import ONE_NODE
 from parsim.launch.ranks import ask, require_torch, torchrun
 from parsim.launch.watch import GRACE, ended_by_signals
@@ -57,13 +57,26 @@ def calibrate(
     words += [f"--base={base}"] if base else []
     words += [f"--merge={merge}"] if merge else []
     words += ["--oversubscribe"] if oversubscribe else []
-    _measure(words, folder)
+    with _kept_if_failed(folder):
+        _measure(words, folder)
     document: dict[str, Any] = json.loads((folder / "calibration.json").read_text("utf-8"))
     if merge:
         document = _merged(document, merge, folder / "device.yaml")
     write_text(out, (folder / "device.yaml").read_text(encoding="utf-8"))
     shutil.rmtree(folder)
     return {**document, "seconds": time.perf_counter() - began}
+
+
+@contextmanager
+def _kept_if_failed(folder: Path) -> Iterator[None]:
+    """Remove a folder where the block was refused or interrupted; ranks that failed left a log."""
+    try:
+        yield
+    except RunError:
+        raise
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
 
 
 def _merged(document: dict[str, Any], old: Path, new: Path) -> dict[str, Any]:
@@ -80,11 +93,7 @@ def _merged(document: dict[str, Any], old: Path, new: Path) -> dict[str, Any]:
 def _measure(words: list[str], folder: Path) -> None:
     """Ask the executor how many ranks a calibration takes, and start them."""
     module, log = "executor.calibration", folder / "log.txt"
-    try:
-        asked = ask(module, words)
-    except InputError:
-        shutil.rmtree(folder)
-        raise
+    asked = ask(module, words)
     sys.stderr.write("".join(x + "\n" for x in asked.stderr.splitlines() if x.startswith("note: ")))
     code = torchrun(
         ONE_NODE.torchrun_words(int(asked.stdout)),
