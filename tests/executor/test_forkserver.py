@@ -35,7 +35,7 @@ def request(folder: Path, text: str) -> dict[str, Any]:
 def test_an_answer_that_nobody_waited_for_is_not_the_next_one_s(
     server: Server, tmp_path: Path
 ) -> None:
-    """As where a test is interrupted while its ranks run."""
+    """A test may be interrupted while its ranks run."""
     asked = request(tmp_path, "raise SystemExit(7)")
     asked |= {"number": -1, "output": str(asked["output"]), "environment": {}}
     assert server._process.stdin is not None
