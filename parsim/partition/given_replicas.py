@@ -33,11 +33,14 @@ class Share(NamedTuple):
         return self.replicas * self.width
 
 
-def cut_for(states: States, levels: Sequence[Level], replicas: Sequence[int]) -> Stages:
+def cut_for(
+    states: States, levels: Sequence[Level], replicas: Sequence[int], *, late: bool = False
+) -> Stages:
     """The stages with these replicas whose slowest one is fastest, in front of it the message.
 
     From `fastest_by_formula` on cuts move as long as a run takes less time, which knows how long
-    messages keep a pipeline waiting that has few micro-batches on their way.
+    messages keep a pipeline waiting that has few micro-batches on their way. With `late` replicas
+    update a round late, and do not wait for the sum of their gradients.
 
     Raises:
         NoFeasiblePlan: there are fewer layers than stages.
@@ -45,7 +48,7 @@ def cut_for(states: States, levels: Sequence[Level], replicas: Sequence[int]) ->
     count = len(states)
     if count < len(replicas):
         raise NoFeasiblePlan(f"{len(replicas)} stages need as many layers, but there are {count}")
-    judge = Judge(states, levels, Options())
+    judge = Judge(states, levels, Options(), late=late)
     formula = fastest_by_formula(levels, [Share(each, states) for each in replicas])
     return climb(judge, formula, moved_cuts)[0]
 

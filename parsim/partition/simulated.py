@@ -160,9 +160,12 @@ def moved_cuts(stages: Stages, states: States) -> Iterator[Stages]:
 class Judge:
     """Runs partitions of one graph on one hierarchy of devices, each once."""
 
-    def __init__(self, states: States, levels: Sequence[Level], options: Options) -> None:
-        """Note what all partitions share."""
+    def __init__(
+        self, states: States, levels: Sequence[Level], options: Options, *, late: bool = False
+    ) -> None:
+        """Note what all partitions share; with `late` replicas update a round late."""
         self.states, self.levels, self.options = states, tuple(levels), options
+        self.late = late
         self.devices = prod(level.units for level in levels)
         self.known: dict[Stages, float] = {}
         self.work = 0.0
@@ -176,7 +179,8 @@ class Judge:
     def bound(self, stages: Stages) -> float:
         """What the slowest stage takes at least, seconds a micro-batch."""
         prices = self.prices(stages)
-        whole = prices.forward + prices.backward + prices.reduce
+        compute = prices.forward + prices.backward
+        whole = np.maximum(compute, prices.reduce) if self.late else compute + prices.reduce
         return float(np.max(whole / np.array(prices.counts)))
 
     def _run(self, stages: Stages) -> float:
@@ -198,7 +202,8 @@ class Judge:
     def _until_the_end(self, stages: Stages, count: int) -> float:
         """Seconds of so many micro-batches; inf where a device has less memory than they need."""
         prices = self.prices(stages)
-        versions = Versions(rule="pipedream", pp=len(stages), counts=prices.counts)
+        late = tuple(int(self.late and count > 1) for count in prices.counts)
+        versions = Versions(rule="pipedream", pp=len(stages), counts=prices.counts, late=late)
         priced = prices.on(without_flush(versions, count))
         end = by_recurrence(priced)
         if self.options.memory is not None:

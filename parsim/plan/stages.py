@@ -15,7 +15,8 @@ class Stage:
     take its micro-batches in turn, `tp` the tensor-parallel ranks of each replica (None: the
     plan's). `recompute_layers` of the layers compute everything again in backward (None: as the
     plan's `recompute` says of all). `warmup` are the forwards that each replica begins with (None:
-    as few as keep the stages behind it fed).
+    as few as keep the stages behind it fed). With `late_update` replicas go on while their
+    gradients are summed, and take the update behind their next backward (without flush alone).
     """
 
     layers: int
@@ -23,6 +24,7 @@ class Stage:
     tp: int | None = None
     recompute_layers: int | None = None
     warmup: int | None = None
+    late_update: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, as a scenario writes it."""
@@ -30,6 +32,7 @@ class Stage:
             "tp": self.tp,
             "recompute_layers": self.recompute_layers,
             "warmup": self.warmup,
+            "late_update": self.late_update or None,
         }
         given = {name: value for name, value in rare.items() if value is not None}
         return {"layers": self.layers, "replicas": self.replicas, **given}

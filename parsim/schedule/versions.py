@@ -11,8 +11,10 @@ Micro-batches M and stages s count from 0, p stages; version 0 are the first wei
 F and B of a micro-batch use the same version; each backward is an update, but with 2BW only the
 last of a batch. Where stages have r_s replicas (pipedream alone), the r_s backwards that these take
 at once are reduced to one update, and M uses max(0, floor(M / r_s) - w_s) of w_s + 1 versions, w_s
-being the forwards that a replica begins with (`schedule/replicas.py`). Sources: PipeDream, arXiv
-1806.03377 and SOSP 2019; PipeDream-2BW, arXiv 2006.09503.
+being the forwards that a replica begins with (`schedule/replicas.py`). Replicas that do not wait
+for their sum update behind their next backward: M uses max(0, floor(M / r_s) - w_s - 1), and of as
+many versions, w_s + 1. Sources: PipeDream, arXiv 1806.03377 (whose servers sum behind the replicas)
+and SOSP 2019 (whose DistributedDataParallel they wait for); PipeDream-2BW, arXiv 2006.09503.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Versions:
     """A rule for `pp` stages; `batch` micro-batches make one update (1 but for pipedream_2bw).
 
     `counts` are replicas of each stage (none: one each), `depths` the forwards that each replica
-    begins with, where they are more than it must.
+    begins with, where they are more than it must; `late` the rounds by which its updates come later
+    than behind the backwards that they are from (none: 0).
     """
 
     rule: str
@@ -43,6 +46,7 @@ class Versions:
     batch: int = 1
     counts: tuple[int, ...] = ()
     depths: tuple[int, ...] = ()
+    late: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what no pipeline can follow.
@@ -85,7 +89,12 @@ class Versions:
             return max(0, microbatch // self.batch - 1)
         if self.rule == "pipedream_vertical_sync":
             return max(0, microbatch - self.pp + 1)
-        return max(0, microbatch // self.replicas.counts[stage] - self.warmups[stage])
+        newest = microbatch // self.replicas.counts[stage] - self.lateness(stage)
+        return max(0, newest - self.warmups[stage])
+
+    def lateness(self, stage: int) -> int:
+        """Rounds between the backwards that an update is from and those that it stands behind."""
+        return self.late[stage] if self.late else 0
 
     def table(self, microbatches: int) -> list[list[int]]:
         """The versions that so many micro-batches meet, by stage."""
@@ -104,4 +113,4 @@ class Versions:
 
     def delay(self, stage: int) -> int:
         """Updates between the weights of a gradient and the weights it is applied to."""
-        return 1 if self.rule == "pipedream_2bw" else self.kept(stage) - 1
+        return 1 if self.rule == "pipedream_2bw" else self.kept(stage) - 1 + self.lateness(stage)

@@ -13,7 +13,11 @@ Which version a micro-batch uses and how many a stage keeps is the rule's (`sche
 The newest weights are static; an update keeps the ones that it replaces while a micro-batch that
 uses them has its backward to come. With 2BW, gradients of a batch add up in one buffer; otherwise
 they live from a backward's end to the end of its update. Replicas of a stage reduce the gradients
-of the micro-batches that they take at once, before each update.
+of the micro-batches that they take at once, before each update. Where they do not wait for that
+sum, the update stands behind their next backward:
+
+    replica 0  | F2 | B0 | F4 | B2 | U1 | F6 | B4 | U2 ...
+    sum             | ~~~~~~~~ U1  | ~~~~~~~~ U2
 """
 
 from __future__ import annotations
@@ -71,17 +75,28 @@ def _tasks(
     stage, kind, mb = action
     count = versions.replicas.counts[stage]
     if kind == Kind.REDUCE_GRAD:
-        yield _reduce(versions, action)
-        for copy in range(count):
-            yield _update(versions, stage, mb * count + copy, microbatches)
+        yield from _shared(versions, action, microbatches)
         return
     yield from writer.of(action, _outlived(versions, action) if kind == Kind.B else ())
     if kind != Kind.B:
         return
-    if versions.batch == 1:
+    if versions.batch == 1 and not versions.lateness(stage):
         yield _gradient(versions, stage, mb)
     if count == 1 and versions.made(stage, mb) is not None:
         yield _update(versions, stage, mb, microbatches)
+
+
+def _shared(versions: Versions, action: Action, microbatches: int) -> Iterator[Task]:
+    """The sum of a round of a stage's replicas, the updates behind it, and gradients that wait."""
+    stage, _, number = action
+    count, late = versions.replicas.counts[stage], versions.lateness(stage)
+    behind = (number + 1) * count
+    waits = late * count if behind < microbatches else 0
+    yield _reduce(versions, action)
+    for mb in range(max(0, number - late) * count, behind - waits):
+        yield _update(versions, stage, mb, microbatches)
+    for mb in range(behind - count, behind if waits else 0):
+        yield _gradient(versions, stage, mb)
 
 
 def update_name(stage: int, version: int, replica: int = 0) -> str:
@@ -134,8 +149,11 @@ def _update(versions: Versions, stage: int, mb: int, microbatches: int) -> Task:
     if version is None:
         raise ValueError(f"no version is made behind micro-batch {mb}")
     last = microbatches - count + mb % count  # versions in use grow one by one until it
-    needed = mb < last and (
-        versions.used(stage, mb + count) <= version - 1 <= versions.used(stage, last)
+    late = versions.lateness(stage)
+    behind = mb + (1 + late) * count  # the first backward behind the update
+    at_once = late > 0 and mb + count > last  # no backward comes for which its gradient waits
+    needed = behind <= last and (
+        versions.used(stage, behind) <= version - 1 <= versions.used(stage, last)
     )
     return Task(
         name=update_name(stage, version, mb % count),
@@ -145,7 +163,7 @@ def _update(versions: Versions, stage: int, mb: int, microbatches: int) -> Task:
         at=(stage,),
         after=(f"{stage}{SpanKind.REDUCE_GRAD}{mb // count}",) if count > 1 else (),
         keeps=WEIGHTS if needed else "",
-        frees=(f"{stage}G{mb}",) if versions.batch == 1 else (),
+        frees=(f"{stage}G{mb}",) if versions.batch == 1 and not at_once else (),
         stages=(stage,),
         microbatch=mb,
         on_device=True,
@@ -156,7 +174,8 @@ def _outlived(versions: Versions, action: Action) -> tuple[str, ...]:
     """The update that replaced the weights of a backward, if no later micro-batch uses them."""
     stage, _, mb = action
     count, version = versions.replicas.counts[stage], versions.used(stage, mb)
-    replaced_at = (version + 1) * versions.batch - 1  # which of the replica's micro-batches
+    made_by = (version + 1) * versions.batch - 1  # which of the replica's micro-batches
+    replaced_at = made_by + versions.lateness(stage)
     if replaced_at >= mb // count or versions.used(stage, mb + count) == version:
         return ()
     return (update_name(stage, version + 1, mb % count),)

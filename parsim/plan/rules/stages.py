@@ -24,6 +24,7 @@ def stage_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         _tensor(plan, model),
         _nodes(plan, cluster),
         _warmups(plan.stages),
+        _late(plan, plan.stages),
     )
     return next((f"stages{message}" for message in checks), None)
 
@@ -121,6 +122,22 @@ def _warmups(stages: Sequence[Stage]) -> Iterator[str]:
             yield (
                 f"[{number}].warmup={begun} starves the stages behind it; use at least {least}, "
                 f"or leave it out"
+            )
+
+
+def _late(plan: Plan, stages: Sequence[Stage]) -> Iterator[str]:
+    """Updates a round late where there is no sum to wait for, or a flush that all wait for."""
+    late = [number for number, stage in enumerate(stages) if stage.late_update]
+    for number in late:
+        if plan.schedule != "pipedream":
+            yield (
+                f"[{number}].late_update=true lets replicas go on past an update, which "
+                f"schedule={plan.schedule!r} ends with; use schedule='pipedream', or leave it out"
+            )
+        if stages[number].replicas == 1:
+            yield (
+                f"[{number}].late_update=true waits for gradients of other replicas, but "
+                f"replicas=1; leave it out"
             )
 
 

@@ -88,6 +88,7 @@ class StageBlock(Block):
     tp: Count = UNSET
     recompute_layers: Amount = UNSET
     warmup: Amount = UNSET
+    late_update: Flag = UNSET
 
 
 class PlanBlock(SharedBlock):

@@ -121,6 +121,7 @@ class PlanPrices:
         """Seconds and bytes of each stage."""
         memory = [self.memory(number) for number in range(len(self.stages))]
         kept = np.array([self.kept(number) for number in range(len(self.stages))])
+        waiting = np.array([self.waiting(number) for number in range(len(self.stages))])
         return StagePrices(
             forward=self.mixed("forward"),
             backward=self.mixed("backward"),
@@ -130,7 +131,8 @@ class PlanPrices:
             reduce=self.reductions(),
             weights=np.array([use["parameters"] for use in memory]),
             activations=kept,
-            static=np.array([sum(use.values()) for use in memory]) - kept,
+            static=np.array([sum(use.values()) for use in memory]) - kept + waiting,
+            gradients=waiting,
             counts=self.replicas.counts,
             tail=self.tail(),
         )
@@ -144,6 +146,15 @@ class PlanPrices:
         kept = sum(share * use["activations"] for (share, _), use in zip(parts, uses, strict=True))
         highest = {name: max(use[name] for use in uses) for name in CATEGORIES}
         return {**highest, "activations": kept}
+
+    def waiting(self, number: int) -> float:
+        """Bytes of a gradient that is still being summed while a stage's next backward runs."""
+        if not self.stages[number].late_update:
+            return 0.0
+        return max(
+            one_in_flight(self.job, evaluation, number)["gradients"]
+            for _, evaluation in self.shares(self.stages[number], microbatches=1)
+        )
 
     def kept(self, number: int) -> float:
         """Bytes that a stage keeps of a micro-batch from its forward to its backward."""

@@ -96,12 +96,14 @@ def steady_state(versions: Versions, prices: StagePrices) -> float:
     """Time between two micro-batches, mean over the batches of an update, seconds.
 
     Without messages and with enough forwards at the start it is max over stages of
-    (F + B + reduce + update / batch) / replicas.
+    (F + B + reduce + update / batch) / replicas, the reduction beside the others where it is late.
     """
     pp, whole = versions.pp, lcm(versions.batch, *versions.replicas.counts)
     batches = -(-4 * max(pp, versions.replicas.num_ranks) // whole)  # by then all wait for the last
     early, late = batches * whole, 2 * batches * whole
-    more = -(-2 * pp // whole) * whole
+    pairs = zip(versions.replicas.counts, versions.warmups, strict=True)
+    drain = max(count * (begun + 1) for count, begun in pairs)
+    more = -(-max(2 * pp, drain) // whole) * whole  # which `late` is not among
     end = by_recurrence(prices.on(without_flush(versions, late + more)))
     return (_first_stage(end, late) - _first_stage(end, early)) / (late - early)
 

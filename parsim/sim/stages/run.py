@@ -36,6 +36,7 @@ def versions_of(plan: Plan) -> Versions | None:
         batch=plan.num_microbatches if plan.schedule == "pipedream_2bw" else 1,
         counts=tuple(stage.replicas for stage in plan.stages or ()),
         depths=depths(plan),
+        late=tuple(int(stage.late_update) for stage in plan.stages or ()),
     )
 
 

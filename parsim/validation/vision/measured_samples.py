@@ -22,6 +22,7 @@ padded_length                     tokens that a batch of sentences is padded to,
 out_of_scope                      why a row is not predicted, as its source has it; blank: it is
 n_micro_batches, partition        of a pipeline; where blank, read from the note of the row
 replicas                          of each of pipedream's stages, such as 7-1
+replica_updates                   "late" where these do not wait for the sum of their gradients
 speedup, speedup_over             how many times as fast as the same row with other cells, such as
                                   "strategy=single n_gpus=1"
 peak_memory_gib_sum               summed over devices
@@ -55,13 +56,16 @@ OPTIONAL = (
     *("source", "n_micro_batches", "partition", "replicas", "recompute", "step_time_s", "note"),
     *("peak_memory_gib_sum", "speedup", "speedup_over", "internode_gbit_per_s_per_node"),
     *("servers", "servers_on", "node_sums", "overlap", "sync_every"),
-    *("covers", "layout", "cudnn", "padded_length", "out_of_scope"),
+    *("covers", "layout", "cudnn", "padded_length", "replica_updates", "out_of_scope"),
 )
 """Columns that it may have; others are not read."""
 
 STEP, GRADIENTS, INPUT_GRADIENT = "", "forward_backward", "forward_backward input_gradient"
 COVERS = (STEP, GRADIENTS, INPUT_GRADIENT)
 """What a measured time may be of."""
+
+UPDATES = ("", "late")
+"""When replicas of pipedream's stages update: as soon as all have a gradient, or a round later."""
 
 LAYOUTS = ("", "channels_last", "channels_first")
 """How the values of an image may lie in memory."""
@@ -100,6 +104,7 @@ class MeasuredSamples:
     layout: str = ""
     cudnn: float | None = None
     padded_length: int | None = None
+    late_updates: bool = False
 
 
 class _Results(NamedTuple):
@@ -154,13 +159,15 @@ def parse_samples(row: Mapping[str, str]) -> MeasuredSamples:
         layout=row.get("layout", ""),
         cudnn=cells.number("cudnn"),
         padded_length=cells.positive("padded_length"),
+        late_updates=row.get("replica_updates", "") == "late",
     )
 
 
 def _check_scope(row: Mapping[str, str]) -> None:
     if reason := row.get("out_of_scope", ""):
         raise RowSkipped(shown(reason))
-    for column, allowed in (("covers", COVERS), ("layout", LAYOUTS)):
+    choices = (("covers", COVERS), ("layout", LAYOUTS), ("replica_updates", UPDATES))
+    for column, allowed in choices:
         if (cell := row.get(column, "")) not in allowed:
             listed = ", ".join(allowed[1:])
             raise RowSkipped(f"{column}='{shown(cell)}' must be blank or one of {listed}")

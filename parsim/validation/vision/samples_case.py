@@ -144,16 +144,23 @@ def _replicated(job: Job, run: MeasuredSamples) -> Plan:
     )
     if len(run.replicas) == 1:
         return replace(single, dp_replicate=run.n_gpus, num_microbatches=1)
-    layers = zip(_layers(job, single, run.replicas), run.replicas, strict=True)
-    stages = tuple(Stage(layers=count, replicas=replicas) for count, replicas in layers)
+    layers = zip(
+        _layers(job, single, run.replicas, late=run.late_updates), run.replicas, strict=True
+    )
+    stages = tuple(
+        Stage(layers=count, replicas=copies, late_update=run.late_updates and copies > 1)
+        for count, copies in layers
+    )
     return replace(single, pp=len(stages), schedule="pipedream", stages=stages)
 
 
-def _layers(job: Job, plan: Plan, replicas: tuple[int, ...]) -> tuple[int, ...]:
+def _layers(
+    job: Job, plan: Plan, replicas: tuple[int, ...], *, late: bool = False
+) -> tuple[int, ...]:
     """Layers of stages that have so many replicas."""
     states = states_of(priced_graph(job, plan))
     try:
-        cut = cut_for(states, levels_of(job), replicas)
+        cut = cut_for(states, levels_of(job), replicas, late=late)
     except NoFeasiblePlan as reason:
         raise RowSkipped(str(reason)) from None
     return tuple(part.end - part.first for part in cut)

@@ -36,6 +36,10 @@ def test_stages_are_read_and_written_back(tmp_path: Path) -> None:
         Stage(layers=3, replicas=2, warmup=1),
     )
     assert (plan.pp, plan.dp, plan.world_size, plan.num_microbatches) == (2, 1, 8, 24)
+    late = GOOD.replace("replicas: 6", "replicas: 6, late_update: true")
+    loaded = load_scenario(written(tmp_path, late, "  schedule: pipedream\n"))
+    plan = loaded.fixed_plan()
+    assert [stage.late_update for stage in plan.stages or ()] == [True, False]
     again = tmp_path / "again.yaml"
     again.write_text(scenario_text(loaded, plan))
     assert load_scenario(again).fixed_plan() == plan

@@ -53,6 +53,22 @@ def test_batches_of_one_less_than_the_stages_suffice() -> None:
                 newest += 1
 
 
+def test_replicas_that_do_not_wait_use_the_newest_weights_of_a_round_before() -> None:
+    """The update of round k is behind the backward of round k + 1; versions are as many."""
+    versions = Versions(rule="pipedream", pp=2, counts=(3, 1), late=(1, 0))
+    for stage, count in enumerate(versions.replicas.counts):
+        newest, rounds = 0, 0
+        for _, kind, mb in versions.replicas.rows(24)[versions.replicas.ranks(stage)[0]]:
+            if kind == Kind.F:
+                assert versions.used(stage, mb) == newest
+            else:
+                rounds += 1
+                newest = max(0, rounds - versions.lateness(stage))
+        assert rounds == 24 // count
+    assert [versions.kept(stage) for stage in (0, 1)] == [2, 1]
+    assert [versions.delay(stage) for stage in (0, 1)] == [2, 0]
+
+
 @pytest.mark.parametrize(
     ("rule", "pp", "batch", "message"),
     [

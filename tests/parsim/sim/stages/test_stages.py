@@ -16,7 +16,7 @@ from parsim.schedule.replicas import StageReplicas
 from parsim.schedule.versions import Versions
 from parsim.sim import simulate
 from parsim.sim.program import by_events, by_recurrence, peak_bytes
-from parsim.sim.stages.prices import StagePrices
+from parsim.sim.stages.prices import StagePrices, steady_state
 from parsim.sim.stages.run import TaskRun
 from parsim.sim.step.priced_step import price_step
 from parsim.strategy.unequal_stages import unequal_stages
@@ -59,6 +59,12 @@ def prices(counts: tuple[int, ...], forward: tuple[float, ...], **more: float) -
             "straggler": np.zeros(1),
         },
     )
+
+
+def late(counts: tuple[int, ...]) -> Versions:
+    """Versions of stages whose replicas do not wait for the sum of their gradients."""
+    rounds = tuple(int(count > 1) for count in counts)
+    return Versions(rule="pipedream", pp=len(counts), counts=counts, late=rounds)
 
 
 @pytest.mark.parametrize("overlap", [False, True])
@@ -178,6 +184,7 @@ def test_recurrence_is_events_on_every_task(counts: tuple[int, ...], message: fl
             StageReplicas(counts), StageReplicas(counts).rows(12), blocking=message > 0.0
         ),
         without_flush(Versions(rule="pipedream", pp=len(counts), counts=counts), 12),
+        without_flush(late(counts), 12),
     ):
         ready = priced.on(program)
         walked, run = by_recurrence(ready), by_events(ready)
@@ -229,12 +236,68 @@ def test_versions_of_a_replicated_stage_are_its_warm_up_and_one() -> None:
     assert peaks.tolist() == [1000 + 100 + 2] * 3 + [1000 + 1]
 
 
+@pytest.mark.parametrize("counts", [(7, 1), (3, 1), (4, 2, 1), (15, 1)])
+def test_the_steady_pace_of_replicas_is_the_slowest_stage(counts: tuple[int, ...]) -> None:
+    """Max over stages of (F + X + reduce + update) / r, or of F + X + update where they go on.
+
+    The first stage is the slowest; nothing of the drain, whose backwards follow each other, counts.
+    """
+    forward = tuple(1.2 * count if not stage else 0.9 * count for stage, count in enumerate(counts))
+    priced = prices(counts, forward, reduce=0.75)
+    waits = Versions(rule="pipedream", pp=len(counts), counts=counts)
+    bound = 3.0 * 1.2 + 0.25 / counts[0]
+    assert steady_state(late(counts), priced) == pytest.approx(bound, rel=1e-9)
+    assert steady_state(waits, priced) >= bound + 0.75 / counts[0] - 1e-9
+
+
+def test_a_sum_that_takes_longer_than_a_round_sets_the_pace() -> None:
+    priced = prices((2, 1), (1.0, 0.25), reduce=7.0)
+    assert steady_state(late((2, 1)), priced) == pytest.approx(7.0 / 2, rel=1e-9)
+
+
+def test_a_gradient_waits_beside_the_next_backward() -> None:
+    """Versions are as many as before; one gradient more stands until its sum is there."""
+    more = replace(prices((3, 1), (3.0, 1.0), reduce=0.5), gradients=np.array([10.0, 10.0]))
+    waits = Versions(rule="pipedream", pp=2, counts=(3, 1))
+    usual, delayed = (peak_bytes(more.on(without_flush(v, 24))) for v in (waits, late((3, 1))))
+    assert usual.tolist() == [990 + 100 + 1 + 10] * 3 + [1000]
+    assert delayed.tolist() == [990 + 100 + 2 + 10] * 3 + [1000]
+
+
+def test_late_updates_of_a_plan() -> None:
+    """They take no longer than waiting, hold a gradient more, and draw what they do."""
+    job = on(8, gpt_job())
+    waits = replace(UNEQUAL, schedule="pipedream")
+    first, second = waits.stages or ()
+    both = tuple(replace(stage, late_update=True) for stage in (first, second))
+    goes_on = replace(waits, stages=both)
+    usual, run = simulate(job, waits), simulate(job, goes_on)
+    assert run.step_time < usual.step_time
+    gradient = TaskRun(job, goes_on).prices.gradients
+    assert np.all(np.asarray(gradient) > 0.0)
+    gap = np.array(run.peak_allocated) - np.array(usual.peak_allocated)
+    assert np.all((gap > 0.0) & (gap <= 1.001 * np.asarray(gradient)))
+    drawn = TaskRun(job, goes_on).timeline()
+    assert drawn.meta["weight_versions"] == TaskRun(job, goes_on).versions.table(  # type: ignore
+        len(drawn.meta["weight_versions"][0])
+    )
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"num_microbatches": 9}, r"stages\[0\]\.replicas=6 does not divide num_microbatches=9"),
         ({"dp_replicate": 2}, "dp_replicate=2 is for all alike; use dp_replicate=1"),
         ({"schedule": "gpipe"}, "are for schedule='1f1b', 'pipedream', 'auto'"),
+        (
+            {"stages": (Stage(layers=18, replicas=6, late_update=True), UNEQUAL.stages[1])},
+            r"stages\[0\]\.late_update=true lets replicas go on .* use schedule='pipedream'",
+        ),
+        (
+            {"stages": (Stage(layers=18, replicas=7), Stage(layers=6, late_update=True))}
+            | {"schedule": "pipedream", "num_microbatches": 21},
+            r"stages\[1\]\.late_update=true waits for gradients of other replicas, but replicas=1",
+        ),
         ({"pp": 3}, "has 2 entries, but pp=3"),
         ({"stage_layers": (12, 12)}, "leave stage_layers out"),
         (

@@ -37,6 +37,7 @@ def test_the_run_that_it_is_over_is_the_row_with_other_cells() -> None:
     piped = case_of(parse_samples(ROW)).plan
     assert piped.schedule == "pipedream"
     assert [stage.replicas for stage in piped.stages or ()] == [7, 1]
+    assert [stage.late_update for stage in piped.stages or ()] == [True, False]
     assert piped.global_batch_size == 7 * 32
 
 
@@ -47,6 +48,7 @@ WRONG = {
     "speedup_over='nodes=3' must name cells": {"speedup_over": "nodes=3"},
     "speedup='fast' is not a number": {"speedup": "fast"},
     "model 's2vt' is not in the catalog": {"model": "s2vt"},
+    "replica_updates='soon' must be blank or one of late": {"replica_updates": "soon"},
     "12 stages need as many layers, but there are 9": {
         "model": "gnmt-8",
         "n_gpus": "12",
@@ -75,6 +77,19 @@ def test_vgg_on_machines_of_one_v100() -> None:
 def test_gnmt_by_stages_beats_data_parallelism(number: str) -> None:
     """1.46, 3.14 and 1.50 times; 0.97, 1.96 and 0.92 with sentences as long as the longest."""
     judged = predict_samples("pipedream_2019", rows_of("pipedream_2019")[f"pipedream2019-{number}"])
+    assert judged.speedup_error == pytest.approx(0.0, abs=0.15)
+
+
+@pytest.mark.parametrize("plan", ["0072", "0073", "0074"])
+def test_vgg_on_titan_x_beats_data_parallelism(plan: str) -> None:
+    """2.13, 2.99 and 3.00 times, and 3.14, 7.04 and 9.86 times one machine.
+
+    0.97, 1.74 and 0.85 if replicas waited for the sum of their gradients, as those of 2019 did.
+    """
+    rows = rows_of("pipedream_2018")
+    over, alone = (rows[f"pipedream2018-{plan}{end}"] for end in ("", "-one"))
+    assert (predict_samples("pipedream_2018", over).predicted_speedup or 0.0) > 1.3
+    judged = predict_samples("pipedream_2018", alone)
     assert judged.speedup_error == pytest.approx(0.0, abs=0.15)
 
 
@@ -118,7 +133,7 @@ def test_published_speed_ups() -> None:
     median = {name: rows.speedup_summary(name).median_abs_error or 0.0 for name in TABLES}
     assert median["pipedream_2019"] < 0.10
     assert median["deeplearningexamples_translation"] < 0.10
-    assert median["pipedream_2018"] < 0.20
+    assert median["pipedream_2018"] < 0.13
     assert median["gpipe_2018"] < 0.12
     assert median["horovod_2017"] < 0.06
     assert abs(errors["goyal-0079"]) < 0.05
