@@ -17,7 +17,6 @@ from parsim.planner.stop import PATIENCE, Stop
 from parsim.results import Result
 from parsim.sim.confidence.interval import Interval
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sim.orders.auto import ordered
 from parsim.sim.plan_interval import plan_interval, plan_standings
 from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import evaluate
@@ -209,8 +208,8 @@ def _interval_and_parts(job: Job, evaluated: EvaluatedPlan) -> tuple[Interval, M
 
 
 def _ranked(job: Job, evaluated: EvaluatedPlan, goal: TrainingGoal) -> Ranked:
-    plan, step = ordered(job, evaluated.plan), evaluated.step_time
-    interval, parts = _interval_and_parts(job, evaluated._replace(plan=plan))
+    plan, step = evaluated.plan, evaluated.step_time
+    interval, parts = _interval_and_parts(job, evaluated)
     flops = job.model.step_flops(plan.global_batch_size)
     return Ranked(
         plan=plan,

@@ -32,15 +32,22 @@ from parsim.sim.simulate import simulate
 CUTS_OF_A_PLAN = 4
 """Cuts that a plan may have at most: the even one, two balanced ones and one by its order."""
 
+CUTS_OF_AUTO = 7
+"""Cuts of a plan whose order is found: by orders of 1F1B, Eager-1F1B, ZB-H1 and ZB-H2."""
+
 ROUGH = 1
 """Parts of a layer that an order's cut is found with: fewer plans, and fewer cuts, differ then."""
 
 
 class Pipeline(NamedTuple):
-    """What decides the cuts of a plan beside its layers; it has no `order` where none is judged."""
+    """What decides the cuts of a plan beside its layers; it has no `order` where none is judged.
+
+    `named` are those of the schedules with a name that what is found by machine is compared with.
+    """
 
     placed: PlacedStages
     order: Order | None
+    named: tuple[Pipeline, ...] = ()
 
 
 def chooses_cut(job: Job, plan: Plan) -> bool:
@@ -54,18 +61,21 @@ def pipeline_of(plan: Plan, update: float = 0.0, message: float = 0.0) -> Pipeli
 
     `update` and `message` are those of the order, as `noticed` and `sent` say.
     """
-    ranks = tuple(stage_ranks(plan))
-    return Pipeline(
-        PlacedStages(plan.num_stages, ranks, short_weights(plan)), order_of(plan, update, message)
-    )
+    ranks, named = tuple(stage_ranks(plan)), ()
+    if plan.schedule == AUTO and plan.actions is None:
+        others = (pipeline_of(with_named(plan, name), update, message) for name in NAMED)
+        named = tuple(dict.fromkeys(others))
+    placed = PlacedStages(plan.num_stages, ranks, short_weights(plan))
+    return Pipeline(placed, order_of(plan, update, message), named)
 
 
 @lru_cache(maxsize=CUTS_KEPT)
 def likely_cuts(items: Items, pipeline: Pipeline) -> tuple[Cut, ...]:
     """The cuts that may be faster for a plan than the even one: balanced ones, then its order's.
 
-    Leaves out: messages, memory, what is computed again; whether a plan is faster with a cut, its
-    step says.
+    An order that is found by machine has all cuts of the schedules with a name, than which it is
+    never slower then. Leaves out: messages, memory, what is computed again; whether a plan is
+    faster with a cut, its step says.
     """
     stages = pipeline.placed.stages
     if not 1 < stages <= items.number:
@@ -74,7 +84,9 @@ def likely_cuts(items: Items, pipeline: Pipeline) -> tuple[Cut, ...]:
     if pipeline.order is not None:
         cuts = _with_ordered(items, pipeline.placed, pipeline.order, cuts)
     even = even_cut(items.layers, stages)
-    return tuple(cut for cut in dict.fromkeys(map(items.of_layers, cuts)) if cut != even)
+    named = (cut for other in pipeline.named for cut in likely_cuts(items, other))
+    every = dict.fromkeys((*map(items.of_layers, cuts), *named))
+    return tuple(cut for cut in every if cut != even)
 
 
 def _with_ordered(
@@ -139,7 +151,7 @@ def _cuts_of(job: Job, plan: Plan) -> tuple[Cut, ...]:
     update = noticed(update_seconds(job, table) / seconds, table.num_microbatches)
     message = sent(border_seconds(job, table) / seconds, table.pp * table.v)
     pipeline = pipeline_of(plan, float(update[0]), float(message[0]))
-    return likely_cuts(items, pipeline)
+    return likely_cuts(items, pipeline._replace(named=()))
 
 
 def _as_named(job: Job, plan: Plan, memory_margin: float | None) -> Plan:

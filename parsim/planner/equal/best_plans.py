@@ -10,16 +10,26 @@ import numpy as np
 
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import PlanSpace
+from parsim.plan.names import AUTO
 from parsim.planner.equal.best_shapes import BestShapes
 from parsim.planner.equal.best_steps import SLOWEST
+from parsim.planner.limits import capped, in_order
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
-from parsim.planner.result import SearchResult, Shown, gap_words, shown, unknown_words
+from parsim.planner.result import (
+    EvaluatedPlan,
+    SearchResult,
+    Shown,
+    gap_words,
+    shown,
+    unknown_words,
+)
 from parsim.planner.space import Enumeration
 from parsim.planner.space.enumeration import better_twins
+from parsim.planner.space.families import Families
 from parsim.planner.space.left_out import left_out
 from parsim.planner.stop import TIME_IS_UP
-from parsim.sim.cuts import CUTS_OF_A_PLAN
+from parsim.sim.cuts import CUTS_OF_A_PLAN, CUTS_OF_AUTO
 
 if TYPE_CHECKING:
     from parsim.planner.unequal.judged import Funnel
@@ -39,6 +49,10 @@ PROVEN = (
 )
 
 
+ORDERS = "; an order of schedule=auto is the shortest found, and not proven to be that of all"
+"""What is not proven of plans whose orders are found by machine."""
+
+
 def search_equal(question: Question) -> SearchResult:
     """Find the fastest plans that fit, as `search` asks.
 
@@ -48,27 +62,40 @@ def search_equal(question: Question) -> SearchResult:
     job, space, request = question.job, question.space, question.request
     families = question.families
     wanted = max(request.top, SEEDS) if space.unequal_stages else request.top
-    cuts = CUTS_OF_A_PLAN if len({plan.stage_layers for plan in families.settings}) > 1 else 1
+    cuts = _cuts_of_a_plan(families)
     work = BestShapes(job, families, space, wanted, request.stop)
     work.run(request.progress, request.sighted)
     known, fits, table = work.known, work.known.fits, work.table
     if not (fits | known.tight).any():
         raise NoFeasiblePlan(_nothing_fits(question, work))
     best = known.fastest(table, fits if fits.any() else known.tight, cuts * wanted)
-    best = better_twins(best, wanted)
+    best = _in_order(question, better_twins(best, wanted))
     funnel = None
     if space.unequal_stages and fits.any():
         from parsim.planner.unequal.judged import unequal_plans  # the partitioner: few searches ask
 
         unequal, funnel = unequal_plans(job, space, best, request.top, request.stop.until)
         best = sorted([*best, *unequal], key=lambda entry: entry.step_time)
-    tight = known.fastest(table, known.tight, 1) if fits.any() else []
+    tight = _in_order(question, known.fastest(table, known.tight, 1)) if fits.any() else []
     plans = shown(job, best[: request.top], tight[0] if tight else None, request)
     stopped = how_far(work, question.listed)
     nearly = _unknown(work, question.listed) or gap_words(work.gap)
     optimality = f"{stopped}: best so far{nearly}" if stopped else PROVEN
     result = _result(question, work, plans, optimality)
     return result if funnel is None else _beside(result, funnel)
+
+
+def _cuts_of_a_plan(families: Families) -> int:
+    """Plans that may differ by their cut alone, at most."""
+    if len({plan.stage_layers for plan in families.settings}) == 1:
+        return 1
+    return CUTS_OF_AUTO if AUTO in families.plain.schedules else CUTS_OF_A_PLAN
+
+
+def _in_order(question: Question, plans: list[EvaluatedPlan]) -> list[EvaluatedPlan]:
+    """Plans with the orders that were found for them, which their steps are of."""
+    job, space = question.job, question.space
+    return [each._replace(plan=in_order(job, space, each.plan)) for each in plans]
 
 
 def _beside(result: SearchResult, funnel: Funnel) -> SearchResult:
@@ -90,7 +117,8 @@ def front_equal(question: Question) -> SearchResult:
     work.run(request.progress)
     if not work.known.fits.any():
         raise NoFeasiblePlan(_nothing_fits(question, work))
-    plans = shown(job, work.known.front(work.table, work.best.worst), None, request)
+    front = _in_order(question, work.known.front(work.table, work.best.worst))
+    plans = shown(job, front, None, request)
     stopped = how_far(work, question.listed)
     unknown = _unknown(work, question.listed)
     optimality = f"{stopped}: front so far{unknown}" if stopped else PROVEN_FRONT
@@ -111,12 +139,8 @@ def _nothing_fits(question: Question, work: BestShapes) -> str:
             f"no plan that fits idles less than max_bubble={space.max_bubble:g} of the pipeline "
             f"phase; the least of those looked at is {least:.3g}: allow as much"
         )
-    if space.memory_cap is not None:  # as if the device had no more
-        least = min(job.device.memory, space.memory_cap + job.context_memory)
-        system = replace(job.system, device=replace(job.device, memory=least))
-        job = replace(job, cluster=replace(job.cluster, system=system))
     nearest = work.nearest()
-    return nearest_miss_message(job, work.table.plan(nearest), space.memory_margin)
+    return nearest_miss_message(capped(job, space), work.table.plan(nearest), space.memory_margin)
 
 
 def _result(question: Question, work: BestShapes, plans: Shown, optimality: str) -> SearchResult:
@@ -126,7 +150,7 @@ def _result(question: Question, work: BestShapes, plans: Shown, optimality: str)
         faster_tight=plans.faster_tight,
         counts=_counts(space, listed, work),
         illegal_reasons=listed.reasons,
-        optimality=optimality + plans.cut,
+        optimality=optimality + plans.cut + (ORDERS if AUTO in (space.schedule or ()) else ""),
         left_out=left_out(question.job, space),
         space=space,
         seconds=time.perf_counter() - question.begin,

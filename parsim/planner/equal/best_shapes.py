@@ -225,7 +225,7 @@ class BestShapes:
     def count(self, rows: Index) -> None:
         """Count the bytes of plans of one shape, and simulate those that fit or are tight."""
         known = self.known
-        self.seen.count(self.job, rows)
+        self.seen.count(self.job, self.space, rows)
         self.best.add(self.table, known.step, rows[known.fitting(rows)], rows[known.tightly(rows)])
 
     def nearest(self) -> int:

@@ -10,13 +10,13 @@ from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.step import StepCosts, step_costs
-from parsim.plan import Plan, PlanTable
+from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.planner.limits import in_order
 from parsim.schedule import Schedule, build_schedule
 from parsim.schedule.inflight import inflight_counts
 from parsim.sim.memory.activation_parts import peak_with_host
 from parsim.sim.memory.buffers import logit_values
 from parsim.sim.memory.eager_peaks import peak_memory
-from parsim.sim.orders.auto import ordered
 from parsim.sim.recurrence.evaluate import bubble_fraction, pipeline
 from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import CompiledSchedule, compile_repeated, compiled_schedule
@@ -42,10 +42,10 @@ class ExactShape:
     A plan with `schedule: auto` is a shape by itself.
     """
 
-    def __init__(self, job: Job, table: PlanTable, layers: LayerTable) -> None:
-        """Build the schedule of plans whose layers are priced."""
+    def __init__(self, job: Job, space: PlanSpace, table: PlanTable, layers: LayerTable) -> None:
+        """Build the schedule of plans of a space whose layers are priced."""
         self.job, self.layers = job, layers
-        self.table = _with_actions(job, table)
+        self.table = _with_actions(job, space, table)
         self.compiled = compiled_of(self.table.plan(0))
         self.priced, self.costs = self.table, self._priced(self.table, layers)
 
@@ -100,10 +100,10 @@ class ExactShape:
         return ExactPlans(peak=peak, step=step, bubble=bubble)
 
 
-def _with_actions(job: Job, table: PlanTable) -> PlanTable:
+def _with_actions(job: Job, space: PlanSpace, table: PlanTable) -> PlanTable:
     """The table with the order that was found for its plan, where one is to be searched for."""
     plan = table.plan(0)
-    actions = ordered(job, plan).actions
+    actions = in_order(job, space, plan).actions
     return table if actions == plan.actions else table.sharing({"actions": actions})
 
 

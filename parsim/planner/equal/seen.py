@@ -88,13 +88,13 @@ class Seen:
             if len(ways[cut, blocking]):
                 self.known.raise_bound(some, self.seconds.along(some, ways[cut, blocking]))
 
-    def count(self, job: Job, rows: Index) -> None:
+    def count(self, job: Job, space: PlanSpace, rows: Index) -> None:
         """Count the bytes of plans of one shape, and simulate those that fit or are tight.
 
         Steps of those that are too large are infinite.
         """
         known = self.known
-        shape = ExactShape(job, self.table.take(rows), known.layers_of(rows))
+        shape = ExactShape(job, space, self.table.take(rows), known.layers_of(rows))
         peak = self.fewest.settled(rows, shape)
         known.margin[rows] = self.fewest.margins(rows)
         known.weigh(job.software, rows, peak)

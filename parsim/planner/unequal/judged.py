@@ -19,7 +19,7 @@ from parsim.plan import Plan, PlanSpace, Recompute
 from parsim.plan.names import AUTO
 from parsim.plan.rules.degrees import divisors, tensor_degrees, tensor_rules
 from parsim.plan.space import chosen
-from parsim.planner.limits import allowed
+from parsim.planner.limits import allowed, in_order
 from parsim.planner.result import EvaluatedPlan
 from parsim.planner.unequal.candidates import Family
 from parsim.planner.unequal.divisions import Division
@@ -33,7 +33,8 @@ def evaluated_fitting(job: Job, plan: Plan, space: PlanSpace) -> EvaluatedPlan |
     None where a space does not allow any of these.
     """
     for share in (0.5, 1.0, None):
-        prediction = simulate(job, plan, memory_margin=space.memory_margin)
+        ready = in_order(job, space, plan)
+        prediction = simulate(job, ready, memory_margin=space.memory_margin)
         if allowed(prediction, space):
             return EvaluatedPlan.of(prediction)
         if share is None or Recompute.FULL not in space.recompute:

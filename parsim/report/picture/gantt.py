@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -33,7 +34,10 @@ from parsim.report.picture.saving import STYLE, check_picture, save_picture
 from parsim.report.picture.scales import (
     GAP_INCHES,
     LANE_NAMES_INCHES,
+    ON_WHITE,
     Window,
+    keep_clear,
+    lane_names_inches,
     mark_end,
     mark_inside,
     window_inches,
@@ -43,7 +47,6 @@ from parsim.report.picture.timeline_grid import ONE_ROW, lay_out, picture_end, r
 from parsim.timelines.timeline import Span, Timeline
 
 _FRAME: Final = "#202020"
-_WHITE: Final = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
 
 # Inches.
 _NARROWEST: Final = 3.0
@@ -133,9 +136,22 @@ class _Sheet:
 
 
 def _lay_sheet(timeline: Timeline, end: float, width: float, title: str, asked: _Asked) -> _Sheet:
-    """Lay out head, rows, memory panel and windows from top to bottom."""
+    """Lay out head, rows, memory panel and windows, with room for the names of their lanes."""
+    laid = partial(_laid_beside, timeline, end, width, title, asked)
+    sheet = laid(LANE_NAMES_INCHES)
+    beside = max(map(lane_names_inches, (sheet.grid, *(grid for _, grid in sheet.windows))))
+    return laid(beside) if beside > LANE_NAMES_INCHES else sheet
+
+
+def _laid_beside(
+    timeline: Timeline, end: float, width: float, title: str, asked: _Asked, beside: float
+) -> _Sheet:
+    """Lay out head, rows, memory panel and windows from top to bottom.
+
+    The names of lanes need so many inches `beside` the rows.
+    """
     names = row_names(timeline)
-    left = _left_edge(names, width)
+    left = _left_edge(names, width, beside)
     inches = width - left - _RIGHT
     windows = windows_of(timeline, inches) if asked.zoomed else ()
     one_row = _FLAT_ROW if windows else ONE_ROW
@@ -166,9 +182,9 @@ def _magnified(timeline: Timeline, window: Window, whole: Grid) -> Grid:
     )
 
 
-def _left_edge(names: Sequence[str], width: float) -> float:
-    """Where the rows start, inches: the names of the ranks need room beside them."""
-    left = 0.45 + max(text_inches(max(names, key=len), POINTS) * 1.1, LANE_NAMES_INCHES)
+def _left_edge(names: Sequence[str], width: float, beside: float) -> float:
+    """Where the rows start, inches: the names of ranks and lanes need room beside them."""
+    left = 0.45 + max(text_inches(max(names, key=len), POINTS) * 1.1, beside)
     if width < left + _NARROWEST:
         raise InputError(
             f"width={width} inches has no room beside the names of the ranks; "
@@ -189,6 +205,7 @@ def _draw_whole(figure: Figure, sheet: _Sheet) -> Axes:
         draw_memory(axes, sheet.timeline.memory, grid, capacity)
     mark_end(axes, grid)
     axes.set_xlabel(f"time [{grid.unit}]", labelpad=2)
+    keep_clear(axes)
     return whole
 
 
@@ -202,7 +219,7 @@ def _draw_windows(figure: Figure, sheet: _Sheet, whole: Axes) -> None:
         fill_panel(panel, part, part.boxes(sheet.timeline.spans), beside, sheet.critical)
         mark_inside(panel, part)
         panel.set_title(
-            window.name, loc="left", fontsize=POINTS + 1, weight="bold", pad=5, bbox=_WHITE
+            window.name, loc="left", fontsize=POINTS + 1, weight="bold", pad=5, bbox=ON_WHITE
         )
         _draw_zoom(figure, whole, panel, part, joined=not sheet.memory)
 

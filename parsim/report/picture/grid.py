@@ -160,7 +160,11 @@ class Grid:
         size = self.label_points
         if self.dense or size < _LABEL_POINTS:
             return
-        numbered = [box for box in boxes if is_chunked(box.span) and box.span.microbatch >= 0]
+        numbered = [
+            box
+            for box in boxes
+            if is_chunked(box.span) and box.span.microbatch >= 0 and box.tail > box.left
+        ]
         digits = max((len(str(box.span.microbatch)) for box in numbered), default=0)
         # W is the widest letter and 0 as wide as any digit.
         named = all(self.pixels(box) > width("W" + "0" * digits, size) for box in numbered)

@@ -16,11 +16,18 @@ from parsim.timelines.kinds import Stream
 from parsim.timelines.timeline import Timeline
 
 LANE_NAMES_INCHES: Final = 0.55
-"""Room that the names of lanes need beside the rows."""
+"""Room that is beside the rows in any case."""
+WIDEST_LANE_NAMES: Final = 1.2
+"""Room that names of lanes may need there at most; longer ones are left out."""
+
+ON_WHITE: Final[dict[str, Any]] = {"facecolor": "white", "edgecolor": "none", "pad": 1.0}
+"""What lies behind a text that lines run past."""
 
 _LANE_POINTS: Final = 5.5
 _LANE_COLOUR: Final = "#707070"
 _TICKS: Final = 9
+_APART: Final = 1.6
+"""Labels of the time axis are at least so many times their width apart."""
 _LABEL_POINTS: Final = 9.0
 
 _LANE_NAMES: Final = {
@@ -72,8 +79,20 @@ def _lane_names(grid: Grid) -> list[tuple[float, str]]:
         ((group[0][0] + group[-1][1]) / 2, ", ".join(n for lane in group for n in lanes[lane]))
         for group in groups
     ]
-    fits = all(text_inches(text, _LANE_POINTS) < LANE_NAMES_INCHES for _, text in named)
+    fits = all(text_inches(text, _LANE_POINTS) < WIDEST_LANE_NAMES for _, text in named)
     return named if fits else []
+
+
+def lane_names_inches(grid: Grid) -> float:
+    """Room that the names of a grid's lanes need beside its rows."""
+    widths = [text_inches(text, _LANE_POINTS) for _, text in _lane_names(grid)]
+    return max([LANE_NAMES_INCHES, *widths])
+
+
+def keep_clear(axes: Axes) -> None:
+    """Lay the numbers of the time axis, and its name, on white: no line runs through them."""
+    for text in (*axes.get_xticklabels(), axes.xaxis.label):
+        text.set_bbox(ON_WHITE)
 
 
 def mark_end(axes: Axes, grid: Grid) -> None:
@@ -89,8 +108,10 @@ def mark_inside(axes: Axes, grid: Grid) -> None:
 
 
 def _ticks(grid: Grid, inches: float) -> tuple[list[float], list[str]]:
-    """Round moments with their labels, none of them so near to the end."""
-    ticks = MaxNLocator(_TICKS, steps=[1, 2, 2.5, 5, 10]).tick_values(grid.start, grid.end)
+    """Round moments with their labels, none of them so near to the end, or to one another."""
+    label = text_inches(f"{grid.end:.4g}", _LABEL_POINTS)
+    number = max(1, min(_TICKS, int(grid.column_inches / (_APART * label))))
+    ticks = MaxNLocator(number, steps=[1, 2, 2.5, 5, 10]).tick_values(grid.start, grid.end)
     room = inches / grid.column_inches * (grid.end - grid.start)
     kept = [float(tick) for tick in ticks if grid.start <= tick <= grid.end - room]
     plain = ScalarFormatter(useOffset=False)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from matplotlib.figure import Figure
 
@@ -45,6 +47,21 @@ def test_panels_are_numbered_where_all_numbers_fit(compared: ScheduleTable) -> N
     assert len(panels["1f1b"].texts) == 4 * 16
     narrow = draw_staircases(schedule_table(16, 128, only=["1f1b"])).axes[0]
     assert len(narrow.texts) == 0
+
+
+def test_a_box_that_takes_no_time_takes_no_numbers_from_the_others() -> None:
+    """The first rank of a zero-bubble schedule has no gradient of inputs to compute."""
+    compared = schedule_table(2, 4, only=["zb_h1"])
+    (row,) = compared.rows
+    spans = [
+        span._replace(end=span.start) if (span.rank, span.kind) == (0, "I") else span
+        for span in row.timeline.spans
+    ]
+    timed = replace(row, timeline=replace(row.timeline, spans=tuple(spans)))
+    panel = draw_staircases(replace(compared, rows=(timed,))).axes[0]
+    assert sorted(text.get_text() for text in panel.texts) == sorted(
+        f"{kind}{mb}" for kind in "FW" for mb in range(4) for _ in range(2)
+    )
 
 
 def test_no_end_no_picture(compared: ScheduleTable) -> None:
