@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pydantic import ValidationError
@@ -40,10 +40,17 @@ def validated(tree: Tree) -> ScenarioFile:
         return (MixedScenarioFile if mixed else ScenarioFile).model_validate(tree.data)
     except ValidationError as error:
         lines = [
-            tree.message(_written(tree.data, item["loc"]), _words(item["loc"], dict(item), mixed))
-            for item in error.errors(include_url=False)
+            tree.message(_written(tree.data, item["loc"]), _words(item["loc"], item, mixed))
+            for item in _without_counts(map(dict, error.errors(include_url=False)))
         ]
     raise ScenarioError("\n".join(dict.fromkeys(lines)))
+
+
+def _without_counts(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Complaints but those of too few values in a list of which some are wrong, and not counted."""
+    every = list(items)
+    lists = {item["loc"][:-1] for item in every}
+    return [item for item in every if item["type"] != "too_short" or item["loc"] not in lists]
 
 
 def _check_absent(tree: Tree, mixed: bool) -> None:
@@ -92,6 +99,8 @@ def _words(path: KeyPath, item: dict[str, Any], mixed: bool) -> str:
         return f"is missing{_example(path)}"
     if type_ == "literal_error":
         return _unknown_choice(value, item["ctx"]["expected"])
+    if type_ in _COUNTS and item["ctx"]["actual_length"]:
+        return _COUNTS[type_].format(**item["ctx"])
     if type_ in _WORDS:
         wanted = _WORDS[type_].format(**item.get("ctx", {}))
         example = _example(path) if wanted == _BLOCK or type_ == "tuple_type" else ""
@@ -147,6 +156,10 @@ def _unknown_choice(value: object, expected: str) -> str:
     return f"{kind(value)} is unknown{alternatives(shown(value), allowed)}"
 
 
+_COUNTS: Mapping[str, str] = {
+    "too_short": "must be a list of at least {min_length} values, got {actual_length}",
+    "too_long": "must be a list of at most {max_length} values, got {actual_length}",
+}
 _BLOCK = "a block of 'key: value' lines"
 _WORDS: Mapping[str, str] = {
     "int_type": "a whole number",

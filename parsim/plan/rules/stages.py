@@ -13,6 +13,9 @@ from parsim.plan.rules.degrees import divisors, listed
 from parsim.plan.stages import Stage, least_warmups
 from parsim.plan.strategies import DDP
 
+DEEPEST = 100
+"""Forwards that a stage may begin with, where it needs no more and has no more micro-batches."""
+
 
 def stage_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     """The first thing that is wrong with stages of their own, or None."""
@@ -23,7 +26,7 @@ def stage_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         _counts(plan, plan.stages),
         _tensor(plan, model),
         _nodes(plan, cluster),
-        _warmups(plan.stages),
+        _warmups(plan, plan.stages),
         _late(plan, plan.stages),
     )
     return next((f"stages{message}" for message in checks), None)
@@ -113,8 +116,8 @@ def _nodes(plan: Plan, cluster: Cluster) -> Iterator[str]:
         first = behind
 
 
-def _warmups(stages: Sequence[Stage]) -> Iterator[str]:
-    """Fewer forwards at the start than the stages behind wait for."""
+def _warmups(plan: Plan, stages: Sequence[Stage]) -> Iterator[str]:
+    """Fewer forwards at the start than the stages behind wait for, or more than may ever help."""
     given = [stage.warmup for stage in stages]
     needed = least_warmups([stage.replicas for stage in stages], given)
     for number, (begun, least) in enumerate(zip(given, needed, strict=True)):
@@ -122,6 +125,12 @@ def _warmups(stages: Sequence[Stage]) -> Iterator[str]:
             yield (
                 f"[{number}].warmup={begun} starves the stages behind it; use at least {least}, "
                 f"or leave it out"
+            )
+        most = max(DEEPEST, least, plan.num_microbatches // stages[number].replicas)
+        if begun is not None and begun > most:
+            yield (
+                f"[{number}].warmup={begun} keeps as many micro-batches at once; use at most "
+                f"{most}, or leave it out"
             )
 
 

@@ -126,8 +126,8 @@ def test_what_is_shown_is_the_order_that_was_judged() -> None:
 
 def test_a_search_does_not_call_an_order_proven() -> None:
     job, space = random_case(Random(3))
-    usual, found = (search(job, replace(space, schedule=names)) for names in (NAMED, ("auto",)))
+    usual, ordered = (search(job, replace(space, schedule=names)) for names in (NAMED, ("auto",)))
     assert usual.optimality.startswith("proven: every legal plan")
-    assert found.optimality == usual.optimality + (
+    assert ordered.optimality == usual.optimality + (
         "; an order of schedule=auto is the shortest found, and not proven to be that of all"
     )

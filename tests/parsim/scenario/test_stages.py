@@ -53,6 +53,11 @@ def test_stages_are_read_and_written_back(tmp_path: Path) -> None:
         (GOOD.replace("replicas: 6", "copies: 6"), "", "copies"),
         (GOOD, "  microbatch_size: 4\n", r"replicas=6 .*num_microbatches=6|does not divide"),
         ("  - {layers: 12, replicas: 8}\n", "", "plain data parallelism; use dp"),
+        (
+            GOOD.replace("warmup: 1", "warmup: 100000"),
+            "",
+            r"stages\[1\]\.warmup=100000 keeps as many micro-batches at once; use at most 100",
+        ),
         (GOOD, "  schedule: pipedream_2bw\n", "are for schedule='1f1b', 'pipedream', 'auto'"),
     ],
 )

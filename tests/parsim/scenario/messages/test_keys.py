@@ -105,6 +105,22 @@ def keys(*path: str) -> str:
         ("  tp: 4", "  stage_layers: 3", "s.yaml:10:3 plan.stage_layers must be a list, got 3"),
         (
             "  tp: 4",
+            "  action_times: [1, 1, 1]",
+            "s.yaml:10:3 plan.action_times must be a list of at least 5 values, got 3",
+        ),
+        (
+            "  tp: 4",
+            "  action_times: [1, 1, 1, 1, 1, 1]",
+            "s.yaml:10:3 plan.action_times must be a list of at most 5 values, got 6",
+        ),
+        (
+            "  tp: 4",
+            "  action_times: [1, 1ms, 1, true, 1]",
+            "s.yaml:10:21 plan.action_times.1 must be a plain number, got '1ms'\n"
+            "s.yaml:10:29 plan.action_times.3 must be a plain number, got true",
+        ),
+        (
+            "  tp: 4",
             "  stage_layers: [6,\n    x]",
             "s.yaml:11:5 plan.stage_layers.1 must be a whole number, got 'x'",
         ),
