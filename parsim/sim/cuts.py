@@ -61,7 +61,7 @@ def pipeline_of(plan: Plan, update: float = 0.0, message: float = 0.0) -> Pipeli
 
     `update` and `message` are those of the order, as `noticed` and `sent` say.
     """
-    ranks, named = tuple(stage_ranks(plan)), ()
+    ranks, named = tuple(stage_ranks(plan)), tuple[Pipeline, ...]()
     if plan.schedule == AUTO and plan.actions is None:
         others = (pipeline_of(with_named(plan, name), update, message) for name in NAMED)
         named = tuple(dict.fromkeys(others))

@@ -17,7 +17,7 @@ from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanSpace
 from parsim.planner import search
 from parsim.planner.limits import capped
-from parsim.planner.result import Ranked
+from parsim.planner.ranked import Ranked
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.orders.trial import NAMED, ROUNDING, rows_of, with_order

@@ -50,8 +50,8 @@ def test_the_lane_of_rings_and_tensor_ranks_is_called_by_what_it_carries() -> No
 
 def four_lanes(ranks: int, count: int, long: float = 1.0) -> Timeline:
     """So many boxes a rank one behind the other, and messages of four kinds below each."""
-    streams = (("compute", "F"), ("send", "SEND_F"), ("recv", "RECV_F"))
-    streams += (("tp", "EXCHANGE"), ("dp", "REDUCE_GRAD"))
+    streams = [("compute", "F"), ("send", "SEND_F"), ("recv", "RECV_F")]
+    streams += [("tp", "EXCHANGE"), ("dp", "REDUCE_GRAD")]
     return Timeline(
         spans=ordered(
             Span(rank, stream, kind, long * mb, long * (mb + 1), rank, mb)
