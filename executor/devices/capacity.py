@@ -11,6 +11,7 @@ from parsim.errors import InputError
 from parsim.launch.nodes import Nodes
 from parsim.plan import Plan
 from parsim.plan.rules.degrees import divisors
+from parsim.plan.stages import stage_words
 
 
 def most_ranks(report: DeviceReport) -> int:
@@ -27,8 +28,7 @@ def check_world(plan: Plan, report: DeviceReport, *, oversubscribe: bool) -> Non
     here = Nodes(count=report.nodes).share(plan.world_size)
     if here <= report.count or (oversubscribe and report.shareable):
         return
-    smaller = largest_fitting(plan, report.count, nodes=report.nodes)
-    fit = f"what fits: {_degrees(smaller)} = {smaller.world_size}"
+    fit = _what_fits(plan, report)
     ranks = f"world size {plan.world_size} ({_degrees(plan)})"
     if report.nodes > 1:
         ranks += f" on {report.nodes} nodes, {here} on each,"
@@ -36,6 +36,13 @@ def check_world(plan: Plan, report: DeviceReport, *, oversubscribe: bool) -> Non
         f"{ranks} is more than the {report.count} {_devices(report)} of this machine; {fit}; "
         f"{_way_out(report)}"
     )
+
+
+def _what_fits(plan: Plan, report: DeviceReport) -> str:
+    if plan.stages is not None:
+        return f"use stages whose replicas x tp sum to {report.count * report.nodes} at most"
+    smaller = largest_fitting(plan, report.count, nodes=report.nodes)
+    return f"what fits: {_degrees(smaller)} = {smaller.world_size}"
 
 
 def largest_fitting(plan: Plan, count: int, *, nodes: int = 1) -> Plan:
@@ -64,6 +71,8 @@ def _settled(plan: Plan) -> Plan:
 
 
 def _degrees(plan: Plan) -> str:
+    if plan.stages is not None:
+        return stage_words(plan.stages, plan.tp)
     return f"pp={plan.pp} x dp={plan.dp} x cp={plan.cp} x tp={plan.tp}"
 
 

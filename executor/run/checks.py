@@ -49,7 +49,6 @@ def check_plan(scenario: Scenario, report: DeviceReport, options: RunOptions) ->
         raise PlanError(f"strategy.name={plan.strategy.name} is one process; leave --nnodes out")
     if plan.runs_as_tasks:
         check_pipeline(scenario, report.kind)
-        _check_updates(plan)
         check_trainable(scenario.model)
     else:
         _check_schedule_of_actions(scenario, report)
@@ -103,16 +102,6 @@ def check_options(plan: Plan, options: RunOptions) -> None:
         raise InputError(
             f"{' and '.join(asked)} cannot go with schedule={plan.schedule!r} and these stages "
             f"yet; leave out, or use schedule='1f1b' without stages"
-        )
-
-
-def _check_updates(plan: Plan) -> None:
-    """Refuse replicas that go on while their gradients are summed."""
-    late = [number for number, stage in enumerate(plan.stages or ()) if stage.late_update]
-    if late:
-        raise PlanError(
-            f"stages[{late[0]}].late_update=true cannot be run yet: replicas wait for the sum of "
-            f"their gradients; leave it out"
         )
 
 

@@ -80,7 +80,7 @@ def _breakdown(run: TaskRun) -> dict[str, float]:
     shares = _pass_parts(run, weights, each)
     if run.versions is None:
         return {**shares, **_behind_pipeline(run, sum(shares.values()))}
-    shares["gradient_reduction"] = float(np.sum(run.prices.reduce * weights)) * each
+    shares["gradient_reduction"] = float(np.sum(run.waited * weights)) * each
     shares["optimizer"] = float((run.prices.update * weights).sum()) * each / run.versions.batch
     return {**shares, "bubble": run.step_time - sum(shares.values())}
 
@@ -120,8 +120,10 @@ def _memory(run: TaskRun, stage: int) -> Mapping[str, float]:
     static = sum(use.values()) - use["activations"]
     stashed = run.versions.kept(stage) - 1 if run.versions else 0
     older = stashed * float(run.prices.weights[stage])
-    rest = float(run.peaks[stage]) - static - older
+    waiting = run.priced.waiting(stage)
+    rest = float(run.peaks[stage]) - static - older - waiting
     use["parameters"] += older
+    use["gradients"] += waiting
     return {**use, "activations": rest}
 
 

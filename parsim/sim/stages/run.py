@@ -126,8 +126,19 @@ class TaskRun:
         prices, counts = self.prices, np.array(self.priced.replicas.counts)
         each = prices.forward + prices.backward
         if self.versions is not None:
-            each = each + prices.reduce + prices.update / self.versions.batch
+            each = each + self.waited + prices.update / self.versions.batch
         return prices.by_rank(each * self.plan.num_microbatches / counts)
+
+    @cached_property
+    def waited(self) -> Array:
+        """Seconds of a round's reduction that a pipeline without flush waits for, (p,).
+
+        Where updates are late, what is left of it behind the round that goes on meanwhile.
+        """
+        prices = self.prices
+        late = np.array([stage.late_update for stage in self.plan.stages or ()] or [False])
+        beside = prices.forward + prices.backward + prices.update
+        return np.maximum(prices.reduce - np.where(late, beside, 0.0), 0.0)
 
     @cached_property
     def peaks(self) -> Array:

@@ -19,6 +19,7 @@ from executor.devices.machine import DeviceReport
 from executor.faults.ports import free_port
 from parsim.errors import InputError
 from parsim.plan import Plan
+from parsim.plan.stages import Stage
 from tests.commands import process
 from tests.executor.running import SCENARIO
 
@@ -67,6 +68,16 @@ def test_devices_are_counted_on_each_node() -> None:
     ):
         check_world(plan, nodes_of(1), oversubscribe=False)
     assert str(nodes_of(2)) == "2 nodes of 4 x cuda (H200), backend nccl"
+
+
+def test_stages_of_their_own_are_told_by_their_replicas() -> None:
+    plan = Plan(pp=2, stages=(Stage(layers=3, replicas=4), Stage(layers=1)))
+    with pytest.raises(InputError) as refused:
+        check_world(plan, nodes_of(1), oversubscribe=False)
+    assert str(refused.value).startswith(
+        "world size 5 (layers 3+1 on replicas 4+1) is more than the 4 GPUs of this machine; use "
+        "stages whose replicas x tp sum to 4 at most; or "
+    )
 
 
 def test_a_share_that_does_not_fit_a_node() -> None:

@@ -162,6 +162,14 @@ def test_a_mixture_is_balanced_by_the_mean_over_microbatches(
             .replace("precision: fp32", "precision: bf16"),
             "use reduce_precision=fp32",
         ),
+        (
+            UNTIED.replace(
+                BLOCK,
+                "microbatch_size: 1, schedule: pipedream, "
+                "stages: [{layers: 3, replicas: 2, late_update: true}, {layers: 1}]",
+            ).replace("{system: cpu, nodes: 1}", "{system: cpu, nodes: 1, devices_per_node: 3}"),
+            "stages[0].late_update=true: replicas wait for the sum of their gradients here",
+        ),
     ],
 )
 def test_what_cannot_be_run_is_told(
@@ -174,5 +182,5 @@ def test_what_cannot_be_run_is_told(
     fork_runs(monkeypatch, tmp_path)
     path = tmp_path / "tiny.yaml"
     path.write_text(text)
-    assert main(["run", str(path), "--out", str(tmp_path / "out")]) == 2
+    assert main(["run", str(path), "--oversubscribe", "--out", str(tmp_path / "out")]) == 2
     assert message in " ".join(capsys.readouterr().err.split())

@@ -277,6 +277,11 @@ def test_late_updates_of_a_plan() -> None:
     assert np.all(np.asarray(gradient) > 0.0)
     gap = np.array(run.peak_allocated) - np.array(usual.peak_allocated)
     assert np.all((gap > 0.0) & (gap <= 1.001 * np.asarray(gradient)))
+    for prediction in (usual, run):
+        assert sum(prediction.breakdown.values()) == pytest.approx(prediction.step_time)
+        assert min(prediction.breakdown.values()) >= -1e-12
+    assert run.breakdown["gradient_reduction"] == 0.0 < usual.breakdown["gradient_reduction"]
+    assert run.memory["gradients"] > usual.memory["gradients"]
     task_run = TaskRun(job, goes_on)
     shown, versions = task_run.timeline().meta["weight_versions"], task_run.versions
     assert versions is not None
