@@ -39,6 +39,8 @@ JUDGED_ALONE = (
     *("gpu_tpu_pedia_public", "tpu_recipes_public", "internevo_public", "fms_fsdp_public"),
     *("nemo_automodel_public", "nemo_summaries_public", "torchtitan_a100_public"),
     "megatron_ci_public",
+    *("kempnerforge_public", "qwen_finetune_public", "paddlenlp_public"),
+    *("flash_attention_public", "litgpt_public", "jax_toolbox_public"),
 )
 """Tables whose rows are in no group and no level. Publishers of deepspeed_public differ so much
 that quantiles of well-known stacks on the same devices would jump with them; the half that was set
