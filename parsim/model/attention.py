@@ -32,7 +32,11 @@ def attention(spec: TransformerSpec, *, near: bool, turns: bool = True) -> tuple
         transposes = (_heads_apart(spec, "transpose", 2 * h, launches=(2, 2)),)
     return (
         *before,
-        replace(product(spec, "qkv", h, qkv_width, Split.COLUMN, bias=spec.qkv_bias), shared=both),
+        replace(
+            product(spec, "qkv", h, qkv_width, Split.COLUMN, bias=spec.qkv_bias),
+            shared=both,
+            matrices=3,
+        ),
         *_of_queries_and_keys(spec, q_width, keys, turns=turns),
         *transposes,
         _core(spec, spec.num_key_value_heads, near=near),

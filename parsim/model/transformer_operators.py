@@ -138,7 +138,9 @@ def _feed_forward(spec: TransformerSpec, f: int) -> tuple[Operator, ...]:
         saved=0 if rectified else halves,
     )
     return (
-        product(spec, "fc1", h, halves * f, Split.COLUMN, bias=spec.mlp_bias),
+        replace(
+            product(spec, "fc1", h, halves * f, Split.COLUMN, bias=spec.mlp_bias), matrices=halves
+        ),
         activation,
         product(spec, "fc2", f, h, Split.ROW, bias=spec.mlp_bias),
     )

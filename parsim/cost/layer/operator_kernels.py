@@ -35,6 +35,8 @@ from parsim.model.operators import (
 from parsim.plan import PlanTable
 from parsim.plan.precision import Quantization
 
+LOGITS = "logits"
+"""Name of the product of the head."""
 FORWARD_SHARE = 0.4
 """Share of the loss's traffic that forward moves (the rest is backward)."""
 
@@ -54,7 +56,7 @@ class OperatorKernels:
         `how` is the recipe that quantises the layer's products, None for products in 16 bit.
         """
         if isinstance(op, Linear):
-            yield from self.products.of(op, self._of_logits if op.name == "logits" else how)
+            yield from self._linear(op, how)
         elif isinstance(op, Attention):
             yield from attention_core(self.job, self.table, op, self._of_attention(how))
         elif isinstance(op, Elementwise):
@@ -72,6 +74,15 @@ class OperatorKernels:
             yield from expert_kernels(self.job, self.table, op, how, self.products.crowded)
         else:
             yield from self._loss(op)
+
+    def _linear(self, op: Linear, how: Quantization | None) -> Iterator[Kernels | Exchange]:
+        """A product, and the gather of all words behind that of logits where the stack has one."""
+        if op.name != LOGITS:
+            yield from self.products.of(op, how)
+            return
+        yield from self.products.of(op, self._of_logits)
+        if self.job.software.whole_logits:
+            yield Exchange(part=PassPart.FORWARD, exposed=self.borders.logits(op))
 
     @property
     def _of_logits(self) -> Quantization | None:
@@ -132,11 +143,13 @@ class OperatorKernels:
         yield Exchange(part=PassPart.BACKWARD, exposed=spread)
 
     def _loss(self, op: Loss) -> Iterator[Kernels | Exchange]:
-        """Cross-entropy by bytes; maximum, target logit and sum are each all-reduced (fp32)."""
+        """Cross-entropy by bytes; of split logits three fp32 sums of each token are all-reduced."""
         tokens = self.table.on_rank(op.tokens)
-        moved = tokens * op.vocab_size / self.table.tp * self.job.software.loss_bytes
+        words = op.vocab_size / (1 if self.job.software.whole_logits else self.table.tp)
+        moved = tokens * words * self.job.software.loss_bytes
         ahead, behind = FORWARD_SHARE * moved, (1.0 - FORWARD_SHARE) * moved
         yield (moved_kernel(self.job, PassPart.FORWARD, "loss_forward", ahead, 4, 8),)
         yield (moved_kernel(self.job, PassPart.BACKWARD, "loss_backward", behind, 2, 4),)
-        summed = self.borders.message("all_reduce", 4.0 * tokens).seconds(self.job.system)
-        yield Exchange(part=PassPart.FORWARD, exposed=3.0 * summed)
+        if not self.job.software.whole_logits:
+            summed = self.borders.message("all_reduce", 4.0 * tokens).seconds(self.job.system)
+            yield Exchange(part=PassPart.FORWARD, exposed=3.0 * summed)

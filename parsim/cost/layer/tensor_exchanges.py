@@ -55,11 +55,13 @@ class TensorGroups:
         return cls(job=job, table=table, where=where)
 
     def around(self, op: Linear, how: Quantization | None) -> tuple[Pair, Pair]:
-        """Collectives before one matrix and behind it."""
+        """Collectives before one matrix and behind it; before each of several that share none."""
         zero, tokens = np.zeros(len(self.table)), self.table.on_rank(op.tokens)
         before, behind = (zero, zero), (zero, zero)
         if op.split is Split.COLUMN:
-            before = self.exchange(tokens, op.inputs, how)
+            reduced, spread = self.exchange(tokens, op.inputs, how)
+            count = 1 if self.job.software.joined_inputs else op.matrices
+            before = (count * reduced, count * spread)
         if op.split is Split.ROW:
             behind = self.exchange(tokens, op.outputs, how)
         return before, behind
@@ -78,6 +80,11 @@ class TensorGroups:
         several = self.table.tp > shared.count
         gathered = np.where(several, whole.seconds(system), 0.0)
         return gathered, np.where(several, whole.instead("reduce_scatter").seconds(system), 0.0)
+
+    def logits(self, op: Linear) -> Array:
+        """Gather the logits of all words to every rank, seconds; backward each takes its part."""
+        size = self.table.on_rank(op.tokens) * op.outputs * self.table.precision.activation
+        return self.message("all_gather", size).seconds(self.job.system)
 
     def exchange(self, tokens: Array, width: int, how: Quantization | None = None) -> Pair:
         """Collectives of `tokens` rows of a width.

@@ -121,6 +121,10 @@ class Software:
     tp_overlap: bool
     # Share of these in backward that are issued beside a whole product.
     tp_overlap_backward: float
+    # Whether matrices that read the same input share its exchange (`cost/layer/products.py`).
+    joined_inputs: bool
+    # Whether logits are gathered, so that every tensor rank has the loss of all words.
+    whole_logits: bool
     # Collectives that ZeRO-3 needs for a layer's parameters.
     gathers_per_layer: int
     # Collectives that it needs for a layer's gradients.

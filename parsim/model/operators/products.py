@@ -18,7 +18,8 @@ class Linear:
     `per_sample` marks a projection whose rows context parallelism does not divide (BERT's pooler,
     of one token), `on_sequence` one that is not split and works on the tokens of the sequence
     region. `shared` are key-value heads among the outputs, which cannot be divided further. A
-    weight that is not `trained` has no gradient, and keeps no input for one.
+    weight that is not `trained` has no gradient, and keeps no input for one. `matrices` says of how
+    many that read the same input it is made, as of queries, keys and values.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Linear:
     keeps_input: bool = True
     shared: SharedHeads | None = None
     trained: bool = True
+    matrices: int = 1
 
     @property
     def split_parameters(self) -> int:

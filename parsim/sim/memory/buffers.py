@@ -141,9 +141,9 @@ def logit_values(job: Job, table: PlanTable) -> Array:
     """
     lookup = job.model.lookup
     counted = job.model.losses or ((lookup,) if lookup is not None else ())
-    values = np.zeros(len(table))
+    values, ranks = np.zeros(len(table)), 1 if job.software.whole_logits else table.tp
     for words in counted:
-        values = values + table.on_rank(words.tokens) * words.vocab_size / table.tp
+        values = values + table.on_rank(words.tokens) * words.vocab_size / ranks
     return values
 
 

@@ -84,6 +84,12 @@ ASSUMPTIONS = {
         reason="FSDP recipes; the rematerialisation policy is not stated: full and none are both "
         "contradicted by the times, half of the products is between (and needs host offload)",
     ),
+    "kempnerforge": Assumptions(
+        recompute="full",
+        zero_stage=3,
+        sequence_parallel=True,
+        reason="its training configurations; FSDP with a pipeline gathers parameters in each pass",
+    ),
     GENERIC: Assumptions(reason="nothing is known of this stack"),
 }
 
