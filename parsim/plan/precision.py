@@ -9,6 +9,8 @@ from parsim.errors import PlanError, alternatives, shown
 
 Narrow = Literal["fp8", "mxfp8"]
 """Formats of 8 bit that attention runs in: a scale for a whole tensor, or one for 32 values."""
+FULL = 4
+"""Bytes of a value in fp32."""
 SUMS = ("fp32", "same")
 """What gradients are summed and reduced in: 32 bits, or the precision of the parameters."""
 
@@ -49,7 +51,8 @@ class Precision:
 
     `compute` names the device peak used by matrix products. `activation` is the size of one
     activation value. `master` is 0 where the parameters themselves are the fp32 copy. `gathered`
-    is the size of a parameter while it is communicated or used (autocast gathers 2 bytes of 4).
+    is the size of a parameter while it is communicated or used (autocast gathers 2 bytes of 4),
+    `moment` that of a value of the optimizer's states.
     `quantization` is how the products of layers differ from that, None where they do not:
     embedding and loss always run in `compute`, attention core and head unless a stack says more
     (`quantized_attention`, `quantized_logits`).
@@ -61,7 +64,13 @@ class Precision:
     parameter: int
     gathered: int
     master: int
+    moment: int = 4
     quantization: Quantization | None = None
+
+    @property
+    def width(self) -> float:
+        """Size of what the optimizer holds over that in fp32."""
+        return self.moment / FULL
 
     @property
     def products(self) -> str:
@@ -141,6 +150,11 @@ def _autocast(name: str, how: Quantization | None = None, compute: str = "bf16")
     return replace(_mixed(name, compute, how), parameter=4, master=0)
 
 
+def _pure(name: str, compute: str) -> Precision:
+    """16 bit throughout: parameters, moments, and no master copy."""
+    return replace(_mixed(name, compute), master=0, moment=2)
+
+
 PRECISIONS = {
     precision.name: precision
     for precision in (
@@ -149,6 +163,7 @@ PRECISIONS = {
         _mixed("bf16"),
         _mixed("fp16", "fp16"),
         _autocast("bf16_amp"),
+        _pure("bf16_pure", "bf16"),
         _autocast("fp16_amp", compute="fp16"),
         _mixed("fp8", how=DELAYED),
         _mixed("fp8_rowwise", how=ROWWISE),
@@ -158,7 +173,8 @@ PRECISIONS = {
         _autocast("fp8_amp", DELAYED),
     )
 }
-"""bf16 and fp16 keep an fp32 master copy; the _amp ones are autocast over fp32 parameters."""
+"""bf16 and fp16 keep an fp32 master copy; the _amp ones are autocast over fp32 parameters, of
+bf16_pure nothing but sums of gradients is ever in fp32."""
 
 
 def precision(name: str) -> Precision:

@@ -20,7 +20,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from parsim.arrays import Array, distinct
+from parsim.arrays import Array, Flags, distinct
 from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.model.model import Model
@@ -138,6 +138,16 @@ def copies_gradients(job: Job, table: PlanTable) -> bool:
     p = table.precision
     wide = table.common.gradient_precision == "fp32"
     return job.software.gradient_copy and wide and p.compute == "bf16" and p.parameter == 2
+
+
+def sums_whole(job: Job, table: PlanTable) -> Flags:
+    """Whether ZeRO-3's gradients add up whole over micro-batches, reduced with the last, (B,).
+
+    Source: `set_requires_gradient_sync(False)` of torch's FSDP2, `no_sync` of its first one:
+    gradients of all but the last micro-batch stay on their rank, unsharded.
+    """
+    several = np.asarray(table.num_microbatches) > 1
+    return np.asarray((table.zero_stage == 3) & several & job.software.sums_whole)
 
 
 def added_bytes(job: Job, table: PlanTable) -> float:

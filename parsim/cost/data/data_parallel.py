@@ -22,7 +22,13 @@ from parsim.arrays import Array, Flags, ratio
 from parsim.cluster.hardware import System
 from parsim.cost.collective.group_bandwidth import Groups, Ranks, groups, placed_groups
 from parsim.cost.collective.message import Message
-from parsim.cost.data.buckets import bucket_parameters, copies_gradients, mean_bucket, reduced_bytes
+from parsim.cost.data.buckets import (
+    bucket_parameters,
+    copies_gradients,
+    mean_bucket,
+    reduced_bytes,
+    sums_whole,
+)
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.kernel.quantized import gathered_size
@@ -163,6 +169,12 @@ class DataParallel:
         return self.with_experts(
             lambda data, mine: data._sharded(data.gathered(mine)), parameters, experts
         )
+
+    @property
+    def scattering(self) -> Array:
+        """Share of a step's micro-batches whose gradients are scattered: all, or the last, (B,)."""
+        count = np.asarray(self.table.num_microbatches, dtype=np.float64)
+        return np.where(sums_whole(self.job, self.table), 1.0 / count, 1.0)
 
     def scatter(self, parameters: Array, experts: Array | None = None) -> Array:
         """Reduce-scatter of gradients over the shard group, seconds."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parsim.arrays import Array, Index
-from parsim.cost.data.buckets import copies_gradients
+from parsim.cost.data.buckets import copies_gradients, sums_whole
 from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import held_size
 from parsim.plan import PlanTable
@@ -49,6 +49,7 @@ def static_bytes(
     """Parameters, gradients and optimizer states under ZeRO, (p, B) each.
 
     Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
+    In bf16_pure it is 2 P + 4 P + 4 P. Gradients that add up whole (`sums_whole`) no rank shares out.
     Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
     experts' over the ranks that hold the same experts. Of the `weights` only the `trained` (None:
     all) have gradients and states.
@@ -72,13 +73,14 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
     p, stage = table.precision, table.zero_stage
     shards = over.astype(np.float64)
     grad = _gradient_bytes(job, table)
+    whole = sums_whole(job, table)
     # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
     alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)
     return (
         by_rank * np.where(alone, p.master, held_size(job, p)) / np.where(stage >= 3, shards, 1.0),
-        by_rank * np.where(alone, 4.0, grad) / np.where(stage >= 2, shards, 1.0),
+        by_rank * np.where(alone, 4.0, grad) / np.where((stage >= 2) & ~whole, shards, 1.0),
         by_rank
-        * (np.where(alone, 0.0, p.master) + job.optimizer.states)
+        * (np.where(alone, 0.0, p.master) + job.optimizer.states * p.width)
         / np.where(stage >= 1, shards, 1.0),
     )
 

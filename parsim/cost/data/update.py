@@ -88,7 +88,8 @@ def updated_bytes(data: DataParallel, parameters: Array, experts: Array | None =
     job, table = data.job, data.table
     share = updated_parameters(data, parameters, experts)
     whole = np.where(table.zero_stage == 1, unshared_bytes(job, table), 0.0)
-    return np.asarray(_bytes_of_each(job) * share + whole * (parameters - share))
+    each = _bytes_of_each(job) * table.precision.width
+    return np.asarray(each * share + whole * (parameters - share))
 
 
 def share_update_time(job: Job, system: System, parameters: float, slowdown: float) -> float:

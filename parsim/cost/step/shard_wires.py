@@ -107,12 +107,13 @@ class LayerWire(NamedTuple):
     def of(cls, data: DataParallel, counts: Array, parameters: Array, trained: Array) -> LayerWire:
         """Builds it for stages with so many layers of each kind and parameters.
 
-        All are gathered, gradients are those of the `trained`.
+        All are gathered, gradients are those of the `trained`. What is scattered with one
+        micro-batch of several counts as much less in each.
         """
         measured, stack, model = data.job.system.residuals, data.job.software, data.job.model
         first = Wire.of(data, data.gather, stack.gathers_per_layer, counts, parameters, model)
         calls, part = stack.scatters_per_layer, model.updated
-        scatter = Wire.of(data, data.scatter, calls, counts, trained, part)
+        scatter = Wire.of(data, data.scatter, calls, counts, trained, part).scaled(data.scattering)
         again = None if stack.reuse_distance is None else _again(data)
         gather = first if again is None else first.repeated(again, counts)
         gathered, both = first.whole, gather.whole + scatter.whole

@@ -240,7 +240,7 @@ def _unsaid(plan: Plan) -> Iterator[str]:
         yield f"# buckets of {plan.bucket_bytes:.0f} bytes: --ddp-bucket-size counts parameters"
     if plan.scatter_p2p and not plan.sequence_parallel:
         yield "# scatter_p2p: Megatron scatters messages only with --sequence-parallel"
-    if plan.precision in ("fp8_rowwise", "bf16_amp", "fp16_amp", "fp8_amp", "tf32"):
+    if plan.precision in ("fp8_rowwise", "bf16_amp", "bf16_pure", "fp16_amp", "fp8_amp", "tf32"):
         yield f"# precision {plan.precision}: the flags below are the nearest; set yours"
     if plan.zero_stage in SHARDING:
         yield "# Megatron-FSDP refuses CUDA_DEVICE_MAX_CONNECTIONS=1: unset it"

@@ -94,8 +94,8 @@ def rules(plan: Plan) -> Rules:
     """What any of its releases refuses."""
     yield from _pipeline_rules(plan)
     yield (
-        plan.precision.startswith("fp16"),
-        f"precision={plan.precision}; it has bfloat16 and float32",
+        plan.precision.startswith("fp16") or plan.precision == "bf16_pure",
+        f"precision={plan.precision}; it has bfloat16 and float32, over parameters in float32",
     )
     yield (plan.etp not in (1, plan.tp), f"etp={plan.etp}; it has 1, or tp={plan.tp}")
     yield torchs_context(plan)

@@ -62,7 +62,7 @@ def _servers(workers: Workers, priced: Priced, ddp: Categories) -> Holdings:
     if strategy.feeds_back:
         worker["communication"] += MASTER_BYTES * workers.parameters
     weights = precision(workers.plan.precision)
-    each = float(weights.parameter + weights.master + workers.job.optimizer.states)
+    each = weights.parameter + weights.master + workers.job.optimizer.states * weights.width
     each += MASTER_BYTES if priced.synchronises else 0.0
     server = workers.parameters / len(wires.node) * each
     if strategy.on == "hosts":

@@ -49,7 +49,7 @@ def _shards(job: Job, plan: Plan, costs: StepCosts, pieces: Array) -> dict[Kind,
         each.by(lambda stages: stages / pieces) for each in (costs.weights, costs.updated)
     )
     gather = (pieces * data.gather(*whole))[:, 0] * (plan.zero_stage == 3)
-    scatter = (pieces * data.scatter(*sent))[:, 0] * (plan.zero_stage >= 2)
+    scatter = (pieces * data.scatter(*sent) * data.scattering)[:, 0] * (plan.zero_stage >= 2)
     inputs = np.minimum(gather, action_seconds(costs)[Kind.I][:, 0])
     return {
         Kind.F: gather,

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from parsim.model.model import Model
 from parsim.plan.names import BALANCED, SPLIT, WITHOUT_FLUSH
-from parsim.plan.precision import precision
+from parsim.plan.precision import FULL, precision
 from parsim.plan.record import Plan
 
 
@@ -47,6 +47,11 @@ def _precision(plan: Plan) -> str | None:
         return (
             f"precision={plan.precision!r}: products of 8 bit or less are predicted but cannot be "
             f"run here; use precision='bf16' or 'bf16_amp'"
+        )
+    if precision(plan.precision).moment < FULL:
+        return (
+            f"precision={plan.precision!r}: an optimizer whose states are in 16 bit is predicted but "
+            f"cannot be run here; use precision='bf16'"
         )
     if plan.precision == "fp16" and plan.gradient_precision == "same":
         return (
