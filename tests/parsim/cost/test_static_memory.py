@@ -72,7 +72,8 @@ def test_distributed_optimizer(dp: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "total"), [("fp32", 16.0), ("bf16", 18.0), ("bf16_amp", 16.0)]
+    ("precision", "total"),
+    [("fp32", 16.0), ("bf16", 18.0), ("bf16_amp", 16.0), ("bf16_pure", 2 + 4 + 4.0)],
 )
 def test_precisions(precision: str, total: float) -> None:
     assert sum(static(1.0, Plan(precision=precision))) == total
@@ -91,6 +92,17 @@ def test_fsdp_over_fp32_parameters(gradients: str) -> None:
     ]
     whole = PlanTable.of([Plan()])
     assert sum(float(part[0, 0]) for part in static_bytes(titan, whole, Weights(ones))) == 18.0
+
+
+@pytest.mark.parametrize(
+    ("zero_stage", "microbatches", "gradients"), [(3, 4, 4.0), (3, 1, 0.5), (2, 4, 0.5)]
+)
+def test_gradients_that_add_up_whole(zero_stage: int, microbatches: int, gradients: float) -> None:
+    """FSDP without a reduction keeps gradients of several micro-batches unsharded."""
+    used = replace(job(), software=replace(job().software, sums_whole=True))
+    plan = replace(sharded(zero_stage, 8), num_microbatches=microbatches)
+    parts = static_bytes(used, PlanTable.of([plan]), Weights(np.array([[1.0]])))
+    assert float(parts[1][0, 0]) == gradients
 
 
 @pytest.mark.parametrize("zero_stage", [1, 2, 3])

@@ -175,7 +175,7 @@ def test_bytes_of_training_in_each_precision() -> None:
     """A parameter with its master copy, gradients and the optimizer's states aside."""
     sizes = {name: p.parameter + p.master for name, p in PRECISIONS.items()}
     quantized = {"fp8": 6, "fp8_rowwise": 6, "mxfp8": 6, "nvfp4": 6, "mxfp4": 6, "fp8_amp": 4}
-    quantized["fp16_amp"] = 4
+    quantized |= {"fp16_amp": 4, "bf16_pure": 2}
     assert sizes == {"fp32": 4, "tf32": 4, "bf16": 6, "fp16": 6, "bf16_amp": 4, **quantized}
 
 
@@ -184,6 +184,6 @@ def test_an_unknown_precision() -> None:
         precision("bf61")
     assert str(caught.value) == (
         "precision='bf61' is unknown (did you mean 'bf16'?); "
-        "allowed: fp32, tf32, bf16, fp16, bf16_amp, "
+        "allowed: fp32, tf32, bf16, fp16, bf16_amp, bf16_pure, "
         "fp16_amp, fp8, fp8_rowwise, mxfp8, nvfp4, mxfp4, fp8_amp"
     )

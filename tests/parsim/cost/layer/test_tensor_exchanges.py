@@ -10,12 +10,15 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.layer.layers import LayerCoster
+from parsim.cost.layer.passes import LayerCost
 from parsim.cost.layer.tensor_exchanges import TensorGroups
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable
+from parsim.sim.memory.buffers import logit_values
 
 JOB = Job(
     model=build_transformer(model_spec("megatron-22b")),
@@ -62,3 +65,49 @@ def test_a_stack_with_chunks_shows_less_of_its_layers_collectives() -> None:
         assert (less[1:] == more[1:]).all()
         kernels = (getattr(cost, name).kernels for cost in (with_chunks, without))
         assert len({tuple(cost) for cost in kernels}) == 1
+
+
+def llama(**habits: bool) -> Job:
+    """A Llama on plain tensor parallelism: three matrices read one input, two the other."""
+    model = build_transformer(model_spec("llama3-8b"))
+    return replace(JOB, model=model, software=replace(software("generic"), **habits))
+
+
+def layer_cost(job: Job, at: int, **fields: bool) -> LayerCost:
+    return LayerCoster(job, PlanTable.of([replace(PLAN, **fields)])).cost(job.model.layers[at])
+
+
+def test_matrices_that_share_no_gather() -> None:
+    """5 gathers instead of 2 forward; backward 5 reductions, and no input is gathered again."""
+    together, apart = (layer_cost(llama(joined_inputs=joined), 1) for joined in (True, False))
+    tokens, table = np.array([8192.0]), PlanTable.of([PLAN])
+    reduced, gathered = TensorGroups.of(llama(), table).exchange(tokens, 4096)
+    assert apart.forward.exposed == pytest.approx(together.forward.exposed + 3 * gathered)
+    more = apart.backward.exposed - together.backward.exposed
+    assert more == pytest.approx(3 * reduced - 2 * gathered)
+    assert apart.forward.kernels == together.forward.kernels
+
+
+def test_matrices_that_share_no_sum() -> None:
+    """Without sequence parallelism nothing is gathered: 5 sums backward instead of 2."""
+    plain = {"sequence_parallel": False}
+    together, apart = (
+        layer_cost(llama(joined_inputs=joined), 1, **plain) for joined in (True, False)
+    )
+    table = PlanTable.of([replace(PLAN, sequence_parallel=False)])
+    summed, _ = TensorGroups.of(llama(), table).exchange(np.array([8192.0]), 4096)
+    assert apart.forward.exposed == together.forward.exposed
+    assert apart.backward.exposed == pytest.approx(together.backward.exposed + 3 * summed)
+
+
+def test_losses_of_all_words_on_every_rank() -> None:
+    split, whole = llama(), llama(whole_logits=True)
+    table = PlanTable.of([PLAN])
+    assert logit_values(whole, table) == 8 * logit_values(split, table) == 8192 * 128_256
+    less, more = (layer_cost(job, -1) for job in (split, whole))
+    logits = TensorGroups.of(whole, table).message("all_gather", np.array([8192 * 128_256 * 2.0]))
+    sums = TensorGroups.of(split, table).message("all_reduce", np.array([4.0 * 8192]))
+    gathered, summed = (each.seconds(JOB.system) for each in (logits, sums))
+    assert more.forward.exposed == pytest.approx(less.forward.exposed + gathered - 3 * summed)
+    assert more.backward.exposed == less.backward.exposed
+    assert more.backward.kernels > less.backward.kernels

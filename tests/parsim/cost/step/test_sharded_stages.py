@@ -163,3 +163,14 @@ def test_a_split_layer_waits_as_long_as_was_measured(split: bool) -> None:
     assert measured_cost.backward.exposed[1] == 0.0
     for name in ("forward", "backward"):
         assert getattr(measured_cost, name).seconds == pytest.approx(getattr(before, name).seconds)
+
+
+def test_gradients_that_add_up_whole_are_scattered_once_a_step() -> None:
+    """Of two micro-batches one scatters; each counts half."""
+    once = replace(JOB, software=replace(JOB.software, sums_whole=True))
+    inline = {"overlap_param_gather": False, "overlap_grad_reduce": False, "zero_stage": 3}
+    _, scatter = wires()
+    less = costs(**inline).backward - costs(once, **inline).backward
+    assert less[0, 0] == pytest.approx(scatter.whole[0, 0] / 2)
+    alone = {**inline, "num_microbatches": 1}
+    assert costs(**alone).backward == costs(once, **alone).backward

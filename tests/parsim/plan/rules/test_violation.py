@@ -73,12 +73,12 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     "precision": (
         {"precision": "fp9"},
         "precision='fp9' is unknown (did you mean 'fp8'?); allowed: fp32, tf32, bf16, fp16, "
-        "bf16_amp, fp16_amp, fp8, fp8_rowwise, mxfp8, nvfp4, mxfp4, fp8_amp",
+        "bf16_amp, bf16_pure, fp16_amp, fp8, fp8_rowwise, mxfp8, nvfp4, mxfp4, fp8_amp",
     ),
     "no peak of 8 bit": (
         {"precision": "fp8"},
         "precision='fp8' has no peak on device a100-sxm-80gb; allowed: fp32, tf32, bf16, fp16, "
-        "bf16_amp, fp16_amp",
+        "bf16_amp, bf16_pure, fp16_amp",
     ),
     "gradients": (
         {"gradient_precision": "sam"},

@@ -175,7 +175,7 @@ def test_a_batch_that_replicas_cannot_share(job: Job, space: PlanSpace) -> None:
         (
             {"common": Plan(precision="fp8")},
             "precision='fp8' has no peak on device a100-sxm-80gb; "
-            "allowed: fp32, tf32, bf16, fp16, bf16_amp, fp16_amp",
+            "allowed: fp32, tf32, bf16, fp16, bf16_amp, bf16_pure, fp16_amp",
         ),
     ],
 )

@@ -73,7 +73,7 @@ from tests.parsim.scenario.messages.wrong_scenarios import NEAREST, changed, wro
             "global_batch_size: 16",
             "global_batch_size: 16\n  precision: fp8",
             "s.yaml:9:3 training precision='fp8' has no peak on device a100-sxm-80gb; "
-            "allowed: fp32, tf32, bf16, fp16, bf16_amp, fp16_amp",
+            "allowed: fp32, tf32, bf16, fp16, bf16_amp, bf16_pure, fp16_amp",
         ),
         (
             "  tp: 4",

@@ -1,0 +1,55 @@
+"""Runs that users of frameworks published, predicted from what their sources say of each stack."""
+
+from __future__ import annotations
+
+from statistics import mean
+
+import pytest
+
+from parsim.validation.tables import JUDGED_ALONE, shipped_tables
+from parsim.validation.validate import validate
+from parsim.validation.validated_row import ValidatedRow
+
+PREDICTED = {
+    "kempnerforge_public": (21, 0.13),
+    "qwen_finetune_public": (33, 0.16),
+    "paddlenlp_public": (11, 0.13),
+    "flash_attention_public": (5, 0.09),
+    "litgpt_public": (2, 0.09),
+    "jax_toolbox_public": (30, 0.18),
+}
+"""Rows that are predicted, and the most that they may be off in the mean."""
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[ValidatedRow]:
+    paths = [path for path in shipped_tables() if path.stem in PREDICTED]
+    return list(validate(paths).rows)
+
+
+@pytest.mark.parametrize("table", PREDICTED)
+def test_errors_in_the_mean(rows: list[ValidatedRow], table: str) -> None:
+    errors = [row.error for row in rows if row.table == table and row.error is not None]
+    count, most = PREDICTED[table]
+    assert len(errors) == count
+    assert mean(map(abs, errors)) < most
+
+
+def test_they_judge_and_are_in_no_interval(rows: list[ValidatedRow]) -> None:
+    assert set(PREDICTED) <= set(JUDGED_ALONE)
+    inside = [
+        low <= row.measured_step <= high
+        for row in rows
+        if row.step_interval is not None and row.measured_step is not None
+        for low, high in [row.step_interval]
+    ]
+    assert len(inside) == 102
+    assert mean(inside) > 0.8
+
+
+def test_peaks_of_states_in_16_bit_under_whole_sums(rows: list[ValidatedRow]) -> None:
+    """18 peaks of 28 to 93 GiB, with and without tensor parallelism, on 1 to 32 H200s."""
+    kemp = [row for row in rows if row.table == "kempnerforge_public"]
+    errors = [row.memory_error for row in kemp if row.memory_error is not None]
+    assert len(errors) == 18
+    assert max(map(abs, errors)) < 0.09
