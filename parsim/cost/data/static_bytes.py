@@ -49,7 +49,7 @@ def static_bytes(
     """Parameters, gradients and optimizer states under ZeRO, (p, B) each.
 
     Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
-    In bf16_pure it is 2 P + 4 P + 4 P. Gradients that add up whole (`sums_whole`) no rank shares out.
+    In bf16_pure it is 2 P + 4 P + 4 P. Gradients that add up whole (`sums_whole`) are not sharded.
     Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
     experts' over the ranks that hold the same experts. Of the `weights` only the `trained` (None:
     all) have gradients and states.

@@ -121,7 +121,7 @@ class Software:
     tp_overlap: bool
     # Share of these in backward that are issued beside a whole product.
     tp_overlap_backward: float
-    # Whether ZeRO-3's gradients of several micro-batches add up whole and are reduced with the last.
+    # Whether ZeRO-3's gradients add up whole over micro-batches and are reduced with the last one.
     sums_whole: bool
     # Whether matrices that read the same input share its exchange (`cost/layer/products.py`).
     joined_inputs: bool

@@ -50,8 +50,8 @@ def _precision(plan: Plan) -> str | None:
         )
     if precision(plan.precision).moment < FULL:
         return (
-            f"precision={plan.precision!r}: an optimizer whose states are in 16 bit is predicted but "
-            f"cannot be run here; use precision='bf16'"
+            f"precision={plan.precision!r}: optimizer states in 16 bit are predicted but cannot be "
+            f"run here; use precision='bf16'"
         )
     if plan.precision == "fp16" and plan.gradient_precision == "same":
         return (

@@ -67,14 +67,15 @@ def test_a_stack_with_chunks_shows_less_of_its_layers_collectives() -> None:
         assert len({tuple(cost) for cost in kernels}) == 1
 
 
-def llama(**habits: bool) -> Job:
+def llama(*, joined_inputs: bool = True, whole_logits: bool = False) -> Job:
     """A Llama on plain tensor parallelism: three matrices read one input, two the other."""
-    model = build_transformer(model_spec("llama3-8b"))
-    return replace(JOB, model=model, software=replace(software("generic"), **habits))
+    model, usual = build_transformer(model_spec("llama3-8b")), software("generic")
+    stack = replace(usual, joined_inputs=joined_inputs, whole_logits=whole_logits)
+    return replace(JOB, model=model, software=stack)
 
 
-def layer_cost(job: Job, at: int, **fields: bool) -> LayerCost:
-    return LayerCoster(job, PlanTable.of([replace(PLAN, **fields)])).cost(job.model.layers[at])
+def layer_cost(job: Job, at: int, plan: Plan = PLAN) -> LayerCost:
+    return LayerCoster(job, PlanTable.of([plan])).cost(job.model.layers[at])
 
 
 def test_matrices_that_share_no_gather() -> None:
@@ -90,11 +91,10 @@ def test_matrices_that_share_no_gather() -> None:
 
 def test_matrices_that_share_no_sum() -> None:
     """Without sequence parallelism nothing is gathered: 5 sums backward instead of 2."""
-    plain = {"sequence_parallel": False}
-    together, apart = (
-        layer_cost(llama(joined_inputs=joined), 1, **plain) for joined in (True, False)
-    )
-    table = PlanTable.of([replace(PLAN, sequence_parallel=False)])
+    plain = replace(PLAN, sequence_parallel=False)
+    jobs = (llama(joined_inputs=joined) for joined in (True, False))
+    together, apart = (layer_cost(job, 1, plain) for job in jobs)
+    table = PlanTable.of([plain])
     summed, _ = TensorGroups.of(llama(), table).exchange(np.array([8192.0]), 4096)
     assert apart.forward.exposed == together.forward.exposed
     assert apart.backward.exposed == pytest.approx(together.backward.exposed + 3 * summed)

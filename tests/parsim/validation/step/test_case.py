@@ -205,6 +205,11 @@ def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
         case(row, stack="torchtitan", torch_compile=told).job.software for told in ("yes", "no")
     )
     assert eager.traffic > compiled.traffic == software("torchtitan").traffic
+    unknown, uncompiled = (
+        case(row, stack="somebody's", torch_compile=told).job.software for told in ("", "no")
+    )
+    assert uncompiled.traffic == pytest.approx(3.11, rel=1e-3)
+    assert unknown.traffic == software("generic").traffic == 1.3
     assert case(row, dropout="no").job.model != case(row).job.model
     assert case(row, dropout="yes").job.model == case(row).job.model
     assert case(row, blocking_launches="yes").job.software.blocking_launches
