@@ -166,7 +166,7 @@ def test_a_split_layer_waits_as_long_as_was_measured(split: bool) -> None:
 
 
 def test_gradients_that_add_up_whole_are_scattered_once_a_step() -> None:
-    """Of two micro-batches one scatters; each counts half."""
+    """Two micro-batches scatter once, so that each counts half."""
     whole = replace(JOB, software=replace(JOB.software, sums_whole=True))
 
     def backward(job: Job, microbatches: int) -> float:
