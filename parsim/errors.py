@@ -181,7 +181,7 @@ def beginnings(word: str, known: Iterable[str]) -> list[str]:
     return sorted(starts, key=len, reverse=True)
 
 
-MOST_LISTED = 14
+MOST_LISTED = 13
 """Names that a message lists in full; of more it lists the nearest."""
 
 NEAREST = 5
