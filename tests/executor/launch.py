@@ -72,6 +72,8 @@ def fork_runs(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
             timeout=120.0,
             environment=environment,
         )
+        if ended.late:
+            raise LaunchError(f"no end after 120 s: {module} {' '.join(words)}")
         return subprocess.CompletedProcess(words, ended.code, text.read_text(), errors.read_text())
 
     def torchrun(
