@@ -22,12 +22,14 @@ class Quantization:
     `peak` names the device peak of those products and `rate` the share of that peak's usual rate
     that the recipe's kernels reach. `operand` is the size of a quantised value with its share of
     the scales, `kept` that of a product's input between forward and backward. `moved` is what
-    quantising one value of an activation or gradient reads and writes, both orientations together
-    (the weight gradient needs the other one), `moved_weight` the same for a weight, which is
-    quantised once a step, or in each pass where it is gathered for the pass (ZeRO-3). `gathered`
-    says that tensor-parallel ranks quantise their own tokens before they gather the others',
-    `turned` what the other orientation of a value that came so reads and writes, on devices whose
-    products take one orientation only. `chunked` says whether products may be cut into chunks that
+    quantising one value of an activation or gradient reads and writes, `beside` what the same
+    kernel writes of the other orientation, which a weight's gradient needs; `moved_weight` both for
+    a weight, which is quantised once a step, or in each pass where it is gathered for the pass
+    (ZeRO-3). `known` says that scales are known before the values, so that a norm writes 8 bit
+    itself. `gathered` says that tensor-parallel ranks quantise their own tokens before they gather
+    the others', `turned` what a kernel of its own that makes the other orientation of a quantised
+    value reads and writes: only one scale a tensor allows that, and devices whose products take
+    either orientation need none. `chunked` says whether products may be cut into chunks that
     run beside their collectives. `attention` names the format that attention takes where a
     stack quantises it too, `attended` is what it keeps of a query, key or value in bytes.
     """
@@ -36,8 +38,10 @@ class Quantization:
     operand: float
     kept: float
     moved: float
+    beside: float
     moved_weight: float
     rate: float = 1.0
+    known: bool = False
     gathered: bool = True
     turned: float = 0.0
     chunked: bool = True
@@ -78,14 +82,40 @@ class Precision:
         return self.quantization.peak if self.quantization else self.compute
 
 
-DELAYED = Quantization(peak="fp8", operand=1.0, kept=1.0, moved=3.0, moved_weight=4.0, turned=2.0)
-"""Transformer Engine, one scale a tensor: a cast reads 2 bytes and writes 1; the transposed copy
-that Hopper's products need is written by the same kernel or folded into the norm before it, of
-gathered values by a kernel that reads 1 and writes 1.
+DELAYED = Quantization(
+    peak="fp8",
+    operand=1.0,
+    kept=1.0,
+    moved=3.0,
+    beside=1.0,
+    moved_weight=4.0,
+    turned=2.0,
+    known=True,
+)
+"""Transformer Engine, one scale a tensor, from the maxima of steps before: a cast reads 2 bytes and
+writes 1, and 1 more of the transposed copy that Hopper's products need (`cast_transpose`); of
+gathered values, or of a norm's, which the norm writes in 8 bit itself (csrc/extensions/
+normalization.cpp, FULLY_FUSED), a kernel makes that copy that reads 1 and writes 1.
 Weights are held in 8 bit with their transpose, 2 bytes as before, and made once a step."""
 
+CURRENT = replace(DELAYED, moved=5.0, known=False)
+"""The same with scales of the values themselves, tensor by tensor: a pass for the maximum (2) goes
+before each cast (Transformer Engine, Float8CurrentScalingQuantizer; torchao's tensorwise scales).
+A norm or activation of Transformer Engine's own that finds the maximum beside its output spares
+that pass; Megatron-Bridge's runs of Llama on Blackwell take cuDNN's norms, which do not."""
+
+TENSOR_SCALES = {"delayed": DELAYED, "current": CURRENT}
+"""What `fp8` with one scale a tensor is, by the stack's `fp8_scales`."""
+
 ROWWISE = Quantization(
-    peak="fp8", operand=1.0, kept=2.0, moved=10.0, moved_weight=10.0, rate=0.46, gathered=False
+    peak="fp8",
+    operand=1.0,
+    kept=2.0,
+    moved=5.0,
+    beside=5.0,
+    moved_weight=10.0,
+    rate=0.46,
+    gathered=False,
 )
 """torchao, a scale a row: for either orientation one pass for the maxima (2) and a cast (2 + 1);
 autograd keeps the 16-bit input. Tensor-parallel ranks gather 16 bit (torchtitan,
@@ -96,7 +126,8 @@ MXFP8 = Quantization(
     peak="mxfp8",
     operand=33 / 32,
     kept=33 / 32,
-    moved=4.1,
+    moved=97 / 32,
+    beside=33 / 32,
     moved_weight=4.1,
     attention="mxfp8",
     attended=33 / 16,
@@ -108,7 +139,8 @@ NVFP4 = Quantization(
     peak="nvfp4",
     operand=9 / 16,
     kept=9 / 16,
-    moved=5.1,
+    moved=73 / 16,
+    beside=9 / 16,
     moved_weight=5.1,
     rate=0.78,
     chunked=False,
@@ -120,7 +152,13 @@ buffers take 8 and 16 bit alone ("Unsupported quantizer for Userbuffers", module
 and all recipes of Megatron-Bridge set tp_comm_overlap to False in nvfp4 (v0.2.0 to v0.6.0)."""
 
 MXFP4 = Quantization(
-    peak="mxfp4", operand=17 / 32, kept=17 / 32, moved=3.1, moved_weight=3.1, chunked=False
+    peak="mxfp4",
+    operand=17 / 32,
+    kept=17 / 32,
+    moved=81 / 32,
+    beside=17 / 32,
+    moved_weight=3.1,
+    chunked=False,
 )
 """CDNA 4, 4 bits and a scale byte for each 32 values, no scale of a tensor: one kernel reads 2 and
 writes both orientations (Transformer Engine on ROCm, cast and transpose with a Hadamard transform,

@@ -25,12 +25,18 @@ from parsim.model.layer import Layer
 from parsim.model.model import Model
 from parsim.model.operators import Linear
 from parsim.plan import PlanTable
-from parsim.plan.precision import Precision, Quantization
+from parsim.plan.precision import DELAYED, TENSOR_SCALES, Precision, Quantization
 
 
-def quantization_of(layer: Layer, used: Precision) -> Quantization | None:
+def recipe_of(job: Job, used: Precision) -> Quantization | None:
+    """How products are quantised: 8 bit with one scale a tensor takes those of the stack."""
+    how = used.quantization
+    return TENSOR_SCALES[job.software.fp8_scales] if how == DELAYED else how
+
+
+def quantization_of(job: Job, layer: Layer, used: Precision) -> Quantization | None:
     """How a layer's products are quantised: those of outer layers (embedding, head) never are."""
-    return None if layer.outer else used.quantization
+    return None if layer.outer else recipe_of(job, used)
 
 
 Sides = tuple[Array, Array, Array]
@@ -83,19 +89,46 @@ READ = 2.0
 """Bytes of a 16-bit value that a cast reads, where it is a kernel of its own."""
 
 
-def cast_time(job: Job, how: Quantization | None, values: Array) -> tuple[Array, int]:
-    """Seconds and launches of quantising activations or gradients.
+SPARED = 1.0
+"""Bytes that a norm writes less of a value in 8 bit."""
 
-    `moved` bytes a value over the memory's rate, one launch; what is left of them without reading
-    the value where the stack folds a cast into the norm or activation before it.
+
+def cast_bytes(job: Job, how: Quantization, *, trained: bool = True, normed: bool = False) -> float:
+    """Bytes that quantising one activation or gradient reads and writes.
+
+    `moved`, and `beside` for the other orientation, which only the gradient of a `trained` weight
+    needs, and of one scale a tensor only a device whose products take one orientation. Where the
+    stack folds a cast into what makes the values, less the 2 that it reads. `normed` values come
+    from a norm: with a scale that is `known` it writes them itself, and what is left is the turned
+    copy less the byte that the norm spares (0 at least).
 
     Source: what each recipe's kernels read and write, beside the recipes in `plan/precision.py`;
-    which stacks fuse them, in `software.yaml`.
-    Leaves out: that attention's output, which no compiler makes, is read all the same.
+    which stacks fuse them, in `software.yaml`; Transformer Engine, module/linear.py (1.9 and 2.18):
+    no other orientation without `weight.requires_grad`.
+    Leaves out: that attention's output, which no compiler makes, is read all the same; norms
+    whose output is gathered in 16 bit or returned.
     """
+    turns = how.turned > 0.0
+    other = trained and not (turns and takes_either_way(job.device))
+    if job.software.fused_casts:
+        return how.moved - READ + how.beside * (other and not turns)
+    if normed and how.known:
+        return max(how.turned * other - SPARED, 0.0)
+    return how.moved + how.beside * other
+
+
+def cast_time(
+    job: Job,
+    how: Quantization | None,
+    values: Array,
+    *,
+    trained: bool = True,
+    normed: bool = False,
+) -> tuple[Array, int]:
+    """Seconds and launches of quantising activations or gradients: `cast_bytes` of each."""
     if how is None:
         return np.zeros_like(values), 0
-    moved = how.moved - (READ if job.software.fused_casts else 0.0)
+    moved = cast_bytes(job, how, trained=trained, normed=normed)
     return memory_time(job.device, moved * values), 1
 
 
@@ -111,7 +144,13 @@ def takes_either_way(device: Device) -> bool:
 
 
 def gathered_cast_time(
-    job: Job, how: Quantization | None, values: Array, ranks: Array
+    job: Job,
+    how: Quantization | None,
+    values: Array,
+    ranks: Array,
+    *,
+    trained: bool = True,
+    normed: bool = False,
 ) -> tuple[Array, int]:
     """Seconds and launches of quantising `values`, of which a rank has one in `ranks`, (B,) both.
 
@@ -123,12 +162,13 @@ def gathered_cast_time(
     Leaves out: the largest value of all ranks, which a current scale of the whole tensor needs.
     """
     if how is None or not how.gathered:
-        return cast_time(job, how, values)
-    seconds, launches = cast_time(job, how, values / ranks)
-    if takes_either_way(job.device):
+        return cast_time(job, how, values, trained=trained, normed=normed)
+    seconds, launches = cast_time(job, how, values / ranks, trained=trained, normed=normed)
+    if not (how.turned and trained) or takes_either_way(job.device):
         return seconds, launches
-    turned = np.where(ranks > 1, how.turned * values, 0.0)
-    return seconds + memory_time(job.device, turned, 0), launches
+    parts, _ = cast_time(job, how, values / ranks, trained=False, normed=normed)
+    turned = memory_time(job.device, how.turned * values, 0)
+    return np.where(ranks > 1, parts + turned, seconds), launches
 
 
 def weight_cast_time(job: Job, how: Quantization | None, table: PlanTable, values: Array) -> Array:

@@ -116,7 +116,8 @@ def _casts(
 ) -> Iterator[Kernels]:
     """Quantising queries, keys and values forward and the output's gradient backward.
 
-    `moved` bytes a value and a launch a tensor; what comes out is of 16 bit.
+    `moved` bytes a value, of block scales both orientations (`beside`), and a launch a tensor; what
+    comes out is of 16 bit.
 
     Source: Transformer Engine 2.16, `combine_and_quantize` of its fused attention.
     Leaves out: heads of keys and values that ranks hold copies of.
@@ -124,13 +125,13 @@ def _casts(
     if how is None:
         return
     tokens, keys = table.on_rank(op.tokens), table.on_rank(op.key_tokens)
-    width = op.head_dim + op.output_dim
+    width, moved = op.head_dim + op.output_dim, how.moved + (0.0 if how.turned else how.beside)
     entering = tokens * op.heads * op.head_dim + keys * op.kv_heads * width
     for part, values, launches in (
         (PassPart.CORE, entering / table.tp, 3),
         (PassPart.BACKWARD, tokens * op.heads * op.output_dim / table.tp, 1),
     ):
-        seconds = memory_time(job.device, how.moved * values, launches)
+        seconds = memory_time(job.device, moved * values, launches)
         yield (Kernel(kind="cast", part=part, shape=(values,), seconds=seconds, launches=launches),)
 
 

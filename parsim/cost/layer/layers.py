@@ -72,7 +72,7 @@ class LayerCoster:
 
     def kernels(self, layer: Layer, operators: Iterable[Operator]) -> Iterator[Kernels | Exchange]:
         """What some of a layer's operators run."""
-        how = quantization_of(layer, self.table.precision)
+        how = quantization_of(self.job, layer, self.table.precision)
         for op in operators:
             yield from self.operators.of(op, how)
 
@@ -85,7 +85,7 @@ class LayerCoster:
         region = self.job.software.recompute_region
         yield from self.kernels(layer, repeated(layer, names, region=region))
         if "moe_act" in names and layer.experts is not None:
-            how = quantization_of(layer, self.table.precision)
+            how = quantization_of(self.job, layer, self.table.precision)
             yield expert_activation(self.job, self.table, layer.experts, how)
 
     def _sum(self, parts: Iterable[Kernels | Exchange]) -> LayerCost:

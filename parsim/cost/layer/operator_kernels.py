@@ -13,6 +13,7 @@ import numpy as np
 
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import ACCUMULATE, memory_excess
+from parsim.cost.kernel.quantized import recipe_of
 from parsim.cost.layer.attention import attention_core
 from parsim.cost.layer.eager import moved_values
 from parsim.cost.layer.head_copies import rank_values
@@ -87,7 +88,8 @@ class OperatorKernels:
     @property
     def _of_logits(self) -> Quantization | None:
         """How logits are quantised, wherever they stand: not at all, unless the stack does."""
-        return self.table.precision.quantization if self.job.software.quantized_logits else None
+        how = recipe_of(self.job, self.table.precision)
+        return how if self.job.software.quantized_logits else None
 
     def _of_attention(self, how: Quantization | None) -> Quantization | None:
         """How the core's operands are quantised: as the layer's, where the stack does at all."""

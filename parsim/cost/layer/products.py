@@ -125,7 +125,7 @@ class Products:
         """Quantising the input forward and the output's gradient backward, and gathered weights.
 
         Under sequence parallelism a column-split matrix gathers its input, a row-split one the
-        gradient of its output.
+        gradient of its output. A column-split one's input is a norm's output.
         """
         if how is None:
             return
@@ -134,7 +134,10 @@ class Products:
         weight = weight_cast_time(self.job, how, self.table, n * k)
         for part, values in ((PassPart.FORWARD, m * k), (PassPart.BACKWARD, m * n)):
             ranks = shared if part is came else np.ones_like(shared)
-            casts = gathered_cast_time(self.job, how, values, ranks)
+            normed = part is PassPart.FORWARD and op.split is Split.COLUMN
+            casts = gathered_cast_time(
+                self.job, how, values, ranks, trained=op.trained, normed=normed
+            )
             for size, (seconds, launches) in ((values, casts), (n * k, (weight, 0))):
                 cast = Kernel(
                     kind="cast", part=part, shape=(size,), seconds=seconds, launches=launches

@@ -79,6 +79,9 @@ class Software:
     fused_gradient_accumulation: bool
     # Whether a compiler folds casts to 8 bit into what makes their values.
     fused_casts: bool
+    # Scales of 8-bit products with one a tensor: "delayed", from the maxima of steps before, or
+    # "current", from the values themselves (`plan/precision.py`).
+    fp8_scales: str
     # Whether sharded parameters of 8-bit products are gathered in 8 bit.
     quantized_gather: bool
     # How context-parallel ranks exchange keys and values where the plan does not say

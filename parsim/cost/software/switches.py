@@ -14,7 +14,7 @@ SWITCHES = (
     *("compile", "tp_overlap", "cuda_graphs", "blocking_launches", "fused_experts"),
     *("expert_dispatcher", "expert_choice", "expert_overlap", "expert_imbalance"),
     "quantized_dispatch",
-    *("quantized_logits", "quantized_attention"),
+    *("fp8_scales", "quantized_logits", "quantized_attention"),
 )
 """Fields that a job of a stack may set for itself, because its users do."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from parsim.cost.software import Software
 from parsim.frameworks.export.megatron import (
     SHARDING,
     expert_flags,
@@ -34,11 +35,12 @@ MIXED = {
     for name, recipe in {
         "bf16": "bf16_mixed",
         "fp16": "fp16_mixed",
-        "fp8": "bf16_with_fp8_delayed_scaling_mixed",
         "mxfp8": "bf16_with_mxfp8_mixed",
         "nvfp4": "bf16_with_nvfp4_mixed",
     }.items()
 }
+SCALED = "mixed_precision=bf16_with_fp8_{}_scaling_mixed in the recipe"
+"""The same of fp8, by the stack's `fp8_scales`."""
 NO_MIXED = "no mixed_precision of Megatron-Bridge is that; set the recipe's nearest"
 
 
@@ -65,7 +67,7 @@ def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
             "# overrides of a recipe of the model, e.g. behind `torchrun ... recipe.py`",
             *reduced_as_summed(plan, "ddp.grad_reduce_in_fp32"),
             *(f"# {line}" for line in model_unsaid(spec)),
-            *_precision_of_a_recipe(plan),
+            *_precision_of_a_recipe(job.software, plan),
             *(f"{name}={value}" for name, value in values),
             "",
         ]
@@ -125,9 +127,10 @@ def _adapters(spec: TransformerSpec) -> Iterator[tuple[str, object]]:
         yield ("peft.target_modules", f"[{','.join(targets)}]")
 
 
-def _precision_of_a_recipe(plan: Plan) -> Iterator[str]:
+def _precision_of_a_recipe(stack: Software, plan: Plan) -> Iterator[str]:
     """Comments on recipes: what their mixed precision must be, which overwrites the reduction's."""
-    yield f"# precision {plan.precision}: {MIXED.get(plan.precision, NO_MIXED)}"
+    mixed = {**MIXED, "fp8": SCALED.format(stack.fp8_scales)}
+    yield f"# precision {plan.precision}: {mixed.get(plan.precision, NO_MIXED)}"
     if plan.gradient_precision != "fp32":
         yield "# a recipe's mixed_precision overwrites ddp.grad_reduce_in_fp32 (true in most): set"
         yield "# mixed_precision.grad_reduce_in_fp32=false too"

@@ -22,8 +22,10 @@ from parsim.plan import REPLICAS_OUTSIDE, Plan, Recompute
 from parsim.scenario import Scenario
 
 SHARDING = {2: "optim_grads", 3: "optim_grads_params"}
-FP8 = {"fp8": "delayed", "fp8_rowwise": "tensorwise", "mxfp8": "mxfp8", "fp8_amp": "delayed"}
-"""--fp8-recipe of each precision; Megatron has no row-wise one, the nearest is a scale a tensor."""
+FP8 = {"fp8_rowwise": "tensorwise", "mxfp8": "mxfp8"}
+"""--fp8-recipe of precisions; Megatron has no row-wise one, the nearest is a scale a tensor."""
+SCALES = {"delayed": "delayed", "current": "tensorwise"}
+"""--fp8-recipe of fp8 with one scale a tensor, by the stack's `fp8_scales`."""
 FP4 = ("nvfp4", "mxfp4")
 
 SGD_MOMENTUM = {"sgd": 0, "sgd_momentum": 0.9}
@@ -41,7 +43,7 @@ def megatron_arguments(scenario: Scenario, plan: Plan) -> str:
     job = scenario.job
     parallel = [*parallel_flags(spec, plan), *_switches(job.software, plan)]
     experts = expert_flags(spec, job.software, plan)
-    training = [*_training(plan), *update_flags(job)]
+    training = [*_training(job.software, plan), *update_flags(job)]
     flags = [*model_flags(spec, plan), *parallel, *experts, *training]
     lines = [" ".join([name, *([] if value is True else [str(value)])]) for name, value in flags]
     return "\n".join(
@@ -153,16 +155,16 @@ def _sharding(plan: Plan) -> Iterator[Flag]:
         yield ("--num-distributed-optimizer-instances", plan.dp_replicate)
 
 
-def _training(plan: Plan) -> Iterator[Flag]:
+def _training(stack: Software, plan: Plan) -> Iterator[Flag]:
     yield ("--micro-batch-size", plan.microbatch_size)
     yield ("--global-batch-size", plan.global_batch_size)
     if plan.precision in ("fp16", "fp16_amp"):
         yield ("--fp16", True)
     elif plan.precision not in ("fp32", "tf32"):
         yield ("--bf16", True)
-    if plan.precision in FP8:
+    if plan.precision.startswith(("fp8", "mxfp8")):
         yield ("--fp8-format", "hybrid")
-        yield ("--fp8-recipe", FP8[plan.precision])
+        yield ("--fp8-recipe", FP8.get(plan.precision, SCALES[stack.fp8_scales]))
     if plan.precision in FP4:
         yield ("--fp4-format", "e2m1")
         if plan.precision == "mxfp4":  # of Megatron-LM on ROCm; nvfp4 is the default

@@ -22,6 +22,8 @@ def software_of(reader: Reader) -> str | dict[str, Any]:
     backend = reader.word("--moe-flex-dispatcher-backend", "").lower()
     if backend in DISPATCHERS:
         switches["expert_dispatcher"] = backend
+    if reader.has("--fp8-format") and reader.word("--fp8-recipe", "delayed") == "tensorwise":
+        switches["fp8_scales"] = "current"
     if reader.has("--overlap-moe-expert-parallel-comm"):
         switches["expert_overlap"] = 1.0
     return {"name": "megatron-lm", **switches} if switches else "megatron-lm"

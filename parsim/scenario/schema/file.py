@@ -9,6 +9,7 @@ from pydantic import BeforeValidator, Field
 from parsim.cluster.background import Place
 from parsim.cost.job import CLIP
 from parsim.cost.software import DISPATCHERS, EXPERT_CHOICES
+from parsim.plan.precision import TENSOR_SCALES
 from parsim.scenario.schema.cluster import (
     ClusterBlock,
     GroupBlock,
@@ -72,6 +73,7 @@ class SoftwareBlock(Block):
     cuda_graphs: Flag = UNSET
     blocking_launches: Flag = UNSET
     fused_experts: Flag = UNSET
+    fp8_scales: Annotated[Literal["delayed", "current"], in_any_case(*TENSOR_SCALES)] = UNSET
     quantized_logits: Flag = UNSET
     quantized_attention: Flag = UNSET
     expert_dispatcher: Annotated[

@@ -57,6 +57,8 @@ def _as_the_row_says(stack: Software, run: MeasuredRun) -> Software:
         stack = replace(stack, expert_overlap={"default": float(run.expert_overlap)})
     if run.quantized_attention is not None:
         stack = replace(stack, quantized_attention=run.quantized_attention)
+    if run.fp8_scales is not None:
+        stack = replace(stack, fp8_scales=run.fp8_scales)
     if run.blocking_launches:
         stack = with_switches(stack, {"blocking_launches": True})
     if run.bucket_parameters is not None:

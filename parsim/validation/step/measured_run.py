@@ -77,6 +77,7 @@ class MeasuredRun:
     graph_scopes: tuple[str, ...] = ()
     expert_overlap: bool | None = None
     quantized_attention: bool | None = None
+    fp8_scales: str | None = None
     gradient_precision: str | None = None
     dropout: bool | None = None
     blocking_launches: bool = False

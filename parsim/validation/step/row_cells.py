@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from parsim.errors import shown
-from parsim.plan.precision import SUMS
+from parsim.plan.precision import SUMS, TENSOR_SCALES
 from parsim.units import whole_number
 from parsim.validation.cells import LARGEST, Cells
 from parsim.validation.step.blank_sizes import EXPERTS, SIZES
@@ -114,6 +114,14 @@ class RunCells(Cells):
             raise RowSkipped(
                 f"gradient_precision='{shown(cell)}' is unknown; allowed: {', '.join(SUMS)}"
             )
+        return cell
+
+    def fp8_scales(self) -> str | None:
+        """Scales of 8-bit products with one a tensor."""
+        cell = self.text("fp8_scales")
+        if cell is not None and cell not in TENSOR_SCALES:
+            allowed = ", ".join(TENSOR_SCALES)
+            raise RowSkipped(f"fp8_scales='{shown(cell)}' is unknown; allowed: {allowed}")
         return cell
 
     def overlap(self) -> frozenset[str] | None:

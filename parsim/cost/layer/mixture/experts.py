@@ -248,4 +248,4 @@ class ExpertCoster:
         inner = self.op.halves * self.width if twice > 1.0 else self.width
         wide = self.op.width + (0.0 if self.in_products else inner)
         values = self.rows * wide * self._excess
-        return cast_time(self.job, self.how, values)[0]
+        return cast_time(self.job, self.how, values, trained=self.op.trained)[0]
