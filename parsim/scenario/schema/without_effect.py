@@ -14,6 +14,7 @@ from parsim.cost.layer.kept.recomputed_modules import modules_of
 from parsim.cost.software import software
 from parsim.model.model import Model
 from parsim.plan import Plan
+from parsim.plan.precision import DELAYED, precision
 from parsim.scenario.schema.file import ScenarioFile
 from parsim.scenario.schema.plan import PlanBlock
 from parsim.schedule import TIMED
@@ -179,6 +180,9 @@ def _of_software(file: ScenarioFile, job: Job, plan: Plan | None) -> Iterator[st
             yield _note(f"software.{key}", f"{job.model.name} has no experts")
     if "expert_choice" in changed and mixed and job.software.expert_dispatcher == "alltoall":
         yield _note("software.expert_choice", "alltoall sends a copy to each of a token's experts")
-    alone = plan is not None and file.search is None and max(plan.stage_tp) == 1
-    if "tp_overlap" in changed and alone:
+    if plan is None or file.search is not None:
+        return
+    if "fp8_scales" in changed and precision(plan.precision).quantization != DELAYED:
+        yield _note("software.fp8_scales", f"{plan.precision} has no scales of whole tensors")
+    if "tp_overlap" in changed and max(plan.stage_tp) == 1:
         yield _note("software.tp_overlap", "with tp=1 no product has a collective beside it")

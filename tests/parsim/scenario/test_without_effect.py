@@ -73,6 +73,7 @@ def test_a_plan_s_own_precision_is_the_stated_one(tmp_path: Path) -> None:
         ("one", "software.expert_overlap", "0.5", "gpt2 has no experts"),
         ("images", "software.tp_overlap", "true", "with tp=1 no product has a collective"),
         ("experts", "software.expert_choice", "consecutive", "alltoall sends a copy to each of"),
+        ("one", "software.fp8_scales", "current", "bf16 has no scales of whole tensors"),
     ],
 )
 def test_a_key_without_effect_is_named(

@@ -46,6 +46,18 @@ def test_each_precision_has_its_word_or_a_comment(
     assert comment in text
 
 
+@pytest.mark.parametrize(
+    ("scales", "flag"),
+    [("delayed", "--fp8-recipe delayed"), ("current", "--fp8-recipe tensorwise")],
+)
+def test_scales_of_8_bit_are_a_recipe(scales: str, flag: str) -> None:
+    scenario = load_scenario(LLAMA, {"software": f"{{name: megatron-lm, fp8_scales: {scales}}}"})
+    plan = replace(scenario.fixed_plan(), precision="fp8")
+    assert flag in export_plan(scenario, plan, "megatron")
+    mixed = f"# precision fp8: mixed_precision=bf16_with_fp8_{scales}_scaling_mixed in the recipe"
+    assert mixed in export_plan(scenario, plan, "megatron-bridge")
+
+
 @pytest.mark.parametrize("target", ["torchtitan", "torchtitan-0.2", "deepspeed", "accelerate"])
 def test_what_a_file_cannot_say_is_a_comment(target: str) -> None:
     changes = {

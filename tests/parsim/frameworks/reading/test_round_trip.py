@@ -24,6 +24,11 @@ SAID: tuple[dict[str, str], ...] = (
     {"model.num_key_value_heads": "8", "model.head_dim": "64", "model.ffn_hidden_size": "8192"},
     {"model.rope": "true", "model.rope_theta": "500000", "model.positions": "0"},
     {"model.predicted_tokens": "1", "training.precision": "fp8", "cluster.system": "dgx-h100"},
+    {
+        "training.precision": "fp8",
+        "software": "{name: megatron-lm, fp8_scales: current}",
+        "cluster.system": "dgx-h100",
+    },
     {"training.precision": "nvfp4", "cluster.system": "dgx-b200"},
     {"training.precision": "mxfp4", "cluster.system": "mi355x-node"},
     {"model.num_experts": "8", "model.experts_per_token": "2", "plan.ep": "2"},

@@ -214,6 +214,12 @@ def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
     assert case(row, dropout="yes").job.model == case(row).job.model
     assert case(row, blocking_launches="yes").job.software.blocking_launches
     assert case(row, quantized_attention="yes").job.software.quantized_attention
+    for stack, usual, other in (
+        ("nemo", "delayed", "current"),
+        ("torchtitan", "current", "delayed"),
+    ):
+        assert case(row, stack=stack).job.software.fp8_scales == usual
+        assert case(row, stack=stack, fp8_scales=other).job.software.fp8_scales == other
 
 
 # --------------------------------------------------------------------------- models

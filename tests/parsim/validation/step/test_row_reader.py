@@ -182,6 +182,7 @@ TOPK = (
             {"overlap": "dp+pp"},
             "overlap='pp' is unknown; allowed: none, dp, fsdp, tp, p2p, p2p_scatter_gather",
         ),
+        ({"fp8_scales": "block"}, "fp8_scales='block' is unknown; allowed: delayed, current"),
         ({"step_time_s": ""}, "neither step_time_s nor peak_memory_gib is stated"),
     ],
 )
