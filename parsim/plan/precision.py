@@ -99,10 +99,10 @@ normalization.cpp, FULLY_FUSED), a kernel makes that copy that reads 1 and write
 Weights are held in 8 bit with their transpose, 2 bytes as before, and made once a step."""
 
 CURRENT = replace(DELAYED, moved=5.0, known=False)
-"""The same with scales of the values themselves, tensor by tensor: a pass for the maximum (2) goes
+"""Scales of the values themselves, tensor by tensor: as above, with a pass for the maximum (2)
 before each cast (Transformer Engine, Float8CurrentScalingQuantizer; torchao's tensorwise scales).
-A norm or activation of Transformer Engine's own that finds the maximum beside its output spares
-that pass; Megatron-Bridge's runs of Llama on Blackwell take cuDNN's norms, which do not."""
+Norms of Transformer Engine's own that find the maximum beside their output spare that pass;
+cuDNN's, which Megatron-Bridge's runs of Llama take on Blackwell, do not."""
 
 TENSOR_SCALES = {"delayed": DELAYED, "current": CURRENT}
 """What `fp8` with one scale a tensor is, by the stack's `fp8_scales`."""

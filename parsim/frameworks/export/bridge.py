@@ -40,7 +40,7 @@ MIXED = {
     }.items()
 }
 SCALED = "mixed_precision=bf16_with_fp8_{}_scaling_mixed in the recipe"
-"""The same of fp8, by the stack's `fp8_scales`."""
+"""What fp8 needs there, by the stack's `fp8_scales`."""
 NO_MIXED = "no mixed_precision of Megatron-Bridge is that; set the recipe's nearest"
 
 
