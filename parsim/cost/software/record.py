@@ -266,6 +266,10 @@ class Software:
         """Host seconds of a kernel's launch in a mixture of experts, or in another model."""
         return (self.mixture_launch if mixture else 0.0) or self.launch_cost
 
+    def launch_doubt(self, *, mixture: bool) -> float:
+        """How much hosts of other machines differ, ln; none where runs of mixtures show theirs."""
+        return 0.0 if mixture and self.mixture_launch else self.launch_spread
+
     @property
     def between_microbatches(self) -> float:
         """Host seconds of a micro-batch; a graph of the whole iteration leaves none."""

@@ -121,8 +121,14 @@ def standing_of(
         doubt=doubt,
         steps=step_errors(job.device, plan),
         libraries=0.0 if job.device.calibrated else job.device.library_spread,
-        launches=0.0 if job.device.calibrated else job.software.launch_spread * parts.paced,
+        launches=_host_doubt(job) * parts.paced,
     )
+
+
+def _host_doubt(job: Job) -> float:
+    """What no run of the software shows of its hosts, ln; a calibrated machine's are known."""
+    known = 0.0 if job.device.calibrated else 1.0
+    return known * job.software.launch_doubt(mixture=job.model.experts is not None)
 
 
 def step_interval(standing: Standing, step_time: float, errors: Errors | None = None) -> Interval:
