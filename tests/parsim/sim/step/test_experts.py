@@ -133,7 +133,7 @@ def test_tokens_of_experts_have_a_lane_of_their_own() -> None:
     """In forward and backward as long as they are priced; again where layers are recomputed."""
     plan = Plan(tp=2, dp_shard=8, zero_stage=1, ep=8, sequence_parallel=True, num_microbatches=2)
     # a pass that waits for its host is longer as a whole, its exchanges too
-    eager = replace(JOB.software, expert_launch=JOB.software.launch_cost)
+    eager = replace(JOB.software, launch_cost=4e-6, expert_launch=4e-6)
     cluster = Cluster(system=JOB.cluster.system, num_nodes=2)
     job = replace(JOB, cluster=cluster, software=eager)
     lanes = {}
