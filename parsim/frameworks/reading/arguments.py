@@ -22,7 +22,7 @@ def arguments_of(text: str) -> Arguments:
     Raises:
         InputError: quotes that do not close.
     """
-    lines = [re.sub(r"(^|\s)#.*$", "", line).replace("\\", " ") for line in text.splitlines()]
+    lines = [line.replace("\\", " ") for line in without_comments(text)]
     try:
         words = _words(" ".join(lines))
     except ValueError as error:
@@ -38,6 +38,11 @@ def arguments_of(text: str) -> Arguments:
         else:
             values.append(word)
     return arguments
+
+
+def without_comments(text: str) -> list[str]:
+    """The lines of a shell script, each up to its comment."""
+    return [re.sub(r"(^|\s)#.*$", "", line) for line in text.splitlines()]
 
 
 def _words(line: str) -> list[str]:

@@ -15,6 +15,7 @@ import re
 from collections.abc import Callable, Container, Mapping
 from operator import add, floordiv, mod, mul, sub
 
+from parsim.frameworks.reading.arguments import without_comments
 from parsim.units import whole_number
 
 _INSIDE = r"\$\(\(((?:[^\n;()]|\([^\n;()]*\))*)\)\)"
@@ -87,7 +88,7 @@ class Variables:
 
 def with_values(text: str) -> tuple[str, dict[str, str]]:
     """A script without comments and with its variables put in, and the values it falls back to."""
-    plain = "\n".join(re.sub(r"(^|\s)#.*$", "", line) for line in text.splitlines())
+    plain = "\n".join(without_comments(text))
     variables = Variables(plain)
     return variables.put_in(plain), variables.defaults
 
