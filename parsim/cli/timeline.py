@@ -153,7 +153,7 @@ def compare(
 
 def _check_ended(file: Path) -> None:
     """Say of a file that a killed run did not come to how far it came."""
-    steps = file.with_name("steps.jsonl")
+    steps = file.parent / "steps.jsonl"
     if file.exists() or file.name not in ("run.json", "timeline.json") or not steps.is_file():
         return
     count = steps.read_text(encoding="utf-8", errors="replace").count("\n")

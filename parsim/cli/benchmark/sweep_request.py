@@ -129,9 +129,9 @@ def read_degrees(text: str) -> dict[str, int]:
         axis, sign, degree = (part.strip() for part in pair.partition("="))
         if not sign or not axis.isidentifier() or not whole_number(degree):
             raise InputError(
-                f"--group {text}: '{shown(pair)}' is not AXIS=DEGREE; e.g. --group tp=8,dp=2"
+                f"--group {shown(text)}: '{shown(pair)}' is not AXIS=DEGREE; e.g. --group tp=8,dp=2"
             )
         if axis in degrees:
-            raise InputError(f"--group {text}: axis {axis} stands there twice")
+            raise InputError(f"--group {shown(text)}: axis {shown(axis)} stands there twice")
         degrees[axis] = int(degree)
     return degrees

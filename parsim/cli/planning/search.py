@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from parsim.planner.result import SearchResult
     from parsim.scenario import Scenario
 
-Top = Annotated[int, typer.Option(min=1, help="how many plans to print")]
+Top = Annotated[int, typer.Option(min=1, max=10**6, help="how many plans to print")]
 PlanOutput = Annotated[Path | None, typer.Option(help="write the best plan as a scenario file")]
 TimeLimit = Annotated[
     float | None, typer.Option(min=0.0, help="seconds; then print the best so far")

@@ -44,7 +44,7 @@ def read_table(text: str, file: str, device: str | None) -> ImportedSystem:
         CatalogError: neither the text nor `device` says what the devices are.
     """
     table, names = parse_table(text, file), named_devices(text)
-    if device is None and not names:
+    if not device and not names:
         raise CatalogError(f"{file}: no device is named; {WHICH}")
     return _imported(table, file, device or driver_device(names[0], file))
 

@@ -24,6 +24,8 @@ from parsim.errors import CatalogError
 
 Nics = Sequence[Sequence[str]]
 """Names of each node's interfaces."""
+_AXES = 6
+"""Axes of a torus at most: those of Tofu, the network of Fugaku."""
 
 
 def fabric_cables(network: Network, nics: Nics) -> Iterator[Cable]:
@@ -85,8 +87,11 @@ def torus_shape(nodes: int, dimensions: int) -> tuple[int, ...]:
     """The most even factors of the number of nodes, largest first.
 
     Raises:
-        CatalogError: more nodes than one, and no two factors above 1 for a torus of more than one.
+        CatalogError: more axes than any machine has; or more nodes than one, and no two factors
+            above 1 for a torus of more than one.
     """
+    if dimensions > _AXES:
+        raise CatalogError(f"a torus of {dimensions} axes; choose 1 to {_AXES}")
     shape: list[int] = []
     left = nodes
     for axis in range(dimensions, 0, -1):

@@ -18,6 +18,7 @@ from itertools import combinations, islice, pairwise, permutations
 
 from parsim.cluster.hardware import Cable, System
 from parsim.cluster.topology.node_cables import MESHES, node_cables
+from parsim.cluster.topology.relays import relayed
 
 Widths = Mapping[tuple[int, int], float]
 """Bytes/s each way between two devices, the lower one first; pairs without a cable are missing."""
@@ -78,7 +79,7 @@ def group_rates(cables: tuple[Cable, ...], members: tuple[int, ...]) -> GroupRat
     ring = ring_rate(links, members)
     if not ring:
         flows = zip(members, (*members[1:], members[0]), strict=True)
-        ring = _relayed(cables, list(flows))
+        ring = relayed(cables, direct_pairs(cables), list(flows))
     return GroupRates(ring, (len(members) - 1.0) * _each_pair(cables, links, members))
 
 
@@ -147,30 +148,41 @@ def _each_pair(cables: tuple[Cable, ...], links: Widths, members: tuple[int, ...
     """Bytes/s of every pair while all pairs send: by the fullest link, those far shared alike."""
     load: dict[tuple[int, int], float] = {}
     hosted: list[tuple[int, int]] = []
+    partners = _partners(links)
     for first, last in permutations(members, 2):
-        ways = _ways(links, first, last, members)
+        ways = _ways(partners, first, last)
         hosted += [] if ways else [(first, last)]
         for way in ways:
             for hop in pairwise(way):
                 load[hop] = load.get(hop, 0.0) + 1.0 / len(ways)
     slowest = max((units / _width(links, *hop) for hop, units in load.items()), default=0.0)
     near = 1.0 / slowest if slowest else float("inf")
-    return min(near, _relayed(cables, hosted)) if hosted else near
+    return min(near, relayed(cables, direct_pairs(cables), hosted)) if hosted else near
 
 
 def _width(links: Widths, first: int, last: int) -> float:
     return links.get((min(first, last), max(first, last)), 0.0)
 
 
-def _ways(links: Widths, first: int, last: int, members: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """The direct cable, or else the widest ways through one other member."""
-    if _width(links, first, last):
+def _partners(links: Widths) -> dict[int, dict[int, float]]:
+    """Of each device with a cable, the widths to those at the other ends."""
+    partners: dict[int, dict[int, float]] = {}
+    for (low, high), width in links.items():
+        partners.setdefault(low, {})[high] = width
+        partners.setdefault(high, {})[low] = width
+    return partners
+
+
+def _ways(
+    partners: Mapping[int, Mapping[int, float]], first: int, last: int
+) -> list[tuple[int, ...]]:
+    """The direct cable, or else the widest ways through one other device."""
+    near, far = partners.get(first, {}), partners.get(last, {})
+    if last in near:
         return [(first, last)]
-    over = {
-        middle: min(_width(links, first, middle), _width(links, middle, last)) for middle in members
-    }
-    widest = max(over.values())
-    return [(first, middle, last) for middle in members if over[middle] == widest > 0.0]
+    over = {middle: min(near[middle], far[middle]) for middle in sorted(near) if middle in far}
+    widest = max(over.values(), default=0.0)
+    return [(first, middle, last) for middle, width in over.items() if width == widest]
 
 
 @lru_cache(maxsize=65536)
@@ -178,54 +190,9 @@ def pair_rate(
     cables: tuple[Cable, ...], first: int, last: int, members: tuple[int, ...] = ()
 ) -> float:
     """Bytes/s of one message between two devices, in a communicator that also has `members`."""
-    links = direct_pairs(cables)
-    ways = _ways(links, first, last, (first, last, *members))
+    inside = {first, last, *members}
+    links = {pair: width for pair, width in direct_pairs(cables).items() if inside.issuperset(pair)}
+    ways = _ways(_partners(links), first, last)
     if ways:
         return min(_width(links, *hop) for hop in pairwise(ways[0]))
-    return _relayed(cables, [(first, last)])
-
-
-def _relayed(cables: tuple[Cable, ...], flows: list[tuple[int, int]]) -> float:
-    """Bytes/s of every flow through the hosts, over NVLinks of others where no host joins them.
-
-    All at once, each by the way of fewest links.
-    """
-    rates = {
-        pair: rate
-        for (a, b), rate in direct_pairs(cables).items()
-        for pair in _both(f"gpu:{a}", f"gpu:{b}")
-    }
-    hosts = {
-        pair: cable.bandwidth * cable.efficiency
-        for cable in cables
-        if cable.link_class != "nvlink"
-        for pair in _both(cable.source, cable.target)
-    }
-    load: dict[tuple[str, str], float] = {}
-    for first, last in flows:
-        ends = f"gpu:{first}", f"gpu:{last}"
-        way = _fewest(hosts, *ends) or _fewest(rates, *ends)
-        if not way:
-            return 0.0
-        for hop in pairwise(way):
-            load[hop] = load.get(hop, 0.0) + 1.0
-    rates |= hosts
-    return 1.0 / max(units / rates[hop] for hop, units in load.items())
-
-
-def _both(first: str, last: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    return (first, last), (last, first)
-
-
-def _fewest(rates: Mapping[tuple[str, str], float], first: str, last: str) -> tuple[str, ...]:
-    """Parts on the way of fewest links, which passes devices only where devices alone are joined.
-
-    Empty where none leads there.
-    """
-    ways: dict[str, tuple[str, ...]] = {first: (first,)}
-    for part in (queue := [first]):
-        for source, target in rates:
-            if source == part and target not in ways:
-                ways[target] = (*ways[part], target)
-                queue.append(target)
-    return ways.get(last, ())
+    return relayed(cables, direct_pairs(cables), [(first, last)])

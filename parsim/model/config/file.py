@@ -181,7 +181,7 @@ class Config:
         stated, assumed = self.values.get(self.family.activation), flags.get("activation", "usual")
         if stated is None:
             return str(assumed)
-        if stated not in ACTIVATIONS:
+        if not isinstance(stated, str) or stated not in ACTIVATIONS:
             raise self._wrong(self.family.activation, f"one of {', '.join(ACTIVATIONS)}")
         return "usual" if ACTIVATIONS[stated] == usual else ACTIVATIONS[stated]
 

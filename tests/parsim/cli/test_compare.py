@@ -155,6 +155,7 @@ def test_what_cannot_be_compared(cli: Cli, predicted: Path, tmp_path: Path) -> N
         f"error: {trace}: a trace for Perfetto, not a timeline; write that with "
         f"`parsim simulate SCENARIO --timeline FILE.json`\n",
     )
+    assert cli("compare", ".", predicted) == (2, "", "error: .: is a folder; give one file\n")
     assert cli("compare", SMALL, predicted) == (
         2,
         "",

@@ -254,6 +254,14 @@ BAD_WORDS = {
 }
 
 
+def test_an_empty_device_is_none(cli: Cli, tmp_path: Path) -> None:
+    path = tmp_path / "t"
+    path.write_text(TABLE)
+    done = cli("catalog", "import", path, "--as", "x", "--device", "")
+    assert (done.code, done.out) == (2, "")
+    assert "no device is named" in done.err
+
+
 @pytest.mark.parametrize("case", BAD)
 def test_bad_files(cli: Cli, tmp_path: Path, case: str) -> None:
     text, message = BAD[case]

@@ -66,6 +66,11 @@ def test_a_prime_is_no_torus() -> None:
         torus_shape(7, 2)
 
 
+def test_a_torus_has_no_more_axes_than_machines_have() -> None:
+    with pytest.raises(CatalogError, match="a torus of 1000000 axes; choose 1 to 6"):
+        torus_shape(64, 1_000_000)
+
+
 # Node bandwidth of a DGX H100: 8 x 50 = 400 GB/s.
 @pytest.mark.parametrize(
     ("fabric", "nodes", "expected"),

@@ -90,6 +90,13 @@ def test_devices_on_a_ring_of_cables() -> None:
     assert group_rates(cables, (0, 1, 2)).ring == 10e9  # 2 to 0 by way of 1
 
 
+def test_a_long_ring_of_cables() -> None:
+    """Only neighbours, and those next to them, have NVLinks; the others go by way of many."""
+    members = tuple(range(300))
+    assert group_rates(ring_of(300), members).ring == 20e9
+    assert pair_rate(ring_of(300), 0, 150, members) == 10e9
+
+
 @given(st.integers(2, 6), st.data())
 def test_rings_use_no_more_links_than_any_member_has(size: int, data: st.DataObject) -> None:
     members = tuple(range(size))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from contextlib import suppress
 
 import pytest
@@ -54,6 +55,11 @@ def test_model_type_that_is_no_text(value: object, text: str) -> None:
     text_told = message(LLAMA | {"model_type": value})
     assert text_told.startswith(f"model_type={text} is not supported")
     assert text_told.endswith(f"; {SUPPORTED}")
+
+
+@pytest.mark.parametrize("value", [[], {}, ["silu"], 5])
+def test_an_activation_that_is_no_text(value: object) -> None:
+    assert message(LLAMA | {"hidden_act": value}).startswith(f"hidden_act={json.dumps(value)} ")
 
 
 def test_no_model_type() -> None:
