@@ -76,15 +76,17 @@ def _step(case: Case, prediction: Prediction) -> tuple[float, tuple[str, ...]]:
 
 
 def _compared_peak(run: MeasuredRun, prediction: Prediction) -> float:
-    """Bytes allocated on the rank whose peak is measured: a pipeline's last, or the fullest."""
-    if run.memory_of_last_rank:
-        return prediction.peak_allocated[-1]
+    """Bytes allocated on the rank whose peak is measured: one of a pipeline's, or the fullest."""
+    if run.memory_rank is not None:
+        return prediction.peak_allocated[run.memory_rank]
     return prediction.fullest.peak_allocated
 
 
 def _printed_peak(case: Case, prediction: Prediction) -> float | None:
-    """Bytes of the fullest rank where more than the allocated is printed."""
-    reserved = prediction.fullest.peak_reserved
+    """Bytes of the same rank where more than the allocated is printed."""
+    rank, reserved = case.run.memory_rank, prediction.fullest.peak_reserved
+    if rank is not None:
+        reserved = prediction.peak_reserved[rank]
     if case.run.memory_on_device:
         return reserved + case.job.context_memory
     return reserved if case.job.software.prints_reserved else None

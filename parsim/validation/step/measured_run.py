@@ -16,8 +16,8 @@ class MeasuredRun:
     layers of a stage whose activations are on the host, `recompute_layers` those whose forward is
     repeated as a whole where `recompute` is "block", `graph_scopes` the parts of layers that graphs
     launch. `memory_on_device` says that `peak_memory`
-    is what the driver counts, `memory_of_last_rank` that it is the last pipeline rank's and not the
-    fullest one's, `out_of_memory` that the run ended so, `training_steps` how many of
+    is what the driver counts, `memory_rank` whose it is in the pipeline (0, -1; None: the fullest
+    one's), `out_of_memory` that the run ended so, `training_steps` how many of
     these steps the whole training took, `device_hours` what it cost as published. `split` says of a
     table that was split beforehand whether a row is for fits or judges them. `filled` are the
     sizes that were blank, each with where it is from. `lora_rank` is that of adapters beside
@@ -84,7 +84,7 @@ class MeasuredRun:
     training_steps: int | None = None
     device_hours: float | None = None
     memory_on_device: bool = False
-    memory_of_last_rank: bool = False
+    memory_rank: int | None = None
     out_of_memory: bool = False
     offload_layers: int | None = None
     recompute_layers: int | None = None

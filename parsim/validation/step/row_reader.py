@@ -42,8 +42,8 @@ OPTIONAL = (
 
 ON_DEVICE = "nvidia-smi"
 """A cell of `peak_memory_kind` that begins so is of the whole device: the context counts too."""
-LAST_RANK = "last rank"
-"""A cell of `peak_memory_kind` that begins so is of the last rank of the pipeline alone."""
+RANKS = {"first rank": 0, "last rank": -1}
+"""A cell of `peak_memory_kind` that begins so is of that rank of the pipeline alone."""
 
 _SAME_NAME = (
     "n_heads", "gpus_per_node", "n_gpus", "n_layers", "hidden_size", "ffn_hidden_size", "seq_len",
@@ -150,7 +150,7 @@ def _measured(cells: RunCells) -> dict[str, Any]:
         "bubble_fraction": cells.fraction("bubble_fraction"),
         "profile": cells.profile(),
         "memory_on_device": kind.startswith(ON_DEVICE),
-        "memory_of_last_rank": kind.startswith(LAST_RANK),
+        "memory_rank": next((RANKS[name] for name in RANKS if kind.startswith(name)), None),
         "out_of_memory": cells.flag("out_of_memory") or False,
     }
 
