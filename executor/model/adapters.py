@@ -21,11 +21,14 @@ from torch.nn import functional as F
 from executor.model.attention.self_attention import Attention, Columns, apart, itself
 from executor.model.blocks import Mlp
 from executor.model.factors import copied_part
-from parsim.model.adapters import TARGETS
+from parsim.model.adapters import EMBEDDING, HEAD, TARGETS
 from parsim.model.transformer import TransformerSpec
 
 SCALE = 2.0
 """alpha / r: NeMo's and Megatron-Bridge's recipes have alpha 32 with rank 16."""
+
+MODULES = {EMBEDDING: "embedding.token", HEAD: "head.logits"}
+"""Where a stage has what a spec's `modules_to_save` name."""
 
 NAMES = ("adapter", "columns")
 """What adapters are called in the module of a product, and in one whose maps share an input."""
@@ -95,14 +98,27 @@ def begins_as_zero(name: str) -> bool:
 
 
 def add_adapters(stage: nn.Module, spec: TransformerSpec) -> None:
-    """Freeze all that a stage has, and put adapters beside the products that the spec names."""
+    """Freeze all that a stage has, and put adapters beside the products that the spec names.
+
+    The table of tokens and the head's matrix stay trained where the spec says so.
+    """
     stage.requires_grad_(False)
+    for path in spec.modules_to_save:
+        _unfreeze(stage, MODULES[path])
     names = {TARGETS[target] for target in spec.lora_targets or TARGETS}
     for module in tuple(stage.modules()):
         if isinstance(module, Attention):
             _adapt(module, "qkv", "projection", names, spec.lora_rank)
         elif isinstance(module, Mlp):
             _adapt(module, "fc1", "fc2", names, spec.lora_rank)
+
+
+def _unfreeze(stage: nn.Module, path: str) -> None:
+    """Train a module of the stage's ends, if the stage has it."""
+    end, name = path.split(".")
+    module = getattr(stage, end)
+    if module is not None:
+        getattr(module, name).requires_grad_(True)
 
 
 def _adapt(module: Attention | Mlp, first: str, last: str, names: set[str], rank: int) -> None:

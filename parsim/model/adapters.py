@@ -8,9 +8,10 @@ column-split product every tensor-parallel rank has A whole and B's columns, of 
 rows and B whole, so that only r values a token travel between them.
 
 Source: Hu et al. 2021 (arXiv:2106.09685), section 4; Megatron-Bridge (commit 067f987d),
-peft/lora_layers.py and peft/utils.py. Leaves out: dropout ahead of A; adapters of routed experts;
-that Megatron-Bridge divides the r outputs of a column-split product's A over ranks; that nothing
-ahead of the first adapter goes backward, a part of one layer.
+peft/lora_layers.py and peft/utils.py; PEFT 0.6.2, utils/other.py (ModulesToSaveWrapper). Leaves
+out: dropout ahead of A; adapters of routed experts; that Megatron-Bridge divides the r outputs of a
+column-split product's A over ranks; that nothing ahead of the first adapter goes backward, a part
+of one layer.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from dataclasses import replace
 from parsim.errors import ModelError
 from parsim.model.layer import Branches, Layer, Part
 from parsim.model.model import Model
-from parsim.model.operators import Elementwise, Experts, Linear, Lookup, Region, Split
+from parsim.model.operators import Elementwise, Experts, Linear, Lookup, Operator, Region, Split
+from parsim.model.transformer_operators import LOGITS
 
 TARGETS: Mapping[str, str] = {
     "linear_qkv": "qkv",
@@ -36,6 +38,11 @@ TARGETS: Mapping[str, str] = {
     "out_proj": "mamba_out",
 }
 """Products that may have an adapter, by Megatron-Core's names, and what they are called here."""
+
+EMBEDDING, HEAD = "embed_tokens", "lm_head"
+SAVED = (EMBEDDING, HEAD)
+"""Modules that may be trained whole beside adapters, by their names in PEFT and Llama: the table of
+tokens and the matrix of the logits."""
 
 SCALED_SUM = (5.0, 2.0)
 """Values moved, forward and backward, of each output: B's is scaled (2) and added (3), its gradient
@@ -57,21 +64,26 @@ def is_first_beside_columns(op: Linear) -> bool:
     return op.split is Split.NONE and op.name.endswith(FIRST)
 
 
-def with_adapters(model: Model, rank: int, targets: tuple[str, ...]) -> Model:
+def with_adapters(
+    model: Model, rank: int, targets: tuple[str, ...], saved: tuple[str, ...] = ()
+) -> Model:
     """The model with frozen weights and an adapter of a rank beside each of the products named.
 
-    Without targets every product of a block has one. Embedding and head are frozen without any.
+    Without targets every product of a block has one. Embedding and head have none: they are frozen,
+    or, `saved`, trained whole.
 
     Raises:
         ModelError: a name is unknown, or none of the model's products is called so.
     """
     _check_targets(model.blocks, targets)
     names = frozenset(TARGETS[target] for target in targets or TARGETS)
-    kinds = {id(layer): _adapted_layer(layer, rank, names) for layer in model.layers}
+    kinds = {id(layer): _adapted_layer(layer, rank, names, saved) for layer in model.layers}
     layers = tuple(kinds[id(layer)] for layer in model.layers)
     parts = {id(layer): _trained_part(layer) for layer in kinds.values()}
     trained = replace(
-        model, layers=tuple(parts[id(layer)] for layer in layers), tied_embeddings=False
+        model,
+        layers=tuple(parts[id(layer)] for layer in layers),
+        tied_embeddings=model.tied_embeddings and bool(saved),
     )
     return replace(model, layers=layers, trained=trained)
 
@@ -81,14 +93,23 @@ def adapters_note(model: Model) -> str | None:
     if model.trained is None:
         return None
     share = 100.0 * model.trained.parameters / model.parameters
+    ends = (saved_name(op) for layer in model.trained.ends for op in layer.operators)
+    what = " and ".join(("adapters", *filter(None, ends)))
     return (
-        f"LoRA: {model.trained.parameters:,} parameters of adapters are trained, {share:.2g} % of "
+        f"LoRA: {model.trained.parameters:,} parameters of {what} are trained, {share:.2g} % of "
         f"all; frozen weights have neither gradients nor optimizer states"
     )
 
 
-def _adapted_layer(layer: Layer, rank: int, names: frozenset[str]) -> Layer:
-    parts = _adapted(layer, rank, frozenset() if layer.outer else names)
+def saved_name(op: Operator) -> str | None:
+    """What an operator is called where it is trained whole beside adapters; None of all others."""
+    if isinstance(op, Lookup):
+        return EMBEDDING
+    return HEAD if isinstance(op, Linear) and op.name == LOGITS else None
+
+
+def _adapted_layer(layer: Layer, rank: int, names: frozenset[str], saved: tuple[str, ...]) -> Layer:
+    parts = _adapted(layer, rank, frozenset() if layer.outer else names, saved)
     return replace(layer, parts=tuple(parts))
 
 
@@ -107,19 +128,29 @@ def _check_targets(layers: tuple[Layer, ...], targets: tuple[str, ...]) -> None:
 
 
 def _trained_part(layer: Layer) -> Layer:
-    """The layer's products that are trained, which are those of adapters."""
-    products = (op for op in layer.operators if isinstance(op, Linear) and op.trained)
-    return replace(layer, parts=tuple(products))
+    """What of a layer is trained: products of adapters, and modules that are saved."""
+    return replace(layer, parts=tuple(_trained_operators(layer)))
 
 
-def _adapted(layer: Layer, rank: int, names: frozenset[str]) -> Iterator[Part]:
+def _trained_operators(layer: Layer) -> Iterator[Operator]:
+    """Trained operators; of an embedding its table of tokens alone."""
+    for op in layer.operators:
+        if isinstance(op, Lookup) and op.trained:
+            yield replace(op, positions=0, token_types=0)
+        elif isinstance(op, Linear) and op.trained:
+            yield op
+
+
+def _adapted(
+    layer: Layer, rank: int, names: frozenset[str], saved: tuple[str, ...]
+) -> Iterator[Part]:
     kept: set[int] = set()
     for part in layer.parts:
         if isinstance(part, Linear) and part.name in names:
             yield from _beside(part, rank, keeps_input=part.keeps_input or part.inputs not in kept)
             kept.add(part.inputs)
         elif isinstance(part, Linear | Elementwise | Experts | Lookup):
-            yield replace(part, trained=False)
+            yield replace(part, trained=saved_name(part) in saved)
         else:
             yield part
 

@@ -71,7 +71,8 @@ class TransformerSpec:
     projections to and from states.
 
     With `lora_rank` above 0 all weights are frozen, and products among `lora_targets` (none: all of
-    them) have adapters of that rank, which are trained (LoRA, `adapters.py`).
+    them) have adapters of that rank, which are trained (LoRA, `adapters.py`). The `modules_to_save`
+    beside them are trained whole: the table of tokens (embed_tokens), the head's matrix (lm_head).
     """
 
     name: str
@@ -151,6 +152,7 @@ class TransformerSpec:
     mamba_groups: int = 1
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()
+    modules_to_save: tuple[str, ...] = ()
 
     @property
     def vocab_rows(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from parsim.errors import ModelError, did_you_mean, shown
-from parsim.model.adapters import TARGETS
+from parsim.model.adapters import EMBEDDING, HEAD, SAVED, TARGETS
 from parsim.model.spec import TransformerSpec
 
 MAX_LAYERS = 10_000
@@ -113,6 +113,27 @@ def _check_adapters(spec: TransformerSpec) -> None:
         raise ModelError(
             f"lora_rank={spec.lora_rank} is above hidden_size={spec.hidden_size}: adapters are of "
             f"a lower rank than what they stand beside"
+        )
+    _check_saved(spec)
+
+
+def _check_saved(spec: TransformerSpec) -> None:
+    """Modules trained whole beside adapters must be there; a tied table is both of them."""
+    saved = spec.modules_to_save
+    if saved and not spec.lora_rank:
+        raise ModelError("modules_to_save needs lora_rank: without adapters all is trained")
+    unknown = next((name for name in saved if name not in SAVED), None)
+    if unknown is not None:
+        raise ModelError(
+            f"modules_to_save={shown(unknown)} is unknown{did_you_mean(unknown, SAVED)}; "
+            f"allowed: {', '.join(SAVED)}"
+        )
+    if HEAD in saved and spec.head == "none":
+        raise ModelError(f"modules_to_save={HEAD}: head=none has no matrix of logits")
+    if len(set(saved)) == 1 and spec.tied_embeddings and spec.head != "none":
+        raise ModelError(
+            f"modules_to_save={saved[0]}: with tied_embeddings=true table and head are one matrix; "
+            f"name both {EMBEDDING} and {HEAD}, or neither"
         )
 
 

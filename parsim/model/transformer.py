@@ -15,7 +15,15 @@ from parsim.model.model import Model
 from parsim.model.operators import Linear, Lookup, Loss, Operator, Region, Split
 from parsim.model.spec import Head, RopeScaling, TransformerSpec
 from parsim.model.spec_rules import check_spec, with_options
-from parsim.model.transformer_operators import elementwise, experts, mlp, norm, product, scale
+from parsim.model.transformer_operators import (
+    LOGITS,
+    elementwise,
+    experts,
+    mlp,
+    norm,
+    product,
+    scale,
+)
 
 __all__ = (
     "Head",
@@ -40,7 +48,9 @@ def build_transformer(spec: TransformerSpec) -> Model:
         tokens=spec.seq_len,
         tied_embeddings=spec.tied_embeddings and spec.head != "none",
     )
-    return with_adapters(model, spec.lora_rank, spec.lora_targets) if spec.lora_rank else model
+    if not spec.lora_rank:
+        return model
+    return with_adapters(model, spec.lora_rank, spec.lora_targets, spec.modules_to_save)
 
 
 def _blocks(spec: TransformerSpec) -> tuple[Layer, ...]:
@@ -157,5 +167,5 @@ def _to_words(spec: TransformerSpec, *, bias: bool) -> Iterator[Operator]:
 
 def _logits(spec: TransformerSpec, *, bias: bool, owns_weight: bool) -> Linear:
     """The output projection, whose weight may be the embedding's table."""
-    logits = product(spec, "logits", spec.hidden_size, spec.vocab_rows, Split.COLUMN, bias=bias)
+    logits = product(spec, LOGITS, spec.hidden_size, spec.vocab_rows, Split.COLUMN, bias=bias)
     return replace(logits, owns_weight=owns_weight)

@@ -11,6 +11,9 @@ from dataclasses import replace
 from parsim.model.operators import Elementwise, Experts, Linear, Operator, Region, Split
 from parsim.model.spec import TransformerSpec
 
+LOGITS = "logits"
+"""Name of the product of the head."""
+
 
 def product(
     spec: TransformerSpec, name: str, inputs: int, outputs: int, split: Split, *, bias: bool = False

@@ -44,7 +44,11 @@ class Weights(NamedTuple):
 
 
 def static_bytes(
-    job: Job, table: PlanTable, weights: Weights, trained: Weights | None = None
+    job: Job,
+    table: PlanTable,
+    weights: Weights,
+    trained: Weights | None = None,
+    originals: Array | None = None,
 ) -> tuple[Array, Array, Array]:
     """Parameters, gradients and optimizer states under ZeRO, (p, B) each.
 
@@ -52,11 +56,14 @@ def static_bytes(
     In bf16_pure it is 2 P + 4 P + 4 P. Gradients that add up whole (`sums_whole`) are not sharded.
     Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
     experts' over the ranks that hold the same experts. Of the `weights` only the `trained` (None:
-    all) have gradients and states.
+    all) have gradients and states. The `originals` of modules trained beside adapters are kept
+    beside them, frozen (None: no copies are made).
     """
     parts = [_states(job, table, *part) for part in (trained or weights).shared_out(table)]
     if trained is not None:
         parts += [_frozen(job, table, *part) for part in weights.less(trained).shared_out(table)]
+    if originals is not None:
+        parts.append(_frozen(job, table, originals, table.shards))
     parameters, gradients, states = (sum(column) for column in zip(*parts, strict=True))
     return np.asarray(parameters), np.asarray(gradients), np.asarray(states)
 

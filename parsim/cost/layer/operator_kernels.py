@@ -33,11 +33,10 @@ from parsim.model.operators import (
     Operator,
     Timed,
 )
+from parsim.model.transformer_operators import LOGITS
 from parsim.plan import PlanTable
 from parsim.plan.precision import Quantization
 
-LOGITS = "logits"
-"""Name of the product of the head."""
 FORWARD_SHARE = 0.4
 """Share of the loss's traffic that forward moves (the rest is backward)."""
 

@@ -130,6 +130,8 @@ class Software:
     joined_inputs: bool
     # Whether logits are gathered, so that every tensor rank has the loss of all words.
     whole_logits: bool
+    # Whether modules trained whole beside adapters are copies, with the frozen originals kept.
+    saved_originals: bool
     # Collectives that ZeRO-3 needs for a layer's parameters.
     gathers_per_layer: int
     # Collectives that it needs for a layer's gradients.

@@ -99,6 +99,25 @@ def trained_weights(model: Model, table: PlanTable, counts: Array, weights: Weig
     return weights if model.trained is None else stage_weights(model.trained, table, counts)
 
 
+def saved_originals(job: Job, table: PlanTable, counts: Array) -> Array | None:
+    """Frozen originals of what is trained outside the blocks beside adapters, (S, B).
+
+    None where the stack trains the modules themselves, or nothing there is trained.
+
+    Leaves out: that PEFT's copies of a tied table are two, which are tied no more.
+    """
+    trained = job.model.trained
+    if trained is None or not job.software.saved_originals:
+        return None
+    if not any(layer.operators for layer in trained.ends):
+        return None
+    rows = np.zeros((len(counts), len(table)))
+    for stage, outer in ((0, trained.before), (-1, trained.behind)):
+        for layer in outer:
+            rows[stage] += rank_parameters(layer, table)
+    return rows
+
+
 def stage_parameters(model: Model, table: PlanTable, counts: Array) -> Array:
     """Parameters of each stage on one rank, (S, B), its experts' among them.
 

@@ -35,6 +35,7 @@ from parsim.cost.step.stages import (
     first_layers,
     layer_counts,
     per_rank,
+    saved_originals,
     stage_borders,
     stage_weights,
     trained_weights,
@@ -56,7 +57,8 @@ class StepCosts(Columns):
     backwards lose to the reduction beside them. `straggler` (B,) is the share by which the whole
     step grows. `parameters` (S, B) counts local parameters of one rank, `experts` (S, B) those of
     them that are experts' (None: none), `trained` and `trained_experts` those of either that have
-    gradients. `copied_forward` and `copied_backward` (S, B) are the parts of the exposed seconds
+    gradients, `originals` those that stay beside trained copies (None: none do).
+    `copied_forward` and `copied_backward` (S, B) are the parts of the exposed seconds
     in which copies to the host and back show (None: nothing is moved there).
     `copies` (p, B) is the exchange of a rank's gradients with the rank that holds the other copy of
     its stages (None: there is one copy).
@@ -82,6 +84,7 @@ class StepCosts(Columns):
     overlap_reduce: bool
     experts: Array | None = None
     trained_experts: Array | None = None
+    originals: Array | None = None
     copied_forward: Array | None = None
     copied_backward: Array | None = None
     copies: Array | None = None
@@ -146,6 +149,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         late=_late(behind.time, buckets, bucket_time, sharded.speed).max(axis=0) * beside,
         experts=sharded.weights.experts,
         trained_experts=sharded.trained.experts,
+        originals=saved_originals(job, table, sharded.counts),
         **_updates(sharded, ahead.time, pp=int(table.pp[0])),
         **copied,
     )

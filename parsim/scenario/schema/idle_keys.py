@@ -27,7 +27,7 @@ _NEEDED = {
         *("rope_high_freq_factor", "rope_attention_factor"),
     ),
     "expert_groups": ("groups_per_token",),
-    "lora_rank": ("lora_targets",),
+    "lora_rank": ("lora_targets", "modules_to_save"),
 }
 """Keys without which others have no effect, and these others."""
 

@@ -116,3 +116,4 @@ class ModelBlock(Block):
     mamba_groups: Count = UNSET
     lora_rank: Amount = UNSET
     lora_targets: tuple[Text, ...] = UNSET
+    modules_to_save: tuple[Text, ...] = UNSET

@@ -52,8 +52,8 @@ def memory_use(
     schedule: Schedule,
 ) -> MemoryUse:
     """Bytes of every category on every pipeline rank."""
-    weights, trained = weights_of_ranks(costs, schedule)
-    parameters, gradients, optimizer = static_bytes(job, table, weights, trained)
+    weights, trained, originals = weights_of_ranks(costs, schedule)
+    parameters, gradients, optimizer = static_bytes(job, table, weights, trained, originals)
     counts = layer_counts(job.model, stage_cut(job, table))
     with_blocks = ranks_with_blocks(schedule.in_copies(counts), schedule)
     backward = _in_backward(job, table, layers, schedule, counts, with_blocks)
@@ -97,15 +97,16 @@ def _with_update(
     return _or_update(use, update, copies, schedule)
 
 
-def weights_of_ranks(costs: StepCosts, schedule: Schedule) -> tuple[Weights, Weights]:
-    """Parameters on each rank, (p, B), and those of them that have gradients."""
+def weights_of_ranks(costs: StepCosts, schedule: Schedule) -> tuple[Weights, Weights, Array | None]:
+    """Parameters on each rank, (p, B), those with gradients, and originals of trained copies."""
 
     def on_rank(stages: Array) -> Array:
         return on_ranks(stages, schedule)
 
     weights = costs.weights.by(on_rank)
     alike = costs.trained is costs.parameters
-    return weights, weights if alike else costs.updated.by(on_rank)
+    originals = None if costs.originals is None else on_rank(costs.originals)
+    return weights, weights if alike else costs.updated.by(on_rank), originals
 
 
 def _in_backward(

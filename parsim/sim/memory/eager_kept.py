@@ -56,12 +56,12 @@ class StageBytes(NamedTuple):
 def unreached_bytes(job: Job, table: PlanTable) -> Array:
     """What the first layer keeps of operators that backward does not reach, (B,).
 
-    Nothing ahead of the first trained product needs a gradient where embeddings are frozen.
+    Nothing ahead of the first trained product needs a gradient where the table of tokens is frozen.
 
     Leaves out: layers ahead of it, where only some kinds of layers have adapters.
     """
     trained, first = job.model.trained, job.model.blocks[0]
-    if trained is None:
+    if trained is None or trained.lookup is not None:
         return np.zeros(len(table))
     ahead = takewhile(lambda part: not isinstance(part, Branches), first.parts)
     kept = made_bytes(replace(first, parts=tuple(ahead)), table, job.software)

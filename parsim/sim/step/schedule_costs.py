@@ -36,7 +36,8 @@ from parsim.sim.step.kept_bytes import is_split, with_evictions
 _OF_STAGES = (
     *("forward", "backward", "exposed_forward", "exposed_backward", "recomputed", "hop"),
     *("buckets", "bucket_time", "parameters", "trained", "weight"),
-    *("experts", "trained_experts", "copied_forward", "copied_backward"),
+    *("experts", "trained_experts", "originals"),
+    *("copied_forward", "copied_backward"),
 )
 """Prices that a stage has, or None."""
 

@@ -29,6 +29,7 @@ def case_model(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Trans
         "dropout": assumed.dropout if run.dropout is None else run.dropout,
         "lora_rank": run.lora_rank,
         "lora_targets": run.lora_targets,
+        "modules_to_save": run.modules_to_save,
         **(_experts(run) if run.n_experts else {}),
     }
     base = known_model(run.model)

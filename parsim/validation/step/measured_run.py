@@ -21,7 +21,8 @@ class MeasuredRun:
     these steps the whole training took, `device_hours` what it cost as published. `split` says of a
     table that was split beforehand whether a row is for fits or judges them. `filled` are the
     sizes that were blank, each with where it is from. `lora_rank` is that of adapters beside
-    frozen weights (0: all are trained), `lora_targets` the products that have one.
+    frozen weights (0: all are trained), `lora_targets` the products that have one,
+    `modules_to_save` what is trained whole beside them.
     """
 
     row_id: str
@@ -91,4 +92,5 @@ class MeasuredRun:
     split: str = ""
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()
+    modules_to_save: tuple[str, ...] = ()
     filled: tuple[str, ...] = ()

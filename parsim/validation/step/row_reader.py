@@ -36,7 +36,7 @@ OPTIONAL = (
     "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
     "quantized_attention", "out_of_memory", "bubble_fraction", "t_forward_ms",
     "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
-    "lora_rank", "lora_targets", "recompute_layers",
+    "lora_rank", "lora_targets", "modules_to_save", "recompute_layers",
 )  # fmt: skip
 """Columns that it may have; others are not read."""
 
@@ -133,10 +133,16 @@ def _with_defaults(cells: RunCells) -> dict[str, Any]:
         "training_steps": cells.integer("training_steps") or None,
         "blocking_launches": cells.flag("blocking_launches") or False,
         "lora_rank": cells.integer("lora_rank") or 0,
-        "lora_targets": tuple(filter(None, (cells.text("lora_targets") or "").split("+"))),
+        "lora_targets": _names(cells, "lora_targets"),
+        "modules_to_save": _names(cells, "modules_to_save"),
         "n_experts": experts,
         "moe_topk": cells.need("moe_topk") if experts else 0,
     }
+
+
+def _names(cells: RunCells, column: str) -> tuple[str, ...]:
+    """The names in a cell that are joined by +."""
+    return tuple(filter(None, (cells.text(column) or "").split("+")))
 
 
 def _measured(cells: RunCells) -> dict[str, Any]:

@@ -60,6 +60,7 @@ TOKENS = {
     "training.global_batch_size": "16",
 }
 ADAPTERS = {"model.lora_rank": "8"}
+SAVED = {"model.modules_to_save": "[embed_tokens, lm_head]"}
 CASES: dict[str, dict[str, str]] = {
     "adapters": {**DATA, **ADAPTERS},
     "adapters, many tokens": {**DATA, **TOKENS, **ADAPTERS},
@@ -106,6 +107,9 @@ CASES: dict[str, dict[str, str]] = {
         **MIXTURE,
         "plan.schedule": "zb_1p",
     },
+    "adapters and ends": {**DATA, **TOKENS, **ADAPTERS, **SAVED},
+    "adapters and ends, ZeRO-3": {**DATA, **WORDS, **ADAPTERS, **SAVED, "plan.zero_stage": "3"},
+    "adapters and ends, 1f1b": {**TOKENS, **ADAPTERS, **SAVED},
     "adapters, GPipe": {**MANY, **ADAPTERS, "plan.schedule": "gpipe"},
     "adapters, ZeRO-1": {**DATA, **ADAPTERS, "plan.zero_stage": "1"},
     "adapters, ZeRO-2, many words": {**DATA, **WORDS, **ADAPTERS, "plan.zero_stage": "2"},

@@ -35,16 +35,21 @@ def loss_of(spec: TransformerSpec, stage: nn.Module) -> Tensor:
     return torch.nn.functional.cross_entropy(logits.flatten(0, 1), TOKENS.flatten())
 
 
+SAVED = ("embed_tokens", "lm_head")
+
+
+@pytest.mark.parametrize("saved", [(), SAVED])
 @pytest.mark.parametrize("targets", [(), ("linear_qkv",), ("linear_proj",)])
 @pytest.mark.parametrize("spec", [GPT, LLAMA, MIXTRAL], ids=lambda spec: spec.name)
 def test_trained_parameters_are_those_that_are_priced(
-    spec: TransformerSpec, targets: tuple[str, ...]
+    spec: TransformerSpec, targets: tuple[str, ...], saved: tuple[str, ...]
 ) -> None:
-    spec = replace(spec, lora_rank=4, lora_targets=targets)
+    spec = replace(spec, lora_rank=4, lora_targets=targets, modules_to_save=saved)
     stage, model = build_model(spec), build_transformer(spec)
     named = dict(stage.named_parameters())
     trained = {name for name, parameter in named.items() if parameter.requires_grad}
-    assert trained == {name for name in named if is_adapters(name)}
+    ends = {"embedding.token.weight", "head.logits.weight"} & named.keys() if saved else set()
+    assert trained == {name for name in named if is_adapters(name)} | ends
     assert sum(named[name].numel() for name in trained) == model.updated.parameters
     assert sum(parameter.numel() for parameter in named.values()) == model.parameters
 
@@ -90,6 +95,24 @@ def test_adapters_are_maps_of_low_rank_added_to_the_weights() -> None:
     factors, rows = attention.projection.adapter, merged.projection.weight.grad
     assert torch.allclose(factors.b.weight.grad, SCALE * rows @ factors.a.weight.T, atol=1e-6)
     assert all(p.grad is None for p in adapted.parameters() if not p.requires_grad)
+
+
+@pytest.mark.parametrize("spec", [GPT, LLAMA], ids=lambda spec: spec.name)
+def test_saved_modules_have_the_gradients_of_whole_training(spec: TransformerSpec) -> None:
+    """While second factors are zero the model is the plain one, and so are these gradients."""
+    values = seeded(0)
+    saved = replace(spec, lora_rank=4, modules_to_save=SAVED)
+    adapted, plain = build_model(saved, values=values), build_model(spec, values=values)
+    for each, stage in ((saved, adapted), (spec, plain)):
+        loss_of(each, stage).backward()
+    whole = dict(plain.named_parameters())
+    ends = {name: p for name, p in adapted.named_parameters() if name.split(".")[0] != "layers"}
+    assert any(p.requires_grad for p in ends.values())
+    for name, parameter in ends.items():
+        if parameter.requires_grad:
+            assert torch.allclose(parameter.grad, whole[name].grad, atol=1e-6)
+        else:
+            assert parameter.grad is None
 
 
 def test_what_is_verified_has_gradients_of_all_factors() -> None:

@@ -271,6 +271,12 @@ TWO |= {
     "adapters, zero 1": case("adapters", dp_shard=2, zero_stage=1, recompute="full", **SMALL),
     "adapters, zero 2": case("adapters", dp_shard=2, zero_stage=2, num_microbatches=2),
     "adapters, zero 3": case("adapters", dp_shard=2, zero_stage=3, recompute="selective"),
+    "adapters and ends": case("adapters, ends", dp_replicate=2, num_microbatches=2),
+    "adapters and ends, zero 3": case("adapters, ends", dp_shard=2, zero_stage=3),
+    "adapters and ends, tp + sp": case("adapters, ends", tp=2, num_microbatches=2, **SP),
+    "adapters and tied ends, backward in two": case(
+        "adapters, tied ends", pp=2, num_microbatches=4, schedule="zb_h1"
+    ),
     "adapters, pipeline": case("adapters", pp=2, num_microbatches=4, recompute="full"),
     "adapters, interleaved": case(
         "adapters", pp=2, v=1, num_microbatches=4, schedule="gpipe", offload_layers=1

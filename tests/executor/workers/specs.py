@@ -129,6 +129,12 @@ SPECS = {
         embedding_scale=3.0,
     ),
     "adapters": replace(LLAMA, name="tiny-adapters", lora_rank=4),
+    "adapters, ends": replace(
+        LLAMA, name="tiny-saved", lora_rank=4, modules_to_save=("embed_tokens", "lm_head")
+    ),
+    "adapters, tied ends": replace(
+        GPT, name="tiny-saved-gpt", lora_rank=3, modules_to_save=("embed_tokens", "lm_head")
+    ),
     "adapters, gpt": replace(GPT, name="tiny-adapted-gpt", lora_rank=3),
     "adapters of some": replace(
         LLAMA, name="tiny-partly", lora_rank=4, lora_targets=("linear_proj", "linear_fc1")

@@ -74,6 +74,27 @@ def test_nothing_of_embedding_and_head_is_trained_and_nothing_is_tied() -> None:
     assert not any(layer.operators for layer in adapted.updated.ends)
 
 
+SAVED = ("embed_tokens", "lm_head")
+
+
+@pytest.mark.parametrize(("saved", "matrices"), [(SAVED[:1], 1), (SAVED[1:], 1), (SAVED, 2)])
+def test_saved_modules_are_trained_whole(saved: tuple[str, ...], matrices: int) -> None:
+    few, more = (model(lora_rank=16, modules_to_save=names) for names in ((), saved))
+    matrix = 128_256 * 4096
+    assert more.parameters == few.parameters
+    assert more.updated.parameters == few.updated.parameters + matrices * matrix
+    assert more.updated.parameter_tensors == few.updated.parameter_tensors + matrices
+    # the head's product has its second one backward; looking rows up is no product
+    products = 2 * 8192 * matrix * ("lm_head" in saved)
+    assert more.step_flops(1) == few.step_flops(1) + products
+
+
+def test_a_tied_table_is_trained_once_and_its_positions_are_not() -> None:
+    few, more = (model("gpt2", lora_rank=4, modules_to_save=names) for names in ((), SAVED))
+    assert more.updated.tied_embeddings
+    assert more.updated.parameters == few.updated.parameters + 50_257 * 768
+
+
 def test_an_adapter_keeps_what_its_frozen_product_would() -> None:
     (layer,) = model(lora_rank=16, lora_targets=("linear_qkv",)).kinds
     by_name = products((layer,))
@@ -91,6 +112,13 @@ def test_an_adapter_keeps_what_its_frozen_product_would() -> None:
         ({"lora_rank": 5000}, "lora_rank=5000 is above hidden_size=4096"),
         ({"lora_rank": 8, "lora_targets": ("linear_qvk",)}, "did you mean 'linear_qkv'"),
         ({"lora_rank": 8, "lora_targets": ("linear_kv_up_proj",)}, "no layer has that product"),
+        ({"modules_to_save": SAVED}, "modules_to_save needs lora_rank"),
+        ({"lora_rank": 8, "modules_to_save": ("lm_haed",)}, "did you mean 'lm_head'"),
+        ({"lora_rank": 8, "modules_to_save": SAVED, "head": "none"}, "has no matrix of logits"),
+        (
+            {"lora_rank": 8, "modules_to_save": SAVED[:1], "tied_embeddings": True},
+            "one matrix; name both embed_tokens and lm_head",
+        ),
     ],
 )
 def test_contradictions_are_named(changes: dict[str, Any], message: str) -> None:

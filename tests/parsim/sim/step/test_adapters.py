@@ -119,6 +119,52 @@ def test_frozen_layers_keep_no_output_gradients_for_the_second_half() -> None:
     assert few < more < whole
 
 
+SAVED = ("embed_tokens", "lm_head")
+MATRIX = 128_256 * 4096
+
+
+@pytest.mark.parametrize("zero_stage", [0, 2, 3])
+def test_saved_modules_have_gradients_and_states(zero_stage: int) -> None:
+    plan = replace(SHARDED, zero_stage=zero_stage)
+    few, more = (
+        evaluate(job(lora_rank=16, modules_to_save=names), plan).memory[4] for names in ((), SAVED)
+    )
+    gradients, states = (1 if zero_stage < at else 8 for at in (2, 1))
+    assert float(more.parameters[0, 0]) == float(few.parameters[0, 0])
+    added = float((more.gradients - few.gradients)[0, 0])
+    assert added == pytest.approx(4.0 * 2 * MATRIX / gradients)
+    assert float((more.optimizer - few.optimizer)[0, 0]) == pytest.approx(24.0 * MATRIX / states)
+
+
+@pytest.mark.parametrize("saved", [(), SAVED[:1], SAVED[1:], SAVED])
+def test_peft_keeps_the_originals_of_saved_modules(saved: tuple[str, ...]) -> None:
+    for zero_stage, stack, shards in ((0, "huggingface", 1), (3, "deepspeed-huggingface", 8)):
+        plan = Plan(dp_shard=8, zero_stage=zero_stage, num_microbatches=4)
+        if not zero_stage:
+            plan = Plan(dp_replicate=8, num_microbatches=4)
+        frozen, trained = (
+            evaluate(job(stack=stack, lora_rank=16, modules_to_save=names), plan).memory[4]
+            for names in ((), saved)
+        )
+        added = float((trained.parameters - frozen.parameters)[0, 0])
+        assert added == pytest.approx(2.0 * MATRIX * len(saved) / shards)
+
+
+@pytest.mark.parametrize("plan", [SHARDED, SPLIT, PIPELINE], ids=["dp", "tp", "pp"])
+def test_saved_modules_cost_products_reduction_and_update(plan: Plan) -> None:
+    few, more = (simulate(job(lora_rank=16, modules_to_save=each), plan) for each in ((), SAVED))
+    for part in ("backward", "gradient_reduction", "optimizer"):
+        assert more.breakdown[part] > few.breakdown[part]
+    assert more.breakdown["forward"] == pytest.approx(few.breakdown["forward"])
+
+
+def test_a_saved_tied_table_is_summed_over_stages() -> None:
+    plan = Plan(pp=4, dp_shard=2, num_microbatches=8)
+    tied = job("gpt2", positions=4096, lora_rank=4, modules_to_save=SAVED)
+    whole = evaluate(job("gpt2", positions=4096), plan).step.costs.tied[0]
+    assert float(evaluate(tied, plan).step.costs.tied[0]) == float(whole) > 0.0
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
