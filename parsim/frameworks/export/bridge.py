@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from parsim.cost.software import Software
+from parsim.errors import PlanError
 from parsim.frameworks.export.megatron import (
     SHARDING,
     expert_flags,
@@ -52,6 +53,11 @@ def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
     """
     spec = transformer_of(scenario, "megatron-bridge")
     check_rules("megatron-bridge", plan, [*no_placement(plan), *megatron_rules(spec, plan)])
+    if spec.modules_to_save:
+        raise PlanError(
+            "megatron-bridge freezes embedding and head beside adapters; export modules_to_save to "
+            "deepspeed or accelerate beside PEFT"
+        )
     job = scenario.job
     experts = expert_flags(spec, job.software, plan)
     values = [

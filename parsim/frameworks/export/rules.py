@@ -144,9 +144,11 @@ def adapters_unsaid(spec: TransformerSpec) -> Iterator[str]:
     products = [name for target in spec.lora_targets for name in PEFT_NAMES[target]]
     targets = ", ".join(map(repr, products)) if products else "'all-linear'"
     listed = f"[{targets}]" if products else targets
+    saved = ", ".join(map(repr, spec.modules_to_save))
+    beside = f", modules_to_save=[{saved}]" if saved else ""
     yield (
         f"model.lora_rank {spec.lora_rank}: wrap the model by peft.get_peft_model with "
-        f"LoraConfig(r={spec.lora_rank}, target_modules={listed})"
+        f"LoraConfig(r={spec.lora_rank}, target_modules={listed}{beside})"
     )
 
 

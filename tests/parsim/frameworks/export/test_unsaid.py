@@ -92,6 +92,15 @@ def test_adapters_are_left_to_the_code_that_wraps_the_model(target: str) -> None
     assert "LoraConfig(r=16, target_modules=['q_proj', 'k_proj', 'v_proj', 'down_proj'])" in text
 
 
+def test_what_is_trained_beside_adapters_goes_to_peft_alone() -> None:
+    model = ADAPTERS.replace("}", ", modules_to_save: [embed_tokens, lm_head]}")
+    scenario = load_scenario(LLAMA, {"model": model, "plan.dp": "null"})
+    text = export_plan(scenario, scenario.fixed_plan(), "deepspeed")
+    assert "'down_proj'], modules_to_save=['embed_tokens', 'lm_head'])" in text
+    with pytest.raises(PlanError, match="modules_to_save to deepspeed or accelerate"):
+        export_plan(scenario, scenario.fixed_plan(), "megatron-bridge")
+
+
 @pytest.mark.parametrize("target", ["megatron", "torchtitan", "torchtitan-0.2"])
 def test_adapters_are_refused_where_a_framework_has_none(target: str) -> None:
     scenario = load_scenario(LLAMA, {"model": ADAPTERS})
