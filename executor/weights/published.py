@@ -35,7 +35,7 @@ CONFIG = "config.json"
 _MAY_DIFFER = frozenset(
     (
         *("name", "seq_len", "padded_vocab_size", "fused_attention", "dropout", "head", "pooler"),
-        *("router_aux_loss_coef", "lora_rank", "lora_targets", "modules_to_save"),
+        *("router_aux_loss_coef", "sample_length", "lora_rank", "lora_targets", "modules_to_save"),
     )
 )
 """What of a model changes neither its weights' shapes nor what they mean; a head that is not there

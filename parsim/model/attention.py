@@ -57,6 +57,7 @@ def _core(spec: TransformerSpec, kv_heads: int, *, near: bool) -> Attention:
         fused=spec.fused_attention,
         dropout=spec.dropout,
         window=spec.window if near else None,
+        sample=spec.sample_length or None,
         shaped=spec.alibi or spec.attention_cap > 0,
     )
 

@@ -70,6 +70,9 @@ class TransformerSpec:
     values with a state of `mamba_state` for each, and `mamba_groups` groups that share the
     projections to and from states.
 
+    A sequence may be packed with samples that see themselves alone, of `sample_length` tokens in
+    the mean over tokens: sum of l^2 over sum of l (0: it is one sample).
+
     With `lora_rank` above 0 all weights are frozen, and products among `lora_targets` (none: all of
     them) have adapters of that rank, which are trained (LoRA, `adapters.py`). The `modules_to_save`
     beside them are trained whole: the table of tokens (embed_tokens), the head's matrix (lm_head).
@@ -150,6 +153,7 @@ class TransformerSpec:
     mamba_head_dim: int = 0
     mamba_state: int = 0
     mamba_groups: int = 1
+    sample_length: int = 0
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()
     modules_to_save: tuple[str, ...] = ()

@@ -53,6 +53,7 @@ def check_spec(spec: TransformerSpec) -> None:
     _check_positions(spec)
     _check_scales(spec)
     _check_adapters(spec)
+    _check_samples(spec)
     _check_rotation(spec)
     _check_pattern(spec)
     _check_experts(spec)
@@ -135,6 +136,17 @@ def _check_saved(spec: TransformerSpec) -> None:
             f"modules_to_save={saved[0]}: with tied_embeddings=true table and head are one matrix; "
             f"name both {EMBEDDING} and {HEAD}, or neither"
         )
+
+
+def _check_samples(spec: TransformerSpec) -> None:
+    """Packed samples are parts of a sequence; what is not attention would have to know of them."""
+    if not 0 <= spec.sample_length <= spec.seq_len:
+        raise ModelError(
+            f"sample_length={spec.sample_length} must be from 0 (one sample) to "
+            f"seq_len={spec.seq_len}, which samples are packed to"
+        )
+    if spec.sample_length and spec.kv_lora_rank:
+        raise ModelError("sample_length beside kv_lora_rank: packed latent attention is not priced")
 
 
 def _check_turned_part(spec: TransformerSpec) -> None:

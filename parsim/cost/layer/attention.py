@@ -48,7 +48,8 @@ def _flash(
 ) -> Iterator[Kernels | Exchange]:
     """4 b s_k (s/cp) (a/tp) d FLOPs forward, half of it causal; 2.5 times as many backward.
 
-    d is the mean of the heads' widths of keys and values; a window leaves less than half, but not
+    Packed samples of l tokens are s / l texts of l tokens each, in one kernel. d is the mean of the
+    heads' widths of keys and values; a window leaves less than half, but not
     of a backward in 8 bit (`_backward_seen`).
 
     A ring runs cp kernels of s_k/cp keys each and adds up their results.
@@ -87,7 +88,7 @@ def _blocks(
     The results of a ring's blocks are added up by one launch more for each, backward by two.
     """
     backward = part is PassPart.BACKWARD
-    shape = (flops / blocks, op.key_tokens / blocks)
+    shape = (flops / blocks, op.sample_tokens / blocks)
     return Kernel(
         kind=BACKWARD if backward else FORWARD,
         part=part,
@@ -161,7 +162,7 @@ def _flash_seconds(
 def _unfused(job: Job, table: PlanTable, op: Attention) -> Iterator[Kernels]:
     """Two batched GEMMs and the traffic of softmax and dropout over b a s s_k scores.
 
-    Each product has two of its size in backward.
+    Each product has two of its size in backward; packed samples are masked, which spares nothing.
     """
     products = list(_products(job, table, op))
     twice = [replace(product, part=PassPart.BACKWARD, runs=2.0, launches=2) for product in products]

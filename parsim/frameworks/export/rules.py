@@ -160,6 +160,8 @@ def model_unsaid(spec: TransformerSpec) -> Iterator[str]:
         every = spec.full_every
         layers = f"all layers but one in {every}" if every else "all layers"
         yield f"model.window {spec.window} in {layers}: the model's own setting must say it"
+    if spec.sample_length:
+        yield f"model.sample_length {spec.sample_length}: pack samples in your data"
     yield from layers_unsaid(spec)
 
 

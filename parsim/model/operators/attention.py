@@ -16,7 +16,8 @@ class Attention:
     are kept. Unfused keeps the softmax output and, with `dropout`, its mask and dropped copy.
     `value_dim` is the width of a value's head where it is not `head_dim`, and of `window` tokens a
     query sees the last ones only (None: all before it). `keys` are the tokens of the text that
-    queries look at where it is another one (None: their own). `shaped` scores are changed before
+    queries look at where it is another one (None: their own). A text may be packed with samples of
+    `sample` tokens that see themselves alone (None: it is one). `shaped` scores are changed before
     the softmax (a cap, or a bias that grows with distance), which not every kernel does.
     """
 
@@ -30,6 +31,7 @@ class Attention:
     value_dim: int | None = None
     window: int | None = None
     keys: int | None = None
+    sample: int | None = None
     shaped: bool = False
 
     split_parameters = 0
@@ -39,6 +41,11 @@ class Attention:
     def key_tokens(self) -> int:
         """Tokens that have keys and values."""
         return self.tokens if self.keys is None else self.keys
+
+    @property
+    def sample_tokens(self) -> int:
+        """Tokens of a text that see each other: its sample's, or all that have keys."""
+        return self.key_tokens if self.sample is None else min(self.sample, self.key_tokens)
 
     @property
     def output_dim(self) -> int:
@@ -52,8 +59,11 @@ class Attention:
 
     @property
     def unwindowed(self) -> float:
-        """Share of the full square of scores without a window: a causal half, or all."""
-        return 0.5 if self.causal else 1.0
+        """Share of the full square of scores without a window: a causal half, or all.
+
+        Of the square are left those of samples: (s / l) l^2 of s^2 scores.
+        """
+        return (0.5 if self.causal else 1.0) * self.sample_tokens / self.key_tokens
 
     @property
     def seen(self) -> float:

@@ -114,6 +114,7 @@ class ModelBlock(Block):
     mamba_head_dim: Amount = UNSET
     mamba_state: Amount = UNSET
     mamba_groups: Count = UNSET
+    sample_length: Amount = UNSET
     lora_rank: Amount = UNSET
     lora_targets: tuple[Text, ...] = UNSET
     modules_to_save: tuple[Text, ...] = UNSET

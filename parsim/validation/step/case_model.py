@@ -27,6 +27,7 @@ def case_model(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Trans
         if run.flash_attention is None
         else run.flash_attention,
         "dropout": assumed.dropout if run.dropout is None else run.dropout,
+        "sample_length": run.sample_length or 0,
         "lora_rank": run.lora_rank,
         "lora_targets": run.lora_targets,
         "modules_to_save": run.modules_to_save,

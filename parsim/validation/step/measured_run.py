@@ -22,7 +22,8 @@ class MeasuredRun:
     table that was split beforehand whether a row is for fits or judges them. `filled` are the
     sizes that were blank, each with where it is from. `lora_rank` is that of adapters beside
     frozen weights (0: all are trained), `lora_targets` the products that have one,
-    `modules_to_save` what is trained whole beside them.
+    `modules_to_save` what is trained whole beside them. Sequences are packed with samples of
+    `sample_length` tokens that see themselves alone (None: each is one sample).
     """
 
     row_id: str
@@ -93,4 +94,5 @@ class MeasuredRun:
     lora_rank: int = 0
     lora_targets: tuple[str, ...] = ()
     modules_to_save: tuple[str, ...] = ()
+    sample_length: int | None = None
     filled: tuple[str, ...] = ()

@@ -37,6 +37,7 @@ OPTIONAL = (
     "quantized_attention", "out_of_memory", "bubble_fraction", "t_forward_ms",
     "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
     "lora_rank", "lora_targets", "modules_to_save", "recompute_layers",
+    "sample_length",
 )  # fmt: skip
 """Columns that it may have; others are not read."""
 
@@ -57,11 +58,13 @@ NEEDED = {
 """Counts that every row must state, by the field: their columns."""
 
 PRETRAIN, LORA = "pretrain", "lora"
-"""Tasks that are predicted; a blank cell is the first."""
+TUNES = "sft"
+"""Tasks that are predicted; a blank cell is the first. Fine-tuning of all parameters on sequences
+that are packed to their full length has its step; `sample_length` says what shortens attention."""
 
 COUNTS = (
     *("zero_stage", "moe_ffn_hidden_size", "offload_layers", "head_dim"),
-    "recompute_layers",
+    *("recompute_layers", "sample_length"),
 )
 """Counts that may be blank."""
 
@@ -166,15 +169,16 @@ def _told(filled: Filled) -> tuple[str, ...]:
 
 
 def _task(cells: RunCells) -> str:
-    """The task in small letters; "LoRA fine-tune" is the same as "lora"."""
-    task = (cells.text("task") or PRETRAIN).lower()
-    return LORA if task == f"{LORA} fine-tune" else task
+    """The task in small letters; "LoRA fine-tune" is the same as "lora", "sft" as pre-training."""
+    task = (cells.text("task") or PRETRAIN).lower().removesuffix(" fine-tune")
+    return PRETRAIN if task == TUNES else task
 
 
 def _in_scope(cells: RunCells) -> None:
     task = _task(cells)
     if task not in (PRETRAIN, LORA):
-        raise RowSkipped(f"task '{shown(task)}' is out of scope (only {PRETRAIN} and {LORA})")
+        known = f"only {PRETRAIN}, {TUNES} and {LORA}"
+        raise RowSkipped(f"task '{shown(task)}' is out of scope ({known})")
     if (task == LORA) != bool(cells.integer("lora_rank")):
         raise RowSkipped(f"task {LORA} and lora_rank, the rank of the adapters, go together")
     ep, model = cells.integer("ep"), cells.text("model") or ""

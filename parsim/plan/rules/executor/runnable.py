@@ -36,6 +36,8 @@ def _simulated(layer: Layer) -> Iterator[str]:
             yield "kv_lora_rank: latent attention with dropout"
         if isinstance(op, Attention) and op.value_dim is not None and op.window is not None:
             yield f"kv_lora_rank: latent attention with window={op.window}"
+        if isinstance(op, Attention) and op.sample is not None:
+            yield f"sample_length={op.sample}: attention within packed samples"
         if isinstance(op, Attention) and op.shaped and (op.dropout or not op.fused):
             what = "dropout=true" if op.dropout else "fused_attention=false"
             yield f"alibi or attention_cap: such attention with {what}"

@@ -168,7 +168,7 @@ TOPK = (
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
-        ({"task": "sft"}, "task 'sft' is out of scope (only pretrain and lora)"),
+        ({"task": "dpo"}, "task 'dpo' is out of scope (only pretrain, sft and lora)"),
         ({"task": "LoRA"}, "task lora and lora_rank, the rank of the adapters, go together"),
         ({"lora_rank": "8"}, "task lora and lora_rank, the rank of the adapters, go together"),
         ({"n_experts": "8"}, TOPK),
