@@ -135,6 +135,7 @@ def test_entry_has_values_of_the_right_type(name: str) -> None:
         "layer_pattern": str,
         "padded_vocab_size": int | None,
         "lora_targets": tuple,
+        "modules_to_save": tuple,
     }
     names = ("rope_scaling", "router_scoring", "activation", "parallel_block")
     wanted |= dict.fromkeys(names, str)
