@@ -165,7 +165,7 @@ def _width(links: Widths, first: int, last: int) -> float:
 
 
 def _partners(links: Widths) -> dict[int, dict[int, float]]:
-    """Of each device with a cable, the widths to those at the other ends."""
+    """Find, for each device with a cable, the widths to those at the other ends."""
     partners: dict[int, dict[int, float]] = {}
     for (low, high), width in links.items():
         partners.setdefault(low, {})[high] = width
