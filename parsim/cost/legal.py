@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from parsim.cost.job import Job
+from parsim.cost.server_rates import host_rate
 from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
 from parsim.plan import Plan, Recompute
@@ -26,6 +27,8 @@ def illegal(job: Job, plan: Plan) -> str | None:
         message = region_modules(job, plan)
     if message is None and plan.offload_layers:
         message = _offload(job, plan)
+    if message is None and plan.optimizer_offload:
+        message = _states_on_host(job, plan)
     return unrun(job, plan) if message is None else message
 
 
@@ -87,6 +90,29 @@ def _offload(job: Job, plan: Plan) -> str | None:
             f"offload_modules={'+'.join(plan.offload_modules)}: with recompute=selective "
             f"{job.software.id} keeps every second product's output and no module's input; leave "
             f"offload_modules out, or use recompute=none"
+        )
+    return None
+
+
+def _states_on_host(job: Job, plan: Plan) -> str | None:
+    """What of the job keeps a plan from updating on its hosts."""
+    asked = "optimizer_offload=true"
+    for system in job.cluster.systems:
+        if system.on_cpu:
+            return f"{asked}: the devices of {system.id} are their hosts; leave it out"
+        if system.host_bandwidth is None:
+            return (
+                f"{asked}: system {system.id} says nothing of its host's memory, which the update "
+                f"is limited by; write its host_bandwidth, or leave it out"
+            )
+        try:
+            host_rate(system, asked)
+        except PlanError as error:
+            return str(error)
+    if job.software.fp32_shards and plan.zero_stage >= 3:
+        return (
+            f"{asked} with zero_stage={plan.zero_stage}: shards of {job.software.id} are the fp32 "
+            f"parameters themselves, which it would have to move too; use zero_stage 0, 1 or 2"
         )
     return None
 

@@ -56,6 +56,19 @@ def host_memory(system: System) -> float:
     return STREAM_SHARE * system.host_bandwidth
 
 
+def host_rate(system: System, asked: str = "offload_layers") -> float:
+    """Bytes/s between one device and its host, one direction, while all devices copy.
+
+    A device that is its host reads and writes its own memory.
+    """
+    if system.on_cpu:
+        return system.device.memory_bandwidth * system.device.memory_efficiency / 2.0
+    link = host_link(system, asked)
+    if system.host_bandwidth is None:
+        return link
+    return min(link, host_memory(system) / system.devices_per_node)
+
+
 def near_seconds(system: System, sent: float, received: float, share: float = 1.0) -> float:
     """Seconds in which a device sends and receives so many bytes inside its node, at once.
 

@@ -64,6 +64,9 @@ class Plan:
     host's memory between forward and backward; `offload_modules` are the parts of those layers
     that do (empty: all that they keep), see `cost/layer/kept/activations.py`.
 
+    `optimizer_offload` keeps optimizer states and the fp32 parameters in the host's memory, which
+    then updates them (`cost/data/host_update.py`): DeepSpeed's `offload_optimizer`.
+
     `node_order` names the groups of a mixed cluster in the order in which ranks fill their nodes
     (`cluster/groups.py`). `replica_microbatches` are those of each replica where replicas have
     different numbers, dp_replicate outside of dp_shard; `num_microbatches` is then the largest.
@@ -99,6 +102,7 @@ class Plan:
     recompute_layers: int = 0
     offload_layers: int = 0
     offload_modules: tuple[str, ...] = ()
+    optimizer_offload: bool = False
     precision: str = "bf16"
     gradient_precision: str = "fp32"
     reduce_precision: str = "fp32"
@@ -260,6 +264,7 @@ class Plan:
         parts += [f"recompute{self.recompute_layers}"] if self.recompute_layers else []
         parts += [f"offload{self.offload_layers}"] if self.offload_layers else []
         parts += [f"offload-{name}" for name in self.offload_modules]
+        parts += ["optimizer-on-host"] if self.optimizer_offload else []
         parts += [self.strategy.label()] if self.strategy != DDP else []
         parts += [stage_words(self.stages, self.tp)] if self.stages else []
         return " ".join([*parts, *self._placement_words()])
@@ -277,8 +282,9 @@ class Plan:
 
 _RARE = (
     *("actions", "action_times", "bucket_bytes", "cp_comm_type", "node_order"),
-    *("offload_layers", "offload_modules", "recompute_layers", "recompute_modules"),
-    *("replica_microbatches", "stages", "strategy", "sync_batch_norm"),
+    *("offload_layers", "offload_modules", "optimizer_offload"),
+    *("recompute_layers", "recompute_modules", "replica_microbatches"),
+    *("stages", "strategy", "sync_batch_norm"),
 )
 """Fields that most plans do not have."""
 

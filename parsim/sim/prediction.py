@@ -78,8 +78,8 @@ class Prediction(Result):
     those of the `fullest` rank, and `activations` the parts of its activations.
     `peak_interval` holds its peak in 80 % of cases, by `memory_evidence`, in words
     `memory_basis`. `fit` says whether every rank's peak fits its devices with that `margin`.
-    `host_bytes` are activations in the memory of one node's hosts, which have `host_memory` (None:
-    nobody said).
+    `host_bytes` are activations and optimizer states in the memory of one node's hosts,
+    which have `host_memory` (None: nobody said).
     `notes` say where device or system constants come from the catalog alone, `checked` how well
     discrete events agreed, where they were asked for.
 
@@ -221,7 +221,7 @@ class Prediction(Result):
 
     def _host_json(self) -> dict[str, Any]:
         """Bytes in the hosts of a node, where the plan has any there."""
-        if not self.plan.offload_layers:
+        if not (self.plan.offload_layers or self.plan.optimizer_offload):
             return {}
         return {
             "node_host_bytes": self.host_bytes,

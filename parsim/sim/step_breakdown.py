@@ -21,11 +21,13 @@ def breakdown(evaluation: Evaluation) -> dict[str, float]:
     collectives that recomputation repeats among it; exposed_offload, of a plan that keeps
     activations in the host's memory, is what the copies take beyond compute; bubble is idle time of
     the pipeline phase (waiting for messages included); gradient_reduction is what follows the last
-    backward.
+    backward; host_copies, of a plan that updates on the host, is what copies of gradients beyond
+    the backward and of updated parameters take.
     """
     costs, pipeline = evaluation.step.costs, evaluation.pipeline_time
     copies = [_mean(evaluation, part) for part in _copied(costs)]
     before, updated = evaluation.barrier, evaluation.updated
+    on_host = _on_host(costs)
     norm, gather = float(costs.norm[0]), float(costs.gather.max())
     recompute = _mean(evaluation, costs.recomputed)
     exposed = [_mean(evaluation, part) for part in (costs.exposed_forward, costs.exposed_backward)]
@@ -38,7 +40,8 @@ def breakdown(evaluation: Evaluation) -> dict[str, float]:
         "bubble": pipeline - _busy(evaluation),
         "gradient_reduction": before - pipeline,
         "gradient_norm": norm,
-        "optimizer": updated - before - norm - gather,
+        "optimizer": updated - before - norm - gather - sum(on_host.values()),
+        **on_host,
         "parameter_gather": gather,
         "straggler": evaluation.step_time - updated,
     }
@@ -47,6 +50,14 @@ def breakdown(evaluation: Evaluation) -> dict[str, float]:
 def _copied(costs: StepCosts) -> Iterator[Array]:
     """What shows of copies to the host in forwards, and in backwards, where there are any."""
     yield from (part for part in (costs.copied_forward, costs.copied_backward) if part is not None)
+
+
+def _on_host(costs: StepCosts) -> dict[str, float]:
+    """Seconds of copies around an update on the host, of the rank that ends last."""
+    if costs.host_copies is None:
+        return {}
+    last = costs.optimizer.argmax()
+    return {"host_copies": float(costs.host_copies.flat[last])}
 
 
 def _mean(evaluation: Evaluation, seconds: Array) -> float:

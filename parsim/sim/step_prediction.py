@@ -13,7 +13,7 @@ from parsim.cost.coverage import coverage_notes
 from parsim.cost.job import Job
 from parsim.cost.recorded import recorded_notes
 from parsim.cost.software import software
-from parsim.cost.step.offload import offload_note
+from parsim.cost.step.offload import offload_note, update_note
 from parsim.model.adapters import adapters_note
 from parsim.plan import Plan, precision
 from parsim.sim.confidence.known_errors import Sizes
@@ -239,6 +239,7 @@ def _notes(evaluation: Evaluation) -> tuple[str, ...]:
         for note in recorded_notes(system.device, step.job.model.name, step.plan)
     ]
     copies = [offload_note(system) for system in systems] if step.plan.offload_layers else []
+    copies += [update_note(system) for system in systems if step.plan.optimizer_offload]
     trained = filter(None, (adapters_note(step.job.model),))
     notes = (*sources, *trained, *dict.fromkeys(recorded), *dict.fromkeys(coverage))
     return (*notes, *unmeasured, *copies)

@@ -223,6 +223,16 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
             word=lambda plan: "scatter" if plan.scatter_p2p else "",
         ),
     ),
+    SpaceAxis(
+        name="optimizer_offload",
+        what="optimizer states are kept and updated in the host's memory",
+        kind="flag",
+        setting=Setting(
+            every=both,
+            differs=lambda table: np.ones(len(table), dtype=bool),
+            word=lambda plan: "optimizer-on-host" if plan.optimizer_offload else "",
+        ),
+    ),
 )
 """All axes, in the order in which they are listed."""
 

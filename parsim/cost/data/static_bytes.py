@@ -54,10 +54,11 @@ def static_bytes(
 
     Mixed precision: 2 P + 4 P + 12 P with fp32 gradients; stage 1 shards the 12, 2 the 4, 3 the 2.
     In bf16_pure it is 2 P + 4 P + 4 P. Gradients that add up whole (`sums_whole`) are not sharded.
-    Ranks of a context-parallel group hold the same parameters, so shards are over dp_shard x cp;
-    experts' over the ranks that hold the same experts. Of the `weights` only the `trained` (None:
-    all) have gradients and states. The `originals` of modules trained beside adapters are kept
-    beside them, frozen (None: no copies are made).
+    An optimizer on the host (`optimizer_offload`) takes the last there, and what is shared out of
+    the gradients. Ranks of a context-parallel group hold the same parameters, so shards are over
+    dp_shard x cp; experts' over the ranks that hold the same experts. Of the `weights` only the
+    `trained` (None: all) have gradients and states. The `originals` of modules trained beside
+    adapters are kept beside them, frozen (None: no copies are made).
     """
     parts = [_states(job, table, *part) for part in (trained or weights).shared_out(table)]
     if trained is not None:
@@ -66,6 +67,22 @@ def static_bytes(
         parts.append(_frozen(job, table, originals, table.shards))
     parameters, gradients, states = (sum(column) for column in zip(*parts, strict=True))
     return np.asarray(parameters), np.asarray(gradients), np.asarray(states)
+
+
+def host_static_bytes(job: Job, table: PlanTable, weights: Weights) -> Array:
+    """Bytes of trained parameters that a rank has in its host's memory, (p, B).
+
+    With `optimizer_offload` the fp32 copy, the states and a gradient, of the rank's share.
+    """
+    if not table.common.optimizer_offload:
+        return np.zeros_like(weights.parameters)
+    each = _state_bytes(job, table) + table.summed_bytes
+    return np.asarray(sum(each * part / over for part, over in weights.shared_out(table)))
+
+
+def _state_bytes(job: Job, table: PlanTable) -> float:
+    """Bytes of a parameter's fp32 copy and optimizer states."""
+    return table.precision.master + job.optimizer.states * table.precision.width
 
 
 def _frozen(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Array, Array, Array]:
@@ -83,10 +100,13 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
     whole = sums_whole(job, table)
     # FSDP's shards are the fp32 copy itself: 16-bit parameters exist only while gathered
     alone = (stage >= 3) & (job.software.fp32_shards and p.master > 0)
+    on_host = table.common.optimizer_offload
+    kept = np.where(on_host & (stage >= 2) & ~whole, 0.0, 1.0)
     return (
         by_rank * np.where(alone, p.master, held_size(job, p)) / np.where(stage >= 3, shards, 1.0),
-        by_rank * np.where(alone, 4.0, grad) / np.where((stage >= 2) & ~whole, shards, 1.0),
+        by_rank * kept * np.where(alone, 4.0, grad) / np.where((stage >= 2) & ~whole, shards, 1.0),
         by_rank
+        * (0.0 if on_host else 1.0)
         * (np.where(alone, 0.0, p.master) + job.optimizer.states * p.width)
         / np.where(stage >= 1, shards, 1.0),
     )

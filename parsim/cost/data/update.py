@@ -13,6 +13,7 @@ from parsim.cluster.hardware import Device, System
 from parsim.cost.collective.message import Message
 from parsim.cost.data.buckets import unshared_bytes
 from parsim.cost.data.data_parallel import DataParallel
+from parsim.cost.data.host_update import host_update_seconds, late_gradients, returned_seconds
 from parsim.cost.data.reduction import final_gather
 from parsim.cost.job import ADAMW, Job
 from parsim.cost.kernel.kernels import memory_time
@@ -33,6 +34,7 @@ def update_prices(
     first: Array,
     speed: Array,
     idle: Array | float,
+    backward: Array,
 ) -> dict[str, Array]:
     """Norm, update and gather behind the backwards by their names in `StepCosts`, seconds.
 
@@ -43,10 +45,17 @@ def update_prices(
         first: seconds of a rank's first forwards, (p, B), which a gather runs beside.
         speed: the share of their speed that they keep then, (B,).
         idle: seconds in which a rank waits for its first micro-batch, (p, B).
+        backward: seconds of a rank's backwards of one micro-batch, (p, B).
     """
+    update, on_host = update_time(data, parameters, experts), {}
+    if data.table.common.optimizer_offload:
+        share = updated_parameters(data, parameters, experts)
+        late = late_gradients(data, share, backward)
+        update, on_host = update + late, {"host_copies": late + returned_seconds(data, share)}
     return {
+        **on_host,
         "norm": norm_time(data, parameters, experts),
-        "optimizer": update_time(data, parameters, experts),
+        "optimizer": update,
         "gather": final_gather(data, parameters, first, speed, experts, idle),
     }
 
@@ -56,8 +65,12 @@ def update_time(data: DataParallel, parameters: Array, experts: Array | None = N
 
     Source: Adam with fp32 states reads and writes about 60 bytes per parameter over copy,
     unscale, norm, clip, update and copy back; 7 to 10 % of a 22B step is reproduced by it.
-    Leaves out: CPU offload.
+    A plan with `optimizer_offload` has the host update, and gets its parameters back.
     """
+    if data.table.common.optimizer_offload:
+        share = updated_parameters(data, parameters, experts)
+        seconds = host_update_seconds(data, share) + returned_seconds(data, share)
+        return np.asarray(seconds + data.job.update_overhead)
     moved, job = updated_bytes(data, parameters, experts), data.job
     seconds = memory_time(job.device, moved, kind=OPTIMIZER)
     factor = step_factor(job.device, data.table, "optimizer")

@@ -32,7 +32,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job
-from parsim.cost.server_rates import host_link, host_memory
+from parsim.cost.server_rates import host_memory, host_rate
 from parsim.cost.step.layer_table import ChunkTimes, LayerTable
 from parsim.cost.step.stages import first_layers, over_kinds
 from parsim.errors import PlanError
@@ -82,17 +82,13 @@ def copy_seconds(job: Job, moved: Array) -> Array:
     return np.asarray(moved / host_rate(job.system))
 
 
-def host_rate(system: System) -> float:
-    """Bytes/s between one device and its host, one direction, while all devices copy.
-
-    A device that is its host reads and writes its own memory.
-    """
-    if system.on_cpu:
-        return system.device.memory_bandwidth * system.device.memory_efficiency / 2.0
-    link = host_link(system, "offload_layers")
-    if system.host_bandwidth is None:
-        return link
-    return min(link, host_memory(system) / system.devices_per_node)
+def update_note(system: System) -> str:
+    """What a prediction says of an update on the hosts of a system."""
+    return (
+        f"optimizer_offload: updated at {format_rate(host_memory(system))} of a node's host "
+        f"memory, copied at {format_rate(host_rate(system))} each way, both by the catalog; no measured "
+        f"run with it is in a fit"
+    )
 
 
 def offload_note(system: System) -> str:

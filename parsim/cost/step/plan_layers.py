@@ -20,7 +20,7 @@ _USUAL = Plan()
 _BEHIND_LAYERS = (
     *("schedule", "actions", "action_times", "v", "stage_layers", "stages", "strategy"),
     *("bucket_bytes", "reduce_precision", "overlap_grad_reduce", "overlap_param_gather"),
-    *("overlap_p2p", "scatter_p2p", "node_order", "replica_microbatches"),
+    *("overlap_p2p", "scatter_p2p", "node_order", "replica_microbatches", "optimizer_offload"),
 )
 """Fields of a plan that say what happens between layers and behind them."""
 _PLACES = ("pp", "dp_replicate", "rank_order")

@@ -61,7 +61,8 @@ class StepCosts(Columns):
     `copied_forward` and `copied_backward` (S, B) are the parts of the exposed seconds
     in which copies to the host and back show (None: nothing is moved there).
     `copies` (p, B) is the exchange of a rank's gradients with the rank that holds the other copy of
-    its stages (None: there is one copy).
+    its stages (None: there is one copy). `host_copies` (p, B) are the part of `optimizer` in which
+    gradients and parameters are on their way between device and host (None: updated on devices).
     """
 
     forward: Array
@@ -88,6 +89,7 @@ class StepCosts(Columns):
     copied_forward: Array | None = None
     copied_backward: Array | None = None
     copies: Array | None = None
+    host_copies: Array | None = None
 
     @property
     def num_plans(self) -> int:
@@ -150,7 +152,7 @@ def step_costs(job: Job, table: PlanTable, layers: LayerTable | None = None) -> 
         experts=sharded.weights.experts,
         trained_experts=sharded.trained.experts,
         originals=saved_originals(job, table, sharded.counts),
-        **_updates(sharded, ahead.time, pp=int(table.pp[0])),
+        **_updates(sharded, ahead.time, behind.time, pp=int(table.pp[0])),
         **copied,
     )
 
@@ -196,7 +198,7 @@ def _reduction(job: Job, table: PlanTable, sharded: Sharded) -> tuple[Array, Arr
     return buckets, seconds + head_sums(job, table, sharded.counts) / buckets
 
 
-def _updates(sharded: Sharded, forward: Array, *, pp: int) -> dict[str, Array]:
+def _updates(sharded: Sharded, forward: Array, backward: Array, *, pp: int) -> dict[str, Array]:
     """Seconds of the optimizer and of what stands around it, by field."""
     return update_prices(
         sharded.data,
@@ -204,6 +206,7 @@ def _updates(sharded: Sharded, forward: Array, *, pp: int) -> dict[str, Array]:
         first=per_rank(forward, pp),
         speed=sharded.speed,
         idle=filling(forward, pp),
+        backward=per_rank(backward, pp),
     )
 
 

@@ -8,7 +8,7 @@ parsim writes without pipelines only.
 from __future__ import annotations
 
 from parsim.cost.step.stages import plan_cut
-from parsim.frameworks.export.rules import Rules, no_sharded_pipeline, schedule_name
+from parsim.frameworks.export.rules import Rules, no_host_states, no_sharded_pipeline, schedule_name
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import RANK_ORDER, REPLICAS_OUTSIDE, Plan, Recompute
 from parsim.plan.names import REGION_MODULES
@@ -43,6 +43,7 @@ def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
         f"layers; it has one or the other, use recompute=none without recompute_modules",
     )
     yield from _offload_rules(spec, plan)
+    yield from no_host_states(plan)
 
 
 def _known_order(plan: Plan) -> tuple[bool, str]:

@@ -32,6 +32,20 @@ def offload_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     return _beside(plan) if layers else None
 
 
+def host_state_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
+    """What optimizer states in the host's memory cannot stand beside, or None."""
+    what = "optimizer_offload=true"
+    if not plan.optimizer_offload:
+        return None
+    if plan.runs_as_tasks:
+        which = f"schedule={plan.schedule!r}" if plan.stages is None else "stages of their own"
+        return f"{what} cannot stand beside {which} yet; use optimizer_offload=false"
+    if plan.strategy.own_program:
+        name = plan.strategy.name
+        return f"{what} cannot stand beside strategy {name} yet; use optimizer_offload=false"
+    return None
+
+
 def _beside(plan: Plan) -> str | None:
     """What copies to the host cannot stand beside."""
     what = f"offload_layers={plan.offload_layers}"

@@ -13,7 +13,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.errors import PlanError
 from parsim.model.model import Model
 from parsim.plan.record import Plan
-from parsim.plan.rules.activations import offload_rules, recompute_rules
+from parsim.plan.rules.activations import host_state_rules, offload_rules, recompute_rules
 from parsim.plan.rules.adapters import adapter_rules
 from parsim.plan.rules.batch import batch_rules, node_rules
 from parsim.plan.rules.degrees import (
@@ -46,6 +46,7 @@ RULES: tuple[Rule, ...] = (
     node_rules,
     batch_rules,
     strategy_rules,
+    host_state_rules,
     adapter_rules,
     size_rules,
     recompute_rules,

@@ -129,16 +129,19 @@ def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
         f"up to {format_bytes(margin.left(fullest.usable))} reserved fits: {usable} less a "
         f"margin of {percent(margin.share)} ({margin.basis}); more is tight",
     )
-    if prediction.plan.offload_layers:
+    if prediction.plan.offload_layers or prediction.plan.optimizer_offload:
         yield "", f"on the hosts of a node: {host_words(prediction)}"
 
 
 def host_words(prediction: Prediction) -> str:
     """What a plan keeps in the memory of a node's hosts."""
     used, room = prediction.host_bytes, prediction.host_memory
+    plan = prediction.plan
+    parts = {"activations": plan.offload_layers, "optimizer states": plan.optimizer_offload}
+    what = " and ".join(name for name, kept in parts.items() if kept)
     if room is None:
-        return f"{format_bytes(used)} of activations; the catalog does not say what they have"
-    return f"{format_bytes(used)} of activations in {format_bytes(room)}"
+        return f"{format_bytes(used)} of {what}; the catalog does not say what they have"
+    return f"{format_bytes(used)} of {what} in {format_bytes(room)}"
 
 
 def fit_words(prediction: Prediction) -> str:

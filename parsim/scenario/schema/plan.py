@@ -49,6 +49,7 @@ class SharedBlock(Block):
     overlap_param_gather: Flag = UNSET
     overlap_p2p: Flag = UNSET
     scatter_p2p: Flag = UNSET
+    optimizer_offload: Flag = UNSET
     rank_order: tuple[Text, ...] = UNSET
 
 

@@ -29,7 +29,8 @@ def plan_block(plan: Plan) -> dict[str, Any]:
     values["cp_comm_type"] = str(plan.cp_comm_type) if plan.cp_comm_type else None
     values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
     values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
-    for name in (*_COUNTED, "recompute_modules", "offload_modules", "sync_batch_norm"):
+    rare = ("recompute_modules", "offload_modules", "optimizer_offload", "sync_batch_norm")
+    for name in (*_COUNTED, *rare):
         if not values[name]:
             del values[name]
     del values["actions"]

@@ -113,6 +113,8 @@ def host_bytes(
 
         bytes of a node = devices of a node x most bytes that a pipeline rank has there
 
+    Activations, and optimizer states of as many of these devices as the plan uses.
+
     All devices of a node are taken to be of the pipeline rank that moves the most, as they are
     where pipelines lie between nodes; else it is an upper bound.
 
@@ -121,14 +123,16 @@ def host_bytes(
     """
     moved = schedule.in_copies(freed_bytes(job, table, layers, stage_cut(job, table)))
     of_rank = on_ranks(memory.in_flight * moved, schedule).max(axis=0)
-    return np.asarray(of_rank * job.system.devices_per_node)
+    states = 0.0 if memory.on_host is None else memory.on_host.max(axis=0)
+    ranks = np.minimum(table.world_size, job.system.devices_per_node)
+    return np.asarray(of_rank * job.system.devices_per_node + states * ranks)
 
 
 def peak_with_host(
     job: Job, table: PlanTable, layers: LayerTable, memory: MemoryUse, schedule: Schedule
 ) -> Array:
     """Bytes of each rank at its peak, (p, B); endless where the hosts have no room for the rest."""
-    if not (table.offload_layers > 0).any():
+    if not (table.offload_layers > 0).any() and not table.common.optimizer_offload:
         return memory.peak
     room = has_room(job.system, host_bytes(job, table, layers, memory, schedule))
     return np.where(room, memory.peak, np.inf)

@@ -18,7 +18,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.data.buckets import copies_gradients
-from parsim.cost.data.static_bytes import Weights, static_bytes
+from parsim.cost.data.static_bytes import Weights, host_static_bytes, static_bytes
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
@@ -65,6 +65,7 @@ def memory_use(
         + stage_buffers(job, table, backward["in_flight"], schedule),
         gathered=gathered_bytes(job, table, schedule, with_blocks),
         uncached=np.zeros_like(weights.parameters),
+        on_host=host_static_bytes(job, table, trained),
         **backward,
     )
     return _with_update(job, table, use, trained.shared_out(table), schedule)

@@ -185,13 +185,16 @@ def update_copies(job: Job, table: PlanTable, by_rank: Array, over: Index) -> Ar
     An optimizer that widens 16-bit gradients has those of its shard joined and in fp32 beside them
     (`Software.update_copies`); `over` (B,) ranks share a parameter out. A plan of one replica,
     which cannot say a ZeRO stage, is taken to run the sharded optimizer. Copied gradients, fp32
-    already, are all-reduced as one 16-bit copy, which no rank shares out.
+    already, are all-reduced as one 16-bit copy, which no rank shares out. An update
+    on the host makes none on the device.
 
     Source: DeepSpeed, as the catalog says; of October 2022 (commit 3432c740), runtime/engine.py:
     communication_data_type and allreduce_bucket, to which the whole fp32 buffer is one tensor.
     Leaves out: ZeRO-3, which updates at most a sub-group of 1e9 parameters at a time.
     """
     p, stage = table.precision, table.zero_stage
+    if table.common.optimizer_offload:
+        return np.zeros_like(by_rank)
     if copies_gradients(job, table):
         return np.asarray(by_rank * p.parameter)
     widens = p.master > 0 and table.summed_bytes < WIDE

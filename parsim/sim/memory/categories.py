@@ -30,6 +30,8 @@ class MemoryUse:
     `uncached` bytes (p, B) of the update's copies are reserved beside the peak: no segment that
     the allocator has cached is as large as such a copy (`parsim/sim/memory/reserved.py`).
 
+    `on_host` are bytes of the whole run in the host's memory, (p, B); None: of none.
+
     `parameters`, `gradients` and `optimizer` stay for the whole run. At the peak there are beside
     them the `activations` of micro-batches in flight, `logits` and what the loss makes of them,
     `temporary` buffers of the layer at work, buffers of `communication`, and parameters that were
@@ -46,6 +48,7 @@ class MemoryUse:
     gathered: Array
     in_flight: Array
     uncached: Array
+    on_host: Array | None = None
 
     @property
     def peak(self) -> Array:

@@ -32,7 +32,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.data.static_bytes import static_bytes
+from parsim.cost.data.static_bytes import host_static_bytes, static_bytes
 from parsim.cost.job import Job
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import layer_counts
@@ -72,11 +72,13 @@ def peak_memory(
         )
         for rank in range(schedule.pp)
     ]
-    parameters, _, optimizer = static_bytes(job, table, *weights_of_ranks(costs, schedule))
+    weights, trained = weights_of_ranks(costs, schedule)
+    parameters, _, optimizer = static_bytes(job, table, weights, trained)
     return MemoryUse(
         parameters=parameters,
         optimizer=optimizer + np.zeros_like(parameters),
         uncached=np.zeros_like(parameters),
+        on_host=host_static_bytes(job, table, trained),
         **_of_all_ranks(schedule, ranks, np.zeros_like(stages.kept)),
     )
 

@@ -135,6 +135,7 @@ def _placed(
         first=on_ranks(costs.forward, schedule),
         speed=speed_beside(job.system, data.busbw, layers.kinds),
         idle=filling(costs.forward, schedule.pp) if fills else 0.0,
+        backward=on_ranks(costs.backward, schedule),
     )
     values["hop"] = _hops(costs.hop, schedule)
     if schedule.stage_rank[0] == schedule.stage_rank[-1]:

@@ -1,0 +1,56 @@
+"""Optimizer states on the host: bytes and seconds by hand, and plans that are refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from parsim.cluster.hardware import Cluster
+from parsim.cluster.reader import load_catalog
+from parsim.cost.job import Job
+from parsim.cost.legal import illegal
+from parsim.cost.server_rates import STREAM_SHARE, host_rate
+from parsim.cost.software import software
+from parsim.model.reader import model_spec
+from parsim.model.transformer import build_transformer
+from parsim.plan import Plan
+from parsim.sim.simulate import simulate
+
+PLAN = Plan(dp_shard=8, zero_stage=2, microbatch_size=1, num_microbatches=8, optimizer_offload=True)
+
+
+def job(system: str = "dgx-a100") -> Job:
+    node = load_catalog().system(system)
+    spec = replace(model_spec("llama3-8b"), num_layers=8, seq_len=2048)
+    return Job(
+        model=build_transformer(spec),
+        cluster=Cluster(system=node, num_nodes=1),
+        software=software("nemo"),
+    )
+
+
+def test_states_and_shared_gradients_are_in_the_hosts_memory() -> None:
+    prediction, parameters = simulate(job(), PLAN), job().model.parameters
+    memory = prediction.fullest.to_json()
+    on_device = simulate(job(), replace(PLAN, optimizer_offload=False)).fullest
+    assert on_device.peak_allocated > prediction.fullest.peak_allocated
+    assert "'optimizer': 0.0" in str(memory)
+    assert prediction.host_bytes == pytest.approx(16 * parameters)
+
+
+def test_the_update_moves_30_bytes_a_parameter_at_the_rate_of_the_hosts_memory() -> None:
+    work = job()
+    prediction, share = simulate(work, PLAN), work.model.parameters / 8
+    update = 30 * share * 8 / (STREAM_SHARE * 409.6e9)
+    parts = prediction.breakdown
+    assert parts["optimizer"] == pytest.approx(update + work.update_overhead, rel=1e-6)
+    assert parts["host_copies"] == pytest.approx(2 * share / host_rate(work.system), rel=1e-6)
+
+
+def test_a_system_that_does_not_say_its_hosts_memory_is_refused() -> None:
+    work = job()
+    bare = replace(work.system, host_bandwidth=None)
+    message = illegal(replace(work, cluster=Cluster(system=bare, num_nodes=1)), PLAN)
+    assert message is not None
+    assert "host_bandwidth" in message
