@@ -85,8 +85,8 @@ def copy_seconds(job: Job, moved: Array) -> Array:
 def update_note(system: System) -> str:
     """What a prediction says of an update on the hosts of a system."""
     return (
-        f"optimizer_offload: updated at {format_rate(host_memory(system))} of a node's host "
-        f"memory, copied at {format_rate(host_rate(system))} each way, both by the catalog; no measured "
+        f"optimizer_offload: updated at {format_rate(host_memory(system))} of a host's memory, "
+        f"copied at {format_rate(host_rate(system))} each way, both by the catalog; no measured "
         f"run with it is in a fit"
     )
 
