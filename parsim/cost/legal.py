@@ -27,8 +27,8 @@ def illegal(job: Job, plan: Plan) -> str | None:
         message = region_modules(job, plan)
     if message is None and plan.offload_layers:
         message = _offload(job, plan)
-    if message is None and plan.optimizer_offload:
-        message = _states_on_host(job, plan)
+    if message is None:
+        message = states_on_host(job, plan)
     return unrun(job, plan) if message is None else message
 
 
@@ -94,8 +94,10 @@ def _offload(job: Job, plan: Plan) -> str | None:
     return None
 
 
-def _states_on_host(job: Job, plan: Plan) -> str | None:
-    """What of the job keeps a plan from updating on its hosts."""
+def states_on_host(job: Job, plan: Plan) -> str | None:
+    """What of the job keeps a plan with `optimizer_offload` from updating on its hosts; or None."""
+    if not plan.optimizer_offload:
+        return None
     asked = "optimizer_offload=true"
     for system in job.cluster.systems:
         if system.on_cpu:

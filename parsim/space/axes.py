@@ -230,7 +230,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         setting=Setting(
             every=both,
             differs=lambda table: np.ones(len(table), dtype=bool),
-            word=lambda plan: "optimizer-on-host" if plan.optimizer_offload else "",
+            rules=lambda job: True,
         ),
     ),
 )

@@ -16,6 +16,7 @@ import numpy as np
 
 from parsim.arrays import Flags, Ints
 from parsim.cost.job import Job
+from parsim.cost.legal import states_on_host
 from parsim.plan import Plan, PlanSpace, PlanTable, Recompute
 from parsim.plan.names import AUTO
 from parsim.plan.rules.degrees import divisors, expert_rules
@@ -98,7 +99,8 @@ class Options:
     def _judge(self, single: Plan) -> JudgedOptions:
         job, legal, refused = self.job, list[Option](), Counter[str]()
         for option in dict.fromkeys(_options(job, self.space, single)):
-            message = expert_rules(with_option(single, option), job.model, job.cluster)
+            plan = with_option(single, option)
+            message = expert_rules(plan, job.model, job.cluster) or states_on_host(job, plan)
             if message is None:
                 legal.append(option)
             else:

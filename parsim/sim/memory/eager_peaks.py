@@ -72,13 +72,13 @@ def peak_memory(
         )
         for rank in range(schedule.pp)
     ]
-    weights, trained = weights_of_ranks(costs, schedule)
-    parameters, _, optimizer = static_bytes(job, table, weights, trained)
+    of_ranks = weights_of_ranks(costs, schedule)
+    parameters, _, optimizer = static_bytes(job, table, *of_ranks)
     return MemoryUse(
         parameters=parameters,
         optimizer=optimizer + np.zeros_like(parameters),
         uncached=np.zeros_like(parameters),
-        on_host=host_static_bytes(job, table, trained),
+        on_host=host_static_bytes(job, table, of_ranks[1] or of_ranks[0]),
         **_of_all_ranks(schedule, ranks, np.zeros_like(stages.kept)),
     )
 

@@ -138,7 +138,10 @@ def test_a_picture(cli: Cli, tmp_path: Path) -> None:
         ("--system dgx-h100 --group tp=8 --ranks 4", "leave out --ranks and --concurrent"),
         ("--system dgx-h100 --group tp=8,dp=2", "16 ranks, more than the 8 devices"),
         ("--system dgx-h100 --group tp=8,dp", "'dp' is not AXIS=DEGREE"),
-        (f"--system dgx-h100 --group {'q' * 200}", f"--group {'q' * 77}...: '{'q' * 77}...' is not"),
+        (
+            f"--system dgx-h100 --group {'q' * 200}",
+            f"--group {'q' * 77}...: '{'q' * 77}...' is not",
+        ),
         ("--system dgx-h100 --group tp=2,tp=4", "axis tp stands there twice"),
         ("--system dgx-h100 --concurrent 0", "allowed are 1 to 1024 groups"),
         ("--system dgx-h100 -o x.pdf", "allowed: .png, .svg"),

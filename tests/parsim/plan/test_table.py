@@ -139,7 +139,7 @@ def test_a_plan_as_a_document() -> None:
     rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
     rare |= {"offload_layers", "offload_modules", "recompute_layers"}
     rare |= {"recompute_modules", "bucket_bytes", "strategy", "sync_batch_norm", "stages"}
-    rare |= {"cp_comm_type"}
+    rare |= {"cp_comm_type", "optimizer_offload"}
     named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}
     assert set(document) == named
     assert set(Plan(schedule="a.csv", actions="0F0,0B0").to_json()) == named | {"actions"}

@@ -14,9 +14,11 @@ from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.cost.server_rates import STREAM_SHARE, host_rate
 from parsim.cost.software import software
+from parsim.errors import NoFeasiblePlan
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
-from parsim.plan import Plan, PlanTable
+from parsim.plan import Plan, PlanSpace, PlanTable
+from parsim.planner.search import search
 from parsim.sim.simulate import simulate
 
 PLAN = Plan(dp_shard=8, zero_stage=2, microbatch_size=1, num_microbatches=8, optimizer_offload=True)
@@ -60,3 +62,27 @@ def test_a_system_that_does_not_say_its_hosts_memory_is_refused() -> None:
     message = illegal(replace(work, cluster=Cluster(system=bare, num_nodes=1)), PLAN)
     assert message is not None
     assert "host_bandwidth" in message
+
+
+def test_a_search_of_both_is_what_a_simulation_says() -> None:
+    """Plans of either kind come out of a search as they do alone, slower and smaller on hosts."""
+    work = replace(job(), global_batch_size=64)
+    space = PlanSpace(global_batch_size=64, zero_stage=(2,), tp=(1, 2), pp=(1,)).with_axes(
+        {"optimizer_offload": (False, True)}
+    )
+    ranked = search(work, space, top=400).plans
+    kinds = {plan.plan.optimizer_offload for plan in ranked}
+    assert kinds == {False, True}
+    for each in ranked:
+        alone = simulate(work, each.plan)
+        assert each.step_time == pytest.approx(alone.step_time, rel=1e-9)
+        assert each.peak_allocated == pytest.approx(alone.fullest.peak_allocated, rel=1e-9)
+
+
+def test_a_search_refuses_what_a_simulation_refuses() -> None:
+    work = replace(job(), software=software("torchtitan"), global_batch_size=64)
+    space = PlanSpace(global_batch_size=64, zero_stage=(3,)).with_axes(
+        {"optimizer_offload": (True,)}
+    )
+    with pytest.raises(NoFeasiblePlan, match="optimizer_offload=true with zero_stage=3: shards"):
+        search(work, space)

@@ -12,10 +12,10 @@ from parsim.cluster.hardware import Cable, Cluster, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
-from parsim.cost.server_rates import STREAM_SHARE, host_link
+from parsim.cost.server_rates import STREAM_SHARE, host_link, host_rate
 from parsim.cost.software import software
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.offload import BUFFERED, host_rate, moved_bytes
+from parsim.cost.step.offload import BUFFERED, moved_bytes
 from parsim.cost.step.step import step_costs
 from parsim.cost.streams import COMPUTE, StreamTask, run
 from parsim.errors import PlanError
