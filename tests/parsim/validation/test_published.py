@@ -30,12 +30,12 @@ def validation() -> Validation:
 @pytest.mark.parametrize(
     ("software", "device", "rows", "limit"),
     [
-        ("nemo", "h100-sxm-80gb", 86, 0.025),
+        ("nemo", "h100-sxm-80gb", 88, 0.025),
         ("maxtext", "h100-sxm-80gb", 22, 0.08),
-        ("megatron-bridge", "h100-sxm-80gb", 9, 0.09),
+        ("megatron-bridge", "h100-sxm-80gb", 10, 0.09),
         ("megatron-bridge", "b200-sxm", 4, 0.06),
-        ("megatron-bridge", "gb200", 20, 0.06),
-        ("megatron-bridge", "gb300", 17, 0.09),
+        ("megatron-bridge", "gb200", 22, 0.06),
+        ("megatron-bridge", "gb300", 19, 0.09),
         ("torchtitan", "h100-sxm-96gb-500w", 10, 0.12),
         ("megatron-te-2025", "b200-sxm", 31, 0.04),
     ],

@@ -68,6 +68,7 @@ def test_every_field_of_a_plan_can_be_written(tmp_path: Path) -> None:
         "num_microbatches": 4,
         "offload_layers": 2,
         "offload_modules": ["core_attn"],
+        "optimizer_offload": True,
         "recompute_layers": 0,
         "schedule": "interleaved_1f1b",
         "v": 2,
