@@ -30,6 +30,12 @@ def test_the_document_of_search_is_the_contract(cli: Cli) -> None:
     assert type(result["optimality"]) is str
 
 
+def test_more_plans_than_anybody_prints(cli: Cli) -> None:
+    done = cli("search", SMALL, "--top", 10**30)
+    assert (done.code, done.out) == (2, "")
+    assert "less than or equal to 1000000" in done.err
+
+
 def test_search_in_words(cli: Cli) -> None:
     done = cli("search", SMALL, "--top", 3)
     counts = cli("search", SMALL, "--json", "--top", 3).document["counts"]
