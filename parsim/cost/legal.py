@@ -99,6 +99,8 @@ def states_on_host(job: Job, plan: Plan) -> str | None:
     if not plan.optimizer_offload:
         return None
     asked = "optimizer_offload=true"
+    if job.mixed:
+        return f"{asked} is priced on nodes of one kind alone; use optimizer_offload=false"
     for system in job.cluster.systems:
         if system.on_cpu:
             return f"{asked}: the devices of {system.id} are their hosts; leave it out"
