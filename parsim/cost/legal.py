@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from parsim.cost.job import Job
-from parsim.cost.server_rates import host_rate
 from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
 from parsim.plan import Plan, Recompute
@@ -101,18 +100,16 @@ def states_on_host(job: Job, plan: Plan) -> str | None:
     asked = "optimizer_offload=true"
     if job.mixed:
         return f"{asked} is priced on nodes of one kind alone; use optimizer_offload=false"
-    for system in job.cluster.systems:
-        if system.on_cpu:
-            return f"{asked}: the devices of {system.id} are their hosts; leave it out"
-        if system.host_bandwidth is None:
-            return (
-                f"{asked}: system {system.id} says nothing of its host's memory, which the update "
-                f"is limited by; write its host_bandwidth, or leave it out"
-            )
-        try:
-            host_rate(system, asked)
-        except PlanError as error:
-            return str(error)
+    system = job.system
+    if system.on_cpu:
+        return f"{asked}: the devices of {system.id} are their hosts; leave it out"
+    if system.host_bandwidth is None:
+        return (
+            f"{asked}: system {system.id} says nothing of its host's memory, which the update "
+            f"is limited by; write its host_bandwidth, or leave it out"
+        )
+    if message := no_host(system, asked):
+        return message
     if job.software.fp32_shards and plan.zero_stage >= 3:
         return (
             f"{asked} with zero_stage={plan.zero_stage}: shards of {job.software.id} are the fp32 "

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array, Flags, Index
 from parsim.cost.data.buckets import copies_gradients, sums_whole
 from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import held_size
@@ -80,9 +80,10 @@ def host_static_bytes(job: Job, table: PlanTable, weights: Weights) -> Array:
     return np.asarray(sum(each * part / over for part, over in weights.shared_out(table)))
 
 
-def _state_bytes(job: Job, table: PlanTable) -> float:
-    """Bytes of a parameter's fp32 copy and optimizer states."""
-    return table.precision.master + job.optimizer.states * table.precision.width
+def _state_bytes(job: Job, table: PlanTable, alone: Flags | bool = False) -> Array:
+    """Bytes of a parameter's optimizer states, and of its fp32 copy unless that is all it has."""
+    p = table.precision
+    return np.where(alone, 0.0, p.master) + job.optimizer.states * p.width
 
 
 def _frozen(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Array, Array, Array]:
@@ -107,7 +108,7 @@ def _states(job: Job, table: PlanTable, by_rank: Array, over: Index) -> tuple[Ar
         by_rank * kept * np.where(alone, 4.0, grad) / np.where((stage >= 2) & ~whole, shards, 1.0),
         by_rank
         * (0.0 if on_host else 1.0)
-        * (np.where(alone, 0.0, p.master) + job.optimizer.states * p.width)
+        * _state_bytes(job, table, alone)
         / np.where(stage >= 1, shards, 1.0),
     )
 

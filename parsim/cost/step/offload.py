@@ -120,10 +120,10 @@ def beside_copies(chunk: ChunkTimes, copies: Array) -> ChunkTimes:
     return replace(chunk, time=chunk.time + longer, exposed=chunk.exposed + longer)
 
 
-def no_host(system: System) -> str | None:
-    """Why nothing can be moved to the hosts of a system, or None."""
+def no_host(system: System, asked: str = "offload_layers") -> str | None:
+    """Why nothing can be moved to the hosts of a system, as `asked` says; or None."""
     try:
-        host_rate(system)
+        host_rate(system, asked)
     except PlanError as error:
         return str(error)
     return None

@@ -86,3 +86,9 @@ def test_a_search_refuses_what_a_simulation_refuses() -> None:
     )
     with pytest.raises(NoFeasiblePlan, match="optimizer_offload=true with zero_stage=3: shards"):
         search(work, space)
+
+
+def test_without_zero_every_rank_has_all_states_on_its_host() -> None:
+    """Nor do ranks that share out a text share out its states."""
+    whole = simulate(job(), replace(PLAN, dp_replicate=4, dp_shard=1, cp=2, zero_stage=0))
+    assert whole.host_bytes == pytest.approx(8 * 16 * job().model.parameters)
