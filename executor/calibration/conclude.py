@@ -22,14 +22,14 @@ from executor.calibration.fitting.constants import CHECKS, DEVICE_CONSTANTS, fit
 from executor.calibration.fitting.curves import curves_of, system_document
 from executor.calibration.fitting.deviations import lines, points, residuals, spreads
 from executor.calibration.gaps import by_share, unmeasured_kinds
-from executor.calibration.layer_times import whole_layers
+from executor.calibration.layer_times import own_samples, whole_layers
 from executor.calibration.measurements import Measurements
 from executor.calibration.timing.layers import LayerSample
 from executor.calibration.timing.passes import BUSY
 from executor.devices.machine import hardware_name
 from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Device, System
-from parsim.cluster.measured import WAITED
+from parsim.cluster.measured import OF_MAKE_UP, WAITED
 
 SCHEMA_VERSION = 1
 
@@ -54,8 +54,9 @@ def conclude(setting: CalibrationSetting, measured: Measurements) -> Conclusion:
     of_links = link_times(bare, measured.links).tolist() if bare else []
     of_layers, whole = whole_layers(system or setting.system, device, setting, measured.layers)
     kinds_measured = {x.kind.removesuffix("_forward") for x in whole} | {*device.residuals}
-    device, system = _with_layers(device, system, whole)
-    device = _with_certainty(device, measured, whole, kinds_measured)
+    own = own_samples(measured.layers, whole)
+    device, system = _with_layers(device, system, whole, own)
+    device = _with_certainty(device, measured, [whole, own], kinds_measured)
     system = system and replace(system, device=device)
     base = setting.device.id, setting.system.id if setting.system else ""
     document = {
@@ -75,23 +76,31 @@ def conclude(setting: CalibrationSetting, measured: Measurements) -> Conclusion:
 
 
 def _with_certainty(
-    device: Device, measured: Measurements, whole: Sequence[Sample], kinds: set[str]
+    device: Device, measured: Measurements, whole: Sequence[Sequence[Sample]], kinds: set[str]
 ) -> Device:
-    """The device with how sure it is, what was not measured, and its small product."""
-    scatters = [sd for layer in measured.layers for sd in layer.scatter][: len(whole)]
+    """The device with how sure it is, what was not measured, and its small product.
+
+    `whole` are the samples of whole layers, by their names and by their make-ups.
+    """
+    scatters = [sd for layer in measured.layers for sd in layer.scatter]
+    around = {k: sd for x in whole for k, sd in spreads(x, scatters[: len(x)]).items()}
     return replace(
         device,
-        spreads={**spreads(whole, scatters), CLOCK: measured.clock},
+        spreads={**around, CLOCK: measured.clock},
         unmeasured=unmeasured_kinds(measured.gaps, kinds),
         core_product=measured.core_product,
     )
 
 
 def _with_layers(
-    device: Device, system: System | None, whole: Sequence[Sample]
+    device: Device, system: System | None, whole: Sequence[Sample], own: Sequence[Sample]
 ) -> tuple[Device, System | None]:
-    """Both with the lines of whole layers: what sharding adds is that of the system's links."""
-    lone = lines([x for x in whole if not x.kind.startswith(SHARDED)])
+    """Both with the lines of whole layers: what sharding adds is that of the system's links.
+
+    `own` are the samples, blocks under the names of their make-ups.
+    """
+    alike = (x for x in own if OF_MAKE_UP in x.kind)
+    lone = lines([x for x in (*whole, *alike) if not x.kind.startswith(SHARDED)])
     device = replace(device, residuals={**device.residuals, **lone})
     if system is None:
         return device, None

@@ -12,7 +12,7 @@ from executor.calibration.timing.layers import LayerSample
 from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cluster.measured import WAITED
 from parsim.cost.job import Job
-from parsim.cost.layer.layers import LayerCoster, measured_kind
+from parsim.cost.layer.layers import LayerCoster, measured_kind, own_name
 from parsim.cost.step.sharded_stages import sharding_times
 from parsim.plan import PlanTable
 
@@ -48,6 +48,27 @@ def layer_samples(
     return samples
 
 
+def own_samples(layers: Sequence[LayerSample], samples: Sequence[Sample]) -> list[Sample]:
+    """The samples, those of blocks under the names of their own make-up.
+
+    Embedding and head are alike enough from model to model, and what sharding adds is of a whole.
+    """
+    return [
+        replace(sample, kind=_own_kind(layers[i // 2], sample.kind))
+        for i, sample in enumerate(samples)
+    ]
+
+
+def _own_kind(layer: LayerSample, kind: str) -> str:
+    """A sample's kind with the make-up of its layer."""
+    name, direction = layer.part.removesuffix(WAITED), kind.rpartition("_")[2]
+    block = layer.workload.model.kinds[0]
+    if name != block.name:
+        return kind
+    own = f"{own_name(name, block.make_up)}{layer.part.removeprefix(name)}"
+    return f"{measured_kind(layer.workload.plan, own)}_{direction}"
+
+
 def layer_times(
     system: System | None,
     device: Device,
@@ -69,8 +90,11 @@ def layer_times(
         if layer.part.startswith(SHARDED):
             times += sharding_times(job, table)
             continue
-        parts = {part.name: part for part in (*model.ends, model.kinds[0])}
-        cost = LayerCoster(job, table).cost(parts[layer.part.removesuffix(WAITED)])
-        for way in (cost.forward, cost.backward):
-            times.append(float((way.exposed if layer.part.endswith(WAITED) else way.seconds)[0]))
+        name, waits = layer.part.removesuffix(WAITED), layer.part.endswith(WAITED)
+        coster = LayerCoster(job, table)
+        alike = [part for part in (*model.ends, *model.blocks) if part.name == name]
+        costs = [coster.cost(part) for part in alike]  # of a chain with windows in some the mean
+        for passes in ([x.forward for x in costs], [x.backward for x in costs]):
+            seconds = (x.exposed if waits else x.seconds for x in passes)
+            times.append(sum(float(x[0]) for x in seconds) / len(costs))
     return times

@@ -38,9 +38,13 @@ CONTEXT, DISPATCHED = "context_", "dispatched_"
 ranks share its experts, to which tokens are dispatched."""
 WAITED = "_waited"
 """What stands behind a part whose points say how much of what is modelled as exposed it waits."""
+OF_MAKE_UP = "-"
+"""What stands between a layer's name and its make-up (`Layer.make_up`) in kinds of such layers
+alone: `block-norm2-linear4-attention-gelu-residual2_forward`."""
 _WHOLE = re.compile(
     rf"({DISPATCHED})?({CONTEXT})?({SPLIT}|{SEQUENCE})?"
-    rf"(block|expert_block|embedding|head|sharded)({WAITED})?_(forward|backward)"
+    rf"(block|expert_block|embedding|head|sharded)({OF_MAKE_UP}[a-z0-9_-]+?)?"
+    rf"({WAITED})?_(forward|backward)"
 )
 
 _SHARED = {

@@ -25,9 +25,10 @@ from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Device, Measured
 from parsim.cluster.measured import CONTEXT, DISPATCHED, SEQUENCE, SPLIT, WAITED, WHOLE_SPAN
 from parsim.cost.job import Job
-from parsim.cost.layer.layers import measured_kind
+from parsim.cost.layer.layers import measured_kind, own_name
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.step.layer_table import LayerTable
+from parsim.model.layer import Layer
 from parsim.plan import Plan
 
 WHOLE = 0.23
@@ -82,15 +83,19 @@ class LayerDoubt:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A part of a step: its name, share of the step, and seconds of one layer by direction."""
+    """A part of a step: its name, make-up, share of the step, seconds of a layer by direction."""
 
     name: str
+    make_up: str
     share: float
     seconds: tuple[float, float]
 
-    def kind(self, plan: Plan) -> str:
-        """What its measured times are called, without the direction."""
-        return self.name if self.name == SHARDED else measured_kind(plan, self.name)
+    def kind(self, plan: Plan, lines: Measured) -> str:
+        """What its measured times are called, without the direction: its own make-up's, if any."""
+        if self.name == SHARDED:
+            return self.name
+        own = measured_kind(plan, own_name(self.name, self.make_up))
+        return own if f"{own}_forward" in lines else measured_kind(plan, self.name)
 
 
 def layer_doubt(
@@ -112,16 +117,17 @@ def layer_doubt(
     wire = within if sharded and plan.tp == 1 else 0.0
     parts = list(_parts(job, layers, max(1.0 - after - wire, 0.0)))
     if wire > 0.0:
-        parts.append(_Part(SHARDED, wire, (0.0, 0.0)))
+        parts.append(_Part(SHARDED, "", wire, (0.0, 0.0)))
+    kinds = [(part, part.kind(plan, _lines(job, part))) for part in parts]
     timed = [
-        (part, _octaves(_lines(job, part), part.kind(plan), part))
-        for part in parts
-        if _timed(job, plan, part)
+        (part, kind, _octaves(_lines(job, part), kind, part))
+        for part, kind in kinds
+        if _timed(job, part, kind)
     ]
-    missing = [_missing(job, plan, part) for part in parts if not _timed(job, plan, part)]
-    near = (p.share for p, beyond in timed if beyond <= LAYER_REACH and p.name != SHARDED)
+    missing = [_missing(job, part, kind) for part, kind in kinds if not _timed(job, part, kind)]
+    near = (p.share for p, _, beyond in timed if beyond <= LAYER_REACH and p.name != SHARDED)
     return LayerDoubt(
-        timed=hypot(*(p.share * _around(device, p.kind(plan)) * (1.0 + far) for p, far in timed)),
+        timed=hypot(*(p.share * _around(device, kind) * (1.0 + far) for p, kind, far in timed)),
         clock=device.spreads.get(CLOCK, 0.0),
         whole=min(sum(near) / max(1.0 - after - wire, 1e-9), 1.0),
         missing=tuple(sorted(missing, key=lambda part: -part.share * part.deviation)),
@@ -133,15 +139,14 @@ def _lines(job: Job, part: _Part) -> Measured:
     return job.system.residuals if part.name == SHARDED else job.device.residuals
 
 
-def _timed(job: Job, plan: Plan, part: _Part) -> bool:
-    """Whether a calibration timed the part in both directions."""
+def _timed(job: Job, part: _Part, kind: str) -> bool:
+    """Whether a calibration timed the part, which is of this kind, in both directions."""
     lines = _lines(job, part)
-    return all(f"{part.kind(plan)}_{way}" in lines for way in DIRECTIONS)
+    return all(f"{kind}_{way}" in lines for way in DIRECTIONS)
 
 
-def _missing(job: Job, plan: Plan, part: _Part) -> Missing:
-    """A part that was not timed, and why."""
-    kind = part.kind(plan)
+def _missing(job: Job, part: _Part, kind: str) -> Missing:
+    """A part of this kind that was not timed, and why."""
     return Missing(
         kind=kind,
         share=part.share,
@@ -153,18 +158,18 @@ def _missing(job: Job, plan: Plan, part: _Part) -> Missing:
 def _parts(job: Job, layers: LayerTable, of_step: float) -> Iterator[_Part]:
     """Blocks by kind and the outer layers, whose shares sum to `of_step`."""
     model = job.model
-    costs: list[tuple[str, float, LayerCost]] = [
-        (kind.name, float(sum(block is kind for block in model.blocks)), cost)
+    costs: list[tuple[Layer, float, LayerCost]] = [
+        (kind, float(sum(block is kind for block in model.blocks)), cost)
         for kind, cost in zip(model.kinds, layers.kinds, strict=True)
     ]
     ends = ((model.before, layers.before), (model.behind, layers.behind))
-    outer = [(layer[0].name, 1.0, cost) for layer, cost in ends if layer]
+    outer = [(layer[0], 1.0, cost) for layer, cost in ends if layer]
     total = sum(number * sum(_seconds(cost)) for _, number, cost in (*costs, *outer))
-    for name, number, cost in (*costs, *outer):
+    for layer, number, cost in (*costs, *outer):
         seconds = _seconds(cost)
         if total > 0.0 and sum(seconds) > 0.0:
             share = of_step * number * sum(seconds) / total
-            yield _Part(name, share, seconds)
+            yield _Part(layer.name, layer.make_up, share, seconds)
 
 
 def _seconds(cost: LayerCost) -> tuple[float, float]:

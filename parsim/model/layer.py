@@ -9,6 +9,7 @@ The unit that stage cuts and recomputation work on.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
@@ -55,6 +56,14 @@ class Layer:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "operators", tuple(_in_order(self.parts)))
+
+    @property
+    def make_up(self) -> str:
+        """Which operators it has, in the order of each one's first, and how many: norm2-linear4."""
+        counts = Counter(
+            getattr(op, "kind", "") or type(op).__name__.lower() for op in self.operators
+        )
+        return "-".join(f"{kind}{count if count > 1 else ''}" for kind, count in counts.items())
 
     @property
     def split_parameters(self) -> int:

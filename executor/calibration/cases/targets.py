@@ -12,6 +12,7 @@ from parsim.cluster.hardware import Cluster, Device, System
 from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.model.graph.record import Graph
+from parsim.model.spec import TransformerSpec
 from parsim.plan import Plan
 from parsim.planner.space import enumerate_plans
 from parsim.scenario.record import Scenario
@@ -91,10 +92,25 @@ def _timed(target: Target) -> Iterator[Workload]:
     """A target's layers on one rank's tokens, with all experts; and as ranks share either."""
     if target.workload is None:
         return
-    spec, plan = target.workload.spec, target.workload.plan
-    yield Workload(spec=spec, plan=replace(plan, cp=1, ep=1, etp=1))
-    if plan.cp > 1 or (spec.num_experts and plan.ep * plan.etp > 1):
-        yield Workload(spec=replace(spec, seq_len=plan.cp * spec.seq_len), plan=plan)
+    plan = target.workload.plan
+    for number, spec in enumerate(uniform_chains(target.workload.spec)):
+        alone = Workload(spec=spec, plan=replace(plan, cp=1, ep=1, etp=1), blocks_alone=number > 0)
+        yield alone
+        if plan.cp > 1 or (spec.num_experts and plan.ep * plan.etp > 1):
+            yield replace(alone, spec=replace(spec, seq_len=plan.cp * spec.seq_len), plan=plan)
+
+
+def uniform_chains(spec: TransformerSpec) -> Iterator[TransformerSpec]:
+    """A model of each kind of a model's layers: in a mixed chain they are not told apart.
+
+    Of models whose first layers, or every other one, have no experts: those with experts first.
+    """
+    kinds = {spec.has_experts(layer) for layer in range(spec.num_layers)}
+    if len(kinds) == 1 or spec.layer_pattern:
+        yield spec
+        return
+    yield replace(spec, dense_layers=0, expert_every=1)
+    yield replace(spec, num_experts=0, dense_layers=0, expert_every=1)
 
 
 def _held(workload: Workload) -> float:
@@ -132,4 +148,4 @@ def _trimmed(workload: Workload, count: int) -> Workload:
         microbatch_size=plan.microbatch_size,
     )
     short = replace(spec, num_layers=min(count, spec.num_layers))
-    return Workload(spec=short, plan=alone)
+    return replace(workload, spec=short, plan=alone)

@@ -41,10 +41,14 @@ class TimedCase(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """A model of few layers, and the micro-batch and split that a plan gives it."""
+    """A model of few layers, and the micro-batch and split that a plan gives it.
+
+    `blocks_alone`: its embedding and head are another workload's too, and are timed there.
+    """
 
     spec: TransformerSpec
     plan: Plan
+    blocks_alone: bool = False
 
     @property
     def model(self) -> Model:

@@ -67,6 +67,11 @@ class LayerTask:
         return self.workload.model.kinds[0].name if self.part == BLOCK else self.part
 
     @property
+    def make_up(self) -> str:
+        """The operators of the block that is timed; other parts of a name are alike enough."""
+        return self.workload.model.kinds[0].make_up if self.part == BLOCK else ""
+
+    @property
     def exchanges(self) -> bool:
         """Whether ranks wait for each other in it."""
         return self.part == SHARDED or self.kind != self.layer
@@ -109,7 +114,7 @@ def parts_of(workload: Workload, *, sharded: bool) -> Iterable[str]:
     if len({layer.name for layer in workload.model.blocks}) == 1:
         yield BLOCK
     plan = workload.plan
-    if plan.cp * plan.ep * plan.etp > 1:
+    if plan.cp * plan.ep * plan.etp > 1 or workload.blocks_alone:
         return
     yield from (EMBEDDING, HEAD) if workload.model.trained is None else (HEAD,)
     if sharded and plan.tp == 1:
@@ -133,12 +138,12 @@ def untold_blocks(setting: CalibrationSetting) -> list[Gap]:
 
 def ordered(tasks: Sequence[LayerTask]) -> list[LayerTask]:
     """The order above; equal ones keep theirs."""
-    seen: set[str] = set()
+    seen: set[tuple[str, str]] = set()
     tied: dict[tuple[int, float], dict[Workload, list[LayerTask]]] = {}
     for task in sorted(tasks, key=lambda task: (not task.asked_for, task.cost)):
-        first = task.asked_for and task.kind not in seen
+        first = task.asked_for and (task.kind, task.make_up) not in seen
         if task.asked_for:
-            seen.add(task.kind)
+            seen.add((task.kind, task.make_up))
         group = 3 if task.share <= 0.0 else 0 if first else 1 if task.asked_for else 2
         tied.setdefault((group, -task.share), {}).setdefault(task.workload, []).append(task)
     return [task for key in sorted(tied) for task in _cheapest_first(tied[key])]

@@ -16,6 +16,9 @@ FEW_LAYERS = 0.05
 """Standard deviation (ln) of a layer's time around a line of one or two points: forwards and
 backwards of the hardware suite's runs are 3.5 and 3.6 % off in the median, which of a normal error
 is 0.67 standard deviations (`reports/hardware/cpu/report.md`)."""
+LINE_SPAN = 1.5
+"""The largest of a line's layers over its least, by modelled time, from which on it is a line: on
+less, 2 % of noise would move what is fixed by more than 6 % of the time."""
 
 
 def points(samples: Sequence[Sample], modelled: Sequence[float]) -> Measured:
@@ -78,10 +81,15 @@ def spreads(samples: Sequence[Sample], scatters: Sequence[float]) -> dict[str, f
 
 
 def _line(modelled: Array, measured: Array) -> tuple[float, float]:
-    """(a, b) of a + b x nearest to the measured times, relative errors; neither below 0."""
+    """(a, b) of a + b x nearest to the measured times, relative errors; neither below 0.
+
+    Layers of about one size (LINE_SPAN) tell no a: of those one ratio.
+    """
+    if modelled.max() < LINE_SPAN * modelled.min():
+        return 0.0, _ratio(modelled, measured)
     columns = np.stack([1.0 / measured, modelled / measured], axis=1)
     (fixed, slope), *_ = np.linalg.lstsq(columns, np.ones(len(measured)), rcond=None)
-    if len(measured) < 2 or fixed < 0.0:
+    if fixed < 0.0:
         return 0.0, _ratio(modelled, measured)
     if slope <= 0.0:
         return float(np.exp(np.log(measured).mean())), 0.0

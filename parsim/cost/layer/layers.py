@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from parsim.arrays import Array, Flags
-from parsim.cluster.measured import CONTEXT, DISPATCHED, SEQUENCE, SPLIT, WAITED
+from parsim.cluster.measured import CONTEXT, DISPATCHED, OF_MAKE_UP, SEQUENCE, SPLIT, WAITED
 from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import quantization_of
 from parsim.cost.kernel.residuals import measured_factor
@@ -39,11 +39,16 @@ def measured_kind(plan: Plan, layer: str) -> str:
     Context ranks exchange something in blocks, not in the embedding and the head; ranks that share
     experts in blocks that have some.
     """
-    block = layer.removesuffix(WAITED)
+    block = layer.removesuffix(WAITED).partition(OF_MAKE_UP)[0]
     split = "" if plan.tp == 1 else SEQUENCE if plan.sequence_parallel else SPLIT
     shared = CONTEXT if plan.cp > 1 and block.endswith(BLOCK) else ""
     spread = DISPATCHED if plan.ep * plan.etp > 1 and block == EXPERT_BLOCK else ""
     return f"{spread}{shared}{split}{layer}"
+
+
+def own_name(name: str, make_up: str) -> str:
+    """What layers of a name and make-up are called, apart from others of that name."""
+    return f"{name}{OF_MAKE_UP}{make_up}"
 
 
 class LayerCoster:
@@ -115,16 +120,16 @@ class LayerCoster:
         """The layer as a calibration found whole ones, and recorded steps, to take."""
         if not self.job.device.residuals:
             return self._recorded(cost)
-        forward = self._whole(f"{layer.name}_forward", cost.forward.seconds)
-        backward = self._whole(f"{layer.name}_backward", cost.backward.seconds)
+        forward = self._factor(layer, "_forward", cost.forward.seconds)
+        backward = self._factor(layer, "_backward", cost.backward.seconds)
         scaled = cost.scaled(forward, backward)
-        name = f"{layer.name}{WAITED}"
-        waiting = replace(
-            scaled,
-            forward=self._waiting(f"{name}_forward", cost.forward, scaled.forward),
-            backward=self._waiting(f"{name}_backward", cost.backward, scaled.backward),
+        waits = (
+            self._factor(layer, f"{WAITED}{way}", modelled.exposed)
+            for way, modelled in (("_forward", cost.forward), ("_backward", cost.backward))
         )
-        return self._recorded(waiting)
+        passes = zip(waits, (scaled.forward, scaled.backward), strict=True)
+        ahead, behind = (whole.waiting(whole.exposed * share) for share, whole in passes)
+        return self._recorded(replace(scaled, forward=ahead, backward=behind))
 
     def _recorded(self, cost: LayerCost) -> LayerCost:
         """The layer with the factors of recorded steps; as it is where there are none."""
@@ -134,31 +139,26 @@ class LayerCoster:
         forward = np.asarray(step_factor(device, self.table, "forward"))
         return cost.scaled(forward, np.asarray(step_factor(device, self.table, "backward")))
 
-    def _whole(self, kind: str, seconds: Array) -> Array:
-        """A layer's factor: of whole layers, of split ones, of those that share something."""
-        residuals = self.job.device.residuals
-        factor = np.asarray(measured_factor(residuals, kind, seconds))
-        for prefix, rows in self._splits():
-            if prefix + kind in residuals:
-                split = measured_factor(residuals, prefix + kind, seconds)
-                factor = np.where(rows, split, factor)
-        return factor
+    def _factor(self, layer: Layer, behind: str, seconds: Array) -> Array:
+        """Measured over modelled times of such layers, (B,): of a plan's own way to split them.
 
-    def _waiting(self, kind: str, modelled: Pass, scaled: Pass) -> Pass:
-        """The measured pass with the share that a calibration saw it wait for its collectives."""
-        residuals, exposed = self.job.device.residuals, scaled.exposed
+        Those of the layer's own make-up, where any were timed, go before all of its name.
+        """
+        residuals, factor = self.job.device.residuals, np.ones(len(self.table))
+        names = own_name(layer.name, layer.make_up), layer.name
         for prefix, rows in self._splits():
-            if prefix + kind in residuals:
-                factor = measured_factor(residuals, prefix + kind, modelled.exposed)
-                exposed = np.where(rows, scaled.exposed * factor, exposed)
-        return scaled.waiting(exposed)
+            kinds = (f"{prefix}{name}{behind}" for name in names)
+            kind = next((kind for kind in kinds if kind in residuals), None)
+            if kind is not None:
+                factor = np.where(rows, measured_factor(residuals, kind, seconds), factor)
+        return factor
 
     def _splits(self) -> Iterator[tuple[str, Flags]]:
         """What kinds begin with, the nearest to a plan last, and whose plans' they are."""
         table = self.table
         shared, spread = table.cp > 1, table.ep * table.etp > 1
         split = (SPLIT, table.tp > 1), (SEQUENCE, table.sequence_parallel)
-        yield from split
+        yield from (("", table.tp > 0), *split)
         sharing = (
             (CONTEXT, shared),
             (DISPATCHED, spread & ~shared),

@@ -25,6 +25,7 @@ from executor.calibration.timing.pace import Pace
 from executor.calibration.timing.passes import PassTimer, Queue, passes_of
 from executor.devices.machine import DeviceReport
 from parsim.cluster.reader import load_catalog
+from parsim.model.transformer import build_transformer
 
 CPU = DeviceReport(kind="cpu", backend="gloo", count=2, names=("cpu",), shareable=True)
 SCENARIOS = Path(__file__).parents[3] / "scenarios"
@@ -305,17 +306,28 @@ def test_own_sizes_repeat_longer_than_usual_ones() -> None:
     assert budgets[0] > 3.0 * budgets[1]  # of 7 s: 1 / (1 + 4 / 20)
 
 
-def test_mixed_chains_are_not_told_apart(tmp_path: Path) -> None:
+@pytest.mark.parametrize("added", ["expert_every: 2", "dense_layers: 1"])
+def test_layers_of_mixed_chains_are_timed_in_chains_of_their_own(
+    tmp_path: Path, added: str
+) -> None:
     text = (SCENARIOS / "mixture-small-cpu.yaml").read_text()
     path = tmp_path / "mixture.yaml"
-    path.write_text(text.replace("num_experts: 16", "num_experts: 16\n  expert_every: 2"))
+    path.write_text(text.replace("num_experts: 16", f"num_experts: 16\n  {added}"))
     setting = setting_for(CPU, [path])
-    gaps = untold_blocks(setting)
-    assert len(gaps) == 2
-    assert all(gap.reason.startswith("not representable: chains of ") for gap in gaps)
-    assert sum(gap.share for gap in gaps) > 0.3
-    tasks = layer_tasks(setting, load_catalog().system("cpu"))
-    assert not {gap.kind for gap in gaps} & {task.kind for task in tasks if task.asked_for}
+    assert not untold_blocks(setting)
+    tasks = [task for task in layer_tasks(setting, load_catalog().system("cpu")) if task.asked_for]
+    blocks = [task for task in tasks if task.part == "block"]
+    assert {task.layer for task in blocks} == {"block", "expert_block"}
+    for task in blocks:
+        assert len({layer.name for layer in task.workload.model.blocks}) == 1
+    (spec,) = {target.workload.spec for target in setting.targets if target.workload}
+    of_model = {layer.name: layer for layer in build_transformer(spec).blocks}
+    for task in blocks:  # they compute what the model's do
+        timed = task.workload.model.blocks[0]
+        assert timed.make_up == of_model[task.layer].make_up
+        assert timed.forward_flops(1) == of_model[task.layer].forward_flops(1)
+    ends = [task.part for task in tasks if task.part in ("embedding", "head")]
+    assert len(ends) == len(set(ends))  # the ends once
 
 
 def test_usual_sizes_leave_time_to_time_again() -> None:

@@ -32,7 +32,7 @@ from parsim.cluster.evidence import RecordedStep
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.measured import WAITED
 from parsim.cluster.reader import load_catalog
-from parsim.cost.layer.layers import measured_kind
+from parsim.cost.layer.layers import measured_kind, own_name
 from parsim.errors import InputError
 from parsim.launch import measuring
 from parsim.model.transformer import BLOCK, EXPERT_BLOCK
@@ -51,7 +51,7 @@ PLANS = [
 LAYER_KINDS = {
     f"{measured_kind(plan, layer)}{end}"
     for plan in PLANS
-    for layer in (BLOCK, EXPERT_BLOCK, "embedding", "head")
+    for layer in (BLOCK, EXPERT_BLOCK, "embedding", "head", own_name(BLOCK, "norm2-gelu"))
     for end in ("", WAITED)
 }
 

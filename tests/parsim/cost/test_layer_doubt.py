@@ -11,6 +11,7 @@ from parsim.cluster.evidence import RecordedStep
 from parsim.cluster.hardware import Cluster, Device, Measured, System
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.layer.layers import own_name
 from parsim.cost.layer_doubt import CONTEXT_ALONE, NEVER, SPLIT_ALONE, WHOLE, layer_doubt
 from parsim.cost.recorded import recorded_notes, step_errors, step_factor
 from parsim.cost.software import software
@@ -120,6 +121,27 @@ def test_a_layer_that_was_timed_with_context_ranks_is_priced_so() -> None:
         ]
         ratios.append(float((seconds[1] / seconds[0])[0]))
     assert ratios == pytest.approx([1.2, 1.0], rel=1e-3)
+
+
+def test_layers_of_its_own_make_up_go_before_others_of_the_name() -> None:
+    """A block with other operators is of the same name: it says less of this one."""
+    own = own_name("block", job_on(device()).model.kinds[0].make_up)
+    assert own == "block-norm2-linear4-attention-residual2-gelu"
+    both = device("block", *ENDS)
+    own_lines = lines(own, ratio=1.5)
+    spreads = {**both.spreads, **dict.fromkeys(own_lines, 0.01)}
+    timed = replace(both, residuals={**both.residuals, **own_lines}, spreads=spreads)
+    table = PlanTable.of([PLAN])
+    seconds = [
+        LayerTable.of(job_on(chosen), table).kinds[0].forward.seconds
+        for chosen in (device(*ENDS), both, timed)
+    ]
+    ratios = [float((each / seconds[0])[0]) for each in seconds]
+    assert ratios == pytest.approx([1.0, 1.2, 1.5], rel=1e-3)
+    assert doubt(timed).timed < 0.5 * doubt(both).timed
+    other = replace(timed, residuals={**both.residuals, **lines("block-norm4", ratio=1.5)})
+    other_seconds = LayerTable.of(job_on(other), table).kinds[0].forward.seconds
+    assert float((other_seconds / seconds[0])[0]) == pytest.approx(1.2, rel=1e-3)
 
 
 def test_what_follows_the_last_backward_is_no_layer_s() -> None:
