@@ -153,13 +153,30 @@ def _memory_spread(
     if spread.evidence != "unknown":
         return spread
     wide = plan.gradient_precision == "fp32"
+    width = 4.0 if wide else float(precision(plan.precision).parameter)
     assumed = UnstatedBytes(
         gradients=use["gradients"],
         logits=use["logits"],
-        width=4.0 if wide else float(precision(plan.precision).parameter),
+        width=width,
         eager=max(_eager_peak(job, plan, rank) - sum(use.values()), 0.0),
+        gathered=_kept_whole(plan, use, 4.0 / width),
+        ranks=plan.tp,
     )
     return unstated(spread, job.software, assumed)
+
+
+def _kept_whole(plan: Plan, use: Mapping[str, float], wider: float) -> float:
+    """Bytes more where FSDP keeps whole between micro-batches what the plan shards.
+
+    In pipelines PyTorch's gathers once a step and reduces once (torchtitan's
+    `pipeline_zero_stages`), elsewhere gradients add up whole with `no_sync` (stacks with
+    `sums_whole`); they are then of fp32, `wider` times what is assumed.
+    """
+    if plan.zero_stage < 2 or plan.num_microbatches == 1:
+        return 0.0
+    gradients = (wider * plan.dp_shard - 1.0) * use["gradients"]
+    gathered = use["parameters"] if plan.zero_stage == 3 and plan.pp > 1 else 0.0
+    return gradients + (plan.dp_shard - 1.0) * gathered
 
 
 UNFUSED = "deepspeed-huggingface"

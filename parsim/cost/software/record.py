@@ -104,6 +104,9 @@ class Software:
     torch_stages: bool
     # Whether the stack's own figure of its peak is the reserved memory.
     prints_reserved: bool
+    # Stacks whose memory is counted alike have one name, so that one's measured peaks say how sure
+    # the others' are ("": of none such).
+    memory_family: str
     # Share that the allocator reserves above the allocated bytes.
     reserved_share: float
     # Whether tensors live as eager autograd has them (`sim/memory/eager_peaks.py`).
