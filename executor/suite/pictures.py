@@ -32,7 +32,9 @@ _COLOURS: Final = (
     *("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9"),  # Okabe and Ito
     *("#882255", "#332288", "#117733", "#999933", "#000000", "#999999"),  # Paul Tol's muted, greys
 )
-_MARKS: Final = "osD^vP"
+_MARKS: Final = "osD^vPX*h"
+_ROW: Final = 0.19
+"""Height of a legend's row, inches."""
 _BAND: Final = 0.1
 """The shaded band around a perfect prediction: +-10 %."""
 
@@ -64,15 +66,17 @@ def _overlays(out: Path, results: Sequence[Result]) -> Iterator[str]:
 
 def scatter(results: Sequence[Result]) -> Figure:
     """Predicted over measured step times, both logarithmic; on the diagonal they are equal."""
-    width, height = 8.9, 5.2  # inches; the axes are a square of 4.4
+    families = list(dict.fromkeys(result.family for result in results))
+    models = list(dict.fromkeys(result.model for result in results))
+    longest = max(map(len, (*families, *models)))
+    side = max(4.4, _ROW * (2 + len(families) + len(models)))  # inches; the axes are a square
+    width, height = side + 2.0 + 0.072 * longest, side + 0.8
     figure = Figure(figsize=(width, height), dpi=DPI)
-    axes = figure.add_axes((0.95 / width, 0.6 / height, 4.4 / width, 4.4 / height))
+    axes = figure.add_axes((0.95 / width, 0.6 / height, side / width, side / height))
     pairs = [result.step_time for result in results]
     times = [seconds for pair in pairs for seconds in (pair.predicted, pair.measured)]
     low, high = min(times) / 1.3, max(times) * 1.3
     _draw_band(axes, low, high)
-    families = list(dict.fromkeys(result.family for result in results))
-    models = list(dict.fromkeys(result.model for result in results))
     for result in results:
         mark = _MARKS[models.index(result.model) % len(_MARKS)]
         _draw_run(axes, result, mark, _COLOURS[families.index(result.family) % len(_COLOURS)])
