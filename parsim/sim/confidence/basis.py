@@ -27,8 +27,13 @@ WORTH = 0.05
 """Distances and half widths (ln) below this are not worth a word."""
 
 
-def added_halves(standing: Standing, nearest: NearestGroup, errors: Errors) -> dict[str, float]:
-    """Halves of 80 % intervals, ln, by what neither the group nor a level's factor holds."""
+def added_halves(
+    standing: Standing, nearest: NearestGroup, errors: Errors, *, slower: bool = True
+) -> dict[str, float]:
+    """Halves of 80 % intervals, ln, by what neither the group nor a level's factor holds.
+
+    Of the upper half (`slower`) or of the lower one.
+    """
     links_known = nearest.system and not standing.calibrated
     return {
         "software": errors.unknown_software if nearest.software == "generic" else 0.0,
@@ -41,6 +46,7 @@ def added_halves(standing: Standing, nearest: NearestGroup, errors: Errors) -> d
         "messages": Z80 * standing.messages,
         "libraries": 0.0 if nearest.device else Z80 * standing.libraries,
         "launches": Z80 * standing.launches,
+        "uneven": standing.uneven if slower else 0.0,
     }
 
 
@@ -113,6 +119,8 @@ def _calibration_left(standing: Standing, added: Mapping[str, float]) -> Iterato
         yield f"the machine's own drift while calibrating adds {_half_words(added['clock'])}"
     if added["layers"] > 0.01:
         yield f"scatter of the timed layers adds {_half_words(added['layers'])}"
+    if added["uneven"] > 0.01:
+        yield f"an even load of experts is assumed: above it adds {_half_words(added['uneven'])}"
     if added["untimed"] > 0.01:
         missing = [part for part in standing.doubt.missing if part.share > 0.005]
         named = ", ".join(

@@ -15,8 +15,8 @@ device's. Software that many sites run and each in its own way (DeepSpeed) adds 
 by. Added is also what sizes outside of the measured ones, links that no run has and software
 without any run leave open. On a calibrated machine q is that of its own recorded steps, leaning on
 shipped runs, without scale and factor; added is what its calibration
-left open in the kernels, whole layers (timed or not) and collectives of this very plan, and its
-clock's drift. All figures: `known_errors/`.
+left open in the kernels, whole layers (timed or not) and collectives of this very plan, its
+clock's drift, and above it what an uneven load of experts would cost. All figures: `known_errors/`.
 
 Source: split conformal prediction with scores normalised by how hard a plan is (Lei et al. 2018,
 arXiv:1604.04173), of groups left out as a whole (`fitting/intervals/levels.py`).
@@ -37,6 +37,7 @@ from parsim.cost.layer_doubt import layer_doubt
 from parsim.cost.recorded import step_errors
 from parsim.cost.software import GENERIC
 from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.uneven_load import uneven_load
 from parsim.plan import Plan, precision
 from parsim.sim.confidence.basis import added_halves, basis_of
 from parsim.sim.confidence.known_errors import (
@@ -122,6 +123,7 @@ def standing_of(
         steps=step_errors(job.device, plan),
         libraries=0.0 if job.device.calibrated else job.device.library_spread,
         launches=_host_doubt(job) * parts.paced,
+        uneven=uneven_load(job, plan, layers),
     )
 
 
@@ -174,7 +176,7 @@ def half_of(standing: Standing, errors: Errors, *, slower: bool) -> Half:
     return Half(
         base=base,
         levels=None if calibrated else new_levels(standing, nearest),
-        added=hypot(*added_halves(standing, nearest, errors).values()),
+        added=hypot(*added_halves(standing, nearest, errors, slower=slower).values()),
         distance=distance(standing.sizes, nearest.group.ranges),
     )
 

@@ -75,7 +75,8 @@ class Standing:
     whole layers, `steps` the log errors that runs recorded on the device leave. `messages` is what
     the strategy's messages and waits leave open, a standard deviation as `exchange`; `libraries` is
     what kernels of other libraries than those of measured devices do (`Device.library_spread`),
-    `launches` what hosts do whose pace no run of the software shows (`Software.launch_spread`).
+    `launches` what hosts do whose pace no run of the software shows (`Software.launch_spread`),
+    `uneven` (ln, the upper half alone) what an uneven load of experts adds on a calibrated machine.
     """
 
     device: str
@@ -96,6 +97,7 @@ class Standing:
     messages: float = 0.0
     libraries: float = 0.0
     launches: float = 0.0
+    uneven: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
