@@ -104,6 +104,7 @@ DEVICE_FIELDS: Mapping[str, str] = {
     "grouped_gemm_floor": "time",
     "grouped_gemm_tile": "count",
     "copies_at_memory_rate": "flag",
+    "persistent_norms": "flag",
     "kernel_latency": "latency",
     "fp8_efficiency": "efficiency",
     "fp4_efficiency": "efficiency",

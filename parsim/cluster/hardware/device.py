@@ -142,6 +142,9 @@ class Device:
     grouped_gemm_tile: int = 128
     # Whether kernels that copy rows reach the memory's rate: no multiprocessors issue the copies.
     copies_at_memory_rate: bool = False
+    # Whether cuDNN, where it has one, has kernels that keep a channel on the chip while they
+    # normalise it.
+    persistent_norms: bool = True
     # Factor on the software's seconds of a kernel's launch.
     launch_factor: float = 1.0
     # Shares of the rate that convolutions reach, by class and direction (empty: `CONVOLUTION`).

@@ -15,7 +15,7 @@ from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import ACCUMULATE, memory_excess
 from parsim.cost.kernel.quantized import recipe_of
 from parsim.cost.layer.attention import attention_core
-from parsim.cost.layer.eager import moved_values
+from parsim.cost.layer.eager import PERSISTENT, moved_values, stays_on_chip
 from parsim.cost.layer.head_copies import rank_values
 from parsim.cost.layer.mixture.kernels import expert_kernels
 from parsim.cost.layer.networks import convolution_kernels, recurrent_kernels
@@ -35,7 +35,7 @@ from parsim.model.operators import (
 )
 from parsim.model.transformer_operators import LOGITS
 from parsim.plan import PlanTable
-from parsim.plan.precision import Quantization
+from parsim.plan.precision import FULL, Quantization
 
 FORWARD_SHARE = 0.4
 """Share of the loss's traffic that forward moves (the rest is backward)."""
@@ -100,7 +100,10 @@ class OperatorKernels:
             count = count * memory_excess(self.job.device, self.job.software.row_rate)
         precision = self.table.precision
         each = moved_values(self.job.software, op, precision.activation, precision.compute)
-        ahead, behind = count * each[0], count * each[1]
+        kept = stays_on_chip(self.job, precision, op, count)
+        pairs = zip(PERSISTENT, each, strict=True)
+        moved = (np.where(kept, values * FULL, usual) for values, usual in pairs)
+        ahead, behind = (count * values for values in moved)
         yield (
             moved_kernel(self.job, PassPart.FORWARD, f"{op.kind}_forward", ahead, op.launches[0]),
         )

@@ -159,6 +159,9 @@ class Software:
     cudnn: float
     # Bytes that one of these may take beside its tensors.
     convolution_workspace: float
+    # Release of cuDNN from which on batch normalisation asks for its persistent kernels
+    # (`cost/layer/eager.py`).
+    persistent_norms: float
     # Bytes that a step of the optimizer moves per local parameter.
     optimizer_bytes: float
     # Host seconds of such a step.

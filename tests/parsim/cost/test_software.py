@@ -32,6 +32,7 @@ AMOUNTS = (
     "tensor_update",
     "input_copy_rate",
     "cudnn",
+    "persistent_norms",
     "convolution_workspace",
     "norm_sums",
     "norm_bytes",
