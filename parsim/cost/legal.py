@@ -5,10 +5,10 @@ from __future__ import annotations
 from parsim.cost.job import Job
 from parsim.cost.step.offload import no_host
 from parsim.errors import PlanError
-from parsim.plan import Plan, Recompute
+from parsim.plan import CpCommType, Plan, Recompute
 from parsim.plan.names import REGION_MODULES
 from parsim.plan.rules.batch import wrong_batch
-from parsim.plan.rules.degrees import listed, tensor_degrees
+from parsim.plan.rules.degrees import goes_with, heads_shared_out, listed, tensor_degrees
 from parsim.plan.rules.executor.runnable import uncompilable, unrunnable
 from parsim.plan.rules.violation import violation
 
@@ -32,7 +32,12 @@ def illegal(job: Job, plan: Plan) -> str | None:
 
 
 def unheld_heads(job: Job, plan: Plan) -> str | None:
-    """Why the job's software does not run so many ranks on fewer key-value heads, or None."""
+    """Why the job's software does not share heads out over so many ranks, or None."""
+    return _swapped_heads(job, plan) or _whole_heads(job, plan)
+
+
+def _whole_heads(job: Job, plan: Plan) -> str | None:
+    """Why it does not run so many tensor-parallel ranks on fewer key-value heads, or None."""
     attention, stack = job.model.attention, job.software
     if attention is None or stack.kv_heads != "whole":
         return None
@@ -45,6 +50,21 @@ def unheld_heads(job: Job, plan: Plan) -> str | None:
         f"head on one rank; allowed: {listed(allowed)}, or a software that copies or gathers heads "
         f"(parsim catalog software)"
     )
+
+
+def _swapped_heads(job: Job, plan: Plan) -> str | None:
+    """Why all-to-alls that the software has by itself do not share heads out; or None.
+
+    Those that a plan names are a rule of all plans. Software that copies heads of keys and values
+    has as many as ranks need.
+    """
+    if plan.cp == 1 or plan.cp_comm_type or job.software.cp_comm_type is not CpCommType.A2A:
+        return None
+    attention, ranks = job.model.attention, plan.tp * plan.cp
+    if attention is not None and job.software.kv_heads == "copied":
+        if goes_with(ranks, attention.kv_heads) and attention.heads % ranks == 0:
+            return None
+    return heads_shared_out(plan, job.model)
 
 
 def unrun(job: Job, plan: Plan) -> str | None:

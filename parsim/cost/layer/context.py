@@ -145,11 +145,15 @@ def _gathered(job: Job, table: PlanTable, op: Attention, core: Pair) -> Pair:
 
 
 def _swapped_sizes(table: PlanTable, op: Attention) -> tuple[Array, ...]:
-    """Bytes that a rank has of queries, keys, values and outputs: tokens x heads / tp x width."""
+    """Bytes that a rank has of queries, keys, values and outputs: tokens x heads / tp x width.
+
+    Heads of keys and values that are fewer than ranks are copied ahead of the exchange.
+    """
     unit = table.on_rank(op.tokens) / table.tp * table.precision.activation
+    shared = np.maximum(op.kv_heads, table.tp * table.cp)
     widths = (
-        *(op.heads * op.head_dim, op.kv_heads * op.head_dim),
-        *(op.kv_heads * op.output_dim, op.heads * op.output_dim),
+        *(op.heads * op.head_dim, shared * op.head_dim),
+        *(shared * op.output_dim, op.heads * op.output_dim),
     )
     return tuple(unit * width for width in widths)
 

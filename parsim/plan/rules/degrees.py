@@ -163,10 +163,10 @@ def context_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"cp={plan.cp} cuts seq_len={model.tokens} into {pieces} equal pieces, which it "
             f"cannot be cut into; use a seq_len that is a multiple of {pieces}, or a smaller cp"
         )
-    return _heads_shared_out(plan, model) if plan.cp_comm_type is CpCommType.A2A else None
+    return heads_shared_out(plan, model) if plan.cp_comm_type is CpCommType.A2A else None
 
 
-def _heads_shared_out(plan: Plan, model: Model) -> str | None:
+def heads_shared_out(plan: Plan, model: Model) -> str | None:
     """All-to-alls give each context rank as many heads, of keys and values too."""
     heads = {name: size for name, size in tensor_splits(model).items() if name.endswith("heads")}
     for name, size in heads.items():

@@ -99,6 +99,17 @@ def test_software_that_keeps_heads_whole_says_so(stack: str) -> None:
     assert set(searched.table.tp.tolist()) == {8}
 
 
+def test_all_to_alls_of_the_software_share_heads_out() -> None:
+    job = grouped("xtuner")
+    assert illegal(job, Plan(cp=16)) is None  # each of 8 key-value heads on two ranks
+    assert illegal(job, Plan(cp=8, dp_replicate=2)) is None
+    whole = replace(job, software=replace(job.software, kv_heads="whole"))
+    message = illegal(whole, Plan(cp=16))
+    assert message is not None
+    assert "cp=16 does not divide num_key_value_heads=8" in message
+    assert illegal(grouped("generic"), Plan(cp=16)) is None  # a ring, which divides no heads
+
+
 def test_stages_of_their_own_copy_no_heads_in_the_executor() -> None:
     cpu = Cluster(system=load_catalog().system("cpu"), num_nodes=1)
     spec = replace(model_spec("llama3-8b"), num_key_value_heads=1, num_layers=2)

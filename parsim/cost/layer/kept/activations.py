@@ -29,6 +29,7 @@ def kept_policy(software: Software) -> KeptPolicy:
         narrow_attention=software.quantized_attention,
         eager=software.eager_kept,
         local_adapters=software.eager,
+        cp_comm_type=software.cp_comm_type,
     )
 
 

@@ -39,7 +39,7 @@ def core_operands(
     output = op.heads * op.output_dim
     elsewhere = product == value and _projection_keeps(layer)
     again = output if op.fused and not elsewhere else 0
-    ring = np.where((table.cp > 1) & policy.ring_output & ~_by_heads(table), output, 0)
+    ring = np.where((table.cp > 1) & policy.ring_output & ~_by_heads(table, policy), output, 0)
     copied = beyond_share(op.kv_heads * (op.head_dim + op.output_dim), op.kv_heads, table) * times
     beside = (again + ring) * value
     return np.asarray(tokens * (width * operand + beside) / table.tp + tokens * copied * operand)
@@ -52,19 +52,20 @@ def _projection_keeps(layer: Layer) -> bool:
     return not ways or any(op.trained and op.keeps_input for op in ways)
 
 
-def _by_heads(table: PlanTable) -> Flags:
+def _by_heads(table: PlanTable, policy: KeptPolicy) -> Flags:
     """Whether context ranks have heads of whole sequences in attention, (B,)."""
-    return np.asarray((table.cp > 1) & (table.common.cp_comm_type is CpCommType.A2A))
+    kind = table.common.cp_comm_type or policy.cp_comm_type
+    return np.asarray((table.cp > 1) & (kind is CpCommType.A2A))
 
 
-def core_scores(op: Attention, table: PlanTable) -> Array:
+def core_scores(op: Attention, table: PlanTable, policy: KeptPolicy) -> Array:
     """What the core itself keeps: its scores, or their sums and where ranks share heads its output.
 
     The projection behind it keeps the output by tokens, the core by heads.
     """
     tokens, value = table.on_rank(op.tokens), table.precision.activation
     if op.fused:  # one fp32 log-sum-exp per token and head
-        output = np.where(_by_heads(table), op.output_dim * value, 0.0)
+        output = np.where(_by_heads(table, policy), op.output_dim * value, 0.0)
         return np.asarray((4.0 + output) * tokens * op.heads / table.tp)
     each = 2 * value + 1 if op.dropout else value
     return np.asarray(tokens * op.key_tokens * op.heads * each / table.tp)

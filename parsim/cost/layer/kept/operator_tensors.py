@@ -77,7 +77,7 @@ def _of_attention(
         product = table.precision.activation if whole else product_input_bytes(table)
         yield op, "attention", core_operands(layer, op, table, policy, product)
     if not gone:
-        yield op, "attention_scores", core_scores(op, table)
+        yield op, "attention_scores", core_scores(op, table, policy)
 
 
 def _is_made_again(layer: Layer, op: Elementwise, again: frozenset[str], *, region: bool) -> bool:

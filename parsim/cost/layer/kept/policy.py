@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import NamedTuple
 
-from parsim.plan import PlanTable
+from parsim.plan import CpCommType, PlanTable
 
 
 class KeptPolicy(NamedTuple):
@@ -17,7 +17,8 @@ class KeptPolicy(NamedTuple):
     computed again are one `region`, inside which nothing is kept. `narrow_attention` keeps queries,
     keys and values as recipes that quantise attention do. `eager` are values that an operator keeps
     beside what a fused one does, for each of its own, by its kind. With `local_adapters` the first
-    factor of a column-split product's adapter reads a tensor rank's own tokens alone.
+    factor of a column-split product's adapter reads a tensor rank's own tokens alone. Context ranks
+    exchange by `cp_comm_type` where their plan does not say.
     """
 
     half_products: bool = False
@@ -27,6 +28,7 @@ class KeptPolicy(NamedTuple):
     narrow_attention: bool = False
     eager: Mapping[str, float] = MappingProxyType({})
     local_adapters: bool = False
+    cp_comm_type: CpCommType = CpCommType.DEFAULT
 
 
 FUSED = KeptPolicy()

@@ -153,6 +153,19 @@ def test_heads_are_exchanged_four_times_in_either_direction() -> None:
     assert seconds_of(times.forward) == pytest.approx(float(alone + copied))
 
 
+def test_heads_fewer_than_ranks_are_copied_ahead_of_the_exchange() -> None:
+    """1024 tokens a rank on 8 of them, of 2 heads of keys: 32 x 128 wide and 8 x 128."""
+    job = make_job(cp_comm_type=CpCommType.A2A, kv_heads="copied")
+    grouped = replace(model_spec("llama3-8b"), num_layers=2, num_key_value_heads=2)
+    few = replace(job, model=build_transformer(grouped))
+    swapped = core(few, cp=8).exposed_forward
+    assert swapped == core(job, cp=8).exposed_forward
+    assert (
+        core(few, cp=2, dp_replicate=4).exposed_forward
+        < core(job, cp=2, dp_replicate=4).exposed_forward
+    )
+
+
 def test_a_plan_says_what_its_software_would_not() -> None:
     """Each way to exchange is named by the plan, or is the habit of the stack."""
     for kind in (CpCommType.P2P, CpCommType.ALL_GATHER, CpCommType.A2A):

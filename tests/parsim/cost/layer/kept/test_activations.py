@@ -22,7 +22,7 @@ from parsim.cost.software import software
 from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
-from parsim.plan import Plan, PlanTable, Recompute
+from parsim.plan import CpCommType, Plan, PlanTable, Recompute
 from parsim.schedule import build_schedule
 from parsim.sim.memory.in_flight import in_flight_at_peak
 from parsim.sim.step.schedule_costs import on_ranks
@@ -198,6 +198,18 @@ def test_context_parallelism_keeps_the_attention_s_output_twice() -> None:
     layer = build_transformer(spec).blocks[0]
     whole, ring = (whole_bytes(layer, PlanTable.of([Plan(cp=cp)]))[0] for cp in (1, 4))
     assert ring == whole / 4 + 2 * spec.seq_len / 4 * 4096
+
+
+def test_all_to_alls_of_the_software_keep_what_those_of_the_plan_do() -> None:
+    layer = build_transformer(model_spec("llama2-7b")).blocks[0]
+    silent, named = (
+        PlanTable.of([Plan(cp=4, cp_comm_type=kind)])
+        for kind in (CpCommType.DEFAULT, CpCommType.A2A)
+    )
+    policy = kept_policy(software("xtuner"))._replace(ring_output=False)
+    assert kept_bytes(layer, silent, policy)[0] == kept_bytes(layer, named, policy)[0]
+    other = policy._replace(cp_comm_type=CpCommType.P2P)
+    assert kept_bytes(layer, silent, other)[0] != kept_bytes(layer, named, other)[0]
 
 
 def test_plain_pytorch_keeps_what_each_of_its_kernels_reads() -> None:
