@@ -61,9 +61,9 @@ def _swapped_heads(job: Job, plan: Plan) -> str | None:
     if plan.cp == 1 or plan.cp_comm_type or job.software.cp_comm_type is not CpCommType.A2A:
         return None
     attention, ranks = job.model.attention, plan.tp * plan.cp
-    if attention is not None and job.software.kv_heads == "copied":
-        if goes_with(ranks, attention.kv_heads) and attention.heads % ranks == 0:
-            return None
+    if job.software.kv_heads == "copied" and attention is not None:
+        copied = goes_with(ranks, attention.kv_heads) and attention.heads % ranks == 0
+        return None if copied else heads_shared_out(plan, job.model)
     return heads_shared_out(plan, job.model)
 
 
