@@ -162,7 +162,8 @@ def test_evidence_by_stack_and_mode() -> None:
     [
         ("megatron-lm", "kin"),
         ("megatron-2022", "kin"),
-        ("kempnerforge", "kin"),
+        ("torchtitan", "kin"),
+        ("kempnerforge", "known"),
         ("executor-cuda", "kin"),
         ("nanotron", "known"),
         ("deepspeed-huggingface", "known"),
