@@ -54,9 +54,9 @@ def conclude(setting: CalibrationSetting, measured: Measurements) -> Conclusion:
     of_links = link_times(bare, measured.links).tolist() if bare else []
     of_layers, whole = whole_layers(system or setting.system, device, setting, measured.layers)
     kinds_measured = {x.kind.removesuffix("_forward") for x in whole} | {*device.residuals}
-    own = own_samples(measured.layers, whole)
-    device, system = _with_layers(device, system, whole, own)
-    device = _with_certainty(device, measured, [whole, own], kinds_measured)
+    by_make_up = own_samples(measured.layers, whole)
+    device, system = _with_layers(device, system, whole, by_make_up)
+    device = _with_certainty(device, measured, [whole, by_make_up], kinds_measured)
     system = system and replace(system, device=device)
     base = setting.device.id, setting.system.id if setting.system else ""
     document = {
@@ -93,13 +93,13 @@ def _with_certainty(
 
 
 def _with_layers(
-    device: Device, system: System | None, whole: Sequence[Sample], own: Sequence[Sample]
+    device: Device, system: System | None, whole: Sequence[Sample], by_make_up: Sequence[Sample]
 ) -> tuple[Device, System | None]:
     """Both with the lines of whole layers: what sharding adds is that of the system's links.
 
-    `own` are the samples, blocks under the names of their make-ups.
+    `by_make_up` are the samples, blocks under the names of their make-ups.
     """
-    alike = (x for x in own if OF_MAKE_UP in x.kind)
+    alike = (x for x in by_make_up if OF_MAKE_UP in x.kind)
     lone = lines([x for x in (*whole, *alike) if not x.kind.startswith(SHARDED)])
     device = replace(device, residuals={**device.residuals, **lone})
     if system is None:

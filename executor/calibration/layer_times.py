@@ -65,8 +65,8 @@ def _own_kind(layer: LayerSample, kind: str) -> str:
     block = layer.workload.model.kinds[0]
     if name != block.name:
         return kind
-    own = f"{own_name(name, block.make_up)}{layer.part.removeprefix(name)}"
-    return f"{measured_kind(layer.workload.plan, own)}_{direction}"
+    alike = f"{own_name(name, block.make_up)}{layer.part.removeprefix(name)}"
+    return f"{measured_kind(layer.workload.plan, alike)}_{direction}"
 
 
 def layer_times(

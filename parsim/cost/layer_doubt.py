@@ -94,8 +94,8 @@ class _Part:
         """What its measured times are called, without the direction: its own make-up's, if any."""
         if self.name == SHARDED:
             return self.name
-        own = measured_kind(plan, own_name(self.name, self.make_up))
-        return own if f"{own}_forward" in lines else measured_kind(plan, self.name)
+        alike = measured_kind(plan, own_name(self.name, self.make_up))
+        return alike if f"{alike}_forward" in lines else measured_kind(plan, self.name)
 
 
 def layer_doubt(

@@ -125,10 +125,10 @@ def test_a_layer_that_was_timed_with_context_ranks_is_priced_so() -> None:
 
 def test_layers_of_its_own_make_up_go_before_others_of_the_name() -> None:
     """A block with other operators is of the same name: it says less of this one."""
-    own = own_name("block", job_on(device()).model.kinds[0].make_up)
-    assert own == "block-norm2-linear4-attention-residual2-gelu"
+    name = own_name("block", job_on(device()).model.kinds[0].make_up)
+    assert name == "block-norm2-linear4-attention-residual2-gelu"
     both = device("block", *ENDS)
-    own_lines = lines(own, ratio=1.5)
+    own_lines = lines(name, ratio=1.5)
     spreads = {**both.spreads, **dict.fromkeys(own_lines, 0.01)}
     timed = replace(both, residuals={**both.residuals, **own_lines}, spreads=spreads)
     table = PlanTable.of([PLAN])

@@ -173,7 +173,7 @@ def test_evidence_by_stack_and_mode() -> None:
 def test_peaks_say_something_of_stacks_of_their_memory_family_alone(
     stack: str, evidence: str
 ) -> None:
-    """Of a stack that is described from its code alone a fifth of the memory may be missing."""
+    """A stack that is described from its code alone must leave a fifth of the memory free."""
     spread = memory_spread(software(stack), Recompute.NONE, SIZES)
     assert spread.evidence == evidence
     assert (spread.margin > 0.2) == (evidence == "known")
