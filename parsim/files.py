@@ -16,10 +16,14 @@ import stat
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from parsim.errors import InputError, did_you_mean, shown
+from parsim.parsed import ParsedTexts
 from parsim.units import GIB, format_bytes
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable
 
 MOST_TEXT: Final = 64 << 20
 """Bytes of JSON or XML: a timeline of a million spans."""
@@ -187,14 +191,14 @@ def entry_texts(text: str, *, indent: int = 0) -> dict[str, str]:
     return {match[1]: match[0] for match in entry.finditer(text)}
 
 
-def entries_of(text: str) -> Mapping[str, dict[str, Any]]:
+def entries_of(file: Traversable) -> Mapping[str, dict[str, Any]]:
     """The entries of a shipped YAML file, each parsed when it is first asked for."""
-    blocks = entry_texts(text)
+    blocks = entry_texts(file.read_text(encoding="utf-8"))
+    parsed = ParsedTexts(file, blocks.values(), _loaded)
+    return OnDemand(blocks, lambda name: parsed(blocks[name])[name])
 
-    def parsed(name: str) -> dict[str, Any]:
-        from ruamel.yaml import YAML  # only commands that need an entry load it
 
-        entry: dict[str, Any] = YAML(typ="safe", pure=True).load(blocks[name])[name]
-        return entry
+def _loaded(text: str) -> Any:  # noqa: ANN401 - whatever was written
+    from ruamel.yaml import YAML  # only commands that need an entry load it
 
-    return OnDemand(blocks, parsed)
+    return YAML(typ="safe", pure=True).load(text)

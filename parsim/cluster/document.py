@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from parsim.errors import ScenarioError, UnitError, alternatives, shown
 from parsim.files import MOST_YAML, read_text
@@ -137,3 +137,45 @@ def _told(problem: str) -> str:
     """What is wrong in the words of somebody who writes YAML; the parser's where they will do."""
     words = (told for start, told in _MISTAKES.items() if problem.startswith(start))
     return next(words, problem)
+
+
+Plain = tuple[str, str, Any, tuple[int, int], tuple[int, int]]
+"""Kind, tag, value, start and end of a node, as texts, numbers, lists and tuples alone."""
+
+
+class Mark(NamedTuple):
+    """A place in a text, counted from 0."""
+
+    line: int
+    column: int
+
+
+class PlainNode(NamedTuple):
+    """A node that was kept as plain data."""
+
+    id: str  # scalar, sequence or mapping
+    tag: str  # what YAML takes it for
+    value: Any  # text, or the nodes inside
+    start_mark: Mark
+    end_mark: Mark
+
+
+def plain_of(node: Node) -> Plain:
+    """A node and those inside as plain data, which can be kept from one process to the next."""
+    start, end = ((mark.line, mark.column) for mark in (node.start_mark, node.end_mark))
+    value: Any = node.value
+    if node.id == "mapping":
+        value = [(plain_of(key), plain_of(inner)) for key, inner in value]
+    elif node.id == "sequence":
+        value = [plain_of(inner) for inner in value]
+    return node.id, str(node.tag), value, start, end
+
+
+def node_of(plain: Plain) -> PlainNode:
+    """The node of what `plain_of` made of it."""
+    kind, tag, value, start, end = plain
+    if kind == "mapping":
+        value = [(node_of(key), node_of(inner)) for key, inner in value]
+    elif kind == "sequence":
+        value = [node_of(inner) for inner in value]
+    return PlainNode(kind, tag, value, Mark(*start), Mark(*end))

@@ -12,13 +12,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 
-from parsim.cluster.document import Document, parse_document, read_document
+from parsim.cluster.document import Document, node_of, parse_document, plain_of, read_document
 from parsim.cluster.entries import Entry, read_entry
 from parsim.cluster.fields import FIELDS
 from parsim.cluster.hardware import Device, System
 from parsim.cluster.records import NOUNS, Fields, build_device, build_system, unknown
 from parsim.errors import CatalogError, alternatives, matching, shown
 from parsim.files import OnDemand, entry_texts
+from parsim.parsed import ParsedTexts
 
 _Found = tuple[Entry, Fields]
 _Layers = Mapping[str, Mapping[str, _Found]]
@@ -89,12 +90,14 @@ def _built_in_layer(section: str) -> Mapping[str, _Found]:
     """
     from importlib.resources import files
 
-    name = f"{section}.yaml"
-    text = (files("parsim.cluster") / "catalog" / name).read_text(encoding="utf-8")
-    blocks = entry_texts(text, indent=2)
+    file = files("parsim.cluster") / "catalog" / f"{section}.yaml"
+    blocks = entry_texts(file.read_text(encoding="utf-8"), indent=2)
+    parsed = ParsedTexts(
+        file, blocks.values(), lambda text: plain_of(parse_document(text, file.name).root)
+    )
 
     def entry(id: str) -> Entry:
-        document = parse_document(blocks[id], name)
+        document = Document(file.name, node_of(parsed(blocks[id])))
         ((_, key, node),) = document.items(document.root, section)
         return read_entry(document, section, id, key, node)
 

@@ -37,8 +37,7 @@ def load_model_catalog() -> Mapping[str, TransformerSpec]:
 
 @cache
 def _entries() -> Mapping[str, Mapping[str, Any]]:
-    text = files("parsim.model").joinpath("catalog/models.yaml").read_text(encoding="utf-8")
-    return entries_of(text)
+    return entries_of(files("parsim.model") / "catalog" / "models.yaml")
 
 
 def catalog_note(name: str) -> str:

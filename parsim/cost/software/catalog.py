@@ -19,8 +19,7 @@ GENERIC = "generic"
 @cache
 def software_catalog() -> Mapping[str, Software]:
     """All known software stacks by id; entries start from the one they name in `from`."""
-    text = (files("parsim.cost") / "software.yaml").read_text(encoding="utf-8")
-    entries = entries_of(text)
+    entries = entries_of(files("parsim.cost") / "software.yaml")
 
     def stated(name: str) -> dict[str, Any]:
         keys = dict(entries[name])
