@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from parsim.errors import ModelError
@@ -99,7 +101,7 @@ class Model:
     @property
     def parameters(self) -> int:
         """All parameters, the tied table counted once."""
-        return sum(layer.parameters for layer in self.layers)
+        return self._total(lambda layer: layer.parameters)
 
     @property
     def parameter_tensors(self) -> int:
@@ -142,7 +144,7 @@ class Model:
 
     def forward_flops(self, batch: int) -> int:
         """Model FLOPs of a forward pass over `batch` samples."""
-        return sum(layer.forward_flops(batch) for layer in self.layers)
+        return self._total(lambda layer: layer.forward_flops(batch))
 
     def step_flops(self, batch: int) -> int:
         """Model FLOPs of a training step: backward is twice forward, recomputation not counted.
@@ -150,4 +152,10 @@ class Model:
         Of frozen weights it is once forward: they have no gradient.
         Equals 72 B L s h^2 (1 + s/(6h) + V/(12 h L)) for a GPT (Korthikanti et al. 2022).
         """
-        return sum(layer.step_flops(batch) for layer in self.layers)
+        return self._total(lambda layer: layer.step_flops(batch))
+
+    def _total(self, of: Callable[[Layer], int]) -> int:
+        """The sum of something over all layers; layers that stand in several places asked once."""
+        layers = {id(layer): layer for layer in self.layers}
+        places = Counter(map(id, self.layers))
+        return sum(count * of(layers[each]) for each, count in places.items())
