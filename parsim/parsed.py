@@ -3,7 +3,7 @@
     parsim/cost/software.yaml                              its entries' texts, which alone count
     parsim/cost/__pycache__/software.yaml.cpython-311.1    what those parsed to that were asked for
 
-ruamel.yaml takes milliseconds to compose an entry, which made a fifteenth of a short command. What
+ruamel.yaml takes milliseconds to compose an entry, which made a twentieth of a short command. What
 is kept stands under the whole text of its entry, so that an edited one is parsed anew. It lies
 where Python keeps compiled modules, by the same rules: nothing is written where those are not.
 """

@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from parsim.arrays import Ints
 from parsim.cluster.hardware import Curve, System
 from parsim.cluster.reader import load_catalog
-from parsim.cost.collective.group_bandwidth import one_group
-from parsim.cost.collective.kinds import CONSTANTS
-from parsim.cost.collective.measured_curve import measured, shape
-from parsim.cost.collective.modelled import bandwidths, modelled
+from parsim.cost.collective.group_bandwidth import groups, one_group
+from parsim.cost.collective.kinds import CONSTANTS, CollectiveKind
+from parsim.cost.collective.measured_curve import FEW, measured, shape
+from parsim.cost.collective.modelled import Shape, bandwidths, modelled
 from parsim.units import MIB
 
 CURVE = Curve(
@@ -134,3 +135,35 @@ def test_gathers_of_few_ranks_stay_as_they_are() -> None:
         rate = bandwidths(on, "all_gather", one_group(on, ranks))["ring"][0]
         share = rate * (ranks - 1) / ranks / on.intra.bandwidth / on.intra.efficiency
         assert share == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("name", ["dgx-a100", "dgx-h100", "dgx-1v"])
+@pytest.mark.parametrize("kind", ["all_reduce", "all_gather"])
+def test_few_groups_have_the_figures_of_the_same_among_many(
+    name: str, kind: CollectiveKind
+) -> None:
+    on, sizes = load_catalog().system(name), np.array([2, 4, 8, 16, 64])
+
+    def figures(size: Ints) -> Shape:
+        return shape(on, kind, groups(on, size=size, stride=np.ones_like(size), world=8 * size))
+
+    many = figures(np.tile(sizes, FEW))
+    for few in (figures(sizes), figures(sizes)):  # worked out, then looked up
+        for field in ("latency", "bandwidth", "ramp", "slow", "full"):
+            some, all_of_them = (np.asarray(getattr(each, field)) for each in (few, many))
+            expected = all_of_them[: len(sizes)] if all_of_them.ndim else all_of_them
+            assert np.array_equal(some, expected), field
+
+
+def test_groups_that_lie_otherwise_or_on_other_links_are_not_taken_for_the_same() -> None:
+    on = load_catalog().system("dgx-a100")
+    faster = replace(on, intra=replace(on.intra, bandwidth=2.0 * on.intra.bandwidth))
+    size, one = np.array([8]), np.array([1])
+    near = groups(on, size=size, stride=one, world=64 * one)
+    far = groups(on, size=size, stride=8 * one, world=64 * one)
+    bandwidths = [
+        float(shape(where_on, "all_gather", where).bandwidth[0])
+        for where_on, where in ((on, near), (faster, near), (on, far), (on, near))
+    ]
+    assert len(set(bandwidths)) == 3
+    assert bandwidths[0] == bandwidths[3]
