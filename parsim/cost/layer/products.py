@@ -166,14 +166,12 @@ class Products:
         where 6 of either are needed.
         Leaves out: the memory of gathered inputs.
         """
-        (m, n, k), (ahead, inward, weight) = sides, beside
+        ahead, inward, weight = beside
         (reduce, spread), (summed, behind) = self.borders.around(op, how)
         around = spread + summed
         chunked = self.job.software.tp_overlap and (how is None or how.chunked)
         if chunked and op.split is not Split.NONE:
-            rows = m / self.table.tp
-            around = self.borders.chunked(around, ahead, self._seconds(how, (rows, n, k)))
-            behind = self.borders.chunked(behind, inward, self._seconds(how, (rows, k, n)))
+            around, behind = self._chunked(op, how, sides, (around, behind), (ahead, inward))
         made = seconds_of(weight) if op.trained else np.zeros_like(inward)
         reduced = self.borders.beside(reduce, made)
         regathered = op.trained and self.job.software.joined_inputs
@@ -185,3 +183,30 @@ class Products:
             gathered, scattered = self.borders.heads(op, op.shared)
             yield Exchange(part=PassPart.FORWARD, exposed=gathered)
             yield Exchange(part=PassPart.BACKWARD, exposed=scattered)
+
+    def _chunked(
+        self,
+        op: Linear,
+        how: Quantization | None,
+        sides: Sides,
+        exchanges: tuple[Array, Array],
+        products: tuple[Array, Array],
+    ) -> tuple[Array, Array]:
+        """What shows of the exchanges forward and behind, which run beside chunks of products.
+
+        Where the stack has rings, gathers take one in every precision, and reductions (forward of
+        a row-split matrix) that of quantised products; 16-bit reductions are pipelined kernels.
+
+        Source: the stack's `tp_rings`, with its configurations in `software.yaml`.
+        """
+        (m, n, k), (around, behind), (ahead, inward) = sides, exchanges, products
+        rows, borders = m / self.table.tp, self.borders
+        chunk, back = self._seconds(how, (rows, n, k)), self._seconds(how, (rows, k, n))
+        reduces = op.split is Split.ROW
+        if not self.job.software.tp_rings:
+            around = borders.chunked(around, ahead, chunk)
+            return around, borders.chunked(behind, inward, back)
+        if reduces and how is None:
+            return borders.chunked(around, ahead, chunk), borders.ringed(behind, inward, back)
+        added = (self.table.tp + 1.0) * rows * n * self.table.precision.activation * reduces
+        return borders.ringed(around, ahead, chunk, added), borders.ringed(behind, inward, back)

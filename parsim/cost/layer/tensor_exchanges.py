@@ -19,6 +19,7 @@ from parsim.cost.collective.group_bandwidth import Groups, groups
 from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.collective.message import Message
 from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.interference import crowded_device
 from parsim.cost.layer.operator_parts import Exchange, PassPart
 from parsim.cost.streams import pipelined
@@ -132,14 +133,39 @@ class TensorGroups:
         seconds of the product in one. At most the collective itself, because a stack switches off
         what does not pay; and all of it without sequence parallelism, which chunks need.
 
-        Source: user buffers of Transformer Engine (ring exchange and pipelined reduce-scatter).
-        Leaves out: copy engines, which take no multiprocessors; the first chunk of a gather, which
-        is there already; bulk overlap of fewer, larger pieces.
+        Source: user buffers of Transformer Engine (pipelined reduce-scatter).
+        Leaves out: bulk overlap of fewer, larger pieces.
         """
         tp = self.table.tp.astype(np.float64)
-        shown = pipelined(tp * chunk, collective, tp, self.kept) - kernel
+        return self._shown(pipelined(tp * chunk, collective, tp, self.kept), kernel, collective)
+
+    def ringed(
+        self, collective: Array, kernel: Array, chunk: Array, summed: Array | float = 0.0
+    ) -> Array:
+        """What shows of a collective whose chunks copy engines carry from rank to rank, (B,).
+
+            gather    | own chunk | 2nd chunk | ... | tp-th chunk |            products, c each
+                      | transfer  | transfer  | ... |                          G / (tp - 1) each
+            reduce    | 1st chunk | 2nd chunk | ... | own chunk   | sum of tp chunks
+
+        c + (tp - 1) max(c, G / (tp - 1)) + sum, less the `kernel` seconds of the product in one:
+        one chunk of a gather is there already, and one of a reduction, the last, need not be sent.
+        Products keep all multiprocessors. A reduction's chunks are added up behind the last one,
+        `summed` bytes for that. At most the collective itself, as `chunked`.
+
+        Source: Transformer Engine (commit d0067d0), common/comm_gemm_overlap, split_overlap_ag and
+        split_overlap_rs of CommOverlapP2PBase, with use_ce, its default.
+        Leaves out: pairs of chunks (`aggregate`); what copies take of the memory's bandwidth.
+        """
+        others = np.maximum(self.table.tp - 1.0, 1.0)
+        whole = chunk + others * np.maximum(chunk, collective / others)
+        whole = whole + np.where(np.asarray(summed) > 0.0, memory_time(self.job.device, summed), 0)
+        return self._shown(whole, kernel, collective)
+
+    def _shown(self, whole: Array, kernel: Array, collective: Array) -> Array:
+        """What a product in chunks takes beyond the one in one, at most the collective."""
         on = self.table.sequence_parallel & (self.table.tp > 1)
-        return np.where(on, np.clip(shown, 0.0, collective), collective)
+        return np.where(on, np.clip(whole - kernel, 0.0, collective), collective)
 
     @property
     def kept(self) -> float:

@@ -125,6 +125,8 @@ class Software:
     # Whether products are cut into chunks beside which the collectives of tensor parallelism run
     # (`cost/layer/tensor_exchanges.py`).
     tp_overlap: bool
+    # Whether copy engines carry those chunks from rank to rank, in 16 bit where they are gathered.
+    tp_rings: bool
     # Share of these in backward that are issued beside a whole product.
     tp_overlap_backward: float
     # Whether ZeRO-3's gradients add up whole over micro-batches and are reduced with the last one.

@@ -50,6 +50,7 @@ FLAGS = (
     "overlap_p2p",
     "scatter_p2p",
     "tp_overlap",
+    "tp_rings",
 )
 
 

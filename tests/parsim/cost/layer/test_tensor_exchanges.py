@@ -10,6 +10,7 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
 from parsim.cost.job import Job
+from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.layer.tensor_exchanges import TensorGroups
@@ -53,6 +54,50 @@ def test_a_short_product_hides_little() -> None:
 
 def test_chunks_need_sequence_parallelism() -> None:
     assert shown(0.8, 8.0, 1.0, replace(PLAN, sequence_parallel=False)) == 0.8
+
+
+def ringed(
+    collective: float, kernel: float, chunk: float, plan: Plan = PLAN, summed: float = 0.0
+) -> float:
+    borders = TensorGroups.of(JOB, PlanTable.of([plan]))
+    columns = (np.array([x]) for x in (collective, kernel, chunk, summed))
+    return float(borders.ringed(*columns)[0])
+
+
+def test_a_ring_beside_long_products_shows_nothing() -> None:
+    assert ringed(0.7, 8.0, 1.0) == 0.0
+    assert shown(0.7, 8.0, 1.0) > 0.0
+
+
+def test_a_ring_of_chunks_that_are_slower_than_the_whole_product() -> None:
+    assert ringed(0.7, 8.0, 1.02) == pytest.approx(8 * 0.02)
+    assert ringed(0.7, 8.0, 1.2) == 0.7
+
+
+def test_a_ring_beside_short_products_hides_all_of_them_but_one_chunk() -> None:
+    assert ringed(7.0, 0.8, 0.1) == pytest.approx(7.0 - 7 * 0.1)
+
+
+def test_a_ring_adds_up_what_its_chunks_brought() -> None:
+    added = float(memory_time(JOB.device, 1e9))
+    assert ringed(0.7, 8.0, 1.0, summed=1e9) == pytest.approx(added)
+
+
+def test_rings_need_sequence_parallelism() -> None:
+    assert ringed(0.7, 8.0, 1.0, replace(PLAN, sequence_parallel=False)) == 0.7
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp8"])
+def test_a_stack_with_rings_shows_less_of_its_layers_collectives(precision: str) -> None:
+    """In 16 bit too, where the reductions of forward stay pipelined."""
+    rings = replace(JOB, software=software("megatron-bridge"))
+    pipelines = replace(rings, software=replace(rings.software, tp_rings=False))
+    plan = replace(PLAN, precision=precision)
+    carried, piped = (layer_cost(job, 1, plan) for job in (rings, pipelines))
+    for name in ("forward", "backward"):
+        less, more = getattr(carried, name), getattr(piped, name)
+        assert 0.0 <= float(less.exposed[0]) < float(more.exposed[0])
+        assert less.kernels == more.kernels
 
 
 def test_a_stack_with_chunks_shows_less_of_its_layers_collectives() -> None:
