@@ -147,9 +147,10 @@ NVFP4 = Quantization(
 )
 """Blackwell, 4 bits and a scale byte for each 16 values under a scale a tensor: one pass for the
 tensor's maximum (2), one that reads 2 and writes both orientations. The rate is fitted to the
-Megatron-Bridge rows, whose recipe may also keep some layers in 16 bit. Transformer Engine's user
-buffers take 8 and 16 bit alone ("Unsupported quantizer for Userbuffers", module/base.py of 2.18),
-and all recipes of Megatron-Bridge set tp_comm_overlap to False in nvfp4 (v0.2.0 to v0.6.0)."""
+Megatron-Bridge rows, whose recipes of Llama keep no layers in 16 bit (bf16_with_nvfp4_mixed and
+utils/precision.py, v0.3.0 to v0.6.0). Transformer Engine's user buffers take 8 and 16 bit alone
+("Unsupported quantizer for Userbuffers", module/base.py of 2.18), and all recipes of
+Megatron-Bridge set tp_comm_overlap to False in nvfp4 (v0.2.0 to v0.6.0)."""
 
 MXFP4 = Quantization(
     peak="mxfp4",
