@@ -154,6 +154,11 @@ def _unequal(counts: Mapping[str, int]) -> str:
     )
 
 
+WIDE_MARGIN = 0.15
+"""From this share of the memory on people are told why, and how to state another."""
+UNKNOWN_PEAKS = "no peak of such a stack is measured; search.memory_margin states another"
+
+
 def _tight(result: SearchResult) -> Iterator[str]:
     """What margin the first plan has to leave, and the tight plan that would be faster."""
     if not result.plans:
@@ -161,7 +166,9 @@ def _tight(result: SearchResult) -> Iterator[str]:
     best, faster = result.plans[0], result.faster_tight
     margin = f"margin of 1: {percent(best.margin)} of usable memory beside the allocator's reserve"
     if best.fit is Fit.FITS:
-        yield f"{margin}; plans that leave less than theirs free are tight"
+        unknown = result.space.memory_margin is None and best.margin > WIDE_MARGIN
+        known = f" ({UNKNOWN_PEAKS})" if unknown else ""
+        yield f"{margin}{known}; plans that leave less than theirs free are tight"
     else:
         yield f"no plan that was looked at fits; those listed are tight ({margin}) and {RISK}"
     if faster is not None:

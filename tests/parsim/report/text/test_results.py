@@ -181,6 +181,11 @@ def test_a_search(shown: Shown) -> None:
         "not looked at: stage_layers (other cuts), and, unless space: full or search names them, "
         "dp_shard (parts of replicas); all plans have tp=8; etp=1; pp >= 2",
     ]
+    wide = tuple(replace(plan, margin=0.25) for plan in result.plans)
+    for stated in (None, 0.25):
+        asked = replace(result.space, memory_margin=stated)
+        page = "\n".join(shown(search_view(replace(result, plans=wide, space=asked))))
+        assert ("search.memory_margin states another" in page) == (stated is None)
     outcomes = {"plans": 1500, "illegal": 4, "unfit": 16, "slower": 1400, "evaluated": 20}
     unequal = {f"unequal_{name}": count for name, count in (*outcomes.items(), ("left", 60))}
     told = shown(search_view(replace(result, counts={**result.counts, **unequal})))
