@@ -6,6 +6,8 @@
 ruamel.yaml takes milliseconds to compose an entry, which made a twentieth of a short command. What
 is kept stands under the whole text of its entry, so that an edited one is parsed anew. It lies
 where Python keeps compiled modules, by the same rules: nothing is written where those are not.
+Its first bytes are a digest of the rest: marshal may crash or take gigabytes on damaged bytes, and
+a flipped one would be a wrong number that nobody sees.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ import threading
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import cached_property
-from importlib.util import cache_from_source
+from importlib.util import cache_from_source, source_hash
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 
 FORMAT: Final = 1
 """Counts up where a parser that is given here makes something else of the same text than before."""
+
+DIGEST_BYTES: Final = 8
+"""How long the digest is: chance does not meet it."""
 
 
 class ParsedTexts:
@@ -55,10 +60,11 @@ class ParsedTexts:
     def _kept(self) -> dict[str, bytes]:
         """What is known of texts, which may be another edition's."""
         try:
-            kept = marshal.loads(self._path.read_bytes()) if self._path else {}
-        except (OSError, EOFError, ValueError, TypeError):  # not there yet, or cut short
+            content = self._path.read_bytes() if self._path else b""
+        except OSError:  # not there yet, or not readable
             return {}
-        return kept if isinstance(kept, dict) else {}
+        digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
+        return marshal.loads(content) if digest == source_hash(content) else {}
 
     def _write(self) -> None:
         """Keep what is known of this edition's texts, where that can be."""
@@ -70,7 +76,7 @@ class ParsedTexts:
         )
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            unfinished.write_bytes(content)
+            unfinished.write_bytes(source_hash(content) + content)
             unfinished.replace(self._path)  # at once: others read it meanwhile
         except OSError:  # installed where one may not write, or the disk is full
             with suppress(OSError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import marshal
+import random
 import sys
 from collections.abc import Callable
 from importlib.resources import files
@@ -13,7 +14,7 @@ import pytest
 
 from parsim.cluster.document import node_of, parse_document, plain_of
 from parsim.files import entries_of, entry_texts
-from parsim.parsed import ParsedTexts
+from parsim.parsed import DIGEST_BYTES, ParsedTexts
 
 Parse = Callable[[str], Any]
 
@@ -60,16 +61,50 @@ def test_an_edited_entry_is_read_anew_and_the_old_text_forgotten(file: Path) -> 
     (path,) = kept_in(file)
     file.write_text(file.read_text().replace("2.5", "2.75"), encoding="utf-8")
     assert entries_of(file)["b"] == {"y": [2.75, "two"]}
-    assert list(marshal.loads(path.read_bytes())) == ["b:\n  y: [2.75, two]\n"]
+    assert list(marshal.loads(path.read_bytes()[DIGEST_BYTES:])) == ["b:\n  y: [2.75, two]\n"]
 
 
-@pytest.mark.parametrize("content", [b"", b"text", marshal.dumps([1]), marshal.dumps({})])
+DAMAGED = {
+    "empty": b"",
+    "text": b"text",
+    "another type": marshal.dumps([1]),
+    "nothing kept": marshal.dumps({}),
+    "a number for bytes": marshal.dumps({"x": 5}),
+    "bytes of nothing": marshal.dumps({"x": b""}),
+    "bytes cut short": marshal.dumps({"x": marshal.dumps("other")[:-1]}),
+    "another edition's": marshal.dumps({"x": marshal.dumps("other")}),
+    "gigabytes of a list": b"[\xff\xff\xff\x7f",
+    "random": random.Random(1).randbytes(300),
+}
+
+
+@pytest.mark.parametrize("content", DAMAGED.values(), ids=DAMAGED)
 def test_what_is_damaged_is_parsed_again(file: Path, content: bytes) -> None:
     ParsedTexts(file, ["x"], lambda text: text)("x")
     (path,) = kept_in(file)
     path.write_bytes(content)
     assert ParsedTexts(file, ["x"], lambda text: text * 2)("x") == "xx"
     assert ParsedTexts(file, ["x"], refuse)("x") == "xx"
+
+
+def test_a_flipped_bit_is_noticed(file: Path) -> None:
+    ParsedTexts(file, ["x"], lambda _: {"rate": 2.5})("x")
+    (path,) = kept_in(file)
+    good = path.read_bytes()
+    for at in range(len(good)):
+        path.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        assert ParsedTexts(file, ["x"], lambda _: "parsed again")("x") == "parsed again"
+        path.write_bytes(good[:at])
+        assert ParsedTexts(file, ["x"], lambda _: "parsed again")("x") == "parsed again"
+
+
+def test_a_folder_in_its_place_is_no_mistake(file: Path) -> None:
+    assert entries_of(file)["a"] == {"x": 1}
+    (path,) = kept_in(file)
+    path.unlink()
+    path.mkdir()
+    assert entries_of(file)["a"] == {"x": 1}
+    assert kept_in(file) == [path]
 
 
 def test_what_python_cannot_keep_is_parsed_each_time(file: Path) -> None:
