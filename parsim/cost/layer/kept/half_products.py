@@ -37,7 +37,7 @@ def every_second_product(layer: Layer, table: PlanTable, *, keeps_output: bool) 
             ranks = table.tp if op.split is Split.COLUMN else table.sequence_split
             copied = beyond_share(width, heads, table) if heads else 0.0
             tokens = table.on_rank(op.tokens) * value
-            parts[name] = parts[name] + tokens * width / ranks + tokens * copied
+            parts[name] = parts.get(name, 0.0) + tokens * width / ranks + tokens * copied
     for core in layer.operators:
         if isinstance(core, Attention):
             size = table.on_rank(core.tokens) * value * core.heads * core.output_dim / table.tp

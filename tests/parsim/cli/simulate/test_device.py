@@ -61,6 +61,8 @@ systems:
   my-cpu-node: {from: cpu, device: my-cpu, calibrated: true, SYSTEM}
 """
 
+MANY = [[1e-6 * (number + 1), 1.1] for number in range(501)]
+
 
 @pytest.mark.parametrize(
     ("device", "system", "message"),
@@ -82,6 +84,11 @@ systems:
         ("residuals: {gemm: [[64, 64, 64, .nan]]}", "", "has '.nan'; every number must be above 0"),
         ("residuals: {norm_forward: [[0, 1]]}", "", "has '0'; every number must be above 0"),
         ("residuals: {block_forward: [[1e-3, 101]]}", "", "must be within 0.01 to 100"),
+        ("residuals: {block-norm2_forward: [[1e-3, 101]]}", "", "must be within 0.01 to 100"),
+        ("residuals: {block-norm2_forward: [[1e-3, 1, 1]]}", "", "list of 2 numbers: 1 coordinate"),
+        ("residuals: {block-norm2_forward: [[1, [2]]]}", "", "has a sequence; every number must"),
+        ("residuals: {block-norm2_forward: [[1, {2: 3}]]}", "", "has a mapping; every number must"),
+        (f"residuals: {{block-norm2_forward: {MANY}}}", "", "has 501 points of one kind; keep at"),
         ("", "intra: {efficiency: 1.5}", "my-cpu-node.intra.efficiency '1.5' must be"),
         ("", "call_overhead: -5us", "my-cpu-node.call_overhead '-5us' is not a time"),
         ("", "interference: 2", "my-cpu-node.interference '2' must be"),

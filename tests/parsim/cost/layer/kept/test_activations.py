@@ -19,6 +19,8 @@ from parsim.cost.layer.kept.activations import (
 )
 from parsim.cost.layer.kept.policy import KeptPolicy
 from parsim.cost.software import software
+from parsim.model.graph.build import build_graph
+from parsim.model.graph.catalog import network
 from parsim.model.model import Model
 from parsim.model.reader import model_spec
 from parsim.model.transformer import TransformerSpec, build_transformer, with_options
@@ -163,6 +165,14 @@ def test_parts_are_the_whole(name: str, recompute: Recompute) -> None:
         parts = kept_parts(layer, table, KeptPolicy(half_products=half))
         whole = kept_bytes(layer, table, KeptPolicy(half_products=half))
         assert sum(float(part[0]) for part in parts.values()) == float(whole[0])
+
+
+@pytest.mark.parametrize("name", ["multi-task-3-16", "u-net-2-4", "alexnet"])
+def test_half_of_a_network_s_products_is_of_all_its_kinds(name: str) -> None:
+    table = PlanTable.of([Plan(recompute=SELECTIVE)])
+    for layer in build_graph(network(name)).layers:
+        parts = kept_parts(layer, table, KeptPolicy(half_products=True))
+        assert all(float(part[0]) >= 0 for part in parts.values())
 
 
 def test_parts_of_korthikanti_s_layer() -> None:
