@@ -60,8 +60,8 @@ class ParsedTexts:
     def _kept(self) -> dict[str, bytes]:
         """What is known of texts, which may be another edition's."""
         try:
-            content = self._path.read_bytes() if self._path else b""
-        except OSError:  # not there yet, or not readable
+            content = self._path.read_bytes() if self._path and self._path.is_file() else b""
+        except OSError:  # not readable
             return {}
         digest, content = content[:DIGEST_BYTES], content[DIGEST_BYTES:]
         return marshal.loads(content) if digest == source_hash(content) else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import marshal
+import os
 import random
 import sys
 from collections.abc import Callable
@@ -98,11 +99,14 @@ def test_a_flipped_bit_is_noticed(file: Path) -> None:
         assert ParsedTexts(file, ["x"], lambda _: "parsed again")("x") == "parsed again"
 
 
-def test_a_folder_in_its_place_is_no_mistake(file: Path) -> None:
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_a_folder_or_a_pipe_in_its_place_is_no_mistake(
+    file: Path, make: Callable[[Path], None]
+) -> None:
     assert entries_of(file)["a"] == {"x": 1}
     (path,) = kept_in(file)
     path.unlink()
-    path.mkdir()
+    make(path)
     assert entries_of(file)["a"] == {"x": 1}
     assert kept_in(file) == [path]
 
