@@ -128,7 +128,7 @@ SYSTEM_FIELDS: Mapping[str, str] = {
     "devices_per_node": "count",
     "devices_per_host": "count",
     "host_bandwidth": "bandwidth",
-    "host_memory": "bytes",
+    "host_memory": "capacity",
     "intra.fabric": "fabric",
     "intra.bandwidth": "bandwidth",
     "intra.latency": "latency",

@@ -32,6 +32,25 @@ def shortage(job: Job, plan: Plan, margin: float | None) -> str:
     """By how much a plan is too large, on which rank, why, and the least change that fits."""
     prediction = simulate(job, plan)
     fullest = prediction.fullest
+    fits = fullest.peak_allocated <= fullest.usable
+    words = (_in_hosts(prediction) if fits else "") or _on_device(prediction)
+    return f"{words}; {_advice(job, plan, margin)}"
+
+
+def _in_hosts(prediction: Prediction) -> str:
+    """By how much the hosts of a node are too small; empty where they are not."""
+    used, room = prediction.host_bytes, prediction.host_memory
+    if room is None or used <= room:
+        return ""
+    short = format_bytes(used - room)
+    return (
+        f"needs {format_bytes(used)} in the hosts of a node, {short} more than {format_bytes(room)}"
+    )
+
+
+def _on_device(prediction: Prediction) -> str:
+    """By how much the fullest rank's device is too small, and what takes the most of it."""
+    fullest = prediction.fullest
     need, usable, device = fullest.peak_allocated, fullest.usable, "+".join(fullest.devices)
     if prediction.rank_uses:
         device += f" of nodes {'+'.join(fullest.groups)}"
@@ -39,8 +58,7 @@ def shortage(job: Job, plan: Plan, margin: float | None) -> str:
     return (
         f"needs {format_bytes(need)} on pipeline rank {fullest.rank}, "
         f"{format_bytes(need - usable)} more than {format_bytes(usable)} ({device}); "
-        f"its largest part is {largest}, {format_bytes(prediction.memory[largest])}; "
-        f"{_advice(job, plan, margin)}"
+        f"its largest part is {largest}, {format_bytes(prediction.memory[largest])}"
     )
 
 
@@ -132,6 +150,7 @@ def _single(plan: Plan) -> Iterator[Change]:
     yield from _recompute(plan)
     yield from _some_layers(plan)
     yield from _sharding(plan)
+    yield from _off_hosts(plan)
     sizes = plan.pp, plan.v, plan.num_microbatches  # those of a user's own schedule
     for text, other in (*_smaller(plan), *_degrees(plan)):
         if plan.actions is None or (other.pp, other.v, other.num_microbatches) == sizes:
@@ -168,6 +187,14 @@ def _sharding(plan: Plan) -> Iterator[Change]:
         yield (f"zero_stage={stage}", other)
     if not plan.sequence_parallel:
         yield ("sequence_parallel=true", replace(plan, sequence_parallel=True))
+
+
+def _off_hosts(plan: Plan) -> Iterator[Change]:
+    """Leave on the device what the hosts may have no room for."""
+    if plan.optimizer_offload:
+        yield ("optimizer_offload=false", replace(plan, optimizer_offload=False))
+    if plan.offload_layers:
+        yield ("offload_layers=0", replace(plan, offload_layers=0, offload_modules=()))
 
 
 def _smaller(plan: Plan) -> Iterator[Change]:

@@ -108,3 +108,13 @@ def test_as_few_recomputed_layers_as_it_takes(job: Job) -> None:
     assert fewer.fit.value != "fits"
     told = shortage_message(small, plan, 0.0)
     assert "least change that fits: recompute_layers=2 (step " in told
+
+
+def test_hosts_that_are_too_small_are_named(job: Job) -> None:
+    plan = replace(PLAN, offload_layers=1)
+    used = simulate(job, plan).host_bytes
+    system = replace(job.system, host_memory=used / 2)
+    told = shortage_message(replace(job, cluster=replace(job.cluster, system=system)), plan)
+    half = format_bytes(used / 2)
+    assert f"needs {format_bytes(used)} in the hosts of a node, {half} more than {half};" in told
+    assert "least change that fits: offload_layers=0" in told

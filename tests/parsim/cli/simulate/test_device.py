@@ -91,6 +91,7 @@ MANY = [[1e-6 * (number + 1), 1.1] for number in range(501)]
         (f"residuals: {{block-norm2_forward: {MANY}}}", "", "has 501 points of one kind; keep at"),
         ("", "intra: {efficiency: 1.5}", "my-cpu-node.intra.efficiency '1.5' must be"),
         ("", "call_overhead: -5us", "my-cpu-node.call_overhead '-5us' is not a time"),
+        ("", "host_memory: 0GiB", "my-cpu-node.host_memory '0GiB' must be above 0"),
         ("", "interference: 2", "my-cpu-node.interference '2' must be"),
         ("", "residuals: {all_reduce: [[1024, 60]]}", "ratio 60; measured over modelled must be"),
     ],
