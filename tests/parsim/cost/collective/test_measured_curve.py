@@ -158,9 +158,9 @@ def test_few_groups_have_the_figures_of_the_same_among_many(
 def test_groups_that_lie_otherwise_or_on_other_links_are_not_taken_for_the_same() -> None:
     on = load_catalog().system("dgx-a100")
     faster = replace(on, intra=replace(on.intra, bandwidth=2.0 * on.intra.bandwidth))
-    size, one = np.array([8]), np.array([1])
-    near = groups(on, size=size, stride=one, world=64 * one)
-    far = groups(on, size=size, stride=8 * one, world=64 * one)
+    size, single = np.array([8]), np.array([1])
+    near = groups(on, size=size, stride=single, world=64 * single)
+    far = groups(on, size=size, stride=8 * single, world=64 * single)
     bandwidths = [
         float(shape(where_on, "all_gather", where).bandwidth[0])
         for where_on, where in ((on, near), (faster, near), (on, far), (on, near))
