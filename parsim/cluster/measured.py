@@ -38,7 +38,7 @@ CONTEXT, DISPATCHED = "context_", "dispatched_"
 ranks share its experts, to which tokens are dispatched."""
 WAITED = "_waited"
 """What stands behind a part whose points say how much of what is modelled as exposed it waits."""
-MOST_POINTS = 500
+MOST_POINTS = 1000
 """Points of a kind: their covariance is inverted, 17 times to choose scales, in time that grows
 with the cube of their number. A calibration with 28 cases of products wrote 96."""
 OF_MAKE_UP = "-"
