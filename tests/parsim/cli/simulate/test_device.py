@@ -61,7 +61,7 @@ systems:
   my-cpu-node: {from: cpu, device: my-cpu, calibrated: true, SYSTEM}
 """
 
-MANY = [[1e-6 * (number + 1), 1.1] for number in range(501)]
+MANY = [[1e-6 * (number + 1), 1.1] for number in range(1001)]
 
 
 @pytest.mark.parametrize(
@@ -88,7 +88,7 @@ MANY = [[1e-6 * (number + 1), 1.1] for number in range(501)]
         ("residuals: {block-norm2_forward: [[1e-3, 1, 1]]}", "", "list of 2 numbers: 1 coordinate"),
         ("residuals: {block-norm2_forward: [[1, [2]]]}", "", "has a sequence; every number must"),
         ("residuals: {block-norm2_forward: [[1, {2: 3}]]}", "", "has a mapping; every number must"),
-        (f"residuals: {{block-norm2_forward: {MANY}}}", "", "has 501 points of one kind; keep at"),
+        (f"residuals: {{block-norm2_forward: {MANY}}}", "", "has 1001 points of one kind; keep at"),
         ("", "intra: {efficiency: 1.5}", "my-cpu-node.intra.efficiency '1.5' must be"),
         ("", "call_overhead: -5us", "my-cpu-node.call_overhead '-5us' is not a time"),
         ("", "host_memory: 0GiB", "my-cpu-node.host_memory '0GiB' must be above 0"),
