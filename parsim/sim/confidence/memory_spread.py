@@ -25,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import Literal
 
 from parsim.cost.job import Job
@@ -179,10 +180,12 @@ def _evidence(software: Software, errors: Errors) -> Evidence:
     """What is known of a stack whose peaks are not measured in a recompute mode."""
     if software.id == GENERIC:
         return "unknown"
-    measured = {group.software.partition(",")[0] for group in errors.memory.values()}
-    measured |= {stack for stack, _ in PARSIM_RUNS}
-    families = {software_catalog()[stack].memory_family for stack in measured}
-    return "kin" if software.memory_family and software.memory_family in families else "known"
+    if not software.memory_family:
+        return "known"
+    measured = (group.software.partition(",")[0] for group in errors.memory.values())
+    stacks = chain(measured, (stack for stack, _ in PARSIM_RUNS))
+    alike = (software_catalog()[stack].memory_family == software.memory_family for stack in stacks)
+    return "kin" if any(alike) else "known"
 
 
 def plan_spread(job: Job, plan: Plan, sizes: Sizes) -> MemorySpread:
