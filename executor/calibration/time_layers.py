@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 from executor.calibration.cases.setting import CalibrationSetting
-from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks, untold_blocks
+from executor.calibration.choice.layer_tasks import LayerTask, layer_tasks
 from executor.calibration.conclude import constants_of, deviations
 from executor.calibration.gaps import Gap, is_out_of_memory
 from executor.calibration.measurements import Measurements
@@ -57,7 +57,6 @@ def time_layers(
         end=max(until, time.perf_counter() + seconds),
         queued=lambda: max(timing.layers.queued, default=0.0),
     )
-    session.gaps += untold_blocks(setting)
     session.gaps += [_too_few(task) for task in tasks if task not in runnable]
     session.first_pass(runnable, seconds)
     session.second_pass(runnable, _deviating(setting, measured))

@@ -159,8 +159,8 @@ def _parts(job: Job, layers: LayerTable, of_step: float) -> Iterator[_Part]:
     """Blocks by kind and the outer layers, whose shares sum to `of_step`."""
     model = job.model
     costs: list[tuple[Layer, float, LayerCost]] = [
-        (kind, float(sum(block is kind for block in model.blocks)), cost)
-        for kind, cost in zip(model.kinds, layers.kinds, strict=True)
+        (kind, float(count), cost)
+        for kind, count, cost in zip(model.kinds, model.kind_counts, layers.kinds, strict=True)
     ]
     ends = ((model.before, layers.before), (model.behind, layers.behind))
     outer = [(layer[0], 1.0, cost) for layer, cost in ends if layer]

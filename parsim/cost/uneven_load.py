@@ -44,6 +44,5 @@ def uneven_load(job: Job, plan: Plan, layers: LayerTable) -> float:
 
 def _seconds(job: Job, layers: LayerTable) -> float:
     """Seconds of all blocks, forward and backward of one micro-batch."""
-    counts = [sum(block is kind for block in job.model.blocks) for kind in job.model.kinds]
     each = (float((x.forward.seconds + x.backward.seconds)[0]) for x in layers.kinds)
-    return float(np.dot(counts, list(each)))
+    return float(np.dot(job.model.kind_counts, list(each)))

@@ -59,6 +59,11 @@ class Model:
         object.__setattr__(self, "kinds", tuple(distinct.values()))
 
     @property
+    def kind_counts(self) -> tuple[int, ...]:
+        """How many layers of the chain there are of each of `kinds`."""
+        return tuple(sum(block is kind for block in self.blocks) for kind in self.kinds)
+
+    @property
     def updated(self) -> Model:
         """The part of the model whose parameters have gradients; itself if all have."""
         return self.trained or self

@@ -106,7 +106,7 @@ def uniform_chains(spec: TransformerSpec) -> Iterator[TransformerSpec]:
     Of models whose first layers, or every other one, have no experts: those with experts first.
     """
     kinds = {spec.has_experts(layer) for layer in range(spec.num_layers)}
-    if len(kinds) == 1 or spec.layer_pattern:
+    if len(kinds) == 1:
         yield spec
         return
     yield replace(spec, dense_layers=0, expert_every=1)

@@ -22,7 +22,6 @@ from dataclasses import dataclass, replace
 from executor.calibration.cases.setting import CalibrationSetting
 from executor.calibration.cases.targets import Target
 from executor.calibration.cases.workloads import Workload
-from executor.calibration.gaps import NOT_REPRESENTABLE, Gap
 from parsim.cluster.hardware import Cluster, System
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster, measured_kind
@@ -106,34 +105,17 @@ def layer_tasks(setting: CalibrationSetting, system: System) -> tuple[LayerTask,
 
 
 def parts_of(workload: Workload, *, sharded: bool) -> Iterable[str]:
-    """Parts of a workload; none of mixed chains' blocks, whose layers would not be told apart.
+    """Parts of a workload; of ranks that share sequences or experts the blocks alone.
 
-    Of ranks that share sequences or experts the blocks alone: the rest is as without. A frozen
-    embedding has no backward.
+    The rest is as without. A frozen embedding has no backward.
     """
-    if len({layer.name for layer in workload.model.blocks}) == 1:
-        yield BLOCK
+    yield BLOCK
     plan = workload.plan
     if plan.cp * plan.ep * plan.etp > 1 or workload.blocks_alone:
         return
     yield from (EMBEDDING, HEAD) if workload.model.trained is None else (HEAD,)
     if sharded and plan.tp == 1:
         yield SHARDED
-
-
-def untold_blocks(setting: CalibrationSetting) -> list[Gap]:
-    """Blocks of the targets' that no task times: chains of several kinds, dense and mixtures."""
-    shares, gaps = part_shares(setting.targets), dict[str, Gap]()
-    for workload in setting.asked_for:
-        names = dict.fromkeys(layer.name for layer in workload.model.blocks)
-        if len(names) == 1:
-            continue
-        why = f"{NOT_REPRESENTABLE}: chains of {' and '.join(names)} are not told apart"
-        kinds = {measured_kind(workload.plan, name) for name in names}
-        for kind in sorted(kinds & shares.keys()):
-            words = f"{kind} of width {workload.spec.hidden_size}"
-            gaps.setdefault(kind, Gap(kind=kind, words=words, reason=why, share=shares[kind]))
-    return list(gaps.values())
 
 
 def ordered(tasks: Sequence[LayerTask]) -> list[LayerTask]:
