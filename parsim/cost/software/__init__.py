@@ -6,7 +6,8 @@ reasons in `cost/software.yaml` and are printed by `parsim validate -v`.
 """
 
 from parsim.cost.software.catalog import GENERIC, software, software_catalog
-from parsim.cost.software.record import DISPATCHERS, EXPERT_CHOICES, Software
+from parsim.cost.software.habits import DISPATCHERS, EXPERT_CHOICES
+from parsim.cost.software.record import Software
 from parsim.cost.software.switches import SWITCHES, changed_switches, with_switches
 
 __all__ = [
