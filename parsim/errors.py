@@ -147,12 +147,20 @@ ALIASES = {
             "cp": "context",
             "ep": "expert",
         }.items()
-        for ending in ("_parallel", "_parallel_size", "_model_parallel_size", "_parallelism")
+        for ending in ("", "_parallel", "_parallel_size", "_model_parallel_size", "_parallelism")
     },
     "micro_batch_size": "microbatch_size",
     "virtual_stages": "v",
     "batch": "global_batch_size",
     "batch_size": "global_batch_size",
+    "gradient_accumulation_steps": "num_microbatches",
+    **dict.fromkeys(("seq_length", "sequence_length", "max_seq_len"), "seq_len"),
+    **dict.fromkeys(("gpus", "gpus_per_node", "num_gpus"), "devices_per_node"),
+    **dict.fromkeys(("gpu", "gpu_type"), "device"),
+    **dict.fromkeys(("activation_checkpointing", "gradient_checkpointing"), "recompute"),
+    **dict.fromkeys(("zero", "fsdp"), "zero_stage"),
+    **dict.fromkeys(("lora", "lora_r"), "lora_rank"),
+    "pytorch": "generic",
 }
 """What PyTorch and others call a name that is spelt quite differently here."""
 

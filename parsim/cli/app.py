@@ -21,19 +21,43 @@ import typer
 from parsim.cli.terminal import INTERRUPTED
 from parsim.errors import InputError, ParsimError, printable, shown
 
-COMMANDS: Mapping[str, str] = {
-    "init": "planning.init",
-    **dict.fromkeys(("check", "simulate"), "simulate"),
-    "guide": "guide",
-    **{name: f"planning.{name}" for name in ("search", "why", "report", "sweep")},
-    **dict.fromkeys(("timeline", "compare"), "timeline"),
-    **{name: name for name in ("schedules", "partition", "validate")},
-    **{name: name for name in ("run", "calibrate", "profile")},
-    "collectives": "benchmark.collectives",
-    **dict.fromkeys(("export", "import-config"), "planning.export"),
-    "catalog": "catalog",
+PANELS: Mapping[str, Mapping[str, str]] = {
+    "Begin": {
+        "init": "planning.init",
+        "check": "simulate",
+        "catalog": "catalog",
+        "import-config": "planning.export",
+        "profile": "profile",
+    },
+    "Choose": {
+        **{name: f"planning.{name}" for name in ("search", "why")},
+        "guide": "guide",
+        "sweep": "planning.sweep",
+    },
+    "One plan": {
+        "simulate": "simulate",
+        "timeline": "timeline",
+        "report": "planning.report",
+        "export": "planning.export",
+    },
+    "Measure": {
+        "run": "run",
+        "calibrate": "calibrate",
+        "compare": "timeline",
+        "validate": "validate",
+    },
+    "Pipelines and networks by themselves": {
+        "schedules": "schedules",
+        "partition": "partition",
+        "collectives": "benchmark.collectives",
+    },
 }
 """The module of each command, which has a function of its name; in the order of help."""
+
+COMMANDS: Mapping[str, str] = {
+    name: module for commands in PANELS.values() for name, module in commands.items()
+}
+"""The module of each command."""
 
 
 @cache
@@ -52,13 +76,20 @@ def application(named: str) -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_options)
-    for name in [named] if named else COMMANDS:
-        module = import_module(f"parsim.cli.{COMMANDS[name]}")
-        if name == "catalog":  # a group of commands
-            app.add_typer(module.app)
-        else:
-            app.command()(getattr(module, name.replace("-", "_")))
+    for panel, commands in PANELS.items():
+        for name in commands:
+            if not named or name == named:
+                _add(app, name, panel)
     return app
+
+
+def _add(app: typer.Typer, name: str, panel: str) -> None:
+    """Add a command to the part of the help that it stands in."""
+    module = import_module(f"parsim.cli.{COMMANDS[name]}")
+    if name == "catalog":  # a group of commands
+        app.add_typer(module.app, rich_help_panel=panel)
+    else:
+        app.command(rich_help_panel=panel)(getattr(module, name.replace("-", "_")))
 
 
 def _called(words: list[str]) -> int:

@@ -26,11 +26,11 @@ Mode = Annotated[
     str, typer.Option(help="cost model: pipedream, pipedream-paper, or parsim (runs judge)")
 ]
 Transfers = Annotated[bool, typer.Option("--transfers", help="messages between stages count too")]
-Compression = Annotated[float, typer.Option(help="messages are so many times smaller")]
+Compression = Annotated[float, typer.Option(help="divide the size of messages by this")]
 Straight = Annotated[bool, typer.Option("--straight", help="no replicas: a stage a device")]
 Memory = Annotated[
     str | None,
-    typer.Option(metavar="BYTES", help="of a device, e.g. 16GB: weights and activations fit"),
+    typer.Option(metavar="BYTES", help="of a device, which weights and activations must fit: 16GB"),
 ]
 
 

@@ -27,7 +27,7 @@ def profile(
         typer.Option(
             "--input",
             metavar="[ARGUMENT=]BATCHxSIZES[:TYPE]",
-            help="of a batch, e.g. 32x3x224x224, or 4x16:int64; again for each further argument of "
+            help="sizes of a batch, e.g. 32x3x224x224, or 4x16:int64; again for other arguments of "
             "forward, e.g. mask=4x16; a trace tells its own",
         ),
     ] = None,

@@ -19,7 +19,7 @@ Microbatches = Annotated[
     int | None, typer.Option("-m", "--num-microbatches", help="micro-batches; default 2 x pp")
 ]
 Chunks = Annotated[
-    int, typer.Option("--v", min=2, help="chunks a rank of schedules that may have any number")
+    int, typer.Option("--v", min=2, help="chunks a rank, for schedules that may have any number")
 ]
 Lengths = Annotated[
     str | None,

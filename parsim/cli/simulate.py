@@ -55,7 +55,7 @@ JitterSteps = Annotated[
     int | None,
     typer.Option(min=1, help="simulate so many steps with ranks that differ: mean, p50, p99"),
 ]
-Seed = Annotated[int, typer.Option(min=0, help="of the steps that differ")]
+Seed = Annotated[int, typer.Option(min=0, help="seed of --jitter-steps")]
 
 
 def check(

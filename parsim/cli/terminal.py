@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 INTERRUPTED = 130
 """The shell's code for what Ctrl-C ends: 128 + SIGINT."""
 
+PRICE_KEY = "training.usd_per_device_hour"
+"""The key that `--price` sets."""
+
 ScenarioPath = Annotated[Path, typer.Argument(metavar="SCENARIO", help="scenario or plan file")]
 Overrides = Annotated[
     list[str] | None,
@@ -41,7 +44,7 @@ CalibratedDevice = Annotated[
 ]
 DevicePrice = Annotated[
     float | None,
-    typer.Option("--price", min=0.0, help="US dollars of a device and hour, for the whole run"),
+    typer.Option("--price", min=0.0, help="US dollars a device-hour, for the whole run's cost"),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
@@ -113,12 +116,13 @@ def load(
 
     pairs = override_pairs(overrides, device)
     if price is not None:
-        pairs["training.usd_per_device_hour"] = str(float(price))
+        pairs[PRICE_KEY] = str(float(price))
     if makes_plans and not {"plan", "search"} & set(read_tree(path, pairs).data):
         pairs["search"] = "{}"
     scenario = load_scenario(path, pairs)
     for assumption in scenario.notes:
-        note(f"note: {assumption}")
+        if price is None or not assumption.startswith(PRICE_KEY):  # `note_price` says it of --price
+            note(f"note: {assumption}")
     if of_search:
         from parsim.scenario.of_search import check_of_search
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from parsim.cost.job import Job
 from parsim.results import Result
+from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.sim.prediction import Prediction
 
 SCHEMA_VERSION = 1
@@ -166,6 +167,7 @@ def reasons_for(job: Job, rows: Sequence[FamilyRow], chosen: FamilyRow | None) -
         return
     if chosen.name in GAINS:
         yield f"{chosen.name}: {GAINS[chosen.name]}"
+    yield from _tight(rows, chosen)
     yield from _passed_over(rows, chosen)
     yield from _network(by_name)
     yield from _against(by_name, chosen)
@@ -185,6 +187,20 @@ def _one_device(alone: FamilyRow) -> str:
         "the model does not fit one device: its states or its layers must be shared out (speed-ups "
         "are over one device as if it did)"
     )
+
+
+def _tight(rows: Sequence[FamilyRow], chosen: FamilyRow) -> Iterator[str]:
+    """That the chosen family may not fit, and the fastest that does."""
+    if chosen.prediction is None or chosen.prediction.fit is not Fit.TIGHT:
+        return
+    able = [row for row in rows if row.same_training and _surely_fits(row)]
+    best = max(able, key=lambda row: row.samples_per_second, default=None)
+    which = f"; of those that fit {best.name} is the fastest" if best else ""
+    yield f"{chosen.name} is tight: it {RISK}{which}"
+
+
+def _surely_fits(row: FamilyRow) -> bool:
+    return row.prediction is not None and row.prediction.fit is Fit.FITS
 
 
 def _passed_over(rows: Sequence[FamilyRow], chosen: FamilyRow) -> Iterator[str]:

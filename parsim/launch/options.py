@@ -84,7 +84,7 @@ class RunOptions:
             metavar="torchrun|sbatch", help="print a script that runs it, and stop", for_ranks=False
         ),
     ] = None
-    seed: Annotated[int, Flag(help="of weights and batches", always=True)] = 0
+    seed: Annotated[int, Flag(help="seed of weights and batches", always=True)] = 0
     clip: Annotated[
         float | None,
         Flag(help="largest norm of gradients, 0: any; default: training.clip", for_ranks=False),
@@ -93,7 +93,7 @@ class RunOptions:
         str | None,
         Flag(metavar="adamw|sgd|sgd_momentum", help="default: training.optimizer", for_ranks=False),
     ] = None
-    learning_rate: Annotated[float, Flag(help="the highest of the training")] = 6e-4
+    learning_rate: Annotated[float, Flag(help="learning rate, at its highest")] = 6e-4
     lr_warmup: Annotated[
         int, Flag(metavar="STEPS", help="steps in which the learning rate rises", least=0)
     ] = 0

@@ -59,7 +59,8 @@ def model_spec(name: str) -> TransformerSpec:
 
         names = (*catalog, *NETWORKS)
         rest = alternatives(name, names, label="known", listing="parsim catalog models")
-        raise CatalogError(f"model '{shown(name)}' is not in the catalog{rest}")
+        hub = "; nothing is downloaded: name a model's config.json" if "/" in name else ""
+        raise CatalogError(f"model '{shown(name)}' is not in the catalog{rest}{hub}")
     return catalog[known]
 
 

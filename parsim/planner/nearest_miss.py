@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
+from parsim.model.adapters import adapters_note
 from parsim.plan import Plan, Recompute
 from parsim.plan.rules.stages import most_layers
 from parsim.plan.space import FEWEST, FEWEST_WORD
@@ -76,7 +77,26 @@ def _advice(job: Job, plan: Plan, margin: float | None) -> str:
             step, text = min(working)
             return f"least change that fits: {text} (step {step:.3g} s)"
     more = None if job.mixed else _more_devices(job, plan, margin)
-    return more or "no single or double change of recompute, sharding, micro-batch or degrees fits"
+    none = "no single or double change of recompute, sharding, micro-batch or degrees fits"
+    return "; ".join([more or none, *_other_ways(job, plan, margin)])
+
+
+def _other_ways(job: Job, plan: Plan, margin: float | None) -> Iterator[str]:
+    """What saves states without more devices: the host's memory, or training less of the model."""
+    other = replace(plan, optimizer_offload=True)
+    if not plan.optimizer_offload and illegal(job, other) is None:
+        prediction = simulate(job, other, memory_margin=margin)
+        if prediction.fit is not Fit.TOO_LARGE:
+            words = "fits" if prediction.fit is Fit.FITS else "is tight"
+            yield f"optimizer_offload=true {words} (step {prediction.step_time:.3g} s)"
+    if _states_alone(simulate(job, plan)) and job.model.tokens > 1 and not adapters_note(job.model):
+        yield "model.lora_rank=16 would train adapters alone (LoRA)"
+
+
+def _states_alone(prediction: Prediction) -> bool:
+    """Whether a plan would fit but for gradients and optimizer states."""
+    states = prediction.memory.get("gradients", 0.0) + prediction.memory.get("optimizer", 0.0)
+    return prediction.fullest.peak_allocated - states <= prediction.fullest.usable
 
 
 def _with_fewest(job: Job, plan: Plan, changed: Plan, margin: float | None) -> Plan | None:

@@ -12,7 +12,7 @@ from parsim.scenario.positions import KeyPath, Tree, kind
 from parsim.scenario.schema.cluster import MixedBlock
 from parsim.scenario.schema.file import BLOCKS, GROUP, GROUP_BLOCKS, MixedScenarioFile, ScenarioFile
 from parsim.scenario.schema.values import Block
-from parsim.units import without_separators
+from parsim.units import whole_number, without_separators
 
 _EXAMPLES: Mapping[KeyPath, str] = {
     ("model",): "e.g. 'model: {name: gpt3-175b}'",
@@ -107,9 +107,15 @@ def _words(path: KeyPath, item: dict[str, Any], mixed: bool) -> str:
         if type_ == "int_type" and isinstance(value, float) and value.is_integer():
             example = f"; write {value:.0f}"
         elif type_ == "int_type" and isinstance(value, str):
-            example = without_separators(value)
+            example = without_separators(value) or _of_thousands(value)
         return f"must be {wanted}, got {kind(value)}{example}"
     return str(item["msg"])
+
+
+def _of_thousands(text: str) -> str:
+    """How 128k is written, behind a semicolon: lengths are counted in 1,024; nothing of others."""
+    digits = whole_number(text.strip().lower().removesuffix("k"))
+    return f"; write {digits * 1024}" if digits and text.strip().lower().endswith("k") else ""
 
 
 def _example(path: KeyPath) -> str:

@@ -8,29 +8,35 @@ from pathlib import Path
 
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
-from parsim.errors import matching
+from parsim.errors import InputError, matching
+from parsim.model.config.file import read_config
 from parsim.model.graph.catalog import NETWORKS
+from parsim.model.huggingface import spec_from_config
 from parsim.model.reader import model_spec
 
-SAMPLES_A_DEVICE = 8
+SAMPLES_A_DEVICE, IMAGES_A_DEVICE = 8, 64
 """Sequences or images of a step for each device, where nobody states the batch."""
 PRECISIONS = ("bf16", "fp16", "fp32")
 """What one trains in, the best first; a file states the first that the device has a rate for."""
+TOKENS = 4096
+"""Tokens of a sequence of a model that comes by its config; those of the catalog have their own."""
 COLUMN = 30
 """Characters before a comment."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """What a first scenario is about; without `batch` each device has SAMPLES_A_DEVICE.
+    """What a first scenario is about; without `batch` each device has some samples.
 
-    `model` is a name of the catalog or the path of a Hugging Face config.json.
+    `model` is a name of the catalog or the path of a Hugging Face config.json. `devices_per_node`
+    is how many devices of a node are used where these are not all.
     """
 
     model: str
     system: str
     nodes: int
     batch: int | None = None
+    devices_per_node: int | None = None
 
 
 def starter_text(start: Start, file: Path) -> str:
@@ -45,18 +51,15 @@ def starter_text(start: Start, file: Path) -> str:
 
 def _lines(start: Start, system: System, file: Path) -> Iterator[tuple[str, str]]:
     """Each line of the file with what is said of it."""
-    devices = start.nodes * system.devices_per_node
     yield f"# parsim search {file}     the best plan", ""
     yield f"# parsim report {file} -o page.html     all of it on one page", ""
     yield "", ""
     yield "model:", ""
-    yield from _model(start.model)
-    yield "cluster:", ""
-    yield f"  system: {system.id}", f"nodes of {system.devices_per_node} x {system.device.id}"
-    yield f"  nodes: {start.nodes}", f"{devices} devices in all"
+    yield from _model(start.model, file)
+    yield from _cluster(start, system)
     yield "# software: megatron-lm", "whose code trains: parsim catalog software; default: generic"
     yield "training:", ""
-    batch = start.batch or SAMPLES_A_DEVICE * devices
+    batch = start.batch or _samples(start.model) * _devices(start, system)
     yield f"  global_batch_size: {batch}", "samples of a step, of all devices together"
     precision = next(name for name in PRECISIONS if name in system.device.peak_flops)
     yield (
@@ -68,10 +71,30 @@ def _lines(start: Start, system: System, file: Path) -> Iterator[tuple[str, str]
     yield "search: {}", "every legal plan; {tp: [1, 2, 4]} looks at these alone"
 
 
-def _model(name: str) -> Iterator[tuple[str, str]]:
+def _samples(model: str) -> int:
+    """Samples of a step for each device: sequences, or images of a network of the catalog."""
+    return SAMPLES_A_DEVICE if matching(model, NETWORKS) is None else IMAGES_A_DEVICE
+
+
+def _devices(start: Start, system: System) -> int:
+    return start.nodes * (start.devices_per_node or system.devices_per_node)
+
+
+def _cluster(start: Start, system: System) -> Iterator[tuple[str, str]]:
+    """The kind of node, how many, and how many devices of each where these are not all."""
+    yield "cluster:", ""
+    yield f"  system: {system.id}", f"nodes of {system.devices_per_node} x {system.device.id}"
+    devices = _devices(start, system)
+    yield f"  nodes: {start.nodes}", f"{devices} device{'s' if devices > 1 else ''} in all"
+    if start.devices_per_node is not None:
+        yield f"  devices_per_node: {start.devices_per_node}", "of each node"
+
+
+def _model(name: str, file: Path) -> Iterator[tuple[str, str]]:
     """A model by its name, with the length of its sequences where it has any, or by its file."""
     if name.endswith(".json"):
         yield f"  name: {name}", "sizes as Hugging Face's config.json states them"
+        yield from _length(name, file)
         return
     network = matching(name, NETWORKS)
     if network is not None:
@@ -80,6 +103,20 @@ def _model(name: str) -> Iterator[tuple[str, str]]:
     spec = model_spec(name)
     yield f"  name: {spec.name}", "parsim catalog models; or the path of a config.json"
     yield f"  seq_len: {spec.seq_len}", "tokens of a sequence"
+    yield "  # lora_rank: 16", "LoRA: trains adapters of this rank, all else is frozen"
+
+
+def _length(config: str, file: Path) -> Iterator[tuple[str, str]]:
+    """The length of sequences that a config's model is trained on: few train on the longest.
+
+    Nothing of a config that cannot be read yet.
+    """
+    try:
+        longest = spec_from_config(read_config(file.parent / config), name=config).seq_len
+    except InputError:
+        return
+    length = min(longest, TOKENS)
+    yield f"  seq_len: {length}", f"tokens of a sequence; the config allows {longest}"
 
 
 def _explained(line: str, comment: str) -> str:

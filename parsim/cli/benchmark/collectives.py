@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from parsim.sim.benchmark.concurrent import Concurrent
     from parsim.sim.benchmark.group_layout import GroupLayout
 
-SystemName = Annotated[str | None, typer.Option(metavar="S", help="of `parsim catalog systems`")]
+SystemName = Annotated[
+    str | None, typer.Option(metavar="S", help="a name of `parsim catalog systems`")
+]
 Nodes = Annotated[int, typer.Option(min=1, help="nodes of the system")]
 Ranks = Annotated[
     int | None, typer.Option(help="ranks of a group, spread over the nodes; default: all")
@@ -38,7 +40,7 @@ Sizes = Annotated[
     str | None, typer.Option(metavar="8B..8GiB", help="from..to, or a list 1MiB,64MiB")
 ]
 Factor = Annotated[
-    int | None, typer.Option(min=2, help="between sizes of a range; 2, with --measure 4")
+    int | None, typer.Option(min=2, help="ratio of a range's sizes; default 2, with --measure 4")
 ]
 ForcedAlgorithm = Annotated[
     str | None, typer.Option(help="force ring, tree, nvls, ... as NCCL_ALGO does")
@@ -47,7 +49,7 @@ ForcedProtocol = Annotated[
     str | None, typer.Option(help="force LL, LL128 or Simple as NCCL_PROTO does")
 ]
 AtOnce = Annotated[
-    int | None, typer.Option(metavar="N", help="groups that run at once, alone and together")
+    int | None, typer.Option(metavar="N", help="so many groups: one alone, and all at once")
 ]
 Measure = Annotated[
     bool, typer.Option("--measure", help="run them on this machine too (needs torch)")

@@ -14,7 +14,8 @@ Target = Annotated[
     str,
     typer.Option(
         "--to",
-        help="megatron, megatron-bridge, torchtitan, deepspeed, accelerate, torchrun, sbatch, csv",
+        help="megatron, megatron-bridge, torchtitan, torchtitan-0.2, deepspeed, accelerate, "
+        "torchrun, sbatch, csv",
     ),
 ]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="file; default: stdout")]
@@ -41,10 +42,10 @@ def import_config(
         Path, typer.Argument(metavar="FILE", help="Megatron-LM arguments, or torchtitan's TOML")
     ],
     system: Annotated[
-        str, typer.Option(metavar="ID", help="of the machine, see parsim catalog systems")
+        str, typer.Option(metavar="ID", help="the machine: a name of `parsim catalog systems`")
     ] = "dgx-h100",
     nodes: Annotated[
-        int | None, typer.Option(min=1, help="of it; default: as many as the plan needs")
+        int | None, typer.Option(min=1, help="nodes of it; default: as many as the plan needs")
     ] = None,
     output: Output = None,
 ) -> None:

@@ -11,10 +11,16 @@ from parsim.cli.terminal import note
 from parsim.errors import InputError
 
 File = Annotated[Path, typer.Argument(metavar="FILE", help="the scenario to write: .yaml")]
-Model = Annotated[str, typer.Option(help="a name of the catalog, or a config.json")]
-SystemName = Annotated[str, typer.Option("--system", help="a name of the catalog")]
-Nodes = Annotated[int, typer.Option(min=1, max=10**6, help="as many of them")]
-Batch = Annotated[int | None, typer.Option(min=1, help="samples of a step; 8 a device if left out")]
+Model = Annotated[str, typer.Option(help="a name of `parsim catalog models`, or a config.json")]
+SystemName = Annotated[str, typer.Option("--system", help="a name of `parsim catalog systems`")]
+Nodes = Annotated[int, typer.Option(min=1, max=10**6, help="how many nodes of it")]
+Devices = Annotated[
+    int | None,
+    typer.Option(min=1, max=1024, help="devices of each node; default: all that it has"),
+]
+Batch = Annotated[
+    int | None, typer.Option(min=1, help="samples of a step; default: 8 a device, 64 images")
+]
 
 
 def init(
@@ -22,6 +28,7 @@ def init(
     model: Model = "llama3-8b",
     system: SystemName = "dgx-h100",
     nodes: Nodes = 1,
+    devices_per_node: Devices = None,
     batch: Batch = None,
 ) -> None:
     """Write a first scenario with its values explained, to be changed and searched."""
@@ -32,6 +39,8 @@ def init(
         raise InputError(f"{file}: a scenario is a YAML file; allowed: .yaml, .yml")
     if file.exists():
         raise InputError(f"{file}: is there already; name another file, or delete it")
-    start = Start(model=model, system=system, nodes=nodes, batch=batch)
+    start = Start(
+        model=model, system=system, nodes=nodes, batch=batch, devices_per_node=devices_per_node
+    )
     write_text(file, starter_text(start, file))
     note(f"scenario written to {file}; next: parsim search {file}")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 Top = Annotated[int, typer.Option(min=1, max=10**6, help="how many plans to print")]
 PlanOutput = Annotated[Path | None, typer.Option(help="write the best plan as a scenario file")]
 TimeLimit = Annotated[
-    float | None, typer.Option(min=0.0, help="seconds; then print the best so far")
+    float | None, typer.Option(min=0.0, help="stop after so many seconds and print the best so far")
 ]
 BestContended = Annotated[
     bool,
@@ -47,18 +47,21 @@ NodeCounts = Annotated[
 ]
 ObjectiveName = Annotated[
     str | None,
-    typer.Option("--objective", help="least of: time, cost, energy, memory, devices"),
+    typer.Option("--objective", help="what to make least: time, cost, energy, memory, devices"),
 ]
 Deadline = Annotated[
-    str | None, typer.Option(help="of the whole run, interruptions included: 30d, 12h")
+    str | None,
+    typer.Option(metavar="SPAN", help="longest whole run, with its interruptions: 30d, 12h"),
 ]
-Budget = Annotated[float | None, typer.Option(min=0.0, help="of the whole run, US dollars: 2.5e6")]
+Budget = Annotated[
+    float | None, typer.Option(min=0.0, help="most US dollars for the whole run: 2.5e6")
+]
 Front = Annotated[
     Path | None,
     typer.Option(
         "--front",
         metavar="FILE",
-        help="all plans that none beats in time, memory and cost, and their picture: .png .svg",
+        help="draw all plans that none beats in time, memory and cost: .png .svg",
     ),
 ]
 MeasuredBest = Annotated[
@@ -72,7 +75,7 @@ MeasuredBest = Annotated[
 ]
 Unequal = Annotated[
     bool,
-    typer.Option("--unequal", help="also stages with their own replicas and tp (unequal_stages)"),
+    typer.Option("--unequal", help="also pipelines whose stages have their own replicas and tp"),
 ]
 MeasureSteps = Annotated[int, typer.Option(min=1, help="timed steps of each run of --measure")]
 MeasureOutput = Annotated[Path, typer.Option(help="folder for the runs of --measure")]

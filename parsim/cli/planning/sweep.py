@@ -28,7 +28,9 @@ if TYPE_CHECKING:
 
 Fields = Annotated[
     list[str],
-    typer.Option("--over", metavar="KEY=A,B,...", help="values of a field; several: all pairs"),
+    typer.Option(
+        "--over", metavar="KEY=A,B,...", help="values of a field; twice: all combinations"
+    ),
 ]
 Best = Annotated[bool, typer.Option("--best", help="search the best plan in each case")]
 Weak = Annotated[

@@ -65,9 +65,9 @@ def search_block(result: SearchResult) -> str:
     counts = result.counts
     lines = [
         f"`parsim search` looks at {counts['enumerated']:,} plans "
-        f"({counts['illegal']:,} illegal; as far as these ranks need it, "
+        f"({counts['illegal']:,} illegal; of the others "
         f"{counts['out_of_memory']:,} do not fit, {counts['tight']:,} tight, "
-        f"{counts['slower']:,} slower by a lower bound) and ranks:",
+        f"{counts['slower']:,} proven slower, fitting or not) and ranks:",
         "",
     ]
     cells = (

@@ -204,8 +204,9 @@ def _positions(reader: Reader) -> dict[str, Any]:
     """Angles of rotary embeddings, or the table of learned positions."""
     kind = reader.word("--position-embedding-type", "learned_absolute")
     longest = reader.number("--max-position-embeddings", reader.number("--seq-length", 1))
-    base = reader.real("--rotary-base", 10_000.0)
+    base, without = reader.real("--rotary-base", 10_000.0), reader.has("--no-position-embedding")
     rotary = kind in ("rope", "yarn") or reader.has("--use-rotary-position-embeddings")
     if rotary or reader.has("--multi-latent-attention"):
         return {"rope": True, "rope_theta": base, "positions": 0}
-    return {"rope": False, "positions": longest if kind == "learned_absolute" else 0}
+    learned = kind == "learned_absolute" and not without
+    return {"rope": False, "positions": longest if learned else 0}

@@ -48,7 +48,7 @@ def _chunked(plan: Plan) -> str | None:
     if plan.v < 2 or plan.pp < 2:
         return (
             f"schedule={plan.schedule!r} needs pp >= 2 and v >= 2, but pp={plan.pp}, "
-            f"v={plan.v}; use schedule='1f1b'"
+            f"v={plan.v}; use {'v=2' if plan.pp > 1 else 'pp=2 and v=2'}, or schedule='1f1b'"
         )
     if plan.schedule == "hanayo" and plan.v % 2:
         return f"schedule='hanayo' has two chunks per rank and wave, but v={plan.v}; use an even v"

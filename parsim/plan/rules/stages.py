@@ -174,7 +174,8 @@ def cut_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
         return None
     if len(cut) != plan.num_stages:
         return (
-            f"{name} has {len(cut)} entries, but pp={plan.pp} x v={plan.v} needs {plan.num_stages}"
+            f"{name} has {len(cut)} entries, but pp={plan.pp} x v={plan.v} needs "
+            f"{plan.num_stages}; write as many, or leave it out"
         )
     if min(cut) < 0 or sum(cut) != layers:
         return (

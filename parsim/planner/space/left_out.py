@@ -20,8 +20,8 @@ ALL_BUT = "all but "
 """How a text begins that names the values that were looked at."""
 
 NEVER = {
-    "action_times": "zero-bubble schedules ordered for other ratios than F = I = W",
-    "offload_modules": "activations of single modules in the host's memory",
+    "action_times": "zero-bubble orders for other times than F = I = W",
+    "offload_modules": "single modules' activations on the host",
 }
 """Fields of a plan that no search varies, and what it leaves out with them."""
 
@@ -96,10 +96,7 @@ def _unequal_stages(space: PlanSpace) -> str:
     """The pipelines with stages that differ that are not looked at."""
     if space.unequal_stages:
         return "unequal stages that the partitioner cuts otherwise, or more than 8"
-    return (
-        "replicas, tp, layers and recomputation of each stage of its own, but with "
-        "search.unequal_stages"
-    )
+    return "those that differ, but with search.unequal_stages"
 
 
 def _narrowed(job: Job, space: PlanSpace) -> Iterator[tuple[str, str]]:
@@ -134,12 +131,12 @@ def _schedules(software: Software, space: PlanSpace) -> str:
         return f"{ALL_BUT}{space.common.schedule}"
     if space.schedule is not None:
         return ", ".join(name for name in SCHEDULE_NAMES if name not in space.schedule)
-    named = "search.schedule names them if wanted"
     looked = {*USUAL, *software.schedules}
     rare = ", ".join(name for name in SCHEDULE_NAMES if name not in looked)
     names = lacking(software, space)
-    parts = [f"{names}: {software.id} has none of them; {named}"] if names else []
-    return "; ".join([*parts, f"{rare}: {named}"] if rare else parts)
+    parts = [f"{software.id} has no {names}"] if names else []
+    parts += [f"seldom used are {rare}"] if rare else []
+    return "; ".join([*parts, "search.schedule names them if wanted"] if parts else [])
 
 
 def _zero_stages(software: Software, space: PlanSpace) -> str:
@@ -161,6 +158,8 @@ def _zero_stages(software: Software, space: PlanSpace) -> str:
     return "; ".join([*asked, *([f"{' and '.join(parts)}: {why}"] if parts else [])])
 
 
+EXAMPLE = "; e.g. "
+"""What stands between a rule whose values differ and the message of most plans."""
 _VALUE = re.compile(r"(?<==)\d+\b")
 MOST_VALUES = 6
 """Values that the words name; of more the first ones and the last."""
@@ -200,7 +199,7 @@ def _words(rule: str, messages: Mapping[str, int]) -> str:
     columns = list(zip(*numbers, strict=True))
     varying = [number for number, column in enumerate(columns) if len(set(column)) > 1]
     if len(varying) != 1:
-        return f"{rule}; e.g. {most}"
+        return f"{rule}{EXAMPLE}{most}"
     values = sorted({int(value) for value in columns[varying[0]]})
     named = [str(value) for value in values[:MOST_VALUES]]
     named += [f"... {values[-1]}"] if len(values) > MOST_VALUES else []

@@ -163,8 +163,13 @@ def _shares(title: str, parts: Mapping[str, float], form: Callable[[float], str]
         if value <= 1e-9 * total:  # nothing, or what rounding left
             continue
         share = value / total
-        rows.add_row(name.replace("_", " "), form(value), percent(share), bar(share))
+        rows.add_row(_part_words(name), form(value), percent(share), bar(share))
     return rows
+
+
+def _part_words(name: str) -> str:
+    """A part's name as people read it; masks are also of pools and functions of values."""
+    return "masks" if name == "dropout_masks" else name.replace("_", " ")
 
 
 WIDTH: Final = 96

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
+from rich.table import Column, Table
 
 from parsim.sim.confidence.interval import Interval
 from parsim.training_run.estimate import Estimate
@@ -13,6 +14,51 @@ from parsim.units import format_seconds
 
 BAR = 28
 """Width of a whole share's bar, characters."""
+WHOLE_CELL = 17
+"""Cells of up to so many characters, numbers and intervals with their units, stay in one line."""
+GAP = 2
+"""Spaces between columns."""
+
+
+class WordTable(Table):
+    """A table whose lines break between words and not inside them, where the screen is narrow."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Draw it with columns that fit the screen: long texts are broken before numbers are."""
+        room = options.max_width - GAP * (len(self.columns) - 1)
+        ranges = [_range_of(column, console, options) for column in self.columns]
+        widest = [most for _, _, most in ranges]
+        for least in ([whole for _, whole, _ in ranges], [word for word, _, _ in ranges]):
+            if sum(least) <= room:
+                widths: Sequence[int | None] = _squeezed(widest, least, room)
+                break
+        else:
+            widths = [None] * len(ranges)
+        for column, width in zip(self.columns, widths, strict=True):
+            column.width = width
+        yield from super().__rich_console__(console, options)
+
+
+def _range_of(column: Column, console: Console, options: ConsoleOptions) -> tuple[int, int, int]:
+    """Characters of a column's longest word, of that or its longest short cell, of its longest.
+
+    A column that is not to be broken has its longest in the place of all three.
+    """
+    head = Measurement.get(console, options, column.header)
+    cells = [Measurement.get(console, options, cell) for cell in column.cells]
+    word = max((size.minimum for size in (head, *cells)), default=1)
+    short = (size.maximum for size in cells if size.maximum <= WHOLE_CELL)
+    most = max(size.maximum for size in (head, *cells))
+    return (most, most, most) if column.no_wrap else (word, max(word, *short, 1), most)
+
+
+def _squeezed(widest: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+    """Widths that add up to the room at most: the widest column that can be narrower goes first."""
+    widths = list(widest)
+    while sum(widths) > room:
+        able = [i for i, width in enumerate(widths) if width > least[i]]
+        widths[max(able, key=lambda i: widths[i])] -= 1
+    return widths
 
 
 def table(columns: str, *, title: str | None = None, right: Iterable[int] = ()) -> Table:
@@ -20,7 +66,7 @@ def table(columns: str, *, title: str | None = None, right: Iterable[int] = ()) 
 
     It is at least as wide as its title, which else would break; of long ones, 72 characters.
     """
-    empty = Table(
+    empty = WordTable(
         title=title,
         box=None,
         pad_edge=False,

@@ -26,7 +26,7 @@ def test_the_command_prints_draws_and_documents(
     scenario, picture = str(SCENARIOS / "gpt2-small-cpu.yaml"), tmp_path / "guide.png"
     assert main(["guide", scenario, "-o", str(picture)]) == 0
     printed = capsys.readouterr().out
-    assert "recommended: gpt2-small-cpu: " in printed
+    assert "recommended for gpt2-small-cpu: " in printed
     assert all(name in printed for name in NAMES)
     assert picture.stat().st_size > 10_000
     assert main(["guide", scenario, "--json"]) == 0
@@ -48,7 +48,7 @@ def test_a_guide_needs_no_plan_and_no_search(
         encoding="utf-8",
     )
     assert main(["guide", str(scenario)]) == 0
-    assert "recommended: bare: " in capsys.readouterr().out
+    assert "recommended for bare: " in capsys.readouterr().out
     assert main(["simulate", str(scenario)]) == 2
 
 

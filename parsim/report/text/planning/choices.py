@@ -13,6 +13,8 @@ from parsim.report.text.planning.training_run import run_cells
 from parsim.report.text.tables import table
 from parsim.units import format_bytes, format_seconds
 
+MOST_OF_FRONT = 20
+"""Choices of a front that are printed; its picture and `--json` have all."""
 MOST_LEFT_OUT = 6
 """Node counts without a choice that are explained, the largest; `--json` has all."""
 
@@ -43,16 +45,18 @@ def _front_words(result: Choices) -> str:
     if not result.front:
         return "* no other choice listed is as good in time, memory and cost at once"
     beaten = sum(not choice.on_front for choice in result.choices)
+    rest = len(result.choices) - beaten - MOST_OF_FRONT
+    unlisted = f"{rest} more like them are in the picture and in --json; " if rest > 0 else ""
     return (
-        f"none of these is beaten in time, memory and cost at once; {beaten} more are the best in "
-        f"time and memory on as many nodes, and beaten on others (see --json)"
+        f"none of these is beaten in time, memory and cost at once; {unlisted}{beaten} more are "
+        f"the best in time and memory on as many nodes, and beaten on others (see --json)"
     )
 
 
 def _choice_rows(result: Choices) -> Table:
     choices = result.choices
     if result.front:
-        choices = tuple(choice for choice in choices if choice.on_front)
+        choices = tuple(choice for choice in choices if choice.on_front)[:MOST_OF_FRONT]
     whole = any(choice.ranked.run for choice in choices)
     run = " | days | cost, USD | energy, kWh" if whole else ""
     rows = table(f"# | nodes | plan | step time{run} | peak memory | ", right=(0, 1, 3, 4, 5, 6, 7))

@@ -12,37 +12,50 @@ from parsim.plan.strategies import DDP
 from parsim.report.text.tables import table
 from parsim.units import format_bytes, percent
 
-_COLUMNS = "family | samples/s | speed-up | efficiency | peak memory | fit | limited by | plan"
+_COLUMNS = "family | samples/s | speed-up | efficiency | peak memory | fit"
 
 
 def guide_view(guide: Guide) -> RenderableType:
-    """One row a family, the recommended one marked, and the reasons."""
+    """One row a family, the recommended one marked, each one's plan and limit, and the reasons."""
     rows = table(_COLUMNS, right=(1, 2, 3, 4))
+    plans = table("family | plan | limited by")
     for row in guide.rows:
-        rows.add_row(*_cells(row), style="bold" if row is guide.chosen else None)
+        style = "bold" if row is guide.chosen else None
+        rows.add_row(_name(row), *_figures(row), style=style)
+        plans.add_row(_name(row), *_words(row), style=style)
     reasons = [Text(f"- {reason}") for reason in guide.reasons]
     return Group(
         rows,
         Text(""),
-        Text(f"recommended: {guide.headline}", style="bold"),
+        plans,
+        Text(""),
+        Text(f"recommended for {guide.headline}", style="bold"),
         *reasons,
         Text(""),
         Text(OTHERWISE, style="dim"),
     )
 
 
-def _cells(row: FamilyRow) -> tuple[str, ...]:
-    name = row.name if row.same_training else f"{row.name} *"
+def _name(row: FamilyRow) -> str:
+    return row.name if row.same_training else f"{row.name} *"
+
+
+def _figures(row: FamilyRow) -> tuple[str, ...]:
+    """What a family reaches and needs; nothing of one that has no plan."""
     prediction = row.prediction
     if prediction is None:
-        return (name, "", "", "", "", "", row.reason, "")
+        return ("", "", "", "", "no plan")
     return (
-        name,
         f"{row.samples_per_second:,.1f}",
         "" if row.speed_up is None else f"{row.speed_up:.2f}",
         percent(row.efficiency),
         format_bytes(prediction.fullest.peak_allocated),
         str(prediction.fit),
-        row.limits,
-        replace(prediction.plan, strategy=DDP).label(),
     )
+
+
+def _words(row: FamilyRow) -> tuple[str, str]:
+    """A family's plan, and what limits it or why it has none."""
+    if row.prediction is None:
+        return ("", row.reason)
+    return (replace(row.prediction.plan, strategy=DDP).label(), row.limits)

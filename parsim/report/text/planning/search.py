@@ -13,10 +13,11 @@ from rich.text import Text
 from parsim.planner.measured import MeasuredPlans
 from parsim.planner.ranked import Ranked
 from parsim.planner.result import SearchResult
-from parsim.planner.space.left_out import ALL_BUT, by_rule, with_full
+from parsim.planner.space.left_out import ALL_BUT, COMMON, EXAMPLE, by_rule, with_full
 from parsim.planner.twins import fold_twins, twin_words
 from parsim.report.text.tables import amount, between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
+from parsim.space.axes import SETTINGS
 from parsim.space.words import plan_label
 from parsim.units import DAY, format_bytes, format_seconds, percent
 
@@ -24,6 +25,8 @@ TIED = (
     "1= marks {} plans in one another's 80 % interval with the fastest: measure them to tell them "
     "apart (parsim run), or choose among them by memory"
 )
+HABITS = frozenset({*SETTINGS, *COMMON})
+"""Fields of a plan that the software decides where a search does not name them."""
 MOST_REASONS = 4
 """Rules that plans break that are printed; `--json` has every message."""
 LONGEST_REASON = 150
@@ -38,9 +41,11 @@ def search_view(result: SearchResult, *, evidence: str = "") -> RenderableType:
     return Group(
         _plans(result, ties),
         Text(""),
-        *(Text(line) for line in _lines(result, ties, evidence)),
+        *(Text(line) for line in _best(result, ties, evidence)),
+        Text(""),
+        *(Text(line) for line in _lines(result)),
         Text(result.optimality, style="dim"),
-        *([Text(_left_out(result.left_out), style="dim")] if result.left_out else []),
+        *(Text(line, style="dim") for line in _left_out(result)),
         *_apart(result),
     )
 
@@ -67,16 +72,23 @@ def _apart(result: SearchResult) -> Iterator[RenderableType]:
     yield rows
 
 
-def _left_out(left_out: Mapping[str, str]) -> str:
-    """One line: what all plans share, and what else was not looked at."""
+def _left_out(result: SearchResult) -> Iterator[str]:
+    """What was not looked at, and what all plans share."""
+    left_out, space = result.left_out, result.space
     alike = [name for name, what in left_out.items() if what.startswith(ALL_BUT)]
     wider = [name for name, what in left_out.items() if what.endswith(with_full(name))]
     others = [f"{name} ({what})" for name, what in left_out.items() if name not in {*alike, *wider}]
     if wider:
-        words = (f"{name} ({left_out[name].removesuffix(with_full(name))})" for name in wider)
-        others.append(f"and, unless space: full or search names them, {', '.join(words)}")
-    shared = [_condition(name, left_out[name].removeprefix(ALL_BUT)) for name in alike]
-    return f"not looked at: {', '.join(others)}; all plans have {'; '.join(shared)}"
+        others.append(f"and, unless space: full or search names them, {', '.join(wider)}")
+    if others:
+        yield f"not looked at: {', '.join(others)}"
+    habits = [name for name in alike if name in HABITS and space.allowed(name) is None]
+    stated = [name for name in alike if name not in habits]
+    if stated:
+        words = (_condition(name, left_out[name].removeprefix(ALL_BUT)) for name in stated)
+        yield f"all plans have {'; '.join(words)}"
+    if habits:
+        yield f"the same in all plans (--json has the values): {', '.join(habits)}"
 
 
 def _condition(name: str, words: str) -> str:
@@ -117,22 +129,8 @@ def _how_long(ranked: Ranked) -> Iterator[str]:
     yield amount(ranked.run.cost.value) if ranked.run.cost else "-"
 
 
-def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
-    """What became of all plans, and what the ranks of the best rest on."""
-    counts = result.counts
-    usable = " or ".join(dict.fromkeys(format_bytes(limit) for limit in result.limits))
-    placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
-    slower = f"{counts['slower']:,} slower by a lower bound, " if "slower" in counts else ""
-    idle = f"{counts['idle']:,} idle too long, " if "idle" in counts else ""
-    yield (
-        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal; as far as these ranks "
-        f"need it, {placed}{counts['out_of_memory']:,} do not fit (more than {usable}), "
-        f"{counts['tight']:,} tight, {slower}{idle}{counts['evaluated']:,} ranked"
-    )
-    if "unequal_plans" in counts:
-        yield _unequal(counts)
-    yield from _refusals(result)
-    yield from _tight(result)
+def _best(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
+    """What the first plan's step goes into, and how sure it and the order are."""
     if result.plans:
         yield f"where the step of 1 goes: {dominant(result.plans[0])}"
     if evidence:
@@ -141,6 +139,24 @@ def _lines(result: SearchResult, ties: int, evidence: str) -> Iterator[str]:
         yield f"interval of 1: {result.plans[0].interval.basis}"
     if ties > 1:
         yield TIED.format(ties)
+    yield from _tight(result)
+
+
+def _lines(result: SearchResult) -> Iterator[str]:
+    """What became of all plans, and which rules most of them break."""
+    counts = result.counts
+    usable = " or ".join(dict.fromkeys(format_bytes(limit) for limit in result.limits))
+    placed = f"{counts['placed']:,} placements, of these " if "placed" in counts else ""
+    slower = f"{counts['slower']:,} proven slower, fitting or not, " if "slower" in counts else ""
+    idle = f"{counts['idle']:,} idle too long, " if "idle" in counts else ""
+    yield (
+        f"{counts['enumerated']:,} plans: {counts['illegal']:,} illegal; of the others "
+        f"{placed}{counts['out_of_memory']:,} do not fit (more than {usable}), "
+        f"{counts['tight']:,} tight, {slower}{idle}{counts['evaluated']:,} ranked"
+    )
+    if "unequal_plans" in counts:
+        yield _unequal(counts)
+    yield from _refusals(result)
 
 
 def _unequal(counts: Mapping[str, int]) -> str:
@@ -195,7 +211,8 @@ def _refusals(result: SearchResult) -> Iterator[str]:
     broken = by_rule(result.illegal_reasons)
     for rule in broken[:MOST_REASONS]:
         text = f"illegal, {rule.plans:,} {_plans_word(rule.plans)}: {rule.words}"
-        yield shorten(text, LONGEST_REASON, placeholder=" ...")
+        whole, _, _ = text.partition(EXAMPLE) if len(text) > LONGEST_REASON else (text, "", "")
+        yield shorten(whole, LONGEST_REASON, placeholder=" ...")
     rest = broken[MOST_REASONS:]
     if rest:
         total = sum(rule.plans for rule in rest)

@@ -51,7 +51,7 @@ def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
     whole = [name for name in _WHOLE_RUN if any(_known(getattr(row, name)) for row in done)]
     same_plan, alike = len({row.plan for row in done}) == 1, len(result.models) <= 1
     columns = [
-        *result.keys,
+        *_short(result.keys),
         *([] if same_plan else ["plan"]),
         *("step time", "80 % interval", *(["speed"] if alike else [])),
         *("MFU", "bubble", "peak memory"),
@@ -69,6 +69,12 @@ def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
         plan = [] if same_plan else [differing]
         rows.add_row(*head, *plan, *_numbers(row, first), *_run(row, whole))
     return rows
+
+
+def _short(keys: Sequence[str]) -> list[str]:
+    """The keys without the blocks that they stand in, where that leaves them apart."""
+    last = [key.rpartition(".")[2] for key in keys]
+    return last if len(set(last)) == len(last) else list(keys)
 
 
 def _numbers(row: Outcome, first: float | None) -> list[str]:

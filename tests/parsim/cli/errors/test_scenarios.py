@@ -128,6 +128,19 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
             "--set plan.zero_stage=5 plan zero_stage=5 is unknown; allowed: 0, 1, 2, 3",
         ),
         (SMALL, ["plan.tp=x"], "--set plan.tp=x plan.tp must be a whole number, got 'x'"),
+        (
+            SMALL,
+            ["model.seq_len=128k"],
+            "--set model.seq_len=128k model.seq_len must be a whole number, got '128k'; write "
+            "131072",
+        ),
+        (
+            SMALL,
+            ["cluster.gpus=2"],
+            "--set cluster.gpus=2 cluster.gpus is an unknown key (did you mean "
+            "'devices_per_node'?); allowed: system, nodes, device, devices_per_node, catalog, "
+            "placement, failed, intra, network, groups",
+        ),
     ],
 )
 def test_plans_that_are_not_legal(cli: Cli, scenario: str, pairs: list[str], message: str) -> None:
@@ -143,3 +156,9 @@ def test_a_scenario_without_a_plan(cli: Cli, tmp_path: Path) -> None:
         f"error: {SMALL}: no plan block; add one, or take the best of `parsim search "
         f"{SMALL} --save best.yaml`\n",
     )
+
+
+def test_a_repository_of_weights_is_told_apart_from_a_misspelt_name(cli: Cli) -> None:
+    done = cli("simulate", SMALL, *settings("model.name=org/model"))
+    assert done.code == 2
+    assert done.err.endswith("; nothing is downloaded: name a model's config.json\n")

@@ -45,7 +45,7 @@ def test_search_in_words(cli: Cli) -> None:
     assert head[0] == "#"
     assert set(head[1:]) <= {"1=", "also"}  # twins are folded into a line of their own
     assert "1= marks 3 plans in one another's 80 % interval" in " ".join(done.out.split())
-    assert f"{counts['enumerated']} plans: {counts['illegal']} illegal; as far as" in done.out
+    assert f"{counts['enumerated']} plans: {counts['illegal']} illegal; of the others" in done.out
     assert f"{counts['evaluated']} ranked" in done.out
     words = "stage_layers (cuts other than as even as possible and balanced by seconds)"
     assert words in " ".join(done.out.split())
@@ -81,11 +81,13 @@ def test_the_main_job_is_recommended_what_its_stack_can_run(cli: Cli) -> None:
     told = " ".join(done.out.split())
     assert "tp8 pp8 dp16 mb4 m24 interleaved_1f1b v12" in done.out.splitlines()[1]
     assert "zb_v" not in told.partition("not looked at")[0]
-    assert "zb_v, v_half, v_min: megatron-2022 has none of them; search.schedule names them" in told
+    assert "megatron-2022 has no naive, gpipe, " in told
+    assert "zb_v, v_half, v_min; seldom used are eager_1f1b" in told
+    assert "search.schedule names them if wanted" in told
     named = ("--set", "search.schedule=[interleaved_1f1b, zb_v]")
     both = cli("search", GPT3, *words, *named).out
     assert "zb_v v2" in both.splitlines()[1]
-    assert "megatron-2022 has none" not in both
+    assert "megatron-2022 has no" not in both
 
 
 def test_a_saved_plan_is_the_one_that_was_found(cli: Cli, tmp_path: Path) -> None:

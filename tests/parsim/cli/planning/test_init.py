@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -35,9 +36,39 @@ def test_the_command_states_what_was_asked(tmp_path: Path) -> None:
     assert scenario.global_batch_size == 512
 
 
+def test_fewer_devices_of_a_node_are_said_and_counted(tmp_path: Path) -> None:
+    file = tmp_path / "one.yaml"
+    assert main(["init", str(file), "--devices-per-node", "1"]) == 0
+    text = file.read_text("utf-8")
+    assert "# 1 device in all" in text
+    assert "# lora_rank: 16" in text
+    scenario = load_scenario(file)
+    assert scenario.job.cluster.num_devices == 1
+    assert scenario.global_batch_size == SAMPLES_A_DEVICE
+
+
 def test_a_config_of_hugging_face_is_named_by_its_path(tmp_path: Path) -> None:
     assert "name: sizes/config.json" in starter_text(
         Start(model="sizes/config.json", system="dgx-h100", nodes=1), tmp_path / "x.yaml"
+    )
+
+
+def test_a_config_is_begun_with_sequences_that_people_train_on(tmp_path: Path) -> None:
+    """Llama 3.2 allows 131,072 tokens; a step of such sequences takes minutes."""
+    for longest, length in ((131_072, 4096), (1024, 1024)):
+        sizes = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2}
+        more = {"num_attention_heads": 4, "vocab_size": 512, "max_position_embeddings": longest}
+        config = {"model_type": "llama", **sizes, **more}
+        (tmp_path / "config.json").write_text(json.dumps(config), encoding="utf-8")
+        start = Start(model="config.json", system="dgx-h100", nodes=1)
+        text = starter_text(start, tmp_path / "x.yaml")
+        assert f"seq_len: {length} " in text
+        assert f"the config allows {longest}" in text
+
+
+def test_images_come_in_larger_batches() -> None:
+    assert "global_batch_size: 512 " in starter_text(
+        Start(model="resnet50", system="dgx-h100", nodes=1), Path("x.yaml")
     )
 
 

@@ -42,7 +42,7 @@ MISS = re.compile(
     r"rank (?P<rank>\d+), (?P<short>[\d.]+ GiB) more than (?P<have>[\d.]+ GiB) "
     r"\((?P<device>[\w-]+)\); its largest part is (?P<largest>\w+), (?P<amount>[\d.]+ GiB); "
     r"least change that fits: (?P<change>.+) "
-    r"(\(step (?P<step>[\d.e+-]+) s\)|\(global batch (?P<batch>\d+)\))\n"
+    r"(\(step (?P<step>[\d.e+-]+) s\)|\(global batch (?P<batch>\d+)\))(; (?P<also>.+))?\n"
 )
 
 
@@ -161,3 +161,15 @@ def test_a_search_without_time_still_gives_a_plan(cli: Cli) -> None:
     done = cli("search", LLAMA, "--time-limit", 0, "--top", 1000, *settings("search.tp=1"))
     assert done.code == 0
     assert re.search(r"stopped by time limit after \d+ % of the legal plans: best so", done.out)
+
+
+def test_one_device_is_told_of_hosts_and_adapters(cli: Cli, tmp_path: Path) -> None:
+    """All of an 8B model does not fit; its states do in the host's memory, adapters here."""
+    file = tmp_path / "one.yaml"
+    assert cli("init", file, "--devices-per-node", 1, "--batch", 32).code == 0
+    done = cli("search", file)
+    assert done.code == 3
+    assert re.search(r"; optimizer_offload=true is tight \(step [\d.]+ s\); model", done.err)
+    assert done.err.endswith("; model.lora_rank=16 would train adapters alone (LoRA)\n")
+    assert cli("search", file, *settings("model.lora_rank=16")).code == 0
+    assert cli("search", file, *settings("search.optimizer_offload=true")).code == 0

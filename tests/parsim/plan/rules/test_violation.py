@@ -122,7 +122,8 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     ),
     "interleaving without chunks": (
         {"schedule": "interleaved_1f1b"},
-        "schedule='interleaved_1f1b' needs pp >= 2 and v >= 2, but pp=2, v=1; use schedule='1f1b'",
+        "schedule='interleaved_1f1b' needs pp >= 2 and v >= 2, but pp=2, v=1; use v=2, or "
+        "schedule='1f1b'",
     ),
     "interleaved micro-batches": (
         {"schedule": "interleaved_1f1b", "v": 2, "num_microbatches": 5},

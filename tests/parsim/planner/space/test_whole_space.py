@@ -107,7 +107,8 @@ def test_what_is_left_out_is_told() -> None:
     everywhere = left_out(job, PlanSpace(global_batch_size=8))
     assert not {"tp", "pp", "cp", "ep", "v", "zero_stage"} & everywhere.keys()
     rare = [name for name in SCHEDULE_NAMES if name not in USUAL]
-    assert everywhere["schedule"] == f"{', '.join(rare)}: search.schedule names them if wanted"
+    named = "search.schedule names them if wanted"
+    assert everywhere["schedule"] == f"seldom used are {', '.join(rare)}; {named}"
     assert {"stage_layers", "dp_shard", "action_times", "rank_order"} <= everywhere.keys()
     narrow = PlanSpace(global_batch_size=8, cp=(1, 2), schedule=SCHEDULE_NAMES[:-1])
     assert left_out(job, narrow)["cp"] == "all but 1, 2"

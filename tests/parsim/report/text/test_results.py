@@ -167,19 +167,22 @@ def test_a_search(shown: Shown) -> None:
         "3 tp2 pp1 dp1 mb1 m1 no-pipeline 750.000 ms 400.000 to 600.000 ms "
         "2,000,000 45.6 % 12.5 % 10.0 GiB",
         "",
-        "12,345 plans: 300 illegal; as far as these ranks need it, 40 do not fit (more than "
-        "75.0 GiB), 5 tight, 11,000 slower by a lower bound, 1,000 ranked",
-        "illegal, 299 plans: tp=3 does not divide heads=32",
-        f"illegal, 1 plan: tp=5 does{' not' * 30} ...",
+        "where the step of 1 goes: backward 60 %, forward 20 %, bubble 19 %",
+        "interval of 1: 9 runs",
         "margin of 1: 6.2 % of usable memory beside the allocator's reserve; plans that leave less "
         "than theirs free are tight",
         "tight, but 10.0 % faster than 1: tp1 pp2 dp1 mb1 m4 1f1b (450.000 ms, peak 70.0 GiB, "
         "margin 6.2 %); it may run out of memory or be slower than predicted",
-        "where the step of 1 goes: backward 60 %, forward 20 %, bubble 19 %",
-        "interval of 1: 9 runs",
+        "",
+        "12,345 plans: 300 illegal; of the others 40 do not fit (more than 75.0 GiB), "
+        "5 tight, 11,000 proven slower, fitting or not, 1,000 ranked",
+        "illegal, 299 plans: tp=3 does not divide heads=32",
+        f"illegal, 1 plan: tp=5 does{' not' * 30} ...",
         "exhaustive: [all] of it",
         "not looked at: stage_layers (other cuts), and, unless space: full or search names them, "
-        "dp_shard (parts of replicas); all plans have tp=8; etp=1; pp >= 2",
+        "dp_shard",
+        "all plans have tp=8; pp >= 2",
+        "the same in all plans (--json has the values): etp",
     ]
     wide = tuple(replace(plan, margin=0.25) for plan in result.plans)
     for stated in (None, 0.25):
