@@ -75,6 +75,7 @@ def run(
         return
     note_memory(api.simulate(loaded, timeline=False))
     note_recorded(loaded)
+    note_software(loaded)
     with progress("running") as advance:
         document = run_plan(scenario, loaded.fixed_plan().processes, options, _steps_told(advance))
     if document is None:
@@ -82,6 +83,16 @@ def run(
         note(f"this node's ranks are done; {elsewhere}")
         return
     _tell(document, options.out, as_json=as_json)
+
+
+def note_software(loaded: Scenario) -> None:
+    """Say that another stack's habits are predicted than those of what runs."""
+    software = loaded.job.software
+    if not software.executor:
+        note(
+            f"note: predicted is software {software.id}, what runs is parsim's own executor; "
+            f"--set software=executor-cpu (or executor-cuda) predicts that"
+        )
 
 
 def _is_calibrated_file(device: str | None) -> bool:

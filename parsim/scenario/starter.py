@@ -57,11 +57,12 @@ def _lines(start: Start, system: System, file: Path) -> Iterator[tuple[str, str]
     yield "model:", ""
     yield from _model(start.model, file)
     yield from _cluster(start, system)
-    yield "# software: megatron-lm", "whose code trains: parsim catalog software; default: generic"
+    yield _software(system)
     yield "training:", ""
     batch = start.batch or _samples(start.model) * _devices(start, system)
     yield f"  global_batch_size: {batch}", "samples of a step, of all devices together"
-    precision = next(name for name in PRECISIONS if name in system.device.peak_flops)
+    known = ("fp32",) if system.library == "gloo" else PRECISIONS
+    precision = next(name for name in known if name in system.device.peak_flops)
     yield (
         f"  precision: {precision}",
         f"{system.device.id} has {', '.join(system.device.peak_flops)}",
@@ -69,6 +70,13 @@ def _lines(start: Start, system: System, file: Path) -> Iterator[tuple[str, str]
     yield "  # tokens: 1T", "of the whole run: then also days, dollars and kWh"
     yield "# plan: {tp: 8, pp: 2}", "one plan, for parsim simulate and timeline"
     yield "search: {}", "every legal plan; {tp: [1, 2, 4]} looks at these alone"
+
+
+def _software(system: System) -> tuple[str, str]:
+    """Whose code trains: on CPUs parsim's own, which alone can be tried there."""
+    if system.library == "gloo":
+        return "software: executor-cpu", "what parsim run itself does on CPUs"
+    return "# software: megatron-lm", "whose code trains: parsim catalog software; default: generic"
 
 
 def _samples(model: str) -> int:

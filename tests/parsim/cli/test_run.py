@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from parsim.cli.run import note_software
 from parsim.launch.options import RunOptions
+from parsim.scenario import load_scenario
 from tests.commands import GPT3, SMALL, Cli, process, settings
 
 
@@ -197,3 +199,9 @@ def test_more_devices_than_a_gpu_node_has_are_refused_with_oversubscribe_too(cli
     done = cli("run", GPT3, "--set", "plan.tp=16", "--set", "plan.dp=4096", "--oversubscribe")
     assert done.code == 2
     assert "world size mismatch" in done.err
+
+
+def test_other_software_than_what_runs_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    for stack, told in (("generic", True), ("executor-cpu", False)):
+        note_software(load_scenario(SMALL, {"software": stack}))
+        assert ("what runs is parsim's own executor" in capsys.readouterr().err) == told

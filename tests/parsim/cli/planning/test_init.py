@@ -66,6 +66,14 @@ def test_a_config_is_begun_with_sequences_that_people_train_on(tmp_path: Path) -
         assert f"the config allows {longest}" in text
 
 
+def test_what_is_begun_on_a_cpu_is_what_runs_there(tmp_path: Path) -> None:
+    file = tmp_path / "cpu.yaml"
+    assert main(["init", str(file), "--model", "gpt2", "--system", "cpu"]) == 0
+    scenario = load_scenario(file)
+    assert scenario.job.software.id == "executor-cpu"
+    assert "precision: fp32" in file.read_text("utf-8")
+
+
 def test_images_come_in_larger_batches() -> None:
     assert "global_batch_size: 512 " in starter_text(
         Start(model="resnet50", system="dgx-h100", nodes=1), Path("x.yaml")

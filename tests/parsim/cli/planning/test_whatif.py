@@ -17,7 +17,7 @@ def test_a_sweep_its_table_and_its_picture(cli: Cli, tmp_path: Path) -> None:
     table, picture = tmp_path / "s.csv", tmp_path / "s.png"
     done = cli("sweep", LLAMA, *OVER, "-o", str(table), "--picture", str(picture))
     assert done.code == 0
-    assert done.out.splitlines()[0].split()[:2] == ["plan.recompute", "plan"]
+    assert done.out.splitlines()[0].split()[:2] == ["recompute", "plan"]
     shared = next(line for line in done.out.splitlines() if line.startswith("all plans: "))
     assert "tp1" in shared.split()
     assert "recompute-full" not in shared
