@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.commands import ROOT, Cli
+from tests.commands import ROOT, runner
 from tests.docs.test_pages import commands
 
 JOBS = ROOT / "docs" / "jobs.md"
@@ -42,13 +42,13 @@ def lines() -> Iterator[str]:
 
 @pytest.mark.slow
 def test_the_jobs_of_the_page_run(
-    cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "hf").mkdir()
     (tmp_path / "hf" / "config.json").write_text(json.dumps(CONFIG), encoding="utf-8")
     (tmp_path / "pretrain.sh").write_text(SCRIPT, encoding="utf-8")
-    asked = list(dict.fromkeys(lines()))
+    cli, asked = runner(capsys), list(dict.fromkeys(lines()))
     assert len(asked) > 30
     for line in asked:
         done = cli(*shlex.split(line)[1:])
