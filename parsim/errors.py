@@ -160,6 +160,10 @@ ALIASES = {
     **dict.fromkeys(("activation_checkpointing", "gradient_checkpointing"), "recompute"),
     **dict.fromkeys(("zero", "fsdp"), "zero_stage"),
     **dict.fromkeys(("lora", "lora_r"), "lora_rank"),
+    **dict.fromkeys(("q_proj", "k_proj", "v_proj", "qkv_proj", "c_attn"), "linear_qkv"),
+    **dict.fromkeys(("o_proj", "out_proj"), "linear_proj"),
+    **dict.fromkeys(("gate_proj", "up_proj"), "linear_fc1"),
+    "down_proj": "linear_fc2",
     "pytorch": "generic",
 }
 """What PyTorch and others call a name that is spelt quite differently here."""

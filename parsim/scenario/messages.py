@@ -108,6 +108,8 @@ def _words(path: KeyPath, item: dict[str, Any], mixed: bool) -> str:
             example = f"; write {value:.0f}"
         elif type_ == "int_type" and isinstance(value, str):
             example = without_separators(value) or _of_thousands(value)
+        if value is None and ":" in str(path[-1]):
+            example = "; a space belongs behind the colon, as in {3: 1.2}"
         return f"must be {wanted}, got {kind(value)}{example}"
     return str(item["msg"])
 

@@ -13,6 +13,7 @@ from parsim.report.page.document import page
 from parsim.report.page.timeline import timeline_image
 from parsim.report.page.views import view_html
 from parsim.report.text.contention import contention_view
+from parsim.report.text.plan_words import plan_words
 from parsim.report.text.planning.search import search_view
 from parsim.report.text.planning.training_run import training_run_view
 from parsim.report.text.planning.why import sensitivity_view
@@ -57,6 +58,7 @@ def answer_page(answer: Answer) -> str:
     links = "".join(f'<a href="#{_anchor(name)}">{escape(name)}</a>' for name in sections)
     parts = [
         f"<p><b>{escape(answer.prediction.plan.label())}</b>: {escape(standing_words(answer))}</p>",
+        f"<p>{escape(plan_words(answer.prediction.plan))}</p>",
         cards(answer.prediction, answer.run),
         f"<nav>{links}</nav>",
         *(

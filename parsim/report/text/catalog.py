@@ -36,7 +36,7 @@ def catalog_view(kind: str, rows: list[Row]) -> RenderableType:
 def _columns(rows: list[Row], names: Sequence[str]) -> Table:
     """The fields of such names of all rows, as a table."""
     numeric = [i for i, name in enumerate(names) if _is_number(rows[0][name])]
-    filled = table(" | ".join(names), right=numeric)
+    filled = table(" | ".join(HEADS.get(name, name) for name in names), right=numeric)
     for row in rows:
         filled.add_row(*(_cell(row[name]) for name in names))
     return filled
@@ -49,6 +49,15 @@ _PARTS: Mapping[str, Sequence[Sequence[str]]] = {
     )
 }
 """Fields of the tables of a kind, where they are several."""
+HEADS: Mapping[str, str] = {
+    "memory_gib": "memory GiB",
+    "bandwidth_gb_per_s": "memory GB/s",
+    "peak_tflops": "dense peak TFLOP/s",
+    "devices_per_node": "devices a node",
+    "link_gb_per_s": "link GB/s",
+    "node_network_gb_per_s": "network GB/s a node",
+}
+"""What stands over the columns of fields whose names have units, in words that can be broken."""
 LISTED = 4
 """Items of a list that a cell names; of a longer one it says how many."""
 

@@ -16,6 +16,7 @@ from parsim.cost.step.cuts import cut_words
 from parsim.model.adapters import adapters_note
 from parsim.model.model import Model
 from parsim.plan.rules.executor.runnable import unbuildable, unrunnable
+from parsim.report.text.plan_words import plan_words
 from parsim.report.text.strategies import strategy_lines
 from parsim.report.text.tables import bar, between, numbers, pairs, table
 from parsim.scenario import Scenario
@@ -108,6 +109,7 @@ def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str
         yield "bubble", f"{percent(prediction.bubble_fraction)} of the pipeline phase ({over})"
     if evidence:
         yield "evidence", evidence
+    yield "the plan is", plan_words(prediction.plan)
 
 
 def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:

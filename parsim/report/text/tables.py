@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.measure import Measurement
@@ -75,7 +76,9 @@ def table(columns: str, *, title: str | None = None, right: Iterable[int] = ()) 
         min_width=min(len(title), 72) if title else None,
     )
     for i, name in enumerate(columns.split(" | ")):
-        empty.add_column(name, justify="right" if i in set(right) else "left", no_wrap=i == 0)
+        side: Literal["left", "right"] = "right" if i in set(right) else "left"
+        # what has no room for a word goes on in the next line; nothing is cut off
+        empty.add_column(name, justify=side, no_wrap=i == 0, overflow="fold" if i else "ellipsis")
     return empty
 
 

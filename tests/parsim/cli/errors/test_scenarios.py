@@ -136,6 +136,20 @@ def test_a_folder(cli: Cli, tmp_path: Path) -> None:
         ),
         (
             SMALL,
+            ["jitter.slow_ranks={1:1.2}"],
+            "--set jitter.slow_ranks={1:1.2} jitter.slow_ranks.1:1.2 must be a plain number, got "
+            "null; a space belongs behind the colon, as in {3: 1.2}",
+        ),
+        (
+            SMALL,
+            ["model.lora_rank=8", "model.lora_targets=[q_proj]"],
+            "--set model.lora_targets=[q_proj] model lora_targets=q_proj is unknown (did you mean "
+            "'linear_qkv'?); allowed: linear_qkv, linear_proj, linear_fc1, linear_fc2, "
+            "linear_q_down_proj, linear_q_up_proj, linear_kv_down_proj, linear_kv_up_proj, "
+            "in_proj, out_proj (with --set model.lora_rank=8)",
+        ),
+        (
+            SMALL,
             ["cluster.gpus=2"],
             "--set cluster.gpus=2 cluster.gpus is an unknown key (did you mean "
             "'devices_per_node'?); allowed: system, nodes, device, devices_per_node, catalog, "
