@@ -66,10 +66,11 @@ def cited(job: Job) -> str:
         words += "; their publishers differ too much for the 80 % interval, which leaves them out"
     if unseen is None:
         return words
-    return (
-        f"{words}; {counted(unseen.n, 'blind run')} under {unseen.software}, any device, in no "
-        f"fit: mean error {100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
-    )
+    errors = f"mean error {100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
+    if unseen.n == 1:
+        errors = f"error {100 * unseen.bias:+.1f} %"
+    runs = f"{counted(unseen.n, 'blind run')} under {unseen.software}, any device, in no fit"
+    return f"{words}; {runs}: {errors}"
 
 
 def outside_intervals(job: Job) -> bool:

@@ -39,6 +39,7 @@ from parsim.sim.confidence.known_errors import (
     errors_of,
     told_outside,
 )
+from parsim.units import counted
 
 Evidence = Literal["measured", "kin", "known", "unknown"]
 
@@ -206,5 +207,6 @@ def _measured(group: MemoryGroup, sizes: Sizes, errors: Errors) -> float:
 
 def _basis(group: MemoryGroup, sizes: Sizes) -> Iterator[str]:
     """What a spread by measured peaks rests on, in words."""
-    yield f"{group.n} measured peaks of {group.software}, recompute {group.recompute}"
+    peaks = counted(group.n, "measured peak")
+    yield f"{peaks} of {group.software}, recompute {group.recompute}"
     yield from told_outside(sizes, group.ranges, least=0.0)

@@ -13,7 +13,7 @@ import pytest
 from parsim.fitting.reports.evidence import evidence_text, gather_evidence
 from parsim.scenario import load_scenario
 from parsim.sim.confidence.known_errors import ANY
-from parsim.validation.evidence import cited, describe, evidence_for
+from parsim.validation.evidence import Evidence, cited, describe, evidence_for
 from parsim.validation.tables import JUDGED_ALONE, shipped_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
@@ -95,3 +95,13 @@ def test_runs_that_no_interval_is_made_of_are_cited_as_such() -> None:
     """All runs of this V100 are in the table that is judged alone; those of A100s are not."""
     told = {name: cited(load_scenario(SCENARIOS / f"{name}.yaml").job) for name in JOBS}
     assert {name: "leaves them out" in words for name, words in told.items()} == JOBS
+
+
+def test_one_blind_run_has_an_error_and_no_mean(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = load_scenario(SCENARIOS / "llama3-8b-dgx-h100.yaml").job
+    for count, words in ((1, ": error -51.2 %"), (2, ": mean error 51.2 %, bias -51.2 %")):
+        runs = Evidence(
+            device=ANY, software="x", n=count, mean_abs_error=0.512, max_abs_error=0.6, bias=-0.512
+        )
+        monkeypatch.setattr("parsim.validation.evidence.unseen_of", lambda job, runs=runs: runs)
+        assert cited(job).endswith(f"in no fit{words}")
