@@ -60,9 +60,9 @@ def _splits(plan: Plan) -> Iterator[str]:
 def _pipeline(plan: Plan) -> Iterator[str]:
     if plan.pp == 1:
         return
-    own = f" with {plan.v} chunks each" if plan.v > 1 else ""
+    chunks = f" with {plan.v} chunks each" if plan.v > 1 else ""
     order = "an order found for it" if plan.schedule == AUTO else plan.schedule
-    yield f"layers on {plan.pp} devices one after another{own} ({order})"
+    yield f"layers on {plan.pp} devices one after another{chunks} ({order})"
 
 
 def _samples(plan: Plan) -> Iterator[str]:

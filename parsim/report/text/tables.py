@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -15,8 +16,10 @@ from parsim.units import format_seconds
 
 BAR = 28
 """Width of a whole share's bar, characters."""
-WHOLE_CELL = 17
-"""Cells of up to so many characters, numbers and intervals with their units, stay in one line."""
+WHOLE_CELL, NUMBER = 17, 12
+"""Cells of up to so many characters, intervals and numbers with their units, stay in one line."""
+LEAST_NAME = 16
+"""Characters of the first column, a name, below which it is not broken."""
 GAP = 2
 """Spaces between columns."""
 
@@ -27,39 +30,57 @@ class WordTable(Table):
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Draw it with columns that fit the screen: long texts are broken before numbers are."""
         room = options.max_width - GAP * (len(self.columns) - 1)
-        ranges = [_range_of(column, console, options) for column in self.columns]
-        widest = [most for _, _, most in ranges]
-        for least in ([whole for _, whole, _ in ranges], [word for word, _, _ in ranges]):
-            if sum(least) <= room:
-                widths: Sequence[int | None] = _squeezed(widest, least, room)
-                break
-        else:
-            widths = [None] * len(ranges)
+        sizes = [_Sizes.of(column, console, options) for column in self.columns]
+        widest, floors = [size.most for size in sizes], _floors(sizes)
+        least = next((floor for floor in floors if sum(floor) <= room), None)
+        widths = [None] * len(sizes) if least is None else _squeezed(widest, least, room)
         for column, width in zip(self.columns, widths, strict=True):
             column.width = width
         yield from super().__rich_console__(console, options)
 
 
-def _range_of(column: Column, console: Console, options: ConsoleOptions) -> tuple[int, int, int]:
-    """Characters of a column's longest word, of that or its longest short cell, of its longest.
+@dataclass(frozen=True, slots=True)
+class _Sizes:
+    """Characters of what is in a column."""
 
-    A column that is not to be broken has its longest in the place of all three.
+    word: int  # the longest word, those of the head among them
+    number: int  # the longest cell of up to NUMBER characters, or the longest word
+    whole: int  # the longest cell of up to WHOLE_CELL characters, or the longest word
+    most: int  # the longest cell
+
+    @classmethod
+    def of(cls, column: Column, console: Console, options: ConsoleOptions) -> _Sizes:
+        """The sizes of a column's cells and head."""
+        head = Measurement.get(console, options, column.header)
+        cells = [Measurement.get(console, options, cell) for cell in column.cells]
+        word = max((size.minimum for size in (head, *cells)), default=1)
+        number, whole = (
+            max((size.maximum for size in cells if size.maximum <= limit), default=1)
+            for limit in (NUMBER, WHOLE_CELL)
+        )
+        most = max(size.maximum for size in (head, *cells))
+        return cls(word, max(word, number), max(word, whole), most)
+
+
+def _floors(sizes: Sequence[_Sizes]) -> Iterator[list[int]]:
+    """Widths that columns may have at least, from the neatest on.
+
+    Names in one line; names broken between words; names broken anywhere and numbers whole; words.
     """
-    head = Measurement.get(console, options, column.header)
-    cells = [Measurement.get(console, options, cell) for cell in column.cells]
-    word = max((size.minimum for size in (head, *cells)), default=1)
-    short = (size.maximum for size in cells if size.maximum <= WHOLE_CELL)
-    most = max(size.maximum for size in (head, *cells))
-    return (most, most, most) if column.no_wrap else (word, max(word, *short, 1), most)
+    name, *others = sizes
+    yield [name.most, *(size.whole for size in others)]
+    yield [name.word, *(size.whole for size in others)]
+    yield [min(name.word, LEAST_NAME), *(size.number for size in others)]
+    yield [size.word for size in sizes]
 
 
-def _squeezed(widest: Sequence[int], least: Sequence[int], room: int) -> list[int]:
+def _squeezed(widest: Sequence[int], least: Sequence[int], room: int) -> list[int | None]:
     """Widths that add up to the room at most: the widest column that can be narrower goes first."""
     widths = list(widest)
     while sum(widths) > room:
         able = [i for i, width in enumerate(widths) if width > least[i]]
         widths[max(able, key=lambda i: widths[i])] -= 1
-    return widths
+    return [*widths]
 
 
 def table(columns: str, *, title: str | None = None, right: Iterable[int] = ()) -> Table:
@@ -78,7 +99,7 @@ def table(columns: str, *, title: str | None = None, right: Iterable[int] = ()) 
     for i, name in enumerate(columns.split(" | ")):
         side: Literal["left", "right"] = "right" if i in set(right) else "left"
         # what has no room for a word goes on in the next line; nothing is cut off
-        empty.add_column(name, justify=side, no_wrap=i == 0, overflow="fold" if i else "ellipsis")
+        empty.add_column(name, justify=side, overflow="fold")
     return empty
 
 
