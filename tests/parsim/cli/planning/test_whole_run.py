@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from parsim.report.text.planning.choices import MOST_OF_FRONT
 from parsim.scenario import load_scenario
 from tests.commands import GPT3, LLAMA, ROOT, SMALL, Cli, settings
 
@@ -70,6 +72,16 @@ def test_cluster_sizes_the_front_and_its_picture(cli: Cli, tmp_path: Path) -> No
     saved = load_scenario(best)
     assert saved.job.cluster.num_nodes == first["nodes"]
     assert saved.goal.tokens == 1e12
+
+
+def test_a_long_front_is_printed_in_part_and_drawn_whole(cli: Cli, tmp_path: Path) -> None:
+    words = ("search", LLAMA, "--nodes", "1,2", "--front", str(tmp_path / "front.png"))
+    done, choices = cli(*words), cli(*words, "--json").document["choices"]
+    best = sum(choice["on_front"] for choice in choices)
+    assert best > MOST_OF_FRONT
+    rows = [line for line in done.out.splitlines() if re.match(r" *\d+ +[12]  tp", line)]
+    assert len(rows) == MOST_OF_FRONT
+    assert f"{best - MOST_OF_FRONT} more like them are in the picture" in " ".join(done.out.split())
 
 
 def test_limits(cli: Cli) -> None:
