@@ -137,7 +137,7 @@ BROKEN: dict[str, tuple[dict[str, object], str]] = {
     ),
     "length of the cut": (
         {"stage_layers": (32,)},
-        "stage_layers has 1 entries, but pp=2 x v=1 needs 2",
+        "stage_layers has 1 entries, but pp=2 x v=1 needs 2; write as many, or leave it out",
     ),
     "sum of the cut": (
         {"stage_layers": (16, 17)},
