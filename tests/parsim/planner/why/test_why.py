@@ -86,7 +86,7 @@ def test_memory_that_forbids(job: Job, narrow: PlanSpace) -> None:
     ("text", "message"),
     [
         ("tp", "'tp' must be FIELD=VALUE"),
-        ("tensor=2", "unknown field 'tensor' .did you mean 'tp'...; nearest of"),
+        ("tensor=2", "unknown field 'tensor' .did you mean 'tp'..; nearest of"),
         ("tp=2,tp=4", "tp=2 and tp=4 contradict one another"),
         ("tp=x", "tp=x must be a whole number"),
         ("pp=0", "pp=0 must be at least 1"),
