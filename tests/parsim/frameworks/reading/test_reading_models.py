@@ -271,3 +271,11 @@ def test_models_of_another_kind_are_refused(tmp_path: Path) -> None:
 def test_an_optimizer_on_each_replica_shards_nothing(tmp_path: Path) -> None:
     scenario = read(tmp_path, f"{SCRIPT} --num-distributed-optimizer-instances 2")
     assert (scenario.fixed_plan().zero_stage, scenario.fixed_plan().dp_replicate) == (0, 2)
+
+
+def test_a_script_without_learned_positions_has_no_table_of_them(tmp_path: Path) -> None:
+    """`--no-position-embedding` of older scripts, mostly beside rotary embeddings."""
+    learned = SCRIPT.replace("--position-embedding-type rope ", "")
+    without = learned.replace("--bf16", "--bf16 --no-position-embedding")
+    sizes = [read(tmp_path, text).job.model.parameters for text in (learned, without)]
+    assert sizes[0] - sizes[1] == 8192 * 4096
