@@ -29,7 +29,7 @@ from executor.parallel.precision import apply_autocast, gradient_dtype, storage_
 from executor.parallel.refused import check_parallel
 from executor.parallel.replica import DataKind, Replica
 from parsim.plan import Plan
-from parsim.plan.record import BUCKET_BYTES
+from parsim.plan.fields import BUCKET_BYTES
 from parsim.units import MIB
 
 

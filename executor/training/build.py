@@ -112,10 +112,9 @@ def build_trainer(
     Raises:
         PlanError: a combination that cannot run, or would train wrongly.
     """
-    text = None if isinstance(spec, Graph) else spec
     schedule = schedule_of(plan)
     _check(spec, plan, schedule, device)
-    mesh, context, experts = groups = _Groups.of(text, plan, device.type)
+    groups = _Groups.of(_text_of(spec), plan, device.type)
     position = coordinates(plan, dist.get_rank())
     seed_dropout(seed, *_dropout_place(plan, position))
     stages, first = schedule.stages_on(position["pp"]), values or seeded(seed, spec=spec)
@@ -123,7 +122,30 @@ def build_trainer(
     if backend is not None:
         for replica in replicas:
             compile_layers(replica.stage, backend)
-    trainer = Trainer(
+    trainer = _trainer(spec, plan, schedule, groups, replicas, optimizer or OptimizerConfig())
+    _scale_loss(trainer)
+    if plan.pp > 1:
+        trainer.runner = _runner(trainer, device)
+    return trainer
+
+
+def _text_of(spec: Description) -> TransformerSpec | None:
+    """The transformer that a model is; None: a graph, which has no tokens."""
+    return None if isinstance(spec, Graph) else spec
+
+
+def _trainer(
+    spec: Description,
+    plan: Plan,
+    schedule: Schedule,
+    groups: _Groups,
+    replicas: tuple[Replica, ...],
+    optimizer: OptimizerConfig,
+) -> Trainer:
+    """Join stages that are ready with the groups in which what they share is summed."""
+    text = _text_of(spec)
+    mesh, context, experts = groups
+    return Trainer(
         spec=spec,
         plan=plan,
         mesh=mesh,
@@ -134,14 +156,10 @@ def build_trainer(
         tied=tied_group(mesh, schedule) if text is not None and text.tied_embeddings else None,
         copies=copies_group(mesh, schedule),
         partners=partners_group(mesh, schedule),
-        optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
+        optimizer=StageOptimizer(replicas, optimizer),
         context=context,
         experts=experts,
     )
-    _scale_loss(trainer)
-    if plan.pp > 1:
-        trainer.runner = _runner(trainer, device)
-    return trainer
 
 
 def _check(spec: Description, plan: Plan, schedule: Schedule, device: torch.device) -> None:

@@ -49,18 +49,7 @@ class StageOptimizer:
         self.scaling = loss_scaling(first.plan, device, config.loss_scale)
         self.skipped = 0
         self._config = config
-        self.masters = {
-            f"{bucket.names[0]}.{bucket.groups.share_name}": Masters(bucket)
-            for replica in replicas
-            if replica.buckets is not None and needs_masters(replica)
-            for bucket in replica.buckets.buckets
-        }
-        self._direct = {
-            name: LocalPart(parameter)
-            for replica in replicas
-            if not needs_masters(replica)
-            for name, parameter in trainable(replica.stage.named_parameters()).items()
-        }
+        self.masters, self._direct = _masters(replicas), _direct(replicas)
         shares = {name: master.values for name, master in self.masters.items()}
         direct = {name: part.values for name, part in self._direct.items()}
         groups = [group for group in (shares, direct) if group]
@@ -169,3 +158,23 @@ class StageOptimizer:
         for state in self.inner.state.values():
             for values in state.values():
                 values.zero_()
+
+
+def _masters(replicas: Sequence[Replica]) -> dict[str, Masters]:
+    """Shares of buckets whose fp32 values are updated in place of the parameters."""
+    return {
+        f"{bucket.names[0]}.{bucket.groups.share_name}": Masters(bucket)
+        for replica in replicas
+        if replica.buckets is not None and needs_masters(replica)
+        for bucket in replica.buckets.buckets
+    }
+
+
+def _direct(replicas: Sequence[Replica]) -> dict[str, LocalPart]:
+    """Parameters that are updated themselves, by name."""
+    return {
+        name: LocalPart(parameter)
+        for replica in replicas
+        if not needs_masters(replica)
+        for name, parameter in trainable(replica.stage.named_parameters()).items()
+    }

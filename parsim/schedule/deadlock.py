@@ -77,32 +77,47 @@ def _needs(schedule: Schedule, *, crossing: bool, rendezvous: bool) -> Need:
 
 def _run(rows: Rows, need: Need, rendezvous: bool) -> dict[int, Action]:
     """Run every rank as far as it goes; the action at which each unfinished rank waits."""
-    position = [0] * len(rows)
-    happened: set[Action] = set()
-    waiting: dict[Action, list[int]] = {}
-    ready = list(range(len(rows)))
+    run = _Run(rows, need, rendezvous)
+    while run.ready:
+        run.advance(run.ready.pop())
+    return run.heads
 
-    def happen(action: Action) -> None:
-        happened.add(action)
-        if action in waiting:
-            ready.extend(waiting.pop(action))
 
-    while ready:
-        rank = ready.pop()
-        row, here = rows[rank], position[rank]
+class _Run:
+    """How far each rank has come, and which ranks wait for an action that has not happened."""
+
+    def __init__(self, rows: Rows, need: Need, rendezvous: bool) -> None:
+        self.rows, self.need, self.rendezvous = rows, need, rendezvous
+        self.position = [0] * len(rows)
+        self.happened: set[Action] = set()
+        self.waiting: dict[Action, list[int]] = {}
+        self.ready = list(range(len(rows)))
+
+    def advance(self, rank: int) -> None:
+        """Take a rank along its row until it must wait."""
+        row, here = self.rows[rank], self.position[rank]
         while here < len(row):
             action = row[here]
-            if rendezvous and (action.kind == Kind.RECV_F or action.kind == Kind.RECV_B):
-                happen(action)  # it is at the head: its SEND, which waits for that, may go
-            wanted = need(action)
-            if wanted is not None and wanted not in happened:
-                waiting.setdefault(wanted, []).append(rank)
+            if self.rendezvous and (action.kind == Kind.RECV_F or action.kind == Kind.RECV_B):
+                self._happen(action)  # it is at the head: its SEND, which waits for that, may go
+            wanted = self.need(action)
+            if wanted is not None and wanted not in self.happened:
+                self.waiting.setdefault(wanted, []).append(rank)
                 break
-            happen(action)
+            self._happen(action)
             here += 1
-        position[rank] = here
-    stopped = enumerate(zip(rows, position, strict=True))
-    return {rank: row[here] for rank, (row, here) in stopped if here < len(row)}
+        self.position[rank] = here
+
+    def _happen(self, action: Action) -> None:
+        self.happened.add(action)
+        if action in self.waiting:
+            self.ready.extend(self.waiting.pop(action))
+
+    @property
+    def heads(self) -> dict[int, Action]:
+        """The action at which each rank waits that is not at its end."""
+        stopped = enumerate(zip(self.rows, self.position, strict=True))
+        return {rank: row[here] for rank, (row, here) in stopped if here < len(row)}
 
 
 def _cycle(heads: dict[int, Action], need: Need, rank_of: dict[int, int]) -> tuple[Wait, ...]:

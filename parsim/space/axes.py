@@ -9,19 +9,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-import numpy as np
-
-from parsim.arrays import Flags
 from parsim.cost.job import Job
-from parsim.plan import (
-    RANK_ORDER,
-    Plan,
-    PlanSpace,
-    PlanTable,
-    Recompute,
-)
+from parsim.plan import PlanSpace
 from parsim.plan.space import Between, chosen
 from parsim.space.axis import Setting, SpaceAxis
+from parsim.space.effects import (
+    everywhere,
+    for_all,
+    gathered,
+    has_experts,
+    in_context,
+    kept,
+    order_word,
+    ordered,
+    pipelined,
+    reduced,
+    scattered,
+)
 from parsim.space.legal_values import (
     both,
     every_schedule,
@@ -35,42 +39,6 @@ from parsim.space.legal_values import (
     recomputed_modules,
     recomputed_regions,
 )
-
-
-def _order_word(plan: Plan) -> str:
-    """Which axes of a plan are outside of which, where replicas are outside of the pipeline."""
-    rare = plan.rank_order != RANK_ORDER and plan.pp > 1 < plan.dp
-    axes = [axis for axis in plan.rank_order if plan.degree(axis) > 1]
-    return f"by {'-'.join(axes)}" if rare else ""
-
-
-def _reduced(table: PlanTable) -> Flags:
-    return np.asarray(table.dp * table.cp > 1)
-
-
-def _gathered(table: PlanTable) -> Flags:
-    return np.asarray((table.zero_stage > 0) & (table.shards > 1))
-
-
-def _pipelined(table: PlanTable) -> Flags:
-    return np.asarray(table.pp > 1)
-
-
-def _ordered(table: PlanTable) -> Flags:
-    return np.asarray((table.pp > 1) & (table.dp > 1))
-
-
-def _routed(table: PlanTable) -> Flags:
-    return np.ones(len(table), dtype=bool)
-
-
-def _kept(table: PlanTable) -> Flags:
-    return np.asarray(table.recompute == Recompute.NONE)
-
-
-def _has_experts(job: Job) -> bool:
-    return job.model.experts is not None
-
 
 AXES: Final[tuple[SpaceAxis, ...]] = (
     SpaceAxis(
@@ -96,8 +64,8 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"full": exchanges},
         setting=Setting(
             every=exchanges,
-            differs=lambda table: np.asarray(table.cp > 1),
-            rules=lambda job: True,
+            differs=in_context,
+            rules=for_all,
             layers=True,
         ),
     ),
@@ -109,8 +77,8 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"full": expert_slices},
         setting=Setting(
             every=expert_slices,
-            differs=_routed,
-            rules=lambda job: True,
+            differs=everywhere,
+            rules=for_all,
             layers=True,
         ),
     ),
@@ -148,7 +116,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"standard": recomputed_regions, "full": recomputed_modules},
         setting=Setting(
             every=recomputed_modules,
-            differs=_kept,
+            differs=kept,
             layers=True,
             plain=(),
         ),
@@ -175,9 +143,9 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"full": rank_orders},
         setting=Setting(
             every=rank_orders,
-            differs=_ordered,
-            word=_order_word,
-            rules=_has_experts,
+            differs=ordered,
+            word=order_word,
+            rules=has_experts,
             layers=True,
         ),
     ),
@@ -188,7 +156,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"full": both},
         setting=Setting(
             every=both,
-            differs=_reduced,
+            differs=reduced,
             word=lambda plan: "" if plan.overlap_grad_reduce else "no-reduce-overlap",
         ),
     ),
@@ -199,7 +167,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"full": hidden},
         setting=Setting(
             every=both,
-            differs=_gathered,
+            differs=gathered,
             word=lambda plan: "" if plan.overlap_param_gather else "no-gather-overlap",
         ),
     ),
@@ -209,7 +177,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         kind="flag",
         setting=Setting(
             every=both,
-            differs=_pipelined,
+            differs=pipelined,
             word=lambda plan: "p2p-overlap" if plan.overlap_p2p else "",
         ),
     ),
@@ -219,7 +187,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         kind="flag",
         setting=Setting(
             every=both,
-            differs=lambda table: np.asarray((table.pp > 1) & (table.tp > 1)),
+            differs=scattered,
             word=lambda plan: "scatter" if plan.scatter_p2p else "",
         ),
     ),
@@ -229,8 +197,8 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         kind="flag",
         setting=Setting(
             every=both,
-            differs=lambda table: np.ones(len(table), dtype=bool),
-            rules=lambda job: True,
+            differs=everywhere,
+            rules=for_all,
         ),
     ),
 )

@@ -13,7 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from parsim.arrays import Array, Flags
-from parsim.cluster.measured import CONTEXT, DISPATCHED, OF_MAKE_UP, SEQUENCE, SPLIT, WAITED
+from parsim.cluster.measured.layer_kinds import (
+    CONTEXT,
+    DISPATCHED,
+    OF_MAKE_UP,
+    SEQUENCE,
+    SPLIT,
+    WAITED,
+)
 from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import quantization_of
 from parsim.cost.kernel.residuals import measured_factor

@@ -62,19 +62,13 @@ class LayerTable(Columns):
         coster, model = LayerCoster(job, table), job.model
         costs = tuple(coster.cost(layer) for layer in model.kinds)
         policy = kept_policy(job.software)
-        share = repeated_share(job, table)
         pause, calls = between_microbatches(job, table)
-        recomputed = tuple(
-            cost.recomputed(table, policy.half_products).scaled(share) for cost in costs
-        )
+        recomputed, deeper = _repeated(job, table, costs, policy)
         kept = tuple(kept_bytes(layer, table, policy) for layer in model.kinds)
         return cls(
             kinds=costs,
             recomputed=recomputed,
-            deeper=tuple(
-                repeated_more(cost.forward.scaled(share), again, table)
-                for cost, again in zip(costs, recomputed, strict=True)
-            ),
+            deeper=deeper,
             kept=kept,
             dropped=tuple(
                 dropped_bytes(job.software, layer, each, table)
@@ -90,6 +84,19 @@ class LayerTable(Columns):
             pause=pause,
             calls=calls,
         )
+
+
+def _repeated(
+    job: Job, table: PlanTable, costs: Sequence[LayerCost], policy: KeptPolicy
+) -> tuple[tuple[Pass, ...], tuple[Pass, ...]]:
+    """What backward repeats of each kind of layer, and what more of one recomputed as a whole."""
+    share = repeated_share(job, table)
+    recomputed = [cost.recomputed(table, policy.half_products).scaled(share) for cost in costs]
+    deeper = (
+        repeated_more(cost.forward.scaled(share), again, table)
+        for cost, again in zip(costs, recomputed, strict=True)
+    )
+    return tuple(recomputed), tuple(deeper)
 
 
 def _moved(job: Job, layer: Layer, table: PlanTable, policy: KeptPolicy) -> Array:

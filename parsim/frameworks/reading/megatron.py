@@ -32,15 +32,10 @@ def megatron_job(text: str) -> DescribedJob:
         InputError: a size is missing or is no number.
     """
     known, defaults = with_values(text)
-    given = arguments_of(known)
-    named = any(flag in given for flag in PATTERNS)
-    missing = [flag for flag in _REQUIRED if flag not in given and not (named and "layers" in flag)]
-    if missing:
-        raise InputError(f"these are no arguments of a Megatron-LM training: no {missing[0]}")
-    reader = Reader(given)
+    reader = Reader(arguments_of(known))
+    _check_required(reader)
     plan, software = _plan(reader), software_of(reader)
     model = model_of(reader, program_of(known))
-    usual = {flag for flag, words in USUAL.items() if reader.first(flag) in words}
     devices, nodes = _launched(reader)
     batch, clip = reader.number("--global-batch-size", 0), reader.real("--clip-grad", CLIP)
     return DescribedJob(
@@ -58,10 +53,24 @@ def megatron_job(text: str) -> DescribedJob:
             *fallback_note(text, defaults, reader.read),
             *reader.notes,
             *_conditions(behind_conditions(known) & reader.read),
-            *unread_notes(set(given) - reader.read - usual),
+            *unread_notes(_said(reader) - reader.read),
         ),
         words=WORDS,
     )
+
+
+def _check_required(reader: Reader) -> None:
+    """Refuse arguments without sizes; a pattern of layers says how many there are."""
+    named = any(flag in reader.given for flag in PATTERNS)
+    for flag in _REQUIRED:
+        if flag not in reader.given and not (named and "layers" in flag):
+            raise InputError(f"these are no arguments of a Megatron-LM training: no {flag}")
+
+
+def _said(reader: Reader) -> set[str]:
+    """The flags that say something else than what is usual."""
+    usual = {flag for flag, words in USUAL.items() if reader.first(flag) in words}
+    return set(reader.given) - usual
 
 
 def _conditions(flags: Iterable[str]) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from parsim.cluster.hardware import Cluster
 from parsim.errors import alternatives, shown
 from parsim.model.model import Model
+from parsim.plan.fields import AXES
 from parsim.plan.names import (
     AUTO,
     OFFLOAD_MODULES,
@@ -15,7 +16,7 @@ from parsim.plan.names import (
     WITHOUT_FLUSH,
 )
 from parsim.plan.precision import PRECISIONS, SUMS
-from parsim.plan.record import AXES, Plan
+from parsim.plan.record import Plan
 
 _EVERY_SCHEDULE = (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)
 """Schedules that a plan may name, looked at by searches or not."""

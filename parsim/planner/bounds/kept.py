@@ -1,4 +1,4 @@
-"""Bytes on the ranks that stand for a plan's: for the whole run, of a micro-batch, for a moment.
+"""Bytes on the few ranks that bounds look at: kept for the whole run, a micro-batch, a moment.
 
 Nothing of it depends on how replicas share states or on the schedule, so that it is computed once
 for all plans with equal degrees, micro-batch, recomputation and chunks.

@@ -1,4 +1,4 @@
-"""What a micro-batch takes on the ranks that stand for a plan's: seconds of passes and messages.
+"""Seconds of a micro-batch on the few ranks that bounds look at: passes and messages.
 
 Nothing of it depends on how replicas share states or on the schedule, so that it is computed once
 for all plans with equal degrees, micro-batch, recomputation and chunks.

@@ -166,29 +166,22 @@ def reasons(job: Job, space: PlanSpace, pins: Pins, *, progress: Progress | None
         NoFeasiblePlan: no plan of the space fits.
     """
     best = search(job, space, top=1, progress=progress).plans[0]
+    told = Reasons(
+        best=best,
+        wish=pin_words(pins),
+        wished=None,
+        parts=step_parts(job, best.plan),
+        wished_parts={},
+        ruled_out=_ruled_out(space, pins),
+    )
     # what is wished is of plans whose stages are alike, as its fields are
-    wish, other = pin_words(pins), replace(pinned(space, pins), unequal_stages=False)
+    other = replace(pinned(space, pins), unequal_stages=False)
     try:
         wished = search(job, other, top=1, progress=progress).plans[0]
     except NoFeasiblePlan as error:
-        return Reasons(
-            best=best,
-            wish=wish,
-            wished=None,
-            parts=step_parts(job, best.plan),
-            wished_parts={},
-            refusal=_forbidden(job, space.global_batch_size, pins) or str(error),
-            rules=_rules(job, other),
-            ruled_out=_ruled_out(space, pins),
-        )
-    return Reasons(
-        best=best,
-        wish=wish,
-        wished=wished,
-        parts=step_parts(job, best.plan),
-        wished_parts=step_parts(job, wished.plan),
-        ruled_out=_ruled_out(space, pins),
-    )
+        refusal = _forbidden(job, space.global_batch_size, pins) or str(error)
+        return replace(told, refusal=refusal, rules=_rules(job, other))
+    return replace(told, wished=wished, wished_parts=step_parts(job, wished.plan))
 
 
 def _forbidden(job: Job, batch: int, pins: Pins) -> str | None:

@@ -1,4 +1,4 @@
-"""What an interval has beside its group's errors, and in words what it rests on."""
+"""Says in words what an interval rests on, and by how much the unmeasured widens it."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from parsim.sim.confidence.known_errors import (
     ANY,
     CALIBRATED,
     Errors,
+    Group,
     NearestGroup,
     Standing,
     any_software,
@@ -52,17 +53,28 @@ def added_halves(
 
 def basis_of(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
     """What people should know of where the interval came from."""
-    group = nearest.group
+    yield _runs_of(standing, nearest.group)
+    yield from _not_among(standing, nearest)
+    yield from _software(standing, nearest, errors)
+    yield from _distant(standing, nearest, errors)
+
+
+def _runs_of(standing: Standing, group: Group) -> str:
+    """How many runs the group has, on which device, under which software."""
     if group.device == CALIBRATED:
         ours = f" and {len(standing.steps)} recorded on this one" if standing.steps else ""
-        yield f"{group.n} runs on calibrated machines{ours}"
-    else:
-        device = "any device" if group.device == ANY else group.device
-        every = any_software(group.software)
-        words = every.replace(ANY, "any software", 1)
-        software = words if group.software == every else group.software
-        release = "" if group.release == ANY else f" {group.release}"
-        yield f"{counted(group.n, 'published run')} of {device} under {software}{release}"
+        return f"{group.n} runs on calibrated machines{ours}"
+    device = "any device" if group.device == ANY else group.device
+    every = any_software(group.software)
+    words = every.replace(ANY, "any software", 1)
+    software = words if group.software == every else group.software
+    release = "" if group.release == ANY else f" {group.release}"
+    return f"{counted(group.n, 'published run')} of {device} under {software}{release}"
+
+
+def _not_among(standing: Standing, nearest: NearestGroup) -> Iterator[str]:
+    """What of the plan is in none of the group's runs, and how far its release is from others."""
+    group = nearest.group
     if group.irregular:
         yield (
             f"release {group.release} is irregular: one of its plans took {group.irregular:.1f} "
@@ -76,8 +88,6 @@ def basis_of(standing: Standing, nearest: NearestGroup, errors: Errors) -> Itera
         yield f"none with {' and '.join(nearest.new_kinds)}"
     if not nearest.device:
         yield f"none of {standing.device} among them"
-    yield from _software(standing, nearest, errors)
-    yield from _distant(standing, nearest, errors)
 
 
 def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""What a step's error depends on that is known before it runs: which of its parts are hard to say.
+"""The parts of a step by how hard they are to predict, known before anything runs.
 
 A step is a sum of parts, and each part has an error of its own kind: kernels are known to a few
 percent, launching by the host to some ten, collectives that nothing hides somewhere between.

@@ -20,10 +20,11 @@ from parsim.arrays import Array, Flags, Index, ratio
 from parsim.cost.data.buckets import copies_gradients
 from parsim.cost.data.static_bytes import Weights, host_static_bytes, static_bytes
 from parsim.cost.job import Job
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.offload import buffered_bytes
 from parsim.cost.step.stages import layer_counts
-from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.cost.step.step import stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.memory.buffers import (
