@@ -7,12 +7,14 @@ which it is another plan (`planner/space/options.py`), and all that follows is a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from parsim.arrays import Flags
 from parsim.cost.job import Job
-from parsim.plan import PlanSpace
+from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.plan.space import Between, chosen
-from parsim.space.axis import Setting, SpaceAxis
+from parsim.space.axis import Setting, SpaceAxis, Values
 from parsim.space.effects import (
     everywhere,
     for_all,
@@ -39,6 +41,21 @@ from parsim.space.legal_values import (
     recomputed_modules,
     recomputed_regions,
 )
+
+
+def _switch(
+    name: str,
+    what: str,
+    *,
+    differs: Callable[[PlanTable], Flags],
+    word: Callable[[Plan], str] = lambda plan: "",
+    rules: Callable[[Job], bool] = lambda job: False,
+    presets: Mapping[str, Values] | None = None,
+) -> SpaceAxis:
+    """An axis of what a plan does or does not do."""
+    setting = Setting(every=both, differs=differs, word=word, rules=rules)
+    return SpaceAxis(name=name, what=what, kind="flag", presets=presets or {}, setting=setting)
+
 
 AXES: Final[tuple[SpaceAxis, ...]] = (
     SpaceAxis(
@@ -149,57 +166,37 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
             layers=True,
         ),
     ),
-    SpaceAxis(
-        name="overlap_grad_reduce",
-        what="gradients are reduced beside the last backwards",
-        kind="flag",
+    _switch(
+        "overlap_grad_reduce",
+        "gradients are reduced beside the last backwards",
         presets={"full": both},
-        setting=Setting(
-            every=both,
-            differs=reduced,
-            word=lambda plan: "" if plan.overlap_grad_reduce else "no-reduce-overlap",
-        ),
+        differs=reduced,
+        word=lambda plan: "" if plan.overlap_grad_reduce else "no-reduce-overlap",
     ),
-    SpaceAxis(
-        name="overlap_param_gather",
-        what="sharded parameters are gathered beside compute",
-        kind="flag",
+    _switch(
+        "overlap_param_gather",
+        "sharded parameters are gathered beside compute",
         presets={"full": hidden},
-        setting=Setting(
-            every=both,
-            differs=gathered,
-            word=lambda plan: "" if plan.overlap_param_gather else "no-gather-overlap",
-        ),
+        differs=gathered,
+        word=lambda plan: "" if plan.overlap_param_gather else "no-gather-overlap",
     ),
-    SpaceAxis(
-        name="overlap_p2p",
-        what="messages between stages travel beside compute",
-        kind="flag",
-        setting=Setting(
-            every=both,
-            differs=pipelined,
-            word=lambda plan: "p2p-overlap" if plan.overlap_p2p else "",
-        ),
+    _switch(
+        "overlap_p2p",
+        "messages between stages travel beside compute",
+        differs=pipelined,
+        word=lambda plan: "p2p-overlap" if plan.overlap_p2p else "",
     ),
-    SpaceAxis(
-        name="scatter_p2p",
-        what="each tensor-parallel rank sends its share of a message between stages",
-        kind="flag",
-        setting=Setting(
-            every=both,
-            differs=scattered,
-            word=lambda plan: "scatter" if plan.scatter_p2p else "",
-        ),
+    _switch(
+        "scatter_p2p",
+        "each tensor-parallel rank sends its share of a message between stages",
+        differs=scattered,
+        word=lambda plan: "scatter" if plan.scatter_p2p else "",
     ),
-    SpaceAxis(
-        name="optimizer_offload",
-        what="optimizer states are kept and updated in the host's memory",
-        kind="flag",
-        setting=Setting(
-            every=both,
-            differs=everywhere,
-            rules=for_all,
-        ),
+    _switch(
+        "optimizer_offload",
+        "optimizer states are kept and updated in the host's memory",
+        differs=everywhere,
+        rules=for_all,
     ),
 )
 """All axes, in the order in which they are listed."""

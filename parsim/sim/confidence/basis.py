@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import exp
 
 from parsim.cost.software import GENERIC
@@ -26,6 +26,15 @@ NAMED = 3
 """Parts that were not timed are named, the most important ones."""
 WORTH = 0.05
 """Distances and half widths (ln) below this are not worth a word."""
+_ADDED_WORDS = {
+    "libraries": "libraries of kernels that no run has add",
+    "launches": "a host that paces it adds",
+    "kernels": "kernels away from the calibrated ones add",
+    "clock": "the machine's own drift while calibrating adds",
+    "layers": "scatter of the timed layers adds",
+    "uneven": "an even load of experts is assumed: above it adds",
+}
+"""What adds to an interval, in the order in which it is told."""
 
 
 def added_halves(
@@ -107,37 +116,28 @@ def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iter
 
 
 def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
-    """Links, kernels and sizes that were not measured."""
+    """Links, kernels and sizes that were not measured, and what a calibration says of itself."""
     added = added_halves(standing, nearest, errors)
     if added["system"] > 0.0 and not nearest.system:
         yield f"no run on system {standing.system}: its links add {_half_words(added['system'])}"
     elif added["system"] > 0.01:
         yield f"its collectives add {_half_words(added['system'])}"
-    if added["libraries"] > 0.01:
-        yield f"libraries of kernels that no run has add {_half_words(added['libraries'])}"
-    if added["launches"] > 0.01:
-        yield f"a host that paces it adds {_half_words(added['launches'])}"
-    if added["kernels"] > 0.01:
-        yield f"kernels away from the calibrated ones add {_half_words(added['kernels'])}"
-    yield from _calibration_left(standing, added)
+    for part, words in _ADDED_WORDS.items():
+        if added[part] > 0.01:
+            yield f"{words} {_half_words(added[part])}"
+    if added["untimed"] > 0.01:
+        yield _untimed_words(standing, added["untimed"])
     yield from told_outside(standing.sizes, nearest.group.ranges, least=WORTH)
 
 
-def _calibration_left(standing: Standing, added: Mapping[str, float]) -> Iterator[str]:
-    """What the calibration itself says that it does not know."""
-    if added["clock"] > 0.01:
-        yield f"the machine's own drift while calibrating adds {_half_words(added['clock'])}"
-    if added["layers"] > 0.01:
-        yield f"scatter of the timed layers adds {_half_words(added['layers'])}"
-    if added["uneven"] > 0.01:
-        yield f"an even load of experts is assumed: above it adds {_half_words(added['uneven'])}"
-    if added["untimed"] > 0.01:
-        missing = [part for part in standing.doubt.missing if part.share > 0.005]
-        named = ", ".join(
-            f"{part.kind} ({100.0 * part.share:.0f} % of the step, {part.reason})"
-            for part in missing[:NAMED]
-        )
-        yield f"whole layers that were not timed add {_half_words(added['untimed'])}: {named}"
+def _untimed_words(standing: Standing, half: float) -> str:
+    """Whole layers that were not timed: what they add, and the most important of them."""
+    missing = [part for part in standing.doubt.missing if part.share > 0.005]
+    named = ", ".join(
+        f"{part.kind} ({100.0 * part.share:.0f} % of the step, {part.reason})"
+        for part in missing[:NAMED]
+    )
+    return f"whole layers that were not timed add {_half_words(half)}: {named}"
 
 
 def _half_words(half: float) -> str:

@@ -44,13 +44,13 @@ class Progress:
 
     def next_turn(self, rank: int) -> Turn | None:
         """The task that a rank does next, in this round or a later one; None: it has done all."""
-        turns, position, rounds = self.rows.turns[rank], self.position, self.round
-        while rounds[rank] < self.program.rounds:
+        turns, position = self.rows.turns[rank], self.position
+        while (number := self.round[rank]) < self.program.rounds:
             if position[rank] == len(turns):
                 self._finish(rank)
                 continue
             turn = turns[position[rank]]
-            if turn.always or rounds[rank] in self.program.tasks[turn.task].when:
+            if turn.always or number in self.program.tasks[turn.task].when:
                 return turn
             position[rank] += 1
         return None
@@ -89,8 +89,10 @@ class Progress:
         ready = max(free) if turn.waits_for_rank else free[turn.stream]
         if not (turn.after or turn.gated):
             return ready
-        behind = self._behind_tasks(rank, turn, ready)
-        return behind if behind is None else self._through_gate(rank, turn, behind)
+        behind = self._behind_tasks(rank, turn, ready) if turn.after else ready
+        if behind is None or not turn.gated:
+            return behind
+        return self._through_gate(rank, turn, behind)
 
     def _behind_tasks(self, rank: int, turn: Turn, ready: float) -> float | None:
         """When the tasks of other rows that a task waits for are done; None: one is not."""

@@ -117,17 +117,18 @@ class RoundsRun:
 
     def _arrive(self, rank: int, ready: float) -> None:
         """A rank comes to a queue, or to a meeting that needs a quorum."""
-        turn = self.ranks.turn(rank)
+        ranks = self.ranks
+        turn = ranks.rows.turns[rank][ranks.position[rank]]
         if not turn.queued:
             self._join(rank, turn, ready)
             return
-        queues, alone = turn.queues, ready + self.ranks.seconds(rank, turn)
+        queues, alone = turn.queues, ready + ranks.seconds(rank, turn)
         if turn.peers:
             queues = (*queues, (self._drawn(turn), queues[0][1]))
         start, end = self.queues.serve(queues, ready, alone) if queues else (ready, alone)
         if turn.spans:
             start, end = self.queues.serve_spans(turn.spans, ready, (start, end))
-        self.ranks.settle(rank, turn, start, end)
+        ranks.settle(rank, turn, start, end)
         self._advance(rank)
 
     def _drawn(self, turn: Turn) -> int:
