@@ -6,7 +6,6 @@ pipeline's runner around all stages of the rank. Without a pipeline the step is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -22,7 +21,7 @@ from executor.model.loss import check_trainable
 from executor.model.mixture.experts import WHOLE
 from executor.model.module import TransformerStage, build_stage, seed_dropout
 from executor.model.offload import HostStore, keep_in, keep_on_host
-from executor.model.stage import Stage, has_experts, layer_count, reads_text, recompute_first
+from executor.model.stage import Stage, has_experts, layer_count, recompute_first
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.experts import (
@@ -32,52 +31,22 @@ from executor.parallel.experts import (
     expert_place,
 )
 from executor.parallel.held_twice import copies_group, partners_group, tied_group
-from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
+from executor.parallel.precision import storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.replica import Replica
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
 from executor.pipeline.partner import Partner
 from executor.pipeline.runner import PipelineRunner
-from executor.pipeline.tensor_spec import TensorSpec
 from executor.training.optimizer import StageOptimizer
+from executor.training.stage_edges import stage_edges
 from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.cost.step.stages import plan_cut
-from parsim.model.graph.losses import classes
-from parsim.model.graph.record import INPUT, Graph
+from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.schedule import Schedule, schedule_of
-
-
-def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
-    """What enters each stage, and what leaves the last one, for one micro-batch."""
-    yield from _of_images(spec, plan) if isinstance(spec, Graph) else _of_text(spec, plan)
-
-
-def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
-    """Tensors at the borders of a graph's stages, of which one crosses each cut (`check_cut`)."""
-    size, end, hidden = plan.microbatch_size, 0, edge_dtype(plan)
-    first = torch.int64 if reads_text(graph) else torch.float32
-    yield TensorSpec((size, *graph.input_shape), first)
-    for count in plan_cut(plan, layer_count(graph))[:-1]:
-        end += count
-        (name,) = graph.crossing()[end - 1] if end else (INPUT,)
-        yield TensorSpec((size, *graph.shapes[name]), hidden)
-    among = classes(graph)
-    yield TensorSpec((size, len(among), max(among)), logits_dtype(plan))
-
-
-def _of_text(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
-    size, tokens = plan.microbatch_size, spec.seq_len // plan.cp
-    local = tokens // plan.tp if plan.sequence_parallel else tokens
-    hidden = edge_dtype(plan)
-    yield TensorSpec((size, tokens), torch.int64)
-    for _ in range(plan.num_stages - 1):
-        yield TensorSpec((size, local, spec.hidden_size), hidden)
-    # each tensor rank's part of the vocabulary: the loss is taken of that
-    yield TensorSpec((size, tokens, spec.vocab_rows // plan.tp), logits_dtype(plan))
 
 
 class _Groups(NamedTuple):

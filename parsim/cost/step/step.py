@@ -17,17 +17,12 @@ from parsim.cost.layer.interference import measured_loss, speed_beside
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.layer.passes import Pass
 from parsim.cost.step.costs import StepCosts
-from parsim.cost.step.layer_table import (
-    ChunkTimes,
-    LayerTable,
-    backward_times,
-    forward_times,
-    whole_layers,
-)
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.messages import hop_times
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
 from parsim.cost.step.pair_sums import head_sums, tied_time
 from parsim.cost.step.sharded_stages import Sharded
+from parsim.cost.step.stage_passes import ChunkTimes, backward_times, forward_times, whole_layers
 from parsim.cost.step.stages import (
     even_cut,
     first_layers,

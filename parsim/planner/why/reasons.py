@@ -9,7 +9,8 @@ from typing import Any
 from parsim.cost.job import Job
 from parsim.cost.layer.passes import Pass
 from parsim.cost.legal import unheld_heads
-from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_passes import backward_times, forward_times
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import deeper_pass, stage_cut
 from parsim.errors import NoFeasiblePlan

@@ -19,7 +19,7 @@ from parsim.cost.layer.kept.activations import kept_bytes, kept_policy
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
-from parsim.cost.step.layer_table import raced
+from parsim.cost.step.stage_passes import raced
 from parsim.model.layer import Layer
 from parsim.model.operators import Loss
 from parsim.model.paths import Path

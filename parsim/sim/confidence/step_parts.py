@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.cost.job import Job
-from parsim.cost.step.layer_table import RACE, LayerTable, host_share
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_passes import RACE, host_share
 from parsim.plan import Plan, precision
 from parsim.sim.memory.reserved import reserved_bytes
 
