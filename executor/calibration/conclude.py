@@ -7,7 +7,7 @@ kernel deviates from them; what whole layers deviate from the sum of their kerne
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import log
 from typing import Any, NamedTuple
@@ -175,26 +175,31 @@ def _notes(setting: CalibrationSetting, measured: Measurements) -> list[str]:
     notes = [setting.stand_in] if setting.stand_in else []
     notes += [f"not in the constants, only in their own residuals: {', '.join(CHECKS)}"]
     notes += measured.notes
+    notes += _unquiet(measured)
+    if not measured.links:
+        notes.append("links were not measured: this machine has one device that ranks cannot share")
+    return notes
+
+
+def _unquiet(measured: Measurements) -> Iterator[str]:
+    """What other users of the machine did to the measurements."""
     if measured.drift > DRIFT:
-        notes.append(
+        yield (
             f"the reference product moved by {100 * measured.drift:.0f} %; the machine "
             f"was not quiet, calibrate again"
         )
     if measured.repeated:
-        notes.append(
+        yield (
             f"{measured.repeated} whole layers were timed again, as their kernels say otherwise; "
             f"the mean counts, the quicker time where other processes use the machine"
         )
     if measured.queued > BUSY:
-        notes.append(
+        yield (
             f"others use this machine's cores: they took up to {100 * measured.queued:.0f} % of a "
             f"layer's time; the least round counts there, or what it would take on a core of its "
             f"own, and layers that wait for other ranks suffer most; calibrate again when it is "
             f"quiet"
         )
-    if not measured.links:
-        notes.append("links were not measured: this machine has one device that ranks cannot share")
-    return notes
 
 
 def _device_document(

@@ -50,29 +50,38 @@ def _needs(schedule: Schedule, *, crossing: bool, rendezvous: bool) -> Need:
 
     `crossing`: results cross ranks unsaid, as in a compute-only schedule; else RECVs bring them.
     """
-    rank_of = schedule.stage_rank
     waits_for_mate = {Kind.RECV_F, Kind.RECV_B}
     if rendezvous:
         waits_for_mate |= {Kind.SEND_F, Kind.SEND_B}
+    brought = _results(schedule, crossing=crossing)
+
+    def need(action: Action) -> Action | None:
+        return mate(action) if action.kind in waits_for_mate else brought(action)
+
+    return need
+
+
+def _results(schedule: Schedule, *, crossing: bool) -> Need:
+    """Whose result a forward or a backward waits for, where no RECV brings it."""
+    rank_of = schedule.stage_rank
     split = frozenset(a for a in chain(*schedule.ranks) if a.kind == Kind.I)
 
     def gradient(stage: int, microbatch: int) -> Action:
         whole = Action(stage, Kind.I, microbatch)
         return whole if whole in split else Action(stage, Kind.B, microbatch)
 
-    def need(action: Action) -> Action | None:
+    def result(action: Action) -> Action | None:
         stage, kind, microbatch = action
-        if kind == Kind.F:
-            if not schedule.is_first(stage) and (crossing or rank_of[stage - 1] == rank_of[stage]):
-                return Action(stage - 1, Kind.F, microbatch)
-        elif kind == Kind.B or kind == Kind.I:
-            if not schedule.is_last(stage) and (crossing or rank_of[stage + 1] == rank_of[stage]):
-                return gradient(stage + 1, microbatch)
-        elif kind in waits_for_mate:
-            return mate(action)
-        return None
+        forward = kind == Kind.F
+        if not (forward or kind == Kind.B or kind == Kind.I):
+            return None
+        at_end = schedule.is_first(stage) if forward else schedule.is_last(stage)
+        other = stage - 1 if forward else stage + 1
+        if at_end or not (crossing or rank_of[other] == rank_of[stage]):
+            return None
+        return Action(other, Kind.F, microbatch) if forward else gradient(other, microbatch)
 
-    return need
+    return result
 
 
 def _run(rows: Rows, need: Need, rendezvous: bool) -> dict[int, Action]:

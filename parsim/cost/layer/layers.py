@@ -2,7 +2,7 @@
 
 A layer is the sum of its kernels plus the tensor-parallel collectives at the borders of its split
 matrices. Host launches are counted apart: where the host cannot launch kernels as fast as the
-device runs them, the chunk takes the host's time (cost/step/layer_table.py).
+device runs them, the chunk takes the host's time (cost/step/stage_passes.py).
 """
 
 from __future__ import annotations

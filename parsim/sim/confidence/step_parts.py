@@ -60,7 +60,7 @@ class Parts:
     def paced(self) -> float:
         """By how much of a change of the host's seconds a step changes, both relative.
 
-        The derivative of the race between host and device, pnorm8 (`cost/step/layer_table.py`).
+        The derivative of the race between host and device, pnorm8 (`cost/step/stage_passes.py`).
         """
         device = (1.0 - self.host) ** RACE
         return self.host**RACE / (self.host**RACE + device)
