@@ -99,6 +99,7 @@ def _timed_cases(
 def _document(
     options: argparse.Namespace, report: DeviceReport, rows: list[dict[str, Any]], *, left_out: int
 ) -> dict[str, Any]:
+    """The rows with the hardware, and why some sizes were not measured."""
     reasons = []
     odd = [size for size in options.sizes if size % (VALUE * options.ranks)]
     if odd:

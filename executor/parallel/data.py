@@ -94,6 +94,7 @@ def data_kind(plan: Plan) -> DataKind:
 
 
 def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None) -> GradientBuckets:
+    """Buckets of a stage's gradients, those of experts in groups of their own."""
     parameters = trainable(stage.named_parameters())
     inside = (name for name in parameters if ".experts." in name and experts)
     routed = {name: parameters[name] for name in inside}

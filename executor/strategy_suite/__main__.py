@@ -70,6 +70,7 @@ def _options() -> argparse.Namespace:
 
 
 def _work(options: argparse.Namespace) -> int:
+    """Measure ages and steps, compare losses of runs, and write the page."""
     out = options.out
     out.mkdir(parents=True, exist_ok=True)
     began = now()

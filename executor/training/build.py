@@ -208,6 +208,7 @@ def _spare_memory(built: Stage, plan: Plan, device: torch.device) -> None:
 
 
 def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
+    """The pipeline around this rank's stages; with a partner where memory is balanced."""
     mesh, schedule = trainer.mesh["pp"], trainer.schedule
     here = schedule.stages_on(mesh.get_local_rank())
     replica_of = dict(zip(here, trainer.replicas, strict=True))

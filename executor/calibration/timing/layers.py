@@ -177,6 +177,7 @@ class LayerBench:
         return expert_place(full, spec, self.device.type)
 
     def _stage(self, workload: Workload) -> Stage:
+        """A workload's layers on this rank, split as its plan says."""
         experts = self._experts(workload)
         stage = build_stage(
             workload.spec,

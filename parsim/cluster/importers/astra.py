@@ -153,6 +153,7 @@ def _fabric(document: Document, outer: list[Dimension]) -> str:
 
 
 def _dimensions(document: Document) -> list[Dimension]:
+    """The dimensions of the network, of which every list has one value."""
     lists = _lists(document)
     length = len(lists["topology"].value)
     if length == 0:

@@ -85,6 +85,7 @@ def _runs_of_a_plan(rows: Sequence[ValidatedRow]) -> list[tuple[ValidatedRow, ..
 
 
 def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> JudgedPlan:
+    """Search the job of an expert's plan, and put both plans in order."""
     case = alike[0].case
     if case is None:
         raise ValueError(f"{alike[0].row_id} was not predicted")

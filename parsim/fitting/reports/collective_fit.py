@@ -81,6 +81,7 @@ def _errors(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
 
 
 def _constants(scores: Scores) -> Iterator[str]:
+    """The constants that all systems share, by algorithm and generation of NVLink."""
     constants = scores.fitted.constants
     constant_rows = (
         ("ring's share of the link rate (`intra.efficiency`)", scores.fitted.ring, 1.0, ".3f"),

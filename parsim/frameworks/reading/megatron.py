@@ -217,6 +217,7 @@ def _offload(reader: Reader, stages: int) -> dict[str, Any]:
 
 
 def _recompute(reader: Reader) -> dict[str, Any]:
+    """What backward computes again, in a plan's words."""
     if reader.has("--recompute-activations"):
         return {"recompute": "selective"}
     how = reader.word("--recompute-granularity", "none")
