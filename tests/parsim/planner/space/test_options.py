@@ -186,3 +186,15 @@ def test_the_search_finds_the_policy_that_a_vendor_tuned() -> None:
     assert best.plan.recompute_modules
     full = [entry.step_time for entry in others if entry.plan.recompute is Recompute.FULL]
     assert min(full) > 1.05 * best.step_time
+
+
+def test_the_order_of_settings_in_a_file_changes_nothing(job: Job, narrow: PlanSpace) -> None:
+    varied = {"overlap_grad_reduce": ON_AND_OFF, "scatter_p2p": ON_AND_OFF}
+    spaces = (
+        replace(narrow, varied=dict(settings))
+        for settings in (varied.items(), [*varied.items()][::-1])
+    )
+    first, second = (enumerate_plans(job, space).families.table() for space in spaces)
+    assert [first.plan(row) for row in range(len(first))] == [
+        second.plan(row) for row in range(len(second))
+    ]
