@@ -159,7 +159,8 @@ class HeadNorm(nn.Module):  # type: ignore[misc]
         """Normalise (.., d)."""
         weight = self.repeated(self.weight)
         weight = weight + self.offset if self.offset else weight
-        return F.rms_norm(x, x.shape[-1:], weight, self.epsilon)
+        normed: Tensor = F.rms_norm(x, x.shape[-1:], weight, self.epsilon)
+        return normed.to(x.dtype)  # torch 2.13 gives fp32 under a GPU's autocast
 
 
 def itself(parameter: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ from parsim.errors import PlanError
 from parsim.frameworks.export.megatron import (
     SHARDING,
     expert_flags,
+    host_state_flags,
     layout_of,
     offload_flags,
     recompute_flags,
@@ -64,7 +65,7 @@ def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
         *_model(spec, plan),
         *_named("model", experts),
         *_training(plan),
-        *_named("optimizer", update_flags(job)),
+        *_named("optimizer", (*update_flags(job), *host_state_flags(plan))),
         *_adapters(spec),
     ]
     return "\n".join(

@@ -8,8 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn import functional  # noqa: E402
+
 from executor.model.attention import self_attention  # noqa: E402
-from executor.model.attention.self_attention import Core  # noqa: E402
+from executor.model.attention.self_attention import Core, HeadNorm  # noqa: E402
 from executor.model.attention.shaped import Shape  # noqa: E402
 
 NARROW, WIDE = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
@@ -52,3 +54,14 @@ def test_only_16_bit_is_asked_of_flash(
     if dtype in WIDE:
         plain = Core(fused=False, causal=True, dropout=0.0, shape=Shape(window=window))
         assert torch.allclose(given, plain(q, k, v), rtol=0, atol=1e-5)
+
+
+def test_normed_heads_keep_the_dtype_of_their_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Torch 2.13's autocast norms in fp32 on a GPU, as here; no flash kernel would take queries."""
+    plain = functional.rms_norm
+    monkeypatch.setattr(functional, "rms_norm", lambda x, *rest: plain(x.float(), *rest))
+    norm = HeadNorm(8, 1e-6)
+    torch.nn.init.ones_(norm.weight)
+    x = torch.randn(1, 2, 24, 8)
+    assert norm(x.to(torch.bfloat16)).dtype == torch.bfloat16
+    assert norm(x).dtype == torch.float32
