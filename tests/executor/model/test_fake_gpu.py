@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from tests.executor.fake_gpu import COMPILER
 from tests.executor.launch import launch
-from tests.executor.workers.fake_gpu import FAMILIES, SPLIT
+from tests.executor.workers.fake_gpu import CASES
 
 WORKER = Path(__file__).parents[1] / "workers" / "fake_gpu.py"
 SLIP = "slip: bloom in bf16"
@@ -23,6 +23,8 @@ SHORT = (
     "gemma2 with adapters in bf16_amp",
     "bloom, tensor and sequence parallel",
     "llama with adapters, tensor and sequence parallel",
+    "llama, optimizer on the host, AMP",
+    "resnet18 in bf16",
 )
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no compiler for the guard of a device")
@@ -53,6 +55,6 @@ def test_a_tensor_that_was_left_on_the_host_is_noticed(ended: Any) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in (*FAMILIES, *SPLIT) if name not in SHORT])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in SHORT])
 def test_steps_of_all_families_do_neither(name: str, ended: Any) -> None:
-    assert ended(*FAMILIES, *SPLIT)[name] == "done"
+    assert ended(*CASES)[name] == "done"
