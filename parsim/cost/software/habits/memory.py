@@ -34,6 +34,14 @@ class MemoryHabits:
     # Bytes a parameter that the update makes of 16-bit gradients beside them: of all of a rank's
     # parameters without ZeRO, and of its shard's under ZeRO-1 and ZeRO-2 (`sim/memory/buffers.py`).
     update_copies: tuple[float, float]
+    # Tensors as large as a moment that the update makes for each parameter (`moment_lists` there).
+    update_lists: float
+    # Whether gradients are let go between steps, so that the first backward of each makes them
+    # anew (`sim/memory/fresh_gradients.py`).
+    frees_gradients: bool
+    # Whether what recomputed layers with frozen parameters keep stays until a sharded backward is
+    # over, with the gradients of their outputs.
+    holds_frozen: bool
     # Whether modules trained whole beside adapters are copies, with the frozen originals kept.
     saved_originals: bool
     # Whether its pipelines are stages of torch.distributed.pipelining, which have a buffer for each
