@@ -17,6 +17,7 @@ Source: torch.optim.Optimizer.zero_grad (torch 2.0 on). On 1 device and on 2 und
 full fine-tuning of PowerLM 3B that logits make have no room for gradients
 (foundation-model-stack/fms-acceleration, commit 876e2ed, scripts/benchmarks/refs). That torchtitan
 prints reserved bytes is why its 8B takes 16 bytes a parameter more on 8 devices than on 128.
+DDP's buckets stay between steps (torch, csrc/distributed/c10d/reducer.cpp).
 Leaves out: pipelines; a table tied to the head, whose gradient is there from the beginning.
 """
 
@@ -41,7 +42,7 @@ def with_fresh_gradients(
 
     `lasting` are the temporary bytes (p, B) that stand at any moment.
     """
-    fresh = _makes_them(job, table)
+    fresh = makes_gradients(job, table)
     if not fresh.any():
         return use
     begin = replace(use, gradients=use.gradients * _begun(job, use))
@@ -54,10 +55,11 @@ def with_fresh_gradients(
     return replace(use, **chosen, uncached=np.where(first, use.gradients - begin.gradients, 0.0))
 
 
-def _makes_them(job: Job, table: PlanTable) -> Flags:
-    """Plans whose one backward of a step makes all gradients, (B,)."""
+def makes_gradients(job: Job, table: PlanTable) -> Flags:
+    """Plans whose one backward of a step makes all gradients, (B,); DDP keeps them in buckets."""
     alone = (table.pp == 1) & (table.num_microbatches == 1)
-    return np.asarray(alone & job.software.frees_gradients)
+    in_buckets = (table.dp * table.cp > 1) & (table.zero_stage < 2)
+    return np.asarray(alone & job.software.frees_gradients & ~in_buckets)
 
 
 def _moving(use: MemoryUse) -> dict[str, Array]:
