@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,10 +17,12 @@ from executor.training.trainer import Trainer  # noqa: E402
 from executor.training.update_rule import OptimizerConfig  # noqa: E402
 from parsim.plan import Plan  # noqa: E402
 from tests.executor.fake_cuda import FakeCuda  # noqa: E402
+from tests.executor.launch import launch  # noqa: E402
 from tests.executor.rehearsal import rehearsed  # noqa: E402
 from tests.executor.tiny import draw, tiny  # noqa: E402
 
 CPU = torch.device("cpu")
+WORKER = Path(__file__).parents[1] / "workers" / "host_values.py"
 SPEC = tiny("llama3-8b")
 
 
@@ -87,3 +90,12 @@ def test_a_host_that_is_the_device_copies_nothing(one_rank: None) -> None:
     optimizer = trained(Plan(precision="fp32", optimizer_offload=True))[2].optimizer
     stage = optimizer.replicas[0].stage
     assert {id(p) for p in stage.parameters()} == {id(v) for v in optimizer._updated.values()}
+
+
+@pytest.mark.distributed
+def test_two_ranks_have_the_weights_of_updates_on_their_devices(tmp_path: Path) -> None:
+    """Under DDP, buckets, shares of ZeRO-1 and 2, a pipeline and split weights."""
+    for found in launch(WORKER, ranks=2, folder=tmp_path, timeout=240.0):
+        for name, same in found.items():
+            assert same.pop("copies") > 0, name
+            assert same == {"losses": True, "norm": True, "weights": True}, name
