@@ -22,7 +22,7 @@ from tests.executor.rehearsal import rehearsed  # noqa: E402
 from tests.executor.tiny import draw, tiny  # noqa: E402
 
 CPU = torch.device("cpu")
-WORKER = Path(__file__).parents[1] / "workers" / "host_values.py"
+WORKER = Path(__file__).with_name("host_values_worker.py")
 SPEC = tiny("llama3-8b")
 
 
@@ -95,7 +95,7 @@ def test_a_host_that_is_the_device_copies_nothing(one_rank: None) -> None:
 @pytest.mark.distributed
 def test_two_ranks_have_the_weights_of_updates_on_their_devices(tmp_path: Path) -> None:
     """Under DDP, buckets, shares of ZeRO-1 and 2, a pipeline and split weights."""
-    for found in launch(WORKER, ranks=2, folder=tmp_path, timeout=240.0):
-        for name, same in found.items():
+    for cases in launch(WORKER, ranks=2, folder=tmp_path, timeout=240.0):
+        for name, same in cases.items():
             assert same.pop("copies") > 0, name
             assert same == {"losses": True, "norm": True, "weights": True}, name

@@ -77,8 +77,8 @@ def main() -> None:
     die_with_parent()
     torch.set_num_threads(1)
     with process_group("gloo", 60.0):
-        found = {name: same(plan) for name, plan in CASES.items()}
-        results(sys.argv[1], dist.get_rank(), found)
+        compared = {name: same(plan) for name, plan in CASES.items()}
+        results(sys.argv[1], dist.get_rank(), compared)
 
 
 if __name__ == "__main__":
