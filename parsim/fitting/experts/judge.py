@@ -28,11 +28,20 @@ CLOSE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPlan:
+    """A plan of a job by its label, and the mean seconds of its published runs."""
+
+    plan: str
+    measured: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedPlan:
     """One plan of a published job, and the best plan that a search of that job finds.
 
     `rows` are the runs of that plan (releases, repetitions). `best` is None where nothing fits.
     `best_measured` are the measured seconds of the search's plan, where somebody published it too.
+    `outrun` is another published plan of the job that ran faster by more than `CLOSE`.
     `looked` is how many plans the search had.
     """
 
@@ -40,6 +49,7 @@ class JudgedPlan:
     expert: Ranked
     best: Ranked | None
     best_measured: float | None
+    outrun: PublishedPlan | None = None
     looked: int
 
     @property
@@ -93,7 +103,14 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
         result = search(case.job, space_around(case.plan), top=1)
     except NoFeasiblePlan:
         alone = ranked_plans(case.job, [expert], WHATEVER)[0]
-        return JudgedPlan(rows=alike, expert=alone, best=None, best_measured=None, looked=0)
+        return JudgedPlan(
+            rows=alike,
+            expert=alone,
+            best=None,
+            best_measured=None,
+            outrun=outrun(alike, rows),
+            looked=0,
+        )
     best = as_evaluated(result.plans[0])
     pair = sorted([best, expert], key=lambda entry: entry.step_time)
     ranked = ranked_plans(case.job, pair, WHATEVER)
@@ -102,6 +119,7 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
         expert=ranked[pair.index(expert)],
         best=result.plans[0],
         best_measured=_measured(alike[0], best.plan, rows),
+        outrun=outrun(alike, rows),
         looked=result.counts["enumerated"],
     )
 
@@ -125,11 +143,28 @@ def as_evaluated(ranked: Ranked) -> EvaluatedPlan:
     )
 
 
-def _measured(job_of: ValidatedRow, plan: Plan, rows: Sequence[ValidatedRow]) -> float | None:
+def outrun(alike: Sequence[ValidatedRow], rows: Iterable[ValidatedRow]) -> PublishedPlan | None:
+    """The fastest other published plan of the same job, where it ran faster by `CLOSE`."""
+    others = [each for each in _published(alike[0], rows) if each.plan != alike[0].plan]
+    fastest = min(others, key=lambda each: each.measured, default=None)
+    measured = mean(row.measured_step for row in alike if row.measured_step)
+    if fastest is None or measured <= (1.0 + CLOSE) * fastest.measured:
+        return None
+    return fastest
+
+
+def _published(job_of: ValidatedRow, rows: Iterable[ValidatedRow]) -> Iterator[PublishedPlan]:
+    """All plans of a run's job that somebody published."""
+    times: dict[str, list[float]] = {}
+    for row in rows:
+        if row.decision == job_of.decision and row.measured_step:
+            times.setdefault(row.plan, []).append(row.measured_step)
+    for plan, measured in times.items():
+        yield PublishedPlan(plan=plan, measured=mean(measured))
+
+
+def _measured(job_of: ValidatedRow, plan: Plan, rows: Iterable[ValidatedRow]) -> float | None:
     """Mean measured seconds of a plan of the same job, where somebody published it."""
-    times = [
-        row.measured_step
-        for row in rows
-        if row.decision == job_of.decision and row.plan == plan.label() and row.measured_step
-    ]
-    return mean(times) if times else None
+    label = plan.label()
+    every = _published(job_of, rows)
+    return next((each.measured for each in every if each.plan == label), None)

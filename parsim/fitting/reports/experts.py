@@ -52,7 +52,8 @@ def page(tables: Sequence[Path]) -> str:
         f"**{agree} of {len(judged)} tuned plans are the search's first, within 3 % of it or tied "
         f"with it**, {agree} of the {fitting} that fit by the predicted memory."
     )
-    parts = [HEAD, words, tried(judged), table(SUMMARY_HEAD, summary(judged, rows), range(1, 8))]
+    parts = [HEAD, words, tried(judged), beaten(judged)]
+    parts.append(table(SUMMARY_HEAD, summary(judged, rows), range(1, 8)))
     parts += ["## Every plan", WORDS, table(PLANS_HEAD, map(plan_row, judged), (1, 4, 5, 7, 8))]
     behind = [plan for plan in judged if plan.verdict == "behind"]
     if behind:
@@ -75,6 +76,16 @@ def tried(judged: Sequence[JudgedPlan]) -> str:
     return (
         f"Of {len(other)} plans a run of the search's other choice for the same job is published "
         f"too: it was faster in {faster}."
+    )
+
+
+def beaten(judged: Sequence[JudgedPlan]) -> str:
+    """How many of those that do not agree another published plan of the same job outran."""
+    apart = [plan for plan in judged if plan.verdict not in AGREES]
+    lost = sum(plan.outrun is not None for plan in apart)
+    return (
+        f"Of the other {len(apart)}, {lost} were outrun by more than 3 % by another published plan "
+        f"of the same job: measured, too, they are not the best."
     )
 
 
@@ -125,7 +136,17 @@ def behind_row(plan: JudgedPlan) -> Row:
     theirs, ours = (step_parts(case.job, entry.plan) for entry in (plan.expert, best))
     named = differences(ours, theirs)[:PARTS]
     told = "; ".join(f"{name} {_signed(there - here)}" for name, here, there in named)
-    return (*_job(plan), f"`{plan.expert.plan.label()}`", f"`{best.plan.label()}`", told)
+    labels = (f"`{plan.expert.plan.label()}`", f"`{best.plan.label()}`")
+    return (*_job(plan), *labels, told, _outrun(plan))
+
+
+def _outrun(plan: JudgedPlan) -> str:
+    """The published plan that ran faster, and how long both took."""
+    other = plan.outrun
+    if other is None:
+        return ""
+    seconds = format_seconds(other.measured)
+    return f"`{other.plan}`: {seconds} instead of {format_seconds(plan.measured)}"
 
 
 def _signed(seconds: float) -> str:
@@ -153,7 +174,7 @@ HEAD = """# Experts' plans and the search's
 Written by `python -m parsim.fitting.reports.experts reports/experts.md`. A vendor that publishes a
 run has tuned its plan on the hardware. Here the same job (model, cluster, software, batch, format)
 is searched as `parsim search` does it for everybody, all plans that the software offers, and the
-vendor's plan is ranked by the same prediction. Fine-tuning runs and rows that do not say what a
+vendor's plan is ranked by the same prediction. Rows that do not say what a
 prediction needs are not judged (last column; `reports/accuracy.md` lists the reasons)."""
 SUMMARY_HEAD = ("table", "runs", "plans", *VERDICTS, "runs not judged")
 WORDS = """`first`: no plan that fits is faster. `within 3 %`: slower than the best by no more.
@@ -166,7 +187,10 @@ PLANS_HEAD = (
 )
 BEHIND = """Seconds that the expert's plan is predicted to spend more (+) or less (-) than the
 search's, by part of the step, the largest first."""
-BEHIND_HEAD = ("job", "devices", "nodes", "expert's plan", "search's best", "expert's plan spends")
+BEHIND_HEAD = (
+    *("job", "devices", "nodes", "expert's plan", "search's best", "expert's plan spends"),
+    "another plan ran faster",
+)
 LARGE = """Plans that ran although the predicted peak is above the device's memory. MaxText's launch
 scripts say which tensors its rematerialisation policy keeps; how many copies of the logits XLA
 keeps is not known. The Llama 3 70B recipes for GB200 and GB300 without tensor parallelism keep
