@@ -33,6 +33,13 @@ class PublishedPlan:
 
     plan: str
     measured: float
+    devices: int
+    batch: int
+
+    @property
+    def rate(self) -> float:
+        """Samples a second for each device."""
+        return self.batch / self.devices / self.measured
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +48,9 @@ class JudgedPlan:
 
     `rows` are the runs of that plan (releases, repetitions). `best` is None where nothing fits.
     `best_measured` are the measured seconds of the search's plan, where somebody published it too.
-    `outrun` is another published plan of the job that ran faster by more than `CLOSE`.
+    `outrun` is another published plan of the job that ran faster by more than `CLOSE`, `elsewhere`
+    one of the same model on the same nodes with another batch and at least as many devices, which
+    had so many more samples a second for each.
     `looked` is how many plans the search had.
     """
 
@@ -50,6 +59,7 @@ class JudgedPlan:
     best: Ranked | None
     best_measured: float | None
     outrun: PublishedPlan | None = None
+    elsewhere: PublishedPlan | None = None
     looked: int
 
     @property
@@ -109,6 +119,7 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
             best=None,
             best_measured=None,
             outrun=outrun(alike, rows),
+            elsewhere=elsewhere(alike, rows),
             looked=0,
         )
     best = as_evaluated(result.plans[0])
@@ -120,6 +131,7 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
         best=result.plans[0],
         best_measured=_measured(alike[0], best.plan, rows),
         outrun=outrun(alike, rows),
+        elsewhere=elsewhere(alike, rows),
         looked=result.counts["enumerated"],
     )
 
@@ -145,26 +157,42 @@ def as_evaluated(ranked: Ranked) -> EvaluatedPlan:
 
 def outrun(alike: Sequence[ValidatedRow], rows: Iterable[ValidatedRow]) -> PublishedPlan | None:
     """The fastest other published plan of the same job, where it ran faster by `CLOSE`."""
-    others = [each for each in _published(alike[0], rows) if each.plan != alike[0].plan]
-    fastest = min(others, key=lambda each: each.measured, default=None)
-    measured = mean(row.measured_step for row in alike if row.measured_step)
-    if fastest is None or measured <= (1.0 + CLOSE) * fastest.measured:
+    job = alike[0].decision
+    return _faster(alike, (row for row in rows if row.decision == job))
+
+
+def elsewhere(alike: Sequence[ValidatedRow], rows: Iterable[ValidatedRow]) -> PublishedPlan | None:
+    """The fastest published plan of the model on as many devices or more, with another batch."""
+    *of_model, devices, _ = alike[0].decision
+    others = (row for row in rows if [*row.decision[:-2]] == of_model)
+    jobs = (row for row in others if row.decision != alike[0].decision)
+    return _faster(alike, (row for row in jobs if int(row.decision[-2]) >= int(devices)))
+
+
+def _faster(alike: Sequence[ValidatedRow], rows: Iterable[ValidatedRow]) -> PublishedPlan | None:
+    """The fastest of these runs' plans, where it is faster by `CLOSE` for each device."""
+    (judged,) = _published(alike)
+    others = (each for each in _published(rows) if each.plan != judged.plan)
+    fastest = max(others, key=lambda each: each.rate, default=None)
+    if fastest is None or fastest.rate <= (1.0 + CLOSE) * judged.rate:
         return None
     return fastest
 
 
-def _published(job_of: ValidatedRow, rows: Iterable[ValidatedRow]) -> Iterator[PublishedPlan]:
-    """All plans of a run's job that somebody published."""
-    times: dict[str, list[float]] = {}
+def _published(rows: Iterable[ValidatedRow]) -> Iterator[PublishedPlan]:
+    """All plans that somebody published a run of, those of one job together."""
+    times: dict[tuple[str, int, int], list[float]] = {}
     for row in rows:
-        if row.decision == job_of.decision and row.measured_step:
-            times.setdefault(row.plan, []).append(row.measured_step)
-    for plan, measured in times.items():
-        yield PublishedPlan(plan=plan, measured=mean(measured))
+        if row.case is not None and row.measured_step:
+            plan = row.case.plan
+            sizes = (plan.world_size, plan.global_batch_size)
+            times.setdefault((row.plan, *sizes), []).append(row.measured_step)
+    for (label, devices, batch), each in times.items():
+        yield PublishedPlan(plan=label, measured=mean(each), devices=devices, batch=batch)
 
 
 def _measured(job_of: ValidatedRow, plan: Plan, rows: Iterable[ValidatedRow]) -> float | None:
     """Mean measured seconds of a plan of the same job, where somebody published it."""
     label = plan.label()
-    every = _published(job_of, rows)
+    every = _published(row for row in rows if row.decision == job_of.decision)
     return next((each.measured for each in every if each.plan == label), None)

@@ -58,7 +58,7 @@ def page(tables: Sequence[Path]) -> str:
     behind = [plan for plan in judged if plan.verdict == "behind"]
     if behind:
         parts += ["## Behind: where the difference lies", BEHIND]
-        parts.append(table(BEHIND_HEAD, map(behind_row, behind), (1,)))
+        parts += [table(BEHIND_HEAD, map(behind_row, behind), (1,)), WHY]
     large = [plan for plan in judged if plan.verdict == "does not fit"]
     if large:
         parts += ["## Does not fit", LARGE, table(LARGE_HEAD, map(large_row, large), (1, 3, 4))]
@@ -80,12 +80,14 @@ def tried(judged: Sequence[JudgedPlan]) -> str:
 
 
 def beaten(judged: Sequence[JudgedPlan]) -> str:
-    """How many of those that do not agree another published plan of the same job outran."""
+    """How many of those that do not agree another published plan outran."""
     apart = [plan for plan in judged if plan.verdict not in AGREES]
     lost = sum(plan.outrun is not None for plan in apart)
+    slower = sum(plan.outrun is None and plan.elsewhere is not None for plan in apart)
     return (
         f"Of the other {len(apart)}, {lost} were outrun by more than 3 % by another published plan "
-        f"of the same job: measured, too, they are not the best."
+        f"of the same job, so that they are not the best as measured, either; {slower} more by one "
+        f"of the same model on at least as many of these devices, in samples a second for each."
     )
 
 
@@ -142,11 +144,16 @@ def behind_row(plan: JudgedPlan) -> Row:
 
 def _outrun(plan: JudgedPlan) -> str:
     """The published plan that ran faster, and how long both took."""
-    other = plan.outrun
-    if other is None:
+    if plan.outrun is not None:
+        other = plan.outrun
+        took = f"{format_seconds(other.measured)} instead of {format_seconds(plan.measured)}"
+        return f"`{other.plan}`: {took}"
+    if plan.elsewhere is None:
         return ""
-    seconds = format_seconds(other.measured)
-    return f"`{other.plan}`: {seconds} instead of {format_seconds(plan.measured)}"
+    other, theirs = plan.elsewhere, plan.expert.plan
+    more = other.rate * plan.measured * theirs.world_size / theirs.global_batch_size - 1.0
+    job = f"{other.devices} devices, batch {other.batch}"
+    return f"`{other.plan}` on {job}: {100 * more:.0f} % more samples/s a device"
 
 
 def _signed(seconds: float) -> str:
@@ -191,12 +198,24 @@ BEHIND_HEAD = (
     *("job", "devices", "nodes", "expert's plan", "search's best", "expert's plan spends"),
     "another plan ran faster",
 )
-LARGE = """Plans that ran although the predicted peak is above the device's memory. MaxText's launch
-scripts say which tensors its rematerialisation policy keeps; how many copies of the logits XLA
-keeps is not known. The Llama 3 70B recipes for GB200 and GB300 without tensor parallelism keep
-activations of 20 to 40 layers on the host (`cpu_offloading_num_layers` in Megatron-Bridge's
-perf_recipes/llama/gb200/llama3.py and gb300/llama3.py, commit 067f987df), and so do their plans
-here (`offload40`)."""
+WHY = """Where another plan of the job ran faster, the measurement sides with the search: other
+releases of the vendor have other plans. What else is behind was not chosen for its speed, as far as
+its sources say:
+
+- torchtitan's Llama 3.1 8B with `tp8` on 64 GPUs compares vanilla with asynchronous tensor
+  parallelism in one plan ("to measure the performance improvements of async TP over the vanilla
+  TP baseline", benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md, commit b5bcd76).
+- GPT OSS 120B on H100 has the micro-batch that all its recipes start from (`micro_batch_size=1`
+  of BASE_GPT_OSS_120B_CONFIG) and no virtual stages; those for other GPUs set more
+  (Megatron-Bridge, scripts/performance/configs/gpt_oss, v0.3.0 to v0.4.0). By the predicted
+  memory more would fit.
+- NeMo's SFT of Llama 2 13B has no virtual stages, as the launcher's file has them for no model
+  (`virtual_pipeline_model_parallel_size: null`, launcher_scripts/conf/peft/llama/sft.yaml, commit
+  0da9ad9c); pretraining of the same model on the same page has them."""
+LARGE = """Plans that ran although the predicted peak is above the device's memory. The Llama 3 70B
+recipes for GB200 and GB300 without tensor parallelism keep activations of 20 to 40 layers on the
+host (`cpu_offloading_num_layers` in Megatron-Bridge's perf_recipes/llama/gb200/llama3.py and
+gb300/llama3.py, commit 067f987df), and so do their plans here (`offload40`)."""
 LARGE_HEAD = ("job", "devices", "nodes", "expert's plan", "peak", "usable", "most of it")
 
 
