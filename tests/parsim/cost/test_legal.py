@@ -162,7 +162,7 @@ def test_megatron_packs_into_micro_batches_of_one_sequence(stack: str) -> None:
 
 
 def test_degrees_that_are_refused_spoil_no_others() -> None:
-    """Those of as many pipeline ranks and micro-batches share their pipelines' answers."""
+    """Plans of as many pipeline ranks and micro-batches share the answer of their pipelines."""
     job = grouped("nemo")
     space = PlanSpace(global_batch_size=16, tp=(16, 1), pp=(1,), cp=(1,))
     table = enumerate_plans(job, space).table

@@ -100,10 +100,10 @@ def test_a_plan_is_outrun_by_another_of_its_job(judged: list[JudgedPlan]) -> Non
 def test_a_plan_is_outrun_by_one_with_another_batch(judged: list[JudgedPlan]) -> None:
     slower, faster = judged
     late = tuple(replace(row, measured_step=2.0 * faster.measured) for row in slower.rows)
-    for devices, found in ((8, False), (16, True), (32, True)):
+    for devices, is_outrun in ((8, False), (16, True), (32, True)):
         decision = (*faster.rows[0].decision[:-2], devices, 1000)
         other = elsewhere(late, [*late, replace(faster.rows[0], decision=decision)])
-        assert (other is not None) == found
+        assert (other is not None) == is_outrun
         if other is not None:
             lost = replace(slower, elsewhere=other)
             assert behind_row(lost)[6].endswith("% more samples/s a device")
