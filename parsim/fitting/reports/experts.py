@@ -211,7 +211,7 @@ its sources say:
   memory more would fit.
 - NeMo's SFT of Llama 2 13B has no virtual stages, as the launcher's file has them for no model
   (`virtual_pipeline_model_parallel_size: null`, launcher_scripts/conf/peft/llama/sft.yaml, commit
-  0da9ad9c); pretraining of the same model on the same page has them."""
+  0da9ad9c), although SFT may (pull request 7964); pretraining of it on the same page has."""
 LARGE = """Plans that ran although the predicted peak is above the device's memory. The Llama 3 70B
 recipes for GB200 and GB300 without tensor parallelism keep activations of 20 to 40 layers on the
 host (`cpu_offloading_num_layers` in Megatron-Bridge's perf_recipes/llama/gb200/llama3.py and
