@@ -19,7 +19,7 @@ def illegal(job: Job, plan: Plan) -> str | None:
     if message is None and job.global_batch_size is not None:
         message = wrong_batch(plan, job.global_batch_size)
     if message is None:
-        message = unsupported(job, plan)
+        message = unsupported(job, plan) or uneven_cut(job, plan)
     if message is None and plan.recompute_layers:
         message = whole_stages(job, plan)
     if message is None:
@@ -54,6 +54,24 @@ def _whole_heads(job: Job, plan: Plan) -> str | None:
         f"tp={tp} with num_key_value_heads={attention.kv_heads}: {stack.id} keeps each key-value "
         f"head on one rank; allowed: {listed(allowed)}, or a software that copies or gathers heads "
         f"(parsim catalog software)"
+    )
+
+
+def uneven_cut(job: Job, plan: Plan) -> str | None:
+    """Why the job's software does not cut the model into so many stages, or None.
+
+    A cut that a plan states is its own affair: first and last stages may have sizes of their own.
+    """
+    cut = plan.stage_layers is not None or plan.stages
+    if not job.software.even_cut or plan.pp == 1 or cut:
+        return None
+    layers, stages = job.model.num_layers, plan.num_stages
+    if any((layers + ends) % stages == 0 for ends in (0, 1, 2)):
+        return None
+    return (
+        f"pp={plan.pp} x v={plan.v} = {stages} stages of {layers} layers: {job.software.id} gives "
+        f"every stage as many, embedding and head each counted as a layer or not; use pp and v "
+        f"that divide {layers} to {layers + 2}, or stage_layers"
     )
 
 

@@ -168,3 +168,28 @@ def test_degrees_that_are_refused_spoil_no_others() -> None:
     table = enumerate_plans(job, space).table
     assert table is not None
     assert set(table.tp.tolist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("pp", "v", "legal"), [(2, 8, True), (4, 3, False), (4, 8, True), (2, 17, True), (4, 5, False)]
+)
+def test_software_that_cuts_evenly_counts_embedding_and_head_at_most(
+    pp: int, v: int, legal: bool
+) -> None:
+    """Llama 3 8B has 32 layers: 2 x 17 stages hold one layer, the embedding or the head each."""
+    plan = Plan(
+        pp=pp, v=v, dp_replicate=16 // pp, num_microbatches=2 * pp, schedule="interleaved_1f1b"
+    )
+    message = illegal(grouped("nemo"), plan)
+    assert (message is None) == legal
+    assert legal or f"pp={pp} x v={v} = {pp * v} stages of 32 layers: nemo" in (message or "")
+    assert illegal(grouped("megatron-bridge"), plan) is None
+    space = PlanSpace(global_batch_size=32, tp=(1,), pp=(pp,), cp=(1,), v=(v,))
+    table = enumerate_plans(grouped("nemo"), space).table
+    assert (table is not None and v in table.v.tolist()) == legal
+
+
+def test_a_cut_that_a_plan_states_need_not_be_even() -> None:
+    plan = Plan(pp=4, v=3, dp_replicate=4, num_microbatches=8, schedule="interleaved_1f1b")
+    assert "use pp and v that divide 32 to 34" in (illegal(grouped("nemo"), plan) or "")
+    assert illegal(grouped("nemo"), replace(plan, stage_layers=(3,) * 8 + (2,) * 4)) is None
