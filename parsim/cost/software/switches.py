@@ -67,4 +67,5 @@ def _compiled(stack: Software, asked: bool) -> dict[str, Any]:
     changed: dict[str, Any] = {"traffic": stack.traffic * factor, "keeps_output": not asked}
     if stack.uncompiled_values:
         changed["eager_values"] = {} if asked else stack.uncompiled_values
+        changed["eager_kept"] = {} if asked else stack.uncompiled_kept
     return changed

@@ -96,7 +96,9 @@ def _experts_moment(job: Job, table: PlanTable) -> Array:
 
 def _weight_gradients(job: Job, table: PlanTable) -> Array:
     single = table.precision.activation * _widest_weight(job.model.updated, table)
-    sharded = gathered_at_once(job, table) * (2.0 * table.precision.gathered + reduced_bytes(table))
+    coming, gathered = gathered_at_once(job, table), table.precision.gathered
+    trained = np.minimum(coming, largest_layer_parameters(job.model.updated, table))
+    sharded = coming * gathered + trained * (gathered + reduced_bytes(table))
     fused = job.software.fused_gradient_accumulation
     return np.where(table.zero_stage == 3, sharded, np.where(fused, 0.0, single))
 

@@ -184,5 +184,6 @@ def test_old_frameworks_load_kernels_that_nobody_uses() -> None:
 def test_kernels_of_a_stack_without_torch_compile_are_counted_where_they_are_known() -> None:
     eager = with_switches(software("torchtune"), {"compile": False})
     assert tuple(eager.eager_values["rope"]) == (24.0, 50.0)
+    assert dict(eager.eager_kept) == {"rms_norm": 2.0, "swiglu": 1.0}
     assert not with_switches(eager, {"compile": True}).eager_values
     assert not with_switches(software("torchtitan"), {"compile": False}).eager_values

@@ -17,6 +17,8 @@ class MemoryHabits:
     # Values that unfused operators keep for each of theirs beside fused ones
     # (`cost/layer/eager.py`).
     eager_kept: Mapping[str, float] = field(hash=False)
+    # What takes its place without torch.compile, where `uncompiled_values` do.
+    uncompiled_kept: Mapping[str, float] = field(hash=False)
     # Whether a layer whose half-products are repeated keeps its output, which nothing needs, as
     # eager PyTorch does.
     keeps_output: bool

@@ -9,14 +9,16 @@ import pytest
 
 from parsim.cluster.hardware import Cluster
 from parsim.cluster.reader import load_catalog
+from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.job import OPTIMIZERS, Job
 from parsim.cost.software import software
+from parsim.cost.step.layer_table import LayerTable
 from parsim.model.adapters import with_adapters
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.sim import Prediction, simulate
-from parsim.sim.memory.buffers import moment_lists
+from parsim.sim.memory.buffers import layer_moment, moment_lists
 from parsim.sim.memory.reserved import SEGMENT
 
 STACK = "torchtune"
@@ -90,6 +92,19 @@ def test_frozen_layers_of_a_sharded_backward_are_held() -> None:
     assert held["temporary"] - let_go["temporary"] == pytest.approx(outputs, rel=0.05)
     alone = step_of(lora_job(1, holds_frozen=True, loss_kept=0.0)).memory
     assert alone == step_of(lora_job(1, loss_kept=0.0)).memory
+
+
+def test_frozen_weights_of_a_gathered_layer_have_no_gradients_on_their_way() -> None:
+    """The gathered layer waits alone: 2 bytes a parameter instead of 6 with two of gradients."""
+    table = PlanTable.of([Plan(dp_shard=4, zero_stage=3, recompute=Recompute.FULL)])
+    whole = job_of(64, 4)
+    frozen = replace(whole, model=with_adapters(whole.model, 16, ("linear_qkv",)))
+    difference = layer_moment(whole, table, LayerTable.of(whole, table)) - layer_moment(
+        frozen, table, LayerTable.of(frozen, table)
+    )
+    parameters = whole.model.kinds[0].parameters
+    each = 2.0 + reduced_bytes(table)
+    assert difference == pytest.approx(each * parameters, rel=0.02)
 
 
 def lora_job(devices: int, **habits: object) -> Job:
