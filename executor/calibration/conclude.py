@@ -7,7 +7,7 @@ kernel deviates from them; what whole layers deviate from the sum of their kerne
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import log
 from typing import Any, NamedTuple
@@ -29,7 +29,7 @@ from executor.calibration.timing.passes import BUSY
 from executor.devices.machine import hardware_name
 from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Device, System
-from parsim.cluster.measured import OF_MAKE_UP, WAITED
+from parsim.cluster.measured.layer_kinds import OF_MAKE_UP, WAITED
 
 SCHEMA_VERSION = 1
 
@@ -50,8 +50,6 @@ def conclude(setting: CalibrationSetting, measured: Measurements) -> Conclusion:
     source = source_text(hardware_name(setting.report), setting.kernels.precision, measured.drift)
     device, system = constants_of(setting, measured, source)
     fitted, bare = replace(device, residuals={}), system and replace(system, residuals={})
-    of_kernels = setting.kernels.times(fitted, measured.kernels).tolist()
-    of_links = link_times(bare, measured.links).tolist() if bare else []
     of_layers, whole = whole_layers(system or setting.system, device, setting, measured.layers)
     kinds_measured = {x.kind.removesuffix("_forward") for x in whole} | {*device.residuals}
     by_make_up = own_samples(measured.layers, whole)
@@ -67,12 +65,27 @@ def conclude(setting: CalibrationSetting, measured: Measurements) -> Conclusion:
         "system": system
         and {"id": system.id, "from": base[1], **system_document(system, measured.links)},
         "residuals": {
-            "kernels": residuals(measured.kernels, of_kernels),
+            "kernels": _of_kernels(setting, measured, fitted),
             "layers": residuals(whole, of_layers),
-            "collectives": residuals(measured.links, of_links) if system else {},
+            "collectives": _of_links(measured, bare),
         },
     }
     return Conclusion(catalog_text(device, system, base, source), document, fitted)
+
+
+def _of_kernels(
+    setting: CalibrationSetting, measured: Measurements, device: Device
+) -> dict[str, Any]:
+    """How far kernels are from what the fitted constants alone say."""
+    modelled = setting.kernels.times(device, measured.kernels).tolist()
+    return residuals(measured.kernels, modelled)
+
+
+def _of_links(measured: Measurements, system: System | None) -> dict[str, Any]:
+    """How far collectives are from what the fitted links say; nothing where there are none."""
+    if system is None:
+        return {}
+    return residuals(measured.links, link_times(system, measured.links).tolist())
 
 
 def _with_certainty(
@@ -162,26 +175,31 @@ def _notes(setting: CalibrationSetting, measured: Measurements) -> list[str]:
     notes = [setting.stand_in] if setting.stand_in else []
     notes += [f"not in the constants, only in their own residuals: {', '.join(CHECKS)}"]
     notes += measured.notes
+    notes += _unquiet(measured)
+    if not measured.links:
+        notes.append("links were not measured: this machine has one device that ranks cannot share")
+    return notes
+
+
+def _unquiet(measured: Measurements) -> Iterator[str]:
+    """What other users of the machine did to the measurements."""
     if measured.drift > DRIFT:
-        notes.append(
+        yield (
             f"the reference product moved by {100 * measured.drift:.0f} %; the machine "
             f"was not quiet, calibrate again"
         )
     if measured.repeated:
-        notes.append(
+        yield (
             f"{measured.repeated} whole layers were timed again, as their kernels say otherwise; "
             f"the mean counts, the quicker time where other processes use the machine"
         )
     if measured.queued > BUSY:
-        notes.append(
+        yield (
             f"others use this machine's cores: they took up to {100 * measured.queued:.0f} % of a "
             f"layer's time; the least round counts there, or what it would take on a core of its "
             f"own, and layers that wait for other ranks suffer most; calibrate again when it is "
             f"quiet"
         )
-    if not measured.links:
-        notes.append("links were not measured: this machine has one device that ranks cannot share")
-    return notes
 
 
 def _device_document(

@@ -10,7 +10,7 @@ from executor.calibration.cases.setting import CalibrationSetting
 from executor.calibration.choice.layer_tasks import SHARDED
 from executor.calibration.timing.layers import LayerSample
 from parsim.cluster.hardware import Cluster, Device, System
-from parsim.cluster.measured import WAITED
+from parsim.cluster.measured.layer_kinds import WAITED
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster, measured_kind, own_name
 from parsim.cost.step.sharded_stages import sharding_times

@@ -35,7 +35,7 @@ from executor.calibration.fitting.merged_lines import merged_lines
 from executor.calibration.timing.losses import Losses
 from executor.faults.parent import command
 from parsim.cluster.hardware import Device, Measured, System
-from parsim.cluster.measured import is_layer_kind
+from parsim.cluster.measured.layer_kinds import is_layer_kind
 from parsim.cluster.reader import load_catalog
 from parsim.cost.software import software
 from parsim.plan.precision import precision

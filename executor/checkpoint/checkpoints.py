@@ -84,6 +84,7 @@ class Checkpoints:
         stored, drawn = Pieces(folder), generator_states(torch.device(trainer.mesh.device_type))
         for piece in (*read_pieces(trainer), losses):
             stored.read(piece)
+        trainer.optimizer.reload()
         set_numbers(trainer.optimizer, stored.numbers)
         record = read_record(folder)
         same = same_plan(record["plan"], self.trained["plan"])
@@ -113,31 +114,34 @@ class Checkpoints:
             InputError: this rank cannot write, for instance because the disk is full.
             PeerError: another rank could not.
         """
-        step = len(losses)
-        part = part_folder(self.root, step, self.attempt)
-        pieces = [
-            *written_pieces(trainer),
-            *generator_states(torch.device(trainer.mesh.device_type)),
-            flat_piece("losses", torch.tensor(losses, dtype=torch.float64)),
-        ]
-        writers, numbers = shared_out(pieces), numbers_of(trainer.optimizer)
+        part = part_folder(self.root, len(losses), self.attempt)
         try:
-            with writing(part, OPTION):
-                _together(lambda: _write(part, pieces, writers))
-            if dist.get_rank() == 0:
-                with writing(part, OPTION):
-                    write_table(part, writers, {"step": step, **numbers})
+            self._write_parts(trainer, losses, part)
             files = _checksums(part)
             if dist.get_rank() == 0:
                 with writing(part, OPTION):
                     write_record(part, self.trained, files)
-                    publish(part, final_folder(self.root, step))
+                    publish(part, final_folder(self.root, len(losses)))
                     prune(self.root)
         except (InputError, PeerError):
             # by every rank: once one has ended with its error, torchrun ends the others
             shutil.rmtree(part, ignore_errors=True)
             raise
         dist.barrier()  # a rank that goes on may rely on it
+
+    def _write_parts(self, trainer: Trainer, losses: Sequence[float], part: Path) -> None:
+        """Write the pieces of all ranks, and on rank 0 the table of who wrote which."""
+        pieces = [
+            *written_pieces(trainer),
+            *generator_states(torch.device(trainer.mesh.device_type)),
+            flat_piece("losses", torch.tensor(losses, dtype=torch.float64)),
+        ]
+        writers, numbers = shared_out(pieces), numbers_of(trainer.optimizer)
+        with writing(part, OPTION):
+            _together(lambda: _write(part, pieces, writers))
+        if dist.get_rank() == 0:
+            with writing(part, OPTION):
+                write_table(part, writers, {"step": len(losses), **numbers})
 
     def _sound(self) -> Path | None:
         """The checkpoint to go on from, every file of it read; the same on every rank."""

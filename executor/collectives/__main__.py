@@ -66,31 +66,40 @@ def measure(options: argparse.Namespace, report: DeviceReport) -> None:
     device = rank_device(report)
     left = max(options.until - time.time(), 1.0)
     with process_group(report.backend, left + 60.0, device):
-        every = teams(options.ranks, options.groups)
-        end = options.until - RESERVE
-        phases = [every[:1], every] if options.groups > 1 else [every]
         cases = [
             (kind, size)
             for size in options.sizes
             for kind in options.kinds
             if size % (VALUE * options.ranks) == 0
         ]
-        rows: list[dict[str, Any]] = []
-        while cases:
-            left = -largest(time.time() - end, device)  # the same on all ranks
-            if left <= 0.0:
-                break
-            share = BUSY * left / len(cases)
-            rows += timed(*cases.pop(0), phases, share, device)
+        rows = _timed_cases(options, cases, device)
         if dist.get_rank() == 0:
             document = _document(options, report, rows, left_out=len(cases))
             options.out.write_text(json.dumps(document), encoding="utf-8")
         dist.barrier()
 
 
+def _timed_cases(
+    options: argparse.Namespace, cases: list[tuple[str, int]], device: torch.device
+) -> list[dict[str, Any]]:
+    """Time cases as long as there is time, and take them off the list."""
+    every = teams(options.ranks, options.groups)
+    phases = [every[:1], every] if options.groups > 1 else [every]
+    end = options.until - RESERVE
+    rows: list[dict[str, Any]] = []
+    while cases:
+        left = -largest(time.time() - end, device)  # the same on all ranks
+        if left <= 0.0:
+            break
+        share = BUSY * left / len(cases)
+        rows += timed(*cases.pop(0), phases, share, device)
+    return rows
+
+
 def _document(
     options: argparse.Namespace, report: DeviceReport, rows: list[dict[str, Any]], *, left_out: int
 ) -> dict[str, Any]:
+    """The rows with the hardware, and why some sizes were not measured."""
     reasons = []
     odd = [size for size in options.sizes if size % (VALUE * options.ranks)]
     if odd:

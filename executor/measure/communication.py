@@ -29,6 +29,8 @@ from parsim.timelines.timeline import Span
 
 _BEHIND = (SpanKind.GRAD_NORM, SpanKind.OPTIMIZER)
 """What a rank does when all gradients are reduced, the first of them first."""
+_KINDS_OF_STREAMS = {Stream.EP: SpanKind.ALL_TO_ALL, Stream.TP: SpanKind.EXCHANGE}
+"""What every collective of a stream is."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,16 +93,18 @@ class _Rank:
                 continue  # the sum over ranks is part of that span
             if transfer in tied:
                 yield self._span(transfer._replace(stream=Stream.DP), SpanKind.REDUCE_TIED)
-            elif transfer.stream == Stream.EP:
-                yield self._span(transfer, SpanKind.ALL_TO_ALL, stage, microbatch)
-            elif transfer.stream == Stream.TP:
-                yield self._span(transfer, SpanKind.EXCHANGE, stage, microbatch)
+            elif kind := _KINDS_OF_STREAMS.get(transfer.stream):
+                yield self._span(transfer, kind, stage, microbatch)
             elif around is not None and around.kind == SpanKind.OPTIMIZER:
                 yield self._span(transfer, SpanKind.GATHER_PARAM)
             elif "gather" in transfer.operation.lower():
                 yield self._span(transfer, SpanKind.UNSHARD, stage, microbatch)
             else:
                 reductions.append((transfer, stage))
+        yield from self._reduced(reductions)
+
+    def _reduced(self, reductions: Sequence[tuple[Transfer, int]]) -> Iterator[Span]:
+        """Reductions of gradients with the stages of their buckets, where these were launched."""
         stages = self._bucket_stages()
         for number, (transfer, stage) in enumerate(reductions):
             if self._launches:

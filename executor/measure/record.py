@@ -92,6 +92,7 @@ def _groups(trainer: Trainer) -> dict[str, list[dist.ProcessGroup]]:
 
 
 def _recorder(trainer: Trainer, device: torch.device, traffic: Traffic) -> SpanRecorder:
+    """What records spans of this rank, and which collectives it may expect."""
     schedule = trainer.schedule
     stages = schedule.stages_on(trainer.mesh["pp"].get_local_rank())
     buckets = {

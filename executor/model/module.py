@@ -131,12 +131,8 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
         PlanError: the model has not that many layers.
     """
     check_buildable(spec)
-    layers, count = range(first_layer, first_layer + num_layers), layer_count(spec)
-    if first_layer < 0 or num_layers < 0 or layers.stop > count:
-        raise PlanError(
-            f"a stage of layers {layers.start}..{layers.stop - 1} is not in {spec.name}, "
-            f"whose layers are 0..{count - 1}"
-        )
+    layers = range(first_layer, first_layer + num_layers)
+    _check_layers(spec, layers)
     stage: Stage
     with torch.device("meta"):
         if isinstance(spec, Graph):
@@ -156,6 +152,16 @@ def build_stage(  # noqa: PLR0913 - the cut, the place and the numbers of a stag
     if torch.device(device).type != "meta":
         fill_parameters(stage, values or seeded(seed, spec=spec))
     return stage
+
+
+def _check_layers(spec: Description, layers: range) -> None:
+    """Refuse layers that the model does not have."""
+    count = layer_count(spec)
+    if layers.start < 0 or layers.stop < layers.start or layers.stop > count:
+        raise PlanError(
+            f"a stage of layers {layers.start}..{layers.stop - 1} is not in {spec.name}, "
+            f"whose layers are 0..{count - 1}"
+        )
 
 
 def build_model(

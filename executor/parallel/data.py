@@ -29,7 +29,7 @@ from executor.parallel.precision import apply_autocast, gradient_dtype, storage_
 from executor.parallel.refused import check_parallel
 from executor.parallel.replica import DataKind, Replica
 from parsim.plan import Plan
-from parsim.plan.record import BUCKET_BYTES
+from parsim.plan.fields import BUCKET_BYTES
 from parsim.units import MIB
 
 
@@ -94,6 +94,7 @@ def data_kind(plan: Plan) -> DataKind:
 
 
 def _buckets(stage: Stage, plan: Plan, mesh: DeviceMesh, experts: Groups | None) -> GradientBuckets:
+    """Buckets of a stage's gradients, those of experts in groups of their own."""
     parameters = trainable(stage.named_parameters())
     inside = (name for name in parameters if ".experts." in name and experts)
     routed = {name: parameters[name] for name in inside}

@@ -112,19 +112,8 @@ def build_runtime(
     Inference would run the modules forward and backward once, which DistributedDataParallel
     does not survive.
     """
-    depth = schedule.depth
     built = [
-        TorchStage(
-            index % depth,
-            depth,
-            stages[index],
-            index,
-            schedule.num_stages,
-            device,
-            input_args=(edges[index % depth].example(requires_grad=not schedule.is_first(index)),),
-            output_args=(edges[index % depth + 1].example(requires_grad=True),),
-            group=group,
-        )
+        _torch_stage(schedule, index, stages[index], edges, group, device)
         for index in sorted(stages)
     ]
     outbox = Outbox(asks=dist.get_backend(group) != "gloo")
@@ -138,6 +127,29 @@ def build_runtime(
     rows = {rank: pipelining.to_torch(_renumbered(schedule, rank)) for rank in range(schedule.pp)}
     runtime._prepare_schedule_with_comms(rows, format="compute_comms")
     return runtime
+
+
+def _torch_stage(
+    schedule: Schedule,
+    index: int,
+    module: nn.Module,
+    edges: tuple[TensorSpec, ...],
+    group: dist.ProcessGroup,
+    device: torch.device,
+) -> TorchStage:
+    """Torch's stage of a module, with the shapes that enter and leave it."""
+    position = index % schedule.depth
+    return TorchStage(
+        position,
+        schedule.depth,
+        module,
+        index,
+        schedule.num_stages,
+        device,
+        input_args=(edges[position].example(requires_grad=not schedule.is_first(index)),),
+        output_args=(edges[position + 1].example(requires_grad=True),),
+        group=group,
+    )
 
 
 def _renumbered(schedule: Schedule, rank: int) -> Iterator[Action]:

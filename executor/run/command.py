@@ -28,6 +28,7 @@ def as_rank(scenario: Path, options: RunOptions) -> int:
 
 
 def _work(path: Path, options: RunOptions) -> int:
+    """Check the run and the machine, then train as a rank, or say what would run."""
     from executor.devices.machine import probe, use_deterministic
     from executor.run.checks import check_files, check_plan
     from executor.run.run import run

@@ -44,6 +44,7 @@ class StepLog:
         sys.stdout.flush()
 
     def _record(self, step: Step) -> dict[str, Any]:
+        """A step as a line of the log; what the run does not have is left out."""
         device = step.device
         return {
             "step": step.number,

@@ -25,20 +25,13 @@ from parsim.strategy.gossip import neighbours
 def gossip(work: Work) -> Trained:
     """Send weights while computing; then average, then step with the gradient of the old ones."""
     strategy = of_kind(work.plan.strategy, Gossip)
-    rank, world = dist.get_rank(), dist.get_world_size()
     mine = work.replica.flat  # nobody writes to it while it is sent and computed with
-    received = [
-        torch.empty_like(mine) for _ in neighbours(rank, world, strategy.topology, number=0)
-    ]
+    around = neighbours(dist.get_rank(), dist.get_world_size(), strategy.topology, number=0)
+    received = [torch.empty_like(mine) for _ in around]
     optimizer, trained = FlatOptimizer(mine, work.config), Trained(weights=mine)
     for number in range(work.rounds):
         begin = time.perf_counter()
-        sources, targets = partners(rank, world, strategy.topology, number)
-        sends = [dist.P2POp(dist.isend, mine, target, tag=number) for target in targets]
-        gets = [
-            dist.P2POp(dist.irecv, values, source, tag=number)
-            for values, source in zip(received, sources, strict=True)
-        ]
+        sends, gets = _messages(mine, received, strategy.topology, number)
         # together: NCCL's sends wait for their receives, which would be queued behind them
         messages = dist.batch_isend_irecv([*sends, *gets])
         loss, gradient = gradient_of(work, number)
@@ -50,6 +43,19 @@ def gossip(work: Work) -> Trained:
         norm = optimizer.apply(gradient, number)
         work.end(trained, number, loss, norm)
     return trained
+
+
+def _messages(
+    mine: Tensor, received: list[Tensor], topology: str, number: int
+) -> tuple[list[dist.P2POp], list[dist.P2POp]]:
+    """Weights that a worker sends in a step, and those that it gets."""
+    sources, targets = partners(dist.get_rank(), dist.get_world_size(), topology, number)
+    sends = [dist.P2POp(dist.isend, mine, target, tag=number) for target in targets]
+    gets = [
+        dist.P2POp(dist.irecv, values, source, tag=number)
+        for values, source in zip(received, sources, strict=True)
+    ]
+    return sends, gets
 
 
 def partners(rank: int, world: int, topology: str, number: int) -> tuple[list[int], list[int]]:

@@ -15,7 +15,7 @@ from executor.strategies.replays.log import Trained
 from executor.strategies.replica import FlatOptimizer
 from executor.strategies.work import Work
 from parsim.plan.strategies import DiLoCo, LocalSGD, of_kind
-from parsim.strategy.program import Rounds
+from parsim.strategy.task import Rounds
 
 
 def local_sgd(work: Work) -> Trained:

@@ -70,6 +70,7 @@ def _options() -> argparse.Namespace:
 
 
 def _work(options: argparse.Namespace) -> int:
+    """Measure ages and steps, compare losses of runs, and write the page."""
     out = options.out
     out.mkdir(parents=True, exist_ok=True)
     began = now()
@@ -149,11 +150,8 @@ def _steps(
     out: Path, platform: Platform, options: argparse.Namespace, links: Links
 ) -> dict[str, Any]:
     """Steps of all strategies, predicted first and then measured in turns."""
-    predicted, folder, listed = {}, out / links.name, links.cases()
-    for case in listed:
-        path = scenario_of(folder, case)
-        write_text(path, links.text(case, platform).replace(CATALOG, f"../{CATALOG}"))
-        predicted[case.name] = predicted_step(path)
+    folder, listed = out / links.name, links.cases()
+    predicted = {case.name: _predicted(folder, case, platform, links) for case in listed}
     order = {
         "what": "turns",
         "cases": {case.name: f"{case.name}/scenario.yaml" for case in listed},
@@ -173,6 +171,13 @@ def _steps(
         for case in listed
     ]
     return {model: summary(of) for model, of in by_model(rows).items()}
+
+
+def _predicted(folder: Path, case: SuiteCase, platform: Platform, links: Links) -> float:
+    """Write a case's scenario, and predict its step."""
+    path = scenario_of(folder, case)
+    write_text(path, links.text(case, platform).replace(CATALOG, f"../{CATALOG}"))
+    return predicted_step(path)
 
 
 if __name__ == "__main__":

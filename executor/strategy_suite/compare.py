@@ -16,7 +16,7 @@ from parsim.sim import simulate
 from parsim.sim.rounds.rounds_end import staleness
 from parsim.sim.rounds.run import run_rounds
 from parsim.strategy.asynchronous_server import asynchronous_server
-from parsim.strategy.program import Queue
+from parsim.strategy.task import Queue
 from parsim.validation.ranking import spearman
 
 BASE = "ddp"

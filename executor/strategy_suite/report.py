@@ -134,6 +134,7 @@ def _step_cells(row: Mapping[str, Any], base: str) -> list[str]:
 def _steps(
     model: str, figures: Mapping[str, Any], ranks: int, what: str = "strategies", base: str = "ddp"
 ) -> Iterator[str]:
+    """The section of a model: steps by strategy, and how well they were predicted."""
     order, shown = figures["order_spearman"], base.upper()
     yield f"## Steps of {model} on {ranks} ranks"
     yield ""

@@ -81,6 +81,7 @@ def _predicted(out: Path, cases: Sequence[SuiteCase], platform: Platform) -> dic
 
 
 def _work(options: argparse.Namespace) -> int:
+    """Predict and measure all schedules, and write the page and its document."""
     out, began = options.out, now()
     cases = choose(schedule_cases(), options.schedules)
     if options.turns < 1:

@@ -6,7 +6,6 @@ pipeline's runner around all stages of the rank. Without a pipeline the step is 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import torch
@@ -22,7 +21,7 @@ from executor.model.loss import check_trainable
 from executor.model.mixture.experts import WHOLE
 from executor.model.module import TransformerStage, build_stage, seed_dropout
 from executor.model.offload import HostStore, keep_in, keep_on_host
-from executor.model.stage import Stage, has_experts, layer_count, reads_text, recompute_first
+from executor.model.stage import Stage, has_experts, layer_count, recompute_first
 from executor.parallel.context import apply_context_parallel, context_group
 from executor.parallel.data import apply_data_parallel
 from executor.parallel.experts import (
@@ -32,52 +31,22 @@ from executor.parallel.experts import (
     expert_place,
 )
 from executor.parallel.held_twice import copies_group, partners_group, tied_group
-from executor.parallel.precision import edge_dtype, logits_dtype, storage_dtype
+from executor.parallel.precision import storage_dtype
 from executor.parallel.refused import check_context, check_split_backward
 from executor.parallel.replica import Replica
 from executor.parallel.tensor import apply_tensor_parallel, training_loss
 from executor.pipeline.partner import Partner
 from executor.pipeline.runner import PipelineRunner
-from executor.pipeline.tensor_spec import TensorSpec
 from executor.training.optimizer import StageOptimizer
+from executor.training.stage_edges import stage_edges
 from executor.training.trainer import Trainer
 from executor.training.update_rule import OptimizerConfig
 from parsim.cost.step.stages import plan_cut
-from parsim.model.graph.losses import classes
-from parsim.model.graph.record import INPUT, Graph
+from parsim.model.graph.record import Graph
 from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from parsim.schedule import Schedule, schedule_of
-
-
-def stage_edges(spec: Description, plan: Plan) -> Iterator[TensorSpec]:
-    """What enters each stage, and what leaves the last one, for one micro-batch."""
-    yield from _of_images(spec, plan) if isinstance(spec, Graph) else _of_text(spec, plan)
-
-
-def _of_images(graph: Graph, plan: Plan) -> Iterator[TensorSpec]:
-    """Tensors at the borders of a graph's stages, of which one crosses each cut (`check_cut`)."""
-    size, end, hidden = plan.microbatch_size, 0, edge_dtype(plan)
-    first = torch.int64 if reads_text(graph) else torch.float32
-    yield TensorSpec((size, *graph.input_shape), first)
-    for count in plan_cut(plan, layer_count(graph))[:-1]:
-        end += count
-        (name,) = graph.crossing()[end - 1] if end else (INPUT,)
-        yield TensorSpec((size, *graph.shapes[name]), hidden)
-    among = classes(graph)
-    yield TensorSpec((size, len(among), max(among)), logits_dtype(plan))
-
-
-def _of_text(spec: TransformerSpec, plan: Plan) -> Iterator[TensorSpec]:
-    size, tokens = plan.microbatch_size, spec.seq_len // plan.cp
-    local = tokens // plan.tp if plan.sequence_parallel else tokens
-    hidden = edge_dtype(plan)
-    yield TensorSpec((size, tokens), torch.int64)
-    for _ in range(plan.num_stages - 1):
-        yield TensorSpec((size, local, spec.hidden_size), hidden)
-    # each tensor rank's part of the vocabulary: the loss is taken of that
-    yield TensorSpec((size, tokens, spec.vocab_rows // plan.tp), logits_dtype(plan))
 
 
 class _Groups(NamedTuple):
@@ -112,10 +81,9 @@ def build_trainer(
     Raises:
         PlanError: a combination that cannot run, or would train wrongly.
     """
-    text = None if isinstance(spec, Graph) else spec
     schedule = schedule_of(plan)
     _check(spec, plan, schedule, device)
-    mesh, context, experts = groups = _Groups.of(text, plan, device.type)
+    groups = _Groups.of(_text_of(spec), plan, device.type)
     position = coordinates(plan, dist.get_rank())
     seed_dropout(seed, *_dropout_place(plan, position))
     stages, first = schedule.stages_on(position["pp"]), values or seeded(seed, spec=spec)
@@ -123,7 +91,30 @@ def build_trainer(
     if backend is not None:
         for replica in replicas:
             compile_layers(replica.stage, backend)
-    trainer = Trainer(
+    trainer = _trainer(spec, plan, schedule, groups, replicas, optimizer or OptimizerConfig())
+    _scale_loss(trainer)
+    if plan.pp > 1:
+        trainer.runner = _runner(trainer, device)
+    return trainer
+
+
+def _text_of(spec: Description) -> TransformerSpec | None:
+    """The transformer that a model is; None: a graph, which has no tokens."""
+    return None if isinstance(spec, Graph) else spec
+
+
+def _trainer(
+    spec: Description,
+    plan: Plan,
+    schedule: Schedule,
+    groups: _Groups,
+    replicas: tuple[Replica, ...],
+    optimizer: OptimizerConfig,
+) -> Trainer:
+    """Join stages that are ready with the groups in which what they share is summed."""
+    text = _text_of(spec)
+    mesh, context, experts = groups
+    return Trainer(
         spec=spec,
         plan=plan,
         mesh=mesh,
@@ -134,14 +125,10 @@ def build_trainer(
         tied=tied_group(mesh, schedule) if text is not None and text.tied_embeddings else None,
         copies=copies_group(mesh, schedule),
         partners=partners_group(mesh, schedule),
-        optimizer=StageOptimizer(replicas, optimizer or OptimizerConfig()),
+        optimizer=StageOptimizer(replicas, optimizer),
         context=context,
         experts=experts,
     )
-    _scale_loss(trainer)
-    if plan.pp > 1:
-        trainer.runner = _runner(trainer, device)
-    return trainer
 
 
 def _check(spec: Description, plan: Plan, schedule: Schedule, device: torch.device) -> None:
@@ -221,6 +208,7 @@ def _spare_memory(built: Stage, plan: Plan, device: torch.device) -> None:
 
 
 def _runner(trainer: Trainer, device: torch.device) -> PipelineRunner:
+    """The pipeline around this rank's stages; with a partner where memory is balanced."""
     mesh, schedule = trainer.mesh["pp"], trainer.schedule
     here = schedule.stages_on(mesh.get_local_rank())
     replica_of = dict(zip(here, trainer.replicas, strict=True))

@@ -6,86 +6,22 @@ Sources: transformers' modeling files of each family.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 
-QKV = ("attention.q", "attention.k", "attention.v")
-GATED = ("mlp.gate", "mlp.fc1")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyNames:
-    """Names of modules in a family's files; those of a layer stand behind `layer`.
-
-    `base` is the prefix that files of the model without its head leave out. Matrices of `turned`
-    are stored (inputs, outputs); those of each of `joined` lie behind one another in one tensor,
-    or with `by_head` each head's rows do. Files of other versions have `older` words in place of
-    others.
-    """
-
-    base: str
-    layer: str
-    ends: Mapping[str, str]
-    inside: Mapping[str, str]
-    turned: bool = False
-    joined: tuple[tuple[str, ...], ...] = ()
-    by_head: bool = False
-    older: Mapping[str, str] = field(default_factory=dict)
-
-
-_ATTENTION = {
-    "attention_norm": "input_layernorm",
-    "attention.q": "self_attn.q_proj",
-    "attention.k": "self_attn.k_proj",
-    "attention.v": "self_attn.v_proj",
-    "attention.projection": "self_attn.o_proj",
-    "attention.q_norm": "self_attn.q_norm",
-    "attention.k_norm": "self_attn.k_norm",
-    "mlp_norm": "post_attention_layernorm",
-}
-_MLP = {"mlp.gate": "mlp.gate_proj", "mlp.fc1": "mlp.up_proj", "mlp.fc2": "mlp.down_proj"}
-_LLAMA = FamilyNames(
-    base="model.",
-    layer="model.layers.{}.",
-    ends={"embedding.token": "model.embed_tokens", "head.norm": "model.norm"}
-    | {"head.logits": "lm_head"},
-    inside={**_ATTENTION, **_MLP},
+from executor.weights.family import QKV, FamilyNames
+from executor.weights.llama_names import (
+    ATTENTION,
+    DEEPSEEK,
+    GEMMA2,
+    GLM4,
+    GLM4_MOE,
+    LLAMA,
+    MIXTRAL,
+    PHI3,
+    QWEN3_MOE,
+    STARCODER2,
 )
 
-
-def _mixture(inside: Mapping[str, str], block: str, gate: str, up: str, down: str) -> FamilyNames:
-    """A Llama whose layers have experts: their block, and its names of an expert's products."""
-    experts = f"{block}.experts.{{}}"
-    return replace(
-        _LLAMA,
-        inside={
-            **inside,
-            "mlp.router": f"{block}.gate",
-            "mlp.experts.{}.up.0": f"{experts}.{gate}.weight",
-            "mlp.experts.{}.up.1": f"{experts}.{up}.weight",
-            "mlp.experts.{}.down": f"{experts}.{down}.weight",
-        },
-    )
-
-
-_MIXTRAL = _mixture(_ATTENTION, "block_sparse_moe", "w1", "w3", "w2")
-_QWEN3_MOE = _mixture(_LLAMA.inside, "mlp", "gate_proj", "up_proj", "down_proj")
-_LATENT = {
-    **{
-        name: what
-        for name, what in _ATTENTION.items()
-        if name.endswith("_norm") and "." not in name
-    },
-    "attention.q_down": "self_attn.q_a_proj",
-    "attention.q_norm": "self_attn.q_a_layernorm",
-    "attention.q_up": "self_attn.q_b_proj",
-    "attention.kv_down": "self_attn.kv_a_proj_with_mqa",
-    "attention.kv_norm": "self_attn.kv_a_layernorm",
-    "attention.kv_up": "self_attn.kv_b_proj",
-    "attention.projection": "self_attn.o_proj",
-    **{f"mlp.shared.{name[4:]}": f"mlp.shared_experts.{what[4:]}" for name, what in _MLP.items()},
-    **_MLP,
-}
-_DEEPSEEK = _mixture(_LATENT, "mlp", "gate_proj", "up_proj", "down_proj")
 _GPT2 = FamilyNames(
     base="transformer.",
     layer="transformer.h.{}.",
@@ -144,42 +80,6 @@ _ROBERTA = replace(
         "head.logits.bias": "lm_head.bias",
     },
 )
-_PHI3 = replace(
-    _LLAMA,
-    inside={
-        **_LLAMA.inside,
-        **dict.fromkeys(QKV, "self_attn.qkv_proj"),
-        **dict.fromkeys(GATED, "mlp.gate_up_proj"),
-    },
-    joined=(QKV, GATED),
-)
-_GEMMA2 = replace(
-    _LLAMA,
-    inside={
-        **_LLAMA.inside,
-        "attention_out_norm": "post_attention_layernorm",
-        "mlp_norm": "pre_feedforward_layernorm",
-        "mlp_out_norm": "post_feedforward_layernorm",
-    },
-)
-_GLM4 = replace(
-    _LLAMA,
-    inside={
-        **_LLAMA.inside,
-        **dict.fromkeys(GATED, "mlp.gate_up_proj"),
-        "attention_out_norm": "post_self_attn_layernorm",
-        "mlp_out_norm": "post_mlp_layernorm",
-    },
-    joined=(GATED,),
-)
-_GLM4_MOE = _mixture(
-    {**_ATTENTION, **{name: _LATENT[name] for name in _LATENT if name.startswith("mlp.")}},
-    "mlp",
-    "gate_proj",
-    "up_proj",
-    "down_proj",
-)
-_STARCODER2 = replace(_LLAMA, inside={**_ATTENTION, "mlp.fc1": "mlp.c_fc", "mlp.fc2": "mlp.c_proj"})
 _NEOX = FamilyNames(
     base="gpt_neox.",
     layer="gpt_neox.layers.{}.",
@@ -225,7 +125,7 @@ _OPT = FamilyNames(
         "head.logits": "lm_head",
     },
     inside={
-        **_ATTENTION,
+        **ATTENTION,
         "attention.projection": "self_attn.out_proj",
         "attention_norm": "self_attn_layer_norm",
         "mlp_norm": "final_layer_norm",
@@ -237,18 +137,18 @@ FAMILIES: Mapping[str, FamilyNames] = {
     "gpt2": _GPT2,
     "bert": _BERT,
     **dict.fromkeys(("roberta", "xlm-roberta", "camembert"), _ROBERTA),
-    **dict.fromkeys(("llama", "qwen2", "mistral", "qwen3", "seed_oss", "smollm3"), _LLAMA),
-    **dict.fromkeys(("gemma", "granite", "stablelm", "nemotron"), _LLAMA),
-    "phi3": _PHI3,
-    **dict.fromkeys(("gemma2", "gemma3_text"), _GEMMA2),
-    "glm4": _GLM4,
-    "starcoder2": _STARCODER2,
+    **dict.fromkeys(("llama", "qwen2", "mistral", "qwen3", "seed_oss", "smollm3"), LLAMA),
+    **dict.fromkeys(("gemma", "granite", "stablelm", "nemotron"), LLAMA),
+    "phi3": PHI3,
+    **dict.fromkeys(("gemma2", "gemma3_text"), GEMMA2),
+    "glm4": GLM4,
+    "starcoder2": STARCODER2,
     "gpt_neox": _NEOX,
     "bloom": _BLOOM,
     "opt": _OPT,
-    "mixtral": _MIXTRAL,
-    "qwen3_moe": _QWEN3_MOE,
-    "glm4_moe": _GLM4_MOE,
-    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), _DEEPSEEK),
+    "mixtral": MIXTRAL,
+    "qwen3_moe": QWEN3_MOE,
+    "glm4_moe": GLM4_MOE,
+    **dict.fromkeys(("deepseek_v2", "deepseek_v3", "kimi_k2"), DEEPSEEK),
 }
 """Names by `model_type`."""

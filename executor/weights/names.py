@@ -22,7 +22,8 @@ import torch
 from torch import Tensor
 
 from executor.model.first_values import OUTPUT_TABLE, TOKEN_TABLE
-from executor.weights.family_names import FAMILIES, FamilyNames
+from executor.weights.family import FamilyNames
+from executor.weights.family_names import FAMILIES
 from parsim.model.config.family_of_spec import family_of
 from parsim.model.spec import TransformerSpec
 

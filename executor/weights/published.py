@@ -165,17 +165,7 @@ def _check_config(folder: Path, spec: TransformerSpec) -> None:
     """Refuse a model that differs from the config beside the weights in more than its use."""
     if not (folder / CONFIG).is_file():
         return
-    try:
-        config = read_config(folder)
-        known = spec_from_config(config, name=spec.name)
-        otherwise = unlike_note(Config.open(config).model_type)
-    except ModelError as error:
-        raise InputError(f"--init-from {folder}: {error}") from None
-    if otherwise:
-        raise InputError(
-            f"--init-from {folder}: a model of that kind is not what parsim's modules compute "
-            f"({otherwise}); its weights would mean something else"
-        )
+    known = _described(folder, spec.name)
     every = all(map(spec.has_experts, range(spec.num_layers)))
     free = _MAY_DIFFER | ({"ffn_hidden_size"} if every else set())
     unlike = [
@@ -188,3 +178,23 @@ def _check_config(folder: Path, spec: TransformerSpec) -> None:
             f"--init-from {folder}: it is another model than {shown(spec.name)}, with "
             f"{', '.join(unlike)}; run the model of that folder (model.config: {folder})"
         )
+
+
+def _described(folder: Path, name: str) -> TransformerSpec:
+    """The model of a folder's config, of a kind that parsim's modules compute.
+
+    Raises:
+        InputError: a config that is none, or of another kind.
+    """
+    try:
+        config = read_config(folder)
+        known = spec_from_config(config, name=name)
+        otherwise = unlike_note(Config.open(config).model_type)
+    except ModelError as error:
+        raise InputError(f"--init-from {folder}: {error}") from None
+    if otherwise:
+        raise InputError(
+            f"--init-from {folder}: a model of that kind is not what parsim's modules compute "
+            f"({otherwise}); its weights would mean something else"
+        )
+    return known

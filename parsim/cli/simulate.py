@@ -70,7 +70,7 @@ def check(
     if as_json:
         print_json(resolved.to_json())
     else:
-        from parsim.report.text.prediction import resolved_text
+        from parsim.report.text.resolved import resolved_text
 
         sys.stdout.write(resolved_text(resolved))
     if write_schedule is not None:

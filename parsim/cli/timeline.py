@@ -204,6 +204,7 @@ def _compare_runs(files: list[Path], picture: Path | None, as_json: bool) -> Non
 def _compare_timelines(
     predicted: Path, measured: Path, tolerance: float, output: Path | None, as_json: bool
 ) -> None:
+    """Compare two timelines, and print, draw or save what they differ in."""
     from parsim import api
     from parsim.timelines.reader import load_timeline
 

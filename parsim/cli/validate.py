@@ -53,6 +53,7 @@ def validate(
 
 
 def _validate_steps(tables: list[Path], verbose: bool, report: Path | None, as_json: bool) -> None:
+    """Compare measured steps with predictions, print them, and write the report."""
     from parsim import api
     from parsim.report.accuracy.files import check_report
     from parsim.report.text.measured.steps import filled_lines, validation_view

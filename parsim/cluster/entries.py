@@ -27,7 +27,8 @@ from parsim.cluster.hardware import (
     Tiles,
     Tuner,
 )
-from parsim.cluster.measured import read_curves, read_residuals
+from parsim.cluster.measured.curves import read_curves
+from parsim.cluster.measured.residuals import read_residuals
 from parsim.errors import ScenarioError, UnitError, alternatives, shown
 from parsim.units import count_of, parse_quantity
 

@@ -118,6 +118,7 @@ def _reason(_: str, text: str) -> str:
 
 
 def _value(word: str, text: str) -> str | float | int | bool:
+    """Read a word of a recorded run by what it is."""
     if word == "date":
         return datetime.date.fromisoformat(text).isoformat()
     if word == "split" and text not in SPLITS:

@@ -23,7 +23,8 @@ from math import hypot, log, log2, sqrt
 
 from parsim.cluster.evidence import CLOCK
 from parsim.cluster.hardware import Device, Measured
-from parsim.cluster.measured import CONTEXT, DISPATCHED, SEQUENCE, SPLIT, WAITED, WHOLE_SPAN
+from parsim.cluster.measured.layer_kinds import CONTEXT, DISPATCHED, SEQUENCE, SPLIT, WAITED
+from parsim.cluster.measured.residuals import WHOLE_SPAN
 from parsim.cost.job import Job
 from parsim.cost.layer.layers import measured_kind, own_name
 from parsim.cost.layer.passes import LayerCost

@@ -157,6 +157,15 @@ def _adapted(
 
 def _beside(product: Linear, rank: int, *, keeps_input: bool) -> Iterator[Part]:
     """A frozen product with its adapter, and what adds them up, forward and backward."""
+    by_row, by_column = product.split is Split.ROW, product.split is Split.COLUMN
+    adapter = _adapter(product, rank, keeps_input=keeps_input)
+    yield _pass(product, "copied", product.inputs, by_row, backward=SUMMED_GRADIENTS)
+    yield Branches(paths=((replace(product, trained=False),), adapter))
+    yield _pass(product, "summed", product.outputs, by_column, *SCALED_SUM)
+
+
+def _adapter(product: Linear, rank: int, *, keeps_input: bool) -> tuple[Linear, Linear]:
+    """The two narrow products beside a frozen one, split where that is."""
     ahead = replace(
         product,
         name=f"{product.name}{FIRST}",
@@ -175,15 +184,7 @@ def _beside(product: Linear, rank: int, *, keeps_input: bool) -> Iterator[Part]:
         bias=False,
         keeps_input=True,
     )
-    frozen = replace(product, trained=False)
-    yield _pass(
-        product, "copied", product.inputs, product.split is Split.ROW, backward=SUMMED_GRADIENTS
-    )
-    yield Branches(paths=((frozen,), (ahead, behind)))
-    forward, backward = SCALED_SUM
-    yield _pass(
-        product, "summed", product.outputs, product.split is Split.COLUMN, forward, backward
-    )
+    return ahead, behind
 
 
 def _pass(

@@ -18,32 +18,39 @@ def attention(spec: TransformerSpec, *, near: bool, turns: bool = True) -> tuple
     """
     if spec.kv_lora_rank:
         return _latent_attention(spec, near=near)
-    h, d = spec.hidden_size, spec.head_dim
-    q_width, kv_width = spec.num_attention_heads * d, spec.num_key_value_heads * d
-    qkv_width = q_width + 2 * kv_width
-    before: tuple[Operator, ...] = () if spec.post_norm else (norm(spec, "attention_norm"),)
-    after: tuple[Operator, ...] = (norm(spec, "attention_norm"),) if spec.post_norm else ()
-    keys = SharedHeads(count=spec.num_key_value_heads, width=kv_width)
-    both = replace(keys, width=2 * kv_width)
-    # an unfused kernel wants (batch, head) outermost: two tensors of width h are copied to get
-    # there and back, the others are views (8 bytes per h in the traffic count of the 22B layer)
-    transposes: tuple[Operator, ...] = ()
-    if not spec.fused_attention:
-        transposes = (_heads_apart(spec, "transpose", 2 * h, launches=(2, 2)),)
+    h, q_width = spec.hidden_size, spec.num_attention_heads * spec.head_dim
+    keys = SharedHeads(
+        count=spec.num_key_value_heads, width=spec.num_key_value_heads * spec.head_dim
+    )
+    normed = (norm(spec, "attention_norm"),)
     return (
-        *before,
-        replace(
-            product(spec, "qkv", h, qkv_width, Split.COLUMN, bias=spec.qkv_bias),
-            shared=both,
-            matrices=3,
-        ),
+        *(() if spec.post_norm else normed),
+        _queries_keys_values(spec, q_width, keys),
         *_of_queries_and_keys(spec, q_width, keys, turns=turns),
-        *transposes,
+        *_transposes(spec),
         _core(spec, spec.num_key_value_heads, near=near),
         product(spec, "projection", q_width, h, Split.ROW, bias=spec.projection_bias),
         *joined(spec, "attention", spec.projection_bias),
-        *after,
+        *(normed if spec.post_norm else ()),
     )
+
+
+def _queries_keys_values(spec: TransformerSpec, q_width: int, keys: SharedHeads) -> Linear:
+    """The product that makes queries, keys and values, of which the latter may be shared."""
+    width = q_width + 2 * keys.width
+    qkv = product(spec, "qkv", spec.hidden_size, width, Split.COLUMN, bias=spec.qkv_bias)
+    return replace(qkv, shared=replace(keys, width=2 * keys.width), matrices=3)
+
+
+def _transposes(spec: TransformerSpec) -> tuple[Operator, ...]:
+    """Copies that bring (batch, head) outermost, which an unfused kernel wants, and back.
+
+    Two tensors of width h are copied, the others are views (8 bytes per h in the traffic count of
+    the 22B layer).
+    """
+    if spec.fused_attention:
+        return ()
+    return (_heads_apart(spec, "transpose", 2 * spec.hidden_size, launches=(2, 2)),)
 
 
 def _core(spec: TransformerSpec, kv_heads: int, *, near: bool) -> Attention:

@@ -110,6 +110,7 @@ def _part(spec: TransformerSpec, part: str) -> Layer:
 
 
 def _embedding(spec: TransformerSpec) -> Layer:
+    """The tables of tokens and positions, and what stands between them and the layers."""
     lookup = Lookup(
         tokens=spec.seq_len,
         vocab_size=spec.vocab_rows,
@@ -133,6 +134,7 @@ def _embedding(spec: TransformerSpec) -> Layer:
 
 
 def _head(spec: TransformerSpec) -> Layer:
+    """What stands behind the last layer: norm, pooler, and the product to the words."""
     h, masked = spec.hidden_size, spec.head == "mlm"
     ops: list[Operator] = [] if spec.post_norm else [norm(spec, "final_norm")]
     if spec.pooler:

@@ -125,6 +125,7 @@ def mlp(spec: TransformerSpec) -> tuple[Operator, ...]:
 
 
 def _feed_forward(spec: TransformerSpec, f: int) -> tuple[Operator, ...]:
+    """Two products with an activation between them; gated ones have two halves."""
     h = spec.hidden_size
     halves = 2 if spec.gated_mlp else 1
     # GELU: read x, write y; backward reads dy and x, writes dx. SwiGLU reads both halves, writes

@@ -13,9 +13,10 @@ from parsim.cost.job import Job
 from parsim.cost.step.cuts import single_layers
 from parsim.errors import NoFeasiblePlan
 from parsim.partition.hierarchy import PartitionStage
+from parsim.partition.judge import Judge, Stages
 from parsim.partition.layer_graph import LayerGraph, LayerNode
 from parsim.partition.levels import Level, Options, rate_between
-from parsim.partition.simulated import Judge, Stages, climb, moved_cuts
+from parsim.partition.simulated import climb, moved_cuts
 from parsim.partition.states import States
 from parsim.plan import Plan, precision
 

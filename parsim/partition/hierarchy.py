@@ -23,13 +23,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from math import ceil, inf, prod
+from math import inf, prod
 from typing import NamedTuple
 
 import numpy as np
 
-from parsim.arrays import Array, Index
+from parsim.arrays import Array
 from parsim.errors import NoFeasiblePlan
+from parsim.partition.level_tables import LevelTables, LevelWork, solve_level
 from parsim.partition.levels import Level, Options, check_levels, check_work
 from parsim.partition.states import States
 from parsim.units import format_bytes
@@ -58,16 +59,6 @@ class Partition:
         return tuple(stage.replicas for stage in self.stages)
 
 
-@dataclass(frozen=True, slots=True)
-class _Solved:
-    """What is known of one level: seconds by units (m -> (n, n)), each split (state, units; -1)."""
-
-    seconds: dict[int, Array]
-    split: dict[int, Index]
-    units: dict[int, Index]
-    count: int
-
-
 def partition(states: States, levels: Sequence[Level], options: Options) -> Partition:
     """Find the stages whose slowest one is fastest.
 
@@ -79,16 +70,8 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
     """
     check_levels(levels, options)
     check_work(len(states), levels, options)
-    compute = _between(states.seconds, states)
-    weights, kept = _between(states.parameters, states), _between(states.activations, states)
-    solved: list[_Solved] = []
-    inside = 1
-    for number, level in enumerate(levels):
-        rows = len(states) if number + 1 < len(levels) else 1
-        work = _Work(compute, weights, kept, states, level, inside, options, rows, not number)
-        solved.append(_solve(work))
-        compute, inside = solved[-1].seconds[level.units], level.units
-    best = float(compute[0, -1])
+    solved = _solve(states, levels, options)
+    best = float(solved[-1].seconds[levels[-1].units][0, -1])
     if best == inf:
         raise NoFeasiblePlan(_why_none(states, levels, options))
     return Partition(
@@ -97,6 +80,20 @@ def partition(states: States, levels: Sequence[Level], options: Options) -> Part
         data_parallel=_data_parallel(states, levels, options),
         one_device=float(states.seconds[-1]),
     )
+
+
+def _solve(states: States, levels: Sequence[Level], options: Options) -> list[LevelTables]:
+    """The tables of each level, whose layers are the best parts of the level within."""
+    compute = _between(states.seconds, states)
+    weights, kept = _between(states.parameters, states), _between(states.activations, states)
+    solved: list[LevelTables] = []
+    inside = 1
+    for number, level in enumerate(levels):
+        rows = len(states) if number + 1 < len(levels) else 1
+        work = LevelWork(compute, weights, kept, states, level, inside, options, rows, not number)
+        solved.append(solve_level(work))
+        compute, inside = solved[-1].seconds[level.units], level.units
+    return solved
 
 
 def _why_none(states: States, levels: Sequence[Level], options: Options) -> str:
@@ -131,97 +128,8 @@ def _between(total: Array, states: States) -> Array:
     return np.where(allowed, total[None, :] - start[:, None], inf)
 
 
-class _Work(NamedTuple):
-    """One level's task: costs between states, (n, n), and how many first states it is for.
-
-    `innermost` says that the units are devices, and not groups that share a stage's weights.
-    """
-
-    compute: Array
-    weights: Array
-    kept: Array
-    states: States
-    level: Level
-    inside: int
-    options: Options
-    rows: int
-    innermost: bool
-
-
-def _solve(work: _Work) -> _Solved:
-    """Fill the tables of one level, unit by unit."""
-    count, straight = work.level.units, work.options.straight
-    size = (work.rows, len(work.states))
-    solved = _Solved({}, {}, {}, count)
-    for m in range(1, count + 1):
-        alone = _one_stage(work, m) if m == 1 or not straight else np.full(size, inf)
-        split, units = np.full(size, -1), np.full(size, m)
-        for last in range(1, 2 if straight else m):
-            if m > last:
-                _try_split(work, solved, m, last, alone, split, units)
-        solved.seconds[m], solved.split[m], solved.units[m] = alone, split, units
-    return solved
-
-
-def _one_stage(work: _Work, m: int) -> Array:
-    """Seconds of each part as one stage on m units, (rows, n)."""
-    compute, weights = work.compute[: work.rows], work.weights[: work.rows]
-    seconds = _replicated(work, compute, weights, m, work.inside)
-    return _within_memory(work, seconds, work.kept[: work.rows] + weights, m, m)
-
-
-def _replicated(work: _Work, compute: Array, weights: Array, m: int, inside: int) -> Array:
-    """Seconds of a stage on m units that exchange their weights' gradients."""
-    sent = np.where(np.isfinite(weights), weights, 0.0) * (m - 1) / work.level.bandwidth
-    if work.options.mode == "pipedream-paper":
-        return np.asarray(np.maximum(compute, 2.0 * sent) / m)
-    return np.asarray((compute + 4.0 * sent / m / inside) / m)
-
-
-def _within_memory(work: _Work, seconds: Array, kept: Array, used: int, m: int) -> Array:
-    """Inf where what a stage stashes for the units still free is more than a device holds.
-
-    A device also holds a copy for the micro-batch at hand. Of groups of devices, which share one,
-    the level within has seen to that.
-    """
-    if work.options.memory is None:
-        return seconds
-    at_hand = work.innermost and not work.options.stashed_alone
-    copies = ceil((work.level.units - used) / m) + int(at_hand)
-    stashed = np.where(np.isfinite(kept), kept, 0.0) * copies
-    return np.where(stashed > work.options.memory, inf, seconds)
-
-
-def _try_split(
-    work: _Work, solved: _Solved, m: int, last: int, best: Array, split: Index, units: Index
-) -> None:
-    """Improve parts on m units by a last stage on `last` of them, behind every state."""
-    count = len(work.states)
-    stage = _replicated(work, work.compute[1:], work.weights[1:], last, 1)
-    stage = _within_memory(work, stage, work.kept[1:] + work.weights[1:], m, last)
-    stage = np.maximum(stage, _transfers(work, last)[:-1]) if work.options.transfers else stage
-    first = solved.seconds[m - last][:, : count - 1]  # (rows, k); a cut behind state k >= row
-    stage = np.ascontiguousarray(stage.T)  # (j, k): the least of a row is found in one pass
-    for row in range(min(work.rows, count - 1)):
-        slowest = np.maximum(first[row, row:], stage[row:, row:])
-        at = slowest.argmin(axis=1)
-        seconds = slowest[np.arange(count - row), at]
-        better = np.flatnonzero(seconds < best[row, row:])
-        best[row, row + better] = seconds[better]
-        split[row, row + better], units[row, row + better] = row + at[better], last
-
-
-def _transfers(work: _Work, last: int) -> Array:
-    """Seconds of the messages in front of and behind a last stage, (k, j)."""
-    lanes = 1 if work.options.mode == "pipedream-paper" else last
-    rate = work.level.bandwidth * lanes * work.options.compression
-    output = 2.0 * work.states.output / rate
-    behind = np.concatenate([output[:-1], [0.0]])
-    return np.asarray(np.maximum(output[:, None], behind[None, :]))
-
-
 def _stages(
-    solved: Sequence[_Solved], level: int, first: int, last: int, copies: int
+    solved: Sequence[LevelTables], level: int, first: int, last: int, copies: int
 ) -> Iterator[PartitionStage]:
     """The stages of states first..last on all units of a level, each on so many copies of them."""
     if level < 0:

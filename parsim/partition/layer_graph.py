@@ -128,17 +128,21 @@ def _checked(path: Path, nodes: dict[str, LayerNode], edges: list[tuple[str, str
     pairs = tuple((number[a], number[b]) for a, b in edges if a in kept and b in kept)
     if not kept:
         raise InputError(f"{path}: has no layers")
-    before: dict[int, set[int]] = {i: set() for i in range(len(kept))}
+    _check_order(path, list(kept), pairs)
+    _check_whole(path, list(kept), pairs)
+    return LayerGraph(layers=tuple(kept.values()), edges=pairs)
+
+
+def _check_order(path: Path, names: list[str], pairs: tuple[tuple[int, int], ...]) -> None:
+    """Refuse layers that wait for one another in a circle."""
+    before: dict[int, set[int]] = {i: set() for i in range(len(names))}
     for first, second in pairs:
         before[second].add(first)
     try:
         TopologicalSorter(before).prepare()
     except CycleError as error:
-        names = list(kept)
         circle = " -> ".join(shown(names[i]) for i in error.args[1])
         raise InputError(f"{path}: layers wait for one another in a circle: {circle}") from None
-    _check_whole(path, list(kept), pairs)
-    return LayerGraph(layers=tuple(kept.values()), edges=pairs)
 
 
 def _check_whole(path: Path, names: list[str], pairs: tuple[tuple[int, int], ...]) -> None:

@@ -4,9 +4,10 @@ Degrees, a schedule and switches come in; a checked `Plan`, a `PlanTable` with o
 for many of them, or the reason why a plan is refused (`rules`) leave.
 """
 
+from parsim.plan.fields import AXES, RANK_ORDER, REPLICAS_OUTSIDE
 from parsim.plan.names import CpCommType, Recompute
 from parsim.plan.precision import Precision, precision
-from parsim.plan.record import AXES, RANK_ORDER, REPLICAS_OUTSIDE, Plan
+from parsim.plan.record import Plan
 from parsim.plan.space import PlanSpace
 from parsim.plan.table import PlanTable
 

@@ -20,20 +20,19 @@ parallelism {vocab, d_ff, heads: all}, and both at once two axes; Lepikhin et al
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from parsim.errors import PlanError, alternatives, shown
 from parsim.layout.mesh import REPLICAS
 from parsim.model.model import Model
-from parsim.model.operators import Linear
-from parsim.plan.record import RANK_ORDER, Plan
+from parsim.plan.fields import RANK_ORDER
+from parsim.plan.nearest_layout import TENSOR, nearest_layout
+from parsim.plan.record import Plan
 from parsim.plan.strategies import DDP, Layout
 
 MOST_AXES = 3
 """Axes of a mesh: the signatures of an operation are as many as those of an axis to this power."""
-TENSOR = ("heads", "ffn", "vocab")
-"""What tensor parallelism splits, all of it."""
 DIMS = ("batch", "sequence", *TENSOR, "experts")
 """Dimensions of a transformer that an axis of plans splits."""
 WHY_NOT = {
@@ -79,7 +78,7 @@ def in_axes(plan: Plan, model: Model) -> Plan:
     if mistake is not None:
         raise PlanError(f"strategy.{mistake}")
     stated = strategy.names or {}
-    nearest = _nearest(stated, strategy, model)
+    nearest = nearest_layout(stated, [name for name, _ in strategy.mesh], model)
     if nearest != stated:
         raise PlanError(f"strategy.layout: {_refusal(stated, nearest, plan, strategy)}")
     roles = _Roles.of(stated)
@@ -175,76 +174,38 @@ def _order(strategy: Layout, roles: _Roles) -> tuple[str, ...]:
     return (*rest, *listed)
 
 
-def _nearest(stated: Mapping[str, str], strategy: Layout, model: Model) -> dict[str, str]:
-    """The layout nearest to a stated one that is a plan: itself, where it is one.
-
-    An axis that nothing is left for takes samples, then heads, then tokens. Empty: there is none.
-    """
-    axes = [name for name, _ in strategy.mesh]
-    batch = stated.get("batch") if stated.get("batch") in axes else None
-    tensor = next((a for a in map(stated.get, TENSOR) if a in axes and a != batch), None)
-    if tensor is None and _experts_alone(model) and stated.get("experts") != batch:
-        tensor = stated.get("experts") if stated.get("experts") in axes else None
-    context = stated.get("sequence") if stated.get("sequence") in axes else None
-    context = None if context == batch else context
-    for axis in axes:
-        if axis not in (batch, tensor, context):
-            if batch is None:
-                batch = axis
-            elif tensor is None:
-                tensor = axis
-            elif context in (None, tensor):
-                context = axis
-            else:
-                return {}
-    laid = {"batch": batch, "sequence": context, **dict.fromkeys(TENSOR, tensor)}
-    return {dim: axis for dim, axis in _with_experts(laid, stated, axes, model).items() if axis}
-
-
-def _with_experts(
-    laid: Mapping[str, str | None], stated: Mapping[str, str], axes: list[str], model: Model
-) -> dict[str, str | None]:
-    """A layout with the experts where they are stated, if ranks that are neighbours share them."""
-    wanted, batch, tensor = stated.get("experts"), laid["batch"], laid["heads"]
-    if wanted is None or model.experts is None:
-        return dict(laid)
-    outside = axes if tensor is None else axes[:-1]
-    if wanted == tensor == axes[-1] and "ffn" not in stated and _experts_alone(model):
-        return {**laid, "ffn": None, "experts": tensor}
-    if tensor in (None, axes[-1]) and [batch] == outside[-1:]:
-        return {**laid, "experts": batch}
-    return dict(laid)
-
-
-def _experts_alone(model: Model) -> bool:
-    """Whether no layer has a feed-forward network that every token meets."""
-    every = (op for layer in model.kinds for op in layer.operators)
-    return model.experts is not None and not any(
-        isinstance(op, Linear) and op.name == "fc2" for op in every
-    )
-
-
 def _refusal(
     stated: Mapping[str, str], nearest: Mapping[str, str], plan: Plan, strategy: Layout
 ) -> str:
     """Why a layout is no plan, and the nearest one that is."""
     axes = [name for name, _ in strategy.mesh]
+    unknown = next(_unknown_words(stated, axes), None)
+    if unknown is not None:
+        return unknown
+    if not nearest:
+        return "no axes of a plan are as many as the mesh has; use batch, heads and sequence"
+    listed = ", ".join(f"{dim}: {axis}" for dim, axis in nearest.items())
+    equal = _equal(plan, replace(strategy, layout=tuple(nearest.items())), _Roles.of(nearest))
+    return (
+        f"no plan of dp, tp, cp and ep is this layout, for {_why_not(stated, nearest, axes)}; the "
+        f"nearest that one is: {{{listed}}}, which is {axes_words(equal)}"
+    )
+
+
+def _unknown_words(stated: Mapping[str, str], axes: Sequence[str]) -> Iterator[str]:
+    """Dimensions that no transformer has, and axes that the mesh has not."""
     known = (*DIMS, "model")
     for dim, axis in stated.items():
         if dim not in known:
             rest = alternatives(dim, known, label="a transformer's dimensions")
-            return f"'{shown(dim)}' is no dimension of a transformer{rest}"
+            yield f"'{shown(dim)}' is no dimension of a transformer{rest}"
         if axis not in axes:
             rest = alternatives(axis, axes, label="axes of the mesh")
-            return f"{dim}: '{shown(axis)}' is no axis of the mesh{rest}"
-    if not nearest:
-        return "no axes of a plan are as many as the mesh has; use batch, heads and sequence"
+            yield f"{dim}: '{shown(axis)}' is no axis of the mesh{rest}"
+
+
+def _why_not(stated: Mapping[str, str], nearest: Mapping[str, str], axes: Sequence[str]) -> str:
+    """What of a stated layout is not in a plan, or is missing for one."""
     why = next((WHY_NOT[dim] for dim in stated if stated[dim] != nearest.get(dim)), "")
     missing = [axis for axis in axes if axis not in stated.values()]
-    why = why or (f"nothing is split along {missing[0]}" if missing else WHY_NOT["heads"])
-    listed = ", ".join(f"{dim}: {axis}" for dim, axis in nearest.items())
-    equal = _equal(plan, replace(strategy, layout=tuple(nearest.items())), _Roles.of(nearest))
-    return (
-        f"no plan of dp, tp, cp and ep is this layout, for {why}; the nearest that one is: "
-        f"{{{listed}}}, which is {axes_words(equal)}"
-    )
+    return why or (f"nothing is split along {missing[0]}" if missing else WHY_NOT["heads"])

@@ -208,6 +208,7 @@ def _interval_and_parts(job: Job, evaluated: EvaluatedPlan) -> tuple[Interval, M
 
 
 def _ranked(job: Job, evaluated: EvaluatedPlan, goal: TrainingGoal) -> Ranked:
+    """A plan of the result: how sure its step is, where it goes, and the whole run."""
     plan, step = evaluated.plan, evaluated.step_time
     interval, parts = _interval_and_parts(job, evaluated)
     flops = job.model.step_flops(plan.global_batch_size)

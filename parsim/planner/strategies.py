@@ -30,9 +30,7 @@ from parsim.planner.result import SearchResult, beside
 from parsim.planner.space.families import Families
 from parsim.sim import Prediction, simulate
 from parsim.training_run import TrainingGoal
-from parsim.training_run.estimate import Estimate
-from parsim.training_run.power import computing_share
-from parsim.training_run.training_run import training_run
+from parsim.training_run.training_run import predicted_run
 
 WHOLE_BATCH = "strategies whose steps are not those of the whole batch are listed apart"
 """What a search says of those that it does not rank."""
@@ -166,11 +164,10 @@ def _legal(job: Job, plan: Plan) -> Plan | None:
 
 
 def _ranked(job: Job, prediction: Prediction, goal: TrainingGoal) -> Ranked:
-    step, interval = prediction.step_time, prediction.interval
     return Ranked(
         plan=prediction.plan,
-        step_time=step,
-        interval=interval,
+        step_time=prediction.step_time,
+        interval=prediction.interval,
         tied=False,
         tokens_per_second=prediction.tokens_per_second,
         speed_unit=prediction.speed_unit,
@@ -181,13 +178,7 @@ def _ranked(job: Job, prediction: Prediction, goal: TrainingGoal) -> Ranked:
         margin=prediction.margin.share,
         breakdown=prediction.breakdown,
         strategy=prediction.strategy,
-        run=training_run(
-            job,
-            goal,
-            batch=prediction.plan.global_batch_size,
-            step=Estimate(interval.low, step, interval.high),
-            computing=computing_share(prediction.breakdown, step),
-        ),
+        run=predicted_run(job, goal, prediction),
     )
 
 

@@ -26,7 +26,8 @@ from parsim.report.text.planning.choices import choices_view
 from parsim.report.text.planning.guide import guide_view
 from parsim.report.text.planning.search import measured_view, search_view
 from parsim.report.text.planning.training_run import training_run_view
-from parsim.report.text.prediction import prediction_view, resolved_text
+from parsim.report.text.prediction import prediction_view
+from parsim.report.text.resolved import resolved_text
 from parsim.report.text.summary import timeline_view
 from parsim.report.text.tables import console
 from parsim.results import Result

@@ -1,4 +1,4 @@
-"""Fields of a plan that were meant for a search, which reads the search block alone."""
+"""Fields of a plan block that only a search understands, with the block they belong in."""
 
 from __future__ import annotations
 

@@ -50,59 +50,83 @@ def _needs(schedule: Schedule, *, crossing: bool, rendezvous: bool) -> Need:
 
     `crossing`: results cross ranks unsaid, as in a compute-only schedule; else RECVs bring them.
     """
-    rank_of = schedule.stage_rank
     waits_for_mate = {Kind.RECV_F, Kind.RECV_B}
     if rendezvous:
         waits_for_mate |= {Kind.SEND_F, Kind.SEND_B}
+    brought = _results(schedule, crossing=crossing)
+
+    def need(action: Action) -> Action | None:
+        return mate(action) if action.kind in waits_for_mate else brought(action)
+
+    return need
+
+
+def _results(schedule: Schedule, *, crossing: bool) -> Need:
+    """Whose result a forward or a backward waits for, where no RECV brings it."""
+    rank_of = schedule.stage_rank
     split = frozenset(a for a in chain(*schedule.ranks) if a.kind == Kind.I)
 
     def gradient(stage: int, microbatch: int) -> Action:
         whole = Action(stage, Kind.I, microbatch)
         return whole if whole in split else Action(stage, Kind.B, microbatch)
 
-    def need(action: Action) -> Action | None:
+    def result(action: Action) -> Action | None:
         stage, kind, microbatch = action
-        if kind == Kind.F:
-            if not schedule.is_first(stage) and (crossing or rank_of[stage - 1] == rank_of[stage]):
-                return Action(stage - 1, Kind.F, microbatch)
-        elif kind == Kind.B or kind == Kind.I:
-            if not schedule.is_last(stage) and (crossing or rank_of[stage + 1] == rank_of[stage]):
-                return gradient(stage + 1, microbatch)
-        elif kind in waits_for_mate:
-            return mate(action)
-        return None
+        forward = kind == Kind.F
+        if not (forward or kind == Kind.B or kind == Kind.I):
+            return None
+        at_end = schedule.is_first(stage) if forward else schedule.is_last(stage)
+        other = stage - 1 if forward else stage + 1
+        if at_end or not (crossing or rank_of[other] == rank_of[stage]):
+            return None
+        return Action(other, Kind.F, microbatch) if forward else gradient(other, microbatch)
 
-    return need
+    return result
 
 
 def _run(rows: Rows, need: Need, rendezvous: bool) -> dict[int, Action]:
     """Run every rank as far as it goes; the action at which each unfinished rank waits."""
-    position = [0] * len(rows)
-    happened: set[Action] = set()
-    waiting: dict[Action, list[int]] = {}
-    ready = list(range(len(rows)))
+    run = _Run(rows, need, rendezvous)
+    while run.ready:
+        run.advance(run.ready.pop())
+    return run.heads
 
-    def happen(action: Action) -> None:
-        happened.add(action)
-        if action in waiting:
-            ready.extend(waiting.pop(action))
 
-    while ready:
-        rank = ready.pop()
-        row, here = rows[rank], position[rank]
+class _Run:
+    """How far each rank has come, and which ranks wait for an action that has not happened."""
+
+    def __init__(self, rows: Rows, need: Need, rendezvous: bool) -> None:
+        self.rows, self.need, self.rendezvous = rows, need, rendezvous
+        self.position = [0] * len(rows)
+        self.happened: set[Action] = set()
+        self.waiting: dict[Action, list[int]] = {}
+        self.ready = list(range(len(rows)))
+
+    def advance(self, rank: int) -> None:
+        """Take a rank along its row until it must wait."""
+        row, here = self.rows[rank], self.position[rank]
         while here < len(row):
             action = row[here]
-            if rendezvous and (action.kind == Kind.RECV_F or action.kind == Kind.RECV_B):
-                happen(action)  # it is at the head: its SEND, which waits for that, may go
-            wanted = need(action)
-            if wanted is not None and wanted not in happened:
-                waiting.setdefault(wanted, []).append(rank)
+            if self.rendezvous and (action.kind == Kind.RECV_F or action.kind == Kind.RECV_B):
+                self._happen(action)  # it is at the head: its SEND, which waits for that, may go
+            wanted = self.need(action)
+            if wanted is not None and wanted not in self.happened:
+                self.waiting.setdefault(wanted, []).append(rank)
                 break
-            happen(action)
+            self._happen(action)
             here += 1
-        position[rank] = here
-    stopped = enumerate(zip(rows, position, strict=True))
-    return {rank: row[here] for rank, (row, here) in stopped if here < len(row)}
+        self.position[rank] = here
+
+    def _happen(self, action: Action) -> None:
+        self.happened.add(action)
+        if action in self.waiting:
+            self.ready.extend(self.waiting.pop(action))
+
+    @property
+    def heads(self) -> dict[int, Action]:
+        """The action at which each rank waits that is not at its end."""
+        stopped = enumerate(zip(self.rows, self.position, strict=True))
+        return {rank: row[here] for rank, (row, here) in stopped if here < len(row)}
 
 
 def _cycle(heads: dict[int, Action], need: Need, rank_of: dict[int, int]) -> tuple[Wait, ...]:

@@ -1,4 +1,4 @@
-"""How many micro-batches' activations each chunk of a rank holds at once, and until when.
+"""How many micro-batches' activations each chunk of a rank has at once, and until when.
 
 A micro-batch is in flight on a stage from its F until its B, or its W where the backward is
 split, has finished. Memory is linear in these counts, so the peak of any weighting of the

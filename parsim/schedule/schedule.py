@@ -201,6 +201,7 @@ class Schedule:
 
 
 def _placement(rows: Sequence[Sequence[Action]], name: str) -> tuple[int, ...]:
+    """Which rank has each stage, from the actions of all ranks."""
     rank_of: dict[int, int] = {}
     for rank, row in enumerate(rows):
         if not any(action.microbatch >= 0 for action in row):

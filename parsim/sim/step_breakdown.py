@@ -9,7 +9,7 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.software import Software
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.sim.recurrence.evaluate import Evaluation
 
 

@@ -7,21 +7,27 @@ which it is another plan (`planner/space/options.py`), and all that follows is a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
-
-import numpy as np
 
 from parsim.arrays import Flags
 from parsim.cost.job import Job
-from parsim.plan import (
-    RANK_ORDER,
-    Plan,
-    PlanSpace,
-    PlanTable,
-    Recompute,
-)
+from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.plan.space import Between, chosen
-from parsim.space.axis import Setting, SpaceAxis
+from parsim.space.axis import Setting, SpaceAxis, Values
+from parsim.space.effects import (
+    everywhere,
+    for_all,
+    gathered,
+    has_experts,
+    in_context,
+    kept,
+    order_word,
+    ordered,
+    pipelined,
+    reduced,
+    scattered,
+)
 from parsim.space.legal_values import (
     both,
     every_schedule,
@@ -37,39 +43,18 @@ from parsim.space.legal_values import (
 )
 
 
-def _order_word(plan: Plan) -> str:
-    """Which axes of a plan are outside of which, where replicas are outside of the pipeline."""
-    rare = plan.rank_order != RANK_ORDER and plan.pp > 1 < plan.dp
-    axes = [axis for axis in plan.rank_order if plan.degree(axis) > 1]
-    return f"by {'-'.join(axes)}" if rare else ""
-
-
-def _reduced(table: PlanTable) -> Flags:
-    return np.asarray(table.dp * table.cp > 1)
-
-
-def _gathered(table: PlanTable) -> Flags:
-    return np.asarray((table.zero_stage > 0) & (table.shards > 1))
-
-
-def _pipelined(table: PlanTable) -> Flags:
-    return np.asarray(table.pp > 1)
-
-
-def _ordered(table: PlanTable) -> Flags:
-    return np.asarray((table.pp > 1) & (table.dp > 1))
-
-
-def _routed(table: PlanTable) -> Flags:
-    return np.ones(len(table), dtype=bool)
-
-
-def _kept(table: PlanTable) -> Flags:
-    return np.asarray(table.recompute == Recompute.NONE)
-
-
-def _has_experts(job: Job) -> bool:
-    return job.model.experts is not None
+def _switch(
+    name: str,
+    what: str,
+    *,
+    differs: Callable[[PlanTable], Flags],
+    word: Callable[[Plan], str] = lambda plan: "",
+    rules: Callable[[Job], bool] = lambda job: False,
+    presets: Mapping[str, Values] | None = None,
+) -> SpaceAxis:
+    """An axis of what a plan does or does not do."""
+    setting = Setting(every=both, differs=differs, word=word, rules=rules)
+    return SpaceAxis(name=name, what=what, kind="flag", presets=presets or {}, setting=setting)
 
 
 AXES: Final[tuple[SpaceAxis, ...]] = (
@@ -96,8 +81,8 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"full": exchanges},
         setting=Setting(
             every=exchanges,
-            differs=lambda table: np.asarray(table.cp > 1),
-            rules=lambda job: True,
+            differs=in_context,
+            rules=for_all,
             layers=True,
         ),
     ),
@@ -109,8 +94,8 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"full": expert_slices},
         setting=Setting(
             every=expert_slices,
-            differs=_routed,
-            rules=lambda job: True,
+            differs=everywhere,
+            rules=for_all,
             layers=True,
         ),
     ),
@@ -148,7 +133,7 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"standard": recomputed_regions, "full": recomputed_modules},
         setting=Setting(
             every=recomputed_modules,
-            differs=_kept,
+            differs=kept,
             layers=True,
             plain=(),
         ),
@@ -175,63 +160,43 @@ AXES: Final[tuple[SpaceAxis, ...]] = (
         presets={"full": rank_orders},
         setting=Setting(
             every=rank_orders,
-            differs=_ordered,
-            word=_order_word,
-            rules=_has_experts,
+            differs=ordered,
+            word=order_word,
+            rules=has_experts,
             layers=True,
         ),
     ),
-    SpaceAxis(
-        name="overlap_grad_reduce",
-        what="gradients are reduced beside the last backwards",
-        kind="flag",
+    _switch(
+        "overlap_grad_reduce",
+        "gradients are reduced beside the last backwards",
         presets={"full": both},
-        setting=Setting(
-            every=both,
-            differs=_reduced,
-            word=lambda plan: "" if plan.overlap_grad_reduce else "no-reduce-overlap",
-        ),
+        differs=reduced,
+        word=lambda plan: "" if plan.overlap_grad_reduce else "no-reduce-overlap",
     ),
-    SpaceAxis(
-        name="overlap_param_gather",
-        what="sharded parameters are gathered beside compute",
-        kind="flag",
+    _switch(
+        "overlap_param_gather",
+        "sharded parameters are gathered beside compute",
         presets={"full": hidden},
-        setting=Setting(
-            every=both,
-            differs=_gathered,
-            word=lambda plan: "" if plan.overlap_param_gather else "no-gather-overlap",
-        ),
+        differs=gathered,
+        word=lambda plan: "" if plan.overlap_param_gather else "no-gather-overlap",
     ),
-    SpaceAxis(
-        name="overlap_p2p",
-        what="messages between stages travel beside compute",
-        kind="flag",
-        setting=Setting(
-            every=both,
-            differs=_pipelined,
-            word=lambda plan: "p2p-overlap" if plan.overlap_p2p else "",
-        ),
+    _switch(
+        "overlap_p2p",
+        "messages between stages travel beside compute",
+        differs=pipelined,
+        word=lambda plan: "p2p-overlap" if plan.overlap_p2p else "",
     ),
-    SpaceAxis(
-        name="scatter_p2p",
-        what="each tensor-parallel rank sends its share of a message between stages",
-        kind="flag",
-        setting=Setting(
-            every=both,
-            differs=lambda table: np.asarray((table.pp > 1) & (table.tp > 1)),
-            word=lambda plan: "scatter" if plan.scatter_p2p else "",
-        ),
+    _switch(
+        "scatter_p2p",
+        "each tensor-parallel rank sends its share of a message between stages",
+        differs=scattered,
+        word=lambda plan: "scatter" if plan.scatter_p2p else "",
     ),
-    SpaceAxis(
-        name="optimizer_offload",
-        what="optimizer states are kept and updated in the host's memory",
-        kind="flag",
-        setting=Setting(
-            every=both,
-            differs=lambda table: np.ones(len(table), dtype=bool),
-            rules=lambda job: True,
-        ),
+    _switch(
+        "optimizer_offload",
+        "optimizer states are kept and updated in the host's memory",
+        differs=everywhere,
+        rules=for_all,
     ),
 )
 """All axes, in the order in which they are listed."""

@@ -9,7 +9,8 @@ the memory count and the drawing know kinds of task and no strategy.
 from __future__ import annotations
 
 from parsim.strategy.catalog import STRATEGIES, Described
-from parsim.strategy.program import Meeting, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
 from parsim.strategy.synchronous import synchronous
+from parsim.strategy.task import Meeting, Task, Waits
 
 __all__ = ["STRATEGIES", "Described", "Meeting", "StepProgram", "Task", "Waits", "synchronous"]

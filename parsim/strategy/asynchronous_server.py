@@ -19,7 +19,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parsim.strategy.program import Gate, Queue, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import Gate, Queue, Task, Waits
 from parsim.strategy.workers import compress, passes, pull, push
 from parsim.timelines.kinds import SpanKind, Stream
 

@@ -27,7 +27,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from parsim.model.paths import Path
-from parsim.strategy.program import DATA, SEND, Meeting, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import DATA, SEND, Meeting, Task, Waits
 from parsim.timelines.kinds import SpanKind
 
 FORWARD, BACKWARD, MESSAGE = "forward", "backward", "message"

@@ -28,7 +28,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from parsim.strategy.program import DATA, Gate, Queue, Rounds, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import DATA, Gate, Queue, Rounds, Task, Waits
 from parsim.strategy.workers import passes, update
 from parsim.timelines.kinds import SpanKind
 

@@ -20,7 +20,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from parsim.strategy.program import COMPUTE, DATA, Meeting, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import COMPUTE, DATA, Meeting, Task, Waits
 from parsim.timelines.kinds import SpanKind
 
 FORWARD, BACKWARD, EXCHANGE = "forward", "backward", "exchange"
@@ -78,29 +79,38 @@ def layout(
 def _tasks(part: LayoutPart, microbatch: int, everybody: tuple[int, ...]) -> Iterator[Task]:
     """Compute on all devices, or a collective of each group."""
     if not part.groups:
-        kind = "F" if part.price == FORWARD else "B"
-        yield Task(
-            name=f"{kind}{microbatch} {part.row}",
-            kind=kind,
-            ranks=everybody,
-            price=part.price,
-            at=(part.row,) * len(everybody),
-            microbatch=microbatch,
-            on_device=True,
-        )
-        return
-    summed = part.price == REDUCE
+        yield _compute(part, microbatch, everybody)
     for group in part.groups:
-        yield Task(
-            name=f"{part.price} {microbatch} {part.row} of {group[0]}",
-            kind=SpanKind.REDUCE_GRAD if summed else SpanKind.EXCHANGE,
-            ranks=group,
-            # what is computed next waits for a change of layout, as if it were a kernel
-            stream=DATA if summed else COMPUTE,
-            waits=Waits.RANK if summed else Waits.ROW,
-            price=part.price,
-            at=(part.row,) * len(group),
-            meets=Meeting.STAGES,
-            routes=(part.route,),
-            microbatch=microbatch,
-        )
+        yield _collective(part, microbatch, group)
+
+
+def _compute(part: LayoutPart, microbatch: int, everybody: tuple[int, ...]) -> Task:
+    """A forward or a backward, of which every device does its share."""
+    kind = "F" if part.price == FORWARD else "B"
+    return Task(
+        name=f"{kind}{microbatch} {part.row}",
+        kind=kind,
+        ranks=everybody,
+        price=part.price,
+        at=(part.row,) * len(everybody),
+        microbatch=microbatch,
+        on_device=True,
+    )
+
+
+def _collective(part: LayoutPart, microbatch: int, group: tuple[int, ...]) -> Task:
+    """A sum of gradients beside compute, or a change of layout that what is next waits for."""
+    summed = part.price == REDUCE
+    return Task(
+        name=f"{part.price} {microbatch} {part.row} of {group[0]}",
+        kind=SpanKind.REDUCE_GRAD if summed else SpanKind.EXCHANGE,
+        ranks=group,
+        # what is computed next waits for a change of layout, as if it were a kernel
+        stream=DATA if summed else COMPUTE,
+        waits=Waits.RANK if summed else Waits.ROW,
+        price=part.price,
+        at=(part.row,) * len(group),
+        meets=Meeting.STAGES,
+        routes=(part.route,),
+        microbatch=microbatch,
+    )

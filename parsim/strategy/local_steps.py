@@ -24,7 +24,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from parsim.strategy.program import DATA, Meeting, Rounds, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import DATA, Meeting, Rounds, Task, Waits
 from parsim.strategy.workers import passes, update
 from parsim.timelines.kinds import SpanKind
 

@@ -33,7 +33,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from parsim.strategy.program import DATA, WAIT, Meeting, Queue, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import DATA, WAIT, Meeting, Queue, Task, Waits
 from parsim.strategy.workers import OPTIMIZER, compress, passes, pull, push
 from parsim.timelines.kinds import SpanKind
 

@@ -21,7 +21,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from parsim.strategy.program import DATA, Meeting, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import DATA, Meeting, Task, Waits
 from parsim.strategy.workers import OPTIMIZER, passes
 from parsim.timelines.kinds import SpanKind
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from parsim.schedule import Action, Kind
 from parsim.schedule.replicas import StageReplicas
-from parsim.strategy.program import COMPUTE, SEND, Task
+from parsim.strategy.task import COMPUTE, SEND, Task
 
 FORWARD, BACKWARD = "forward", "backward"
 """Names of prices that have a row for each stage."""

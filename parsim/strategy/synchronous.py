@@ -19,7 +19,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from parsim.schedule import Schedule
-from parsim.strategy.program import COMPUTE, DATA, SEND, WAIT, Meeting, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import COMPUTE, DATA, SEND, WAIT, Meeting, Task, Waits
 from parsim.timelines.kinds import SpanKind
 
 LATE, NORM, UPDATE, GATHER = "late", "norm", "update", "gather"

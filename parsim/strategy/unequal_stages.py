@@ -22,9 +22,10 @@ from collections.abc import Iterator, Sequence
 
 from parsim.schedule import Action
 from parsim.schedule.replicas import StageReplicas, in_order
-from parsim.strategy.program import DATA, Meeting, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
 from parsim.strategy.stage_tasks import StageTasks, stage_roles
 from parsim.strategy.synchronous import tied_task, update_tasks
+from parsim.strategy.task import DATA, Meeting, Task, Waits
 from parsim.timelines.kinds import SpanKind
 
 REDUCE, STATIC = "reduce", "static"

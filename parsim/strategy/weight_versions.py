@@ -27,8 +27,9 @@ from collections.abc import Iterator
 from parsim.schedule import Action, Kind
 from parsim.schedule.replicas import in_order
 from parsim.schedule.versions import Versions
-from parsim.strategy.program import DATA, WAIT, Meeting, StepProgram, Task
+from parsim.strategy.program import StepProgram
 from parsim.strategy.stage_tasks import StageTasks, stage_roles, task_name
+from parsim.strategy.task import DATA, WAIT, Meeting, Task
 from parsim.timelines.kinds import SpanKind
 
 UPDATE, REDUCE = "update", "reduce"

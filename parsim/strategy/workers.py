@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from parsim.strategy.program import COMPUTE, Gate, Queue, Rounds, Task, Waits
+from parsim.strategy.task import COMPUTE, Gate, Queue, Rounds, Task, Waits
 from parsim.timelines.kinds import SpanKind, Stream
 
 FORWARD, BACKWARD, OPTIMIZER = "forward", "backward", "optimizer"

@@ -125,21 +125,28 @@ def goodput(failures: Failures, *, devices: int, parameters: float) -> Goodput:
         goodput_of(interval, stall, failures.restart_time, time)
         for time in (_fresh(failures, devices), between, _settled(failures, devices))
     ]
-    if shares[0] < LEAST_GOODPUT:
-        raise InputError(
-            f"failures: {devices:,} devices are interrupted every {format_span(between)}, beside "
-            f"checkpoints of {format_span(stall)} every {format_span(interval)} and restarts of "
-            f"{format_span(failures.restart_time)}: less than {100 * LEAST_GOODPUT:.0f} % of the "
-            f"time would train; raise failures.device_mtbf, or lower checkpoint_stall, "
-            f"checkpoint_interval or restart_time"
-        )
-    return Goodput(
+    run = Goodput(
         share=Estimate(*shares),
         between_interruptions=between,
         checkpoint_interval=interval,
         checkpoint_stall=stall,
         restart_time=failures.restart_time,
     )
+    _check_worth(run, devices)
+    return run
+
+
+def _check_worth(run: Goodput, devices: int) -> None:
+    """Refuse failures that leave hardly any time to train."""
+    if run.share.low < LEAST_GOODPUT:
+        raise InputError(
+            f"failures: {devices:,} devices are interrupted every "
+            f"{format_span(run.between_interruptions)}, beside checkpoints of "
+            f"{format_span(run.checkpoint_stall)} every {format_span(run.checkpoint_interval)} and "
+            f"restarts of {format_span(run.restart_time)}: less than {100 * LEAST_GOODPUT:.0f} % "
+            f"of the time would train; raise failures.device_mtbf, or lower checkpoint_stall, "
+            f"checkpoint_interval or restart_time"
+        )
 
 
 def _interval(stall: float, between: float) -> float:

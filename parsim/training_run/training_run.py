@@ -113,16 +113,11 @@ def training_run(
     """
     if goal.tokens is None:
         return None
-    devices = job.cluster.num_devices
-    steps = ceil(goal.tokens / (batch * job.model.tokens))
+    devices, model = job.cluster.num_devices, job.model
+    steps = ceil(goal.tokens / (batch * model.tokens))
     duration = step.times(steps)
-    training = goodput(
-        goal.failures, devices=devices, parameters=float(job.model.updated.parameters)
-    )
-    share = training.share
-    elapsed = Estimate(
-        duration.low / share.high, duration.value / share.value, duration.high / share.low
-    )
+    training = goodput(goal.failures, devices=devices, parameters=float(model.updated.parameters))
+    elapsed = _with_interruptions(duration, training.share)
     hours, price = elapsed.times(devices / HOUR), _price(job.cluster, goal)
     watts = cluster_watts(job.cluster, computing, goal.pue)
     return TrainingRun(
@@ -135,8 +130,15 @@ def training_run(
         device_hours=hours,
         price=price,
         cost=None if price is None else hours.times(price.usual),
-        unit="tokens" if job.model.tokens > 1 else "samples",
+        unit="tokens" if model.tokens > 1 else "samples",
         energy=None if watts is None else elapsed.times(watts / JOULES_PER_KWH).spread(SPREAD),
+    )
+
+
+def _with_interruptions(duration: Estimate, share: Estimate) -> Estimate:
+    """Seconds of a run in which so large a share of the time is spent on steps that count."""
+    return Estimate(
+        duration.low / share.high, duration.value / share.value, duration.high / share.low
     )
 
 

@@ -18,7 +18,7 @@ from dataclasses import fields, replace
 import numpy as np
 
 from parsim.cost.job import Job
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import TIMED
 from parsim.sim.drawing.spans import device_span, first_starts

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from parsim.cost.jitter import Jitter
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.schedule import build_schedule
 from parsim.sim.lateness.pipelines import RankGrid, ReplicaPipelines
 from parsim.sim.lateness.study import Study

@@ -11,8 +11,9 @@ from math import isfinite
 from pathlib import Path
 
 from parsim.errors import NoFeasiblePlan
+from parsim.partition.judge import ROUNDS
 from parsim.partition.levels import Level, Options
-from parsim.partition.simulated import ROUNDS, ImprovedPartition, improved
+from parsim.partition.simulated import ImprovedPartition, improved
 from tests.parsim.partition.test_rows import ROWS, states
 
 HEAD = f"""# Partitions judged by runs

@@ -38,6 +38,7 @@ class UsualSize:
 
     @property
     def _spec(self) -> TransformerSpec:
+        """A short transformer of that width, of GPT's or of Llama's kind."""
         return TransformerSpec(
             name=f"spread-{self.width}",
             num_layers=CHAIN,

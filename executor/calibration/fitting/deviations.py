@@ -10,7 +10,8 @@ from executor.calibration.cases import kinds
 from executor.calibration.cases.samples import Sample, seconds_of
 from parsim.arrays import Array
 from parsim.cluster.hardware import Measured
-from parsim.cluster.measured import LIMIT, WAITED, WHOLE_LIMIT, WHOLE_SPAN
+from parsim.cluster.measured.layer_kinds import WAITED
+from parsim.cluster.measured.residuals import LIMIT, WHOLE_LIMIT, WHOLE_SPAN
 
 FEW_LAYERS = 0.05
 """Standard deviation (ln) of a layer's time around a line of one or two points: forwards and

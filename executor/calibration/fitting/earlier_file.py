@@ -11,7 +11,7 @@ from executor.calibration.fitting.constants import DEVICE_CONSTANTS
 from parsim.cluster.document import read_document
 from parsim.cluster.entries import read_entry
 from parsim.cluster.hardware import Device, System
-from parsim.cluster.measured import COLLECTIVES
+from parsim.cluster.measured.curves import COLLECTIVES
 from parsim.cluster.reader import Catalog, load_catalog
 from parsim.errors import InputError
 

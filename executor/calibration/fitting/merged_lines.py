@@ -9,7 +9,8 @@ import numpy as np
 from executor.calibration.cases.samples import Sample
 from executor.calibration.fitting.deviations import lines
 from parsim.cluster.hardware import Device, Measured, System
-from parsim.cluster.measured import WHOLE_LIMIT, WHOLE_SPAN, is_layer_kind
+from parsim.cluster.measured.layer_kinds import is_layer_kind
+from parsim.cluster.measured.residuals import WHOLE_LIMIT, WHOLE_SPAN
 
 
 def merged_lines(old: Device | System, new: Device | System) -> Measured:

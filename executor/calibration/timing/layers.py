@@ -30,7 +30,7 @@ from executor.parallel.data import apply_data_parallel
 from executor.parallel.experts import ExpertPlace, apply_expert_parallel, expert_place
 from executor.parallel.precision import autocast, storage_dtype
 from executor.parallel.tensor import apply_tensor_parallel
-from parsim.cluster.measured import WAITED
+from parsim.cluster.measured.layer_kinds import WAITED
 from parsim.plan import Plan
 
 
@@ -177,6 +177,7 @@ class LayerBench:
         return expert_place(full, spec, self.device.type)
 
     def _stage(self, workload: Workload) -> Stage:
+        """A workload's layers on this rank, split as its plan says."""
         experts = self._experts(workload)
         stage = build_stage(
             workload.spec,

@@ -153,15 +153,7 @@ class GradientBuckets:
     def _launch(self, bucket: Bucket) -> None:
         bucket.launched = True
         groups = bucket.groups
-        if bucket.forgotten:  # no gradient has come
-            views = [view for _, view in bucket.views()]
-            for index in bucket.forgotten:
-                views[index].zero_()
-            bucket.forgotten.clear()
-        if bucket.partial:
-            views = [view for _, view in bucket.views()]
-            sum_partial([(views[index], bucket.partial[index]) for index in sorted(bucket.partial)])
-            bucket.partial.clear()
+        self._complete(bucket)
         if groups.divisor > 1:
             bucket.flat.div_(groups.divisor)
         if groups.copies == 1:
@@ -175,6 +167,18 @@ class GradientBuckets:
             bucket.work, bucket.sent = work, scattered
         else:
             bucket.work = dist.all_reduce(bucket.sent, group=groups.replicate, async_op=True)
+
+    def _complete(self, bucket: Bucket) -> None:
+        """Zero what no gradient has come for, and sum what ranks have parts of."""
+        if bucket.forgotten:
+            views = [view for _, view in bucket.views()]
+            for index in bucket.forgotten:
+                views[index].zero_()
+            bucket.forgotten.clear()
+        if bucket.partial:
+            views = [view for _, view in bucket.views()]
+            sum_partial([(views[index], bucket.partial[index]) for index in sorted(bucket.partial)])
+            bucket.partial.clear()
 
     @torch.no_grad()  # type: ignore[untyped-decorator]
     def _land(self, bucket: Bucket) -> None:

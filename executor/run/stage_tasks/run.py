@@ -7,7 +7,9 @@ against seconds and samples, and beside the predicted peak of each stage the mea
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
+
+from numpy.typing import NDArray
 
 from executor.devices.all_ranks import gathered
 from executor.devices.machine import DeviceReport
@@ -20,7 +22,7 @@ from executor.run.results import save_results
 from executor.run.stage_tasks.checks import replayed, verify
 from executor.run.stage_tasks.stage_trainer import StageTrainer
 from executor.run.stage_tasks.stepped import Stepped, rounds_of
-from executor.run.start import started
+from executor.run.start import Start, started
 from executor.run.strategy_document import Measured, strategy_document
 from executor.run.teller import Teller
 from parsim.cost.step.stages import plan_cut
@@ -96,33 +98,56 @@ def _check_tensor_ranks(plan: Plan, spec: Description, what: str) -> None:
 def run_pipeline(scenario: Scenario, report: DeviceReport, options: RunOptions) -> None:
     """Train for warm-up and measured steps, verify where asked for, and write what came out."""
     with started(scenario, report, options) as start:
-        predicted = start.predicted
         HERE.enter("verify" if options.verify else "build")
         part = RankPart.of(scenario, options, start.device)
         session = StageTrainer(part)
         checked = verify(session) if options.verify else None
-        HERE.enter("step", 0)
-        stepped = gathered(_trained(part, session))
-        # arrays, because tensors of other ranks would count as this one's memory
-        weights = gathered(
-            [weight.float().numpy().copy() for weight in session.rank.weights.newest]
-        )
-        HERE.enter("memory", options.last_step)
-        peaks, versions = gathered(session.peak()), gathered(session.most_versions)
-        if predicted is not None:
+        told = _train(part, session)
+        if start.predicted is not None:
             HERE.enter("write")
-            measured = Measured(
-                rounds=[rounds_of(stepped, session.count)],
-                warmup=options.warmup,
-                samples=(predicted.plan.global_batch_size,),
-                in_step=True,
-            )
-            meta = start.meta()
-            document = strategy_document(scenario, report, predicted, measured, checked, meta)
-            error = replayed(session, weights) if options.verify else None
-            document["strategy"] |= {"replay_error": error, "versions_by_rank": versions}
-            _add_memory(document, predicted, session.by_stage(peaks))
-            save_results(scenario, options.out, document, measured.losses, options.warmup)
+            _write(start, start.predicted, session, told, checked)
+
+
+class _Told(NamedTuple):
+    """What all ranks tell of a training: one entry a rank, so that rank 0 can write it down."""
+
+    stepped: list[Stepped]
+    weights: list[list[NDArray[Any]]]
+    peaks: list[float]
+    versions: list[int]
+
+
+def _train(part: RankPart, session: StageTrainer) -> _Told:
+    """Train and measure memory; every rank must call it."""
+    HERE.enter("step", 0)
+    stepped = gathered(_trained(part, session))
+    # arrays, because tensors of other ranks would count as this one's memory
+    weights = gathered([weight.float().numpy().copy() for weight in session.rank.weights.newest])
+    HERE.enter("memory", part.options.last_step)
+    return _Told(stepped, weights, gathered(session.peak()), gathered(session.most_versions))
+
+
+def _write(
+    start: Start,
+    predicted: Prediction,
+    session: StageTrainer,
+    told: _Told,
+    checked: dict[str, Any] | None,
+) -> None:
+    """Write `run.json`; where the run is verified, with what its replay differs by."""
+    scenario, options = start.scenario, start.options
+    measured = Measured(
+        rounds=[rounds_of(told.stepped, session.count)],
+        warmup=options.warmup,
+        samples=(predicted.plan.global_batch_size,),
+        in_step=True,
+    )
+    meta = start.meta()
+    document = strategy_document(scenario, start.report, predicted, measured, checked, meta)
+    error = replayed(session, told.weights) if options.verify else None
+    document["strategy"] |= {"replay_error": error, "versions_by_rank": told.versions}
+    _add_memory(document, predicted, session.by_stage(told.peaks))
+    save_results(scenario, options.out, document, measured.losses, options.warmup)
 
 
 def _trained(part: RankPart, session: StageTrainer) -> Stepped:

@@ -36,7 +36,7 @@ from executor.run.stage_tasks.descent import Descent
 from executor.run.stage_tasks.stage_gradient import StageGradient
 from executor.run.stage_tasks.stepped import BatchEnds, Stepped
 from executor.strategies.replays.log import Ended
-from executor.training.build import stage_edges
+from executor.training.stage_edges import stage_edges
 from parsim.cost.step.stages import plan_cut
 from parsim.model.reader import Description
 from parsim.plan import Plan, Recompute

@@ -26,7 +26,7 @@ from executor.parallel.gradients.split import copy_apart, flattened
 from executor.strategies.link import size_of
 from executor.strategies.work import Work
 from parsim.layout.laid import Bucket, Laid, buckets
-from parsim.plan.record import BUCKET_BYTES
+from parsim.plan.fields import BUCKET_BYTES
 
 
 @dataclass(slots=True, eq=False)

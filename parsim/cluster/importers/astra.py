@@ -115,16 +115,10 @@ def _cables(dimension: Dimension, network: bool) -> Iterator[Cable]:
 def _network(
     document: Document, first: Dimension, outer: list[Dimension], source: str
 ) -> dict[str, Field]:
+    """The fields of the network that the dimensions beyond a node make."""
     if not outer:
         return {"network": ("null", "")}
-    second = outer[0]
-    fabric = {"Ring": "ring", "Switch": "fat-tree"}.get(second.shape)
-    if fabric is None or (len(outer) > 1 and (second.shape, outer[1].shape) != ("Switch",) * 2):
-        message = "beyond the first dimension may be Ring, Switch, or Switch, Switch"
-        raise document.error(second.node, "topology", message)
-    if len(outer) > 2:
-        message = f"has {1 + len(outer)} dimensions; allowed: 3 (node, leaf, spine)"
-        raise document.error(outer[2].node, "topology", message)
+    second, fabric = outer[0], _fabric(document, outer)
     lanes = _links(second) if fabric == "ring" else 1
     fields: dict[str, Field] = {
         "network.nics_per_node": (str(first.size), f"{source}; one for each device"),
@@ -141,7 +135,25 @@ def _network(
     return fields
 
 
+def _fabric(document: Document, outer: list[Dimension]) -> str:
+    """A ring of nodes, or switches of one or two levels.
+
+    Raises:
+        ScenarioError: any other shape.
+    """
+    shapes = [dimension.shape for dimension in outer]
+    fabric = {"Ring": "ring", "Switch": "fat-tree"}.get(shapes[0])
+    if fabric is None or (len(outer) > 1 and shapes[:2] != ["Switch", "Switch"]):
+        message = "beyond the first dimension may be Ring, Switch, or Switch, Switch"
+        raise document.error(outer[0].node, "topology", message)
+    if len(outer) > 2:
+        message = f"has {1 + len(outer)} dimensions; allowed: 3 (node, leaf, spine)"
+        raise document.error(outer[2].node, "topology", message)
+    return fabric
+
+
 def _dimensions(document: Document) -> list[Dimension]:
+    """The dimensions of the network, of which every list has one value."""
     lists = _lists(document)
     length = len(lists["topology"].value)
     if length == 0:

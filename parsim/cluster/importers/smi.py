@@ -50,31 +50,42 @@ def read_table(text: str, file: str, device: str | None) -> ImportedSystem:
 
 
 def _imported(table: Table, file: str, device: str) -> ImportedSystem:
-    nvlink = nvlink_of(device)
-    devices = len(table.devices)
-    widths = {
-        (a, b): int(NVLINKS.fullmatch(cell)[1])  # type: ignore[index]
-        for a, b in combinations(range(devices), 2)
-        if (cell := table.cells[table.devices[a], table.devices[b]]).startswith("NV")
-    }
-    joined = hub_or_mesh(widths, devices, nvlink, base_system(nvlink.base))
+    nvlink, devices = nvlink_of(device), len(table.devices)
+    joined = hub_or_mesh(_widths(table), devices, nvlink, base_system(nvlink.base))
     base = base_system(nvlink.base if joined.whole else PCIE_BASE)
     nics = _used_interfaces(table)
-    left = [nic for nic in table.nics if nic not in nics]
     cables = [*joined.cables, *own_switches(list(_tree(table, nics, nvlink, base, device)))]
     check_cables(file, cables, devices)
-    notes = list(joined.notes)
-    if left:
-        notes.append(f"left out, as they share no switch with a device: {', '.join(left)}")
-    if not nics:
-        notes.append("no interfaces are listed: one node only")
     source = f"{Path(file).name}: nvidia-smi topo -m"
     fields = {"devices_per_node": (str(devices), source)}
     fields |= joined.fields(base, source, nvlink)
     fields |= _network_fields(len(nics), base, source)
     return ImportedSystem(
-        origin=source, base=base.id, device=device, fields=fields, cables=cables, notes=notes
+        origin=source,
+        base=base.id,
+        device=device,
+        fields=fields,
+        cables=cables,
+        notes=[*joined.notes, *_interface_notes(table, nics)],
     )
+
+
+def _widths(table: Table) -> dict[tuple[int, int], int]:
+    """How many NVLinks lie between each pair of devices that has any."""
+    return {
+        (a, b): int(NVLINKS.fullmatch(cell)[1])  # type: ignore[index]
+        for a, b in combinations(range(len(table.devices)), 2)
+        if (cell := table.cells[table.devices[a], table.devices[b]]).startswith("NV")
+    }
+
+
+def _interface_notes(table: Table, used: Sequence[str]) -> Iterator[str]:
+    """Which interfaces are left out, or that there are none."""
+    left = [nic for nic in table.nics if nic not in used]
+    if left:
+        yield f"left out, as they share no switch with a device: {', '.join(left)}"
+    if not used:
+        yield "no interfaces are listed: one node only"
 
 
 def _used_interfaces(table: Table) -> Sequence[str]:

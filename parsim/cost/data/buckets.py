@@ -26,7 +26,7 @@ from parsim.cost.software import Software
 from parsim.model.model import Model
 from parsim.model.operators import Experts, Linear, Operator
 from parsim.plan import PlanTable
-from parsim.plan.record import BUCKET_BYTES
+from parsim.plan.fields import BUCKET_BYTES
 
 LEAST_PARAMETERS, PARAMETERS_PER_REPLICA = 40e6, 1e6
 """Megatron's bucket: at least, and for each replica."""

@@ -57,30 +57,18 @@ class DataParallel:
     @classmethod
     def of(cls, job: Job, table: PlanTable) -> DataParallel:
         """Place the shard, replicate and world groups."""
-        reach, sharded = job.reach, table.zero_stage > 0
-        world = table.world_size
-        kinds = {
-            "shard": _joined(table, "dp_shard", sharded),
-            "replicate": _joined(table, "dp_replicate", ~sharded),
-            "world": Ranks(size=world, stride=np.ones_like(world)),
-        }
-
-        def placed(system: System, name: str) -> Groups:
-            return placed_groups(system, kinds[name], world)
-
-        reached = {
-            name: tuple(
-                (node, placed(node, name))
-                for node in (getattr(reach, name) if reach else (job.system,))
-            )
-            for name in kinds
-        }
+        axes, world = _ranks_by_axis(table), table.world_size
         return cls(
             job=job,
             table=table,
-            shard=placed(job.system, "shard"),
-            replicate=placed(job.system, "replicate"),
-            reached=reached,
+            shard=placed_groups(job.system, axes["shard"], world),
+            replicate=placed_groups(job.system, axes["replicate"], world),
+            reached={
+                name: tuple(
+                    (node, placed_groups(node, ranks, world)) for node in _reached(job, name)
+                )
+                for name, ranks in axes.items()
+            },
             shards=table.shards.astype(np.float64),
             bucket=mean_bucket(job, table),
             experts=None if job.model.experts is None else cls.of_experts(job, table),
@@ -198,6 +186,21 @@ class DataParallel:
         pieces = np.where(several, self.shard.size * stack.piece_cost, 0.0)
         copies = memory_time(self.job.device, moved, 0, kind="copy")
         return self.seconds(message) + copies + pieces
+
+
+def _reached(job: Job, axis: str) -> tuple[System, ...]:
+    """The kinds of node that a group of an axis touches: one, but in mixed clusters."""
+    return (job.system,) if job.reach is None else tuple(getattr(job.reach, axis))
+
+
+def _ranks_by_axis(table: PlanTable) -> dict[str, Ranks]:
+    """The ranks of a shard group, of a group of copies, and of the whole world."""
+    sharded, world = table.zero_stage > 0, table.world_size
+    return {
+        "shard": _joined(table, "dp_shard", sharded),
+        "replicate": _joined(table, "dp_replicate", ~sharded),
+        "world": Ranks(size=world, stride=np.ones_like(world)),
+    }
 
 
 def _joined(table: PlanTable, axis: str, joined: Flags) -> Ranks:

@@ -13,7 +13,7 @@ import numpy as np
 
 from parsim.arrays import Array, Num, distinct
 from parsim.cluster.hardware import Device, Measured
-from parsim.cluster.measured import Scales, benchmark
+from parsim.cluster.measured.published import Scales, benchmark
 from parsim.cost.kernel.gemm import Products, aligned_share, body_time
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.kernel.smooth_max import smooth_max

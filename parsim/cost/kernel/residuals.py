@@ -24,7 +24,7 @@ import numpy as np
 
 from parsim.arrays import Array, Num, distinct
 from parsim.cluster.hardware import Measured
-from parsim.cluster.measured import Scales
+from parsim.cluster.measured.published import Scales
 
 Points = tuple[tuple[float, ...], ...]
 

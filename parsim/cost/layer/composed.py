@@ -1,4 +1,4 @@
-"""What eager PyTorch, and autocast in it, keep of a layer beyond what fused operators would.
+"""Bytes that eager PyTorch and autocast keep of a layer beyond what fused operators would.
 
 SwiGLU is SiLU and a product, so SiLU's result is kept too. Where torch.compile fuses a layer it
 keeps neither, and all else as before: what min-cut partitioning saved of a GPT-2 and a Llama layer

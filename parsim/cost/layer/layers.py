@@ -2,7 +2,7 @@
 
 A layer is the sum of its kernels plus the tensor-parallel collectives at the borders of its split
 matrices. Host launches are counted apart: where the host cannot launch kernels as fast as the
-device runs them, the chunk takes the host's time (cost/step/layer_table.py).
+device runs them, the chunk takes the host's time (cost/step/stage_passes.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from dataclasses import replace
 import numpy as np
 
 from parsim.arrays import Array, Flags
-from parsim.cluster.measured import CONTEXT, DISPATCHED, OF_MAKE_UP, SEQUENCE, SPLIT, WAITED
+from parsim.cluster.measured.layer_kinds import (
+    CONTEXT,
+    DISPATCHED,
+    OF_MAKE_UP,
+    SEQUENCE,
+    SPLIT,
+    WAITED,
+)
 from parsim.cost.job import Job
 from parsim.cost.kernel.quantized import quantization_of
 from parsim.cost.kernel.residuals import measured_factor

@@ -1,4 +1,4 @@
-"""What a backward in two takes beside its kernels: a call of autograd for each group of parameters.
+"""Seconds that a backward split in two takes beside its kernels: one more autograd call a group.
 
     I   | gradients of inputs, a hook at each group keeps the gradient of its outputs |
     W   | call: group 1 | call: group 2 | ...        q | k | v | projection | norm | fc1 | ...

@@ -33,7 +33,8 @@ from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job
 from parsim.cost.server_rates import host_memory, host_rate
-from parsim.cost.step.layer_table import ChunkTimes, LayerTable
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_passes import ChunkTimes
 from parsim.cost.step.stages import first_layers, over_kinds
 from parsim.errors import PlanError
 from parsim.model.model import Model

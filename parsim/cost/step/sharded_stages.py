@@ -17,9 +17,10 @@ from parsim.cost.data.static_bytes import Weights
 from parsim.cost.job import Job
 from parsim.cost.kernel.residuals import measured_factor
 from parsim.cost.layer.passes import Pass
-from parsim.cost.step.layer_table import ChunkTimes, LayerTable
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.shard_programs import Unit, backward_pass, forward_pass
 from parsim.cost.step.shard_wires import BucketWire, LayerWire, Wire
+from parsim.cost.step.stage_passes import ChunkTimes
 from parsim.cost.step.stages import layer_counts, stage_weights, trained_weights
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable

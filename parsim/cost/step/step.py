@@ -1,35 +1,28 @@
 """All seconds and bytes that a simulator needs of a group of plans with the same stages.
 
-`StepCosts` is the border between cost and simulation: durations of the schedule's actions, hops
-between stages, gradient buckets and the tail of the step; and what each stage keeps in memory.
+Durations of the schedule's actions, hops between stages, gradient buckets and the tail of the step;
+and what each stage keeps in memory.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
-from parsim.arrays import Array, Columns
+from parsim.arrays import Array
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction
-from parsim.cost.data.static_bytes import Weights
 from parsim.cost.data.update import update_prices
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import measured_loss, speed_beside
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.layer.passes import Pass
-from parsim.cost.step.layer_table import (
-    ChunkTimes,
-    LayerTable,
-    backward_times,
-    forward_times,
-    whole_layers,
-)
+from parsim.cost.step.costs import StepCosts
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.messages import hop_times
 from parsim.cost.step.offload import moved_bytes, offloads, with_copies
 from parsim.cost.step.pair_sums import head_sums, tied_time
 from parsim.cost.step.sharded_stages import Sharded
+from parsim.cost.step.stage_passes import ChunkTimes, backward_times, forward_times, whole_layers
 from parsim.cost.step.stages import (
     even_cut,
     first_layers,
@@ -43,68 +36,6 @@ from parsim.cost.step.stages import (
 from parsim.cost.stragglers import straggler_growth
 from parsim.cost.streams import pipelined
 from parsim.plan import PlanTable
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepCosts(Columns):
-    """Seconds for B plans of S stages on p pipeline ranks.
-
-    `forward`, `backward` (S, B) are whole actions; the `exposed_` and `recomputed` parts are
-    inside them. `hop` (S, B) is the time of the message between stage s and s + 1 (last row 0).
-    `buckets` and `bucket_time` (S, B) describe the reduction after a stage's last backward, the
-    sums of copied heads' gradients ahead of it among it.
-    `tied`, `norm` (B,), `optimizer` and `gather` (p, B) follow. `late` (B,) is what the last
-    backwards lose to the reduction beside them. `straggler` (B,) is the share by which the whole
-    step grows. `parameters` (S, B) counts local parameters of one rank, `experts` (S, B) those of
-    them that are experts' (None: none), `trained` and `trained_experts` those of either that have
-    gradients, `originals` those that stay beside trained copies (None: none do).
-    `copied_forward` and `copied_backward` (S, B) are the parts of the exposed seconds
-    in which copies to the host and back show (None: nothing is moved there).
-    `copies` (p, B) is the exchange of a rank's gradients with the rank that holds the other copy of
-    its stages (None: there is one copy). `host_copies` (p, B) are the part of `optimizer` in which
-    gradients and parameters are on their way between device and host (None: updated on devices).
-    """
-
-    forward: Array
-    backward: Array
-    exposed_forward: Array
-    exposed_backward: Array
-    recomputed: Array
-    hop: Array
-    buckets: Array
-    bucket_time: Array
-    tied: Array
-    norm: Array
-    optimizer: Array
-    gather: Array
-    late: Array
-    straggler: Array
-    parameters: Array
-    trained: Array
-    blocking_p2p: bool
-    overlap_reduce: bool
-    experts: Array | None = None
-    trained_experts: Array | None = None
-    originals: Array | None = None
-    copied_forward: Array | None = None
-    copied_backward: Array | None = None
-    copies: Array | None = None
-    host_copies: Array | None = None
-
-    @property
-    def num_plans(self) -> int:
-        """How many plans there are, B."""
-        return int(self.forward.shape[1])
-
-    @property
-    def weights(self) -> Weights:
-        """All parameters of each stage on one rank."""
-        return Weights(self.parameters, self.experts)
-
-    @property
-    def updated(self) -> Weights:
-        """Parameters that have gradients, of each stage on one rank."""
-        return Weights(self.trained, self.trained_experts)
 
 
 def stage_cut(job: Job, table: PlanTable) -> tuple[int, ...]:

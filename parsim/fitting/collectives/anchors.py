@@ -105,6 +105,7 @@ def kept_aside() -> Path:
 
 
 def _anchor(row: dict[str, str]) -> Anchor:
+    """What a row of the table measured, beside what is predicted of it."""
     system, ranks = _system(row), int(row["ranks"])
     kind: CollectiveKind = row["collective"]  # type: ignore[assignment]
     where, size = one_group(system, ranks), float(row["bytes"])

@@ -11,8 +11,9 @@ import numpy as np
 from parsim.cluster.hardware import Device, System
 from parsim.cost.job import Job
 from parsim.cost.layer.passes import LayerCost, Pass
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.step import StepCosts, step_costs
+from parsim.cost.step.step import step_costs
 from parsim.plan import PlanTable
 
 Costs = Callable[[Job, PlanTable, LayerTable], StepCosts]

@@ -19,16 +19,15 @@ import numpy as np
 from parsim.cost.job import Job
 from parsim.cost.software import GENERIC, software
 from parsim.errors import PlanError
-from parsim.fitting.intervals.groups import (
+from parsim.fitting.intervals.groups import groups, keyed
+from parsim.fitting.intervals.memory import memory_groups, memory_reach
+from parsim.fitting.intervals.reach import reach
+from parsim.fitting.intervals.residuals import (
     LEAST_HALF,
     Residual,
-    groups,
-    keyed,
-    reach,
     weighted_quantile,
     weights,
 )
-from parsim.fitting.intervals.memory import memory_groups, memory_reach
 from parsim.fitting.intervals.scale import Observed, fit_scale
 from parsim.sim import simulate
 from parsim.sim.confidence.interval import step_interval

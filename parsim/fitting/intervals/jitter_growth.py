@@ -125,18 +125,8 @@ def errors() -> Mapping[str, tuple[float, float, float]]:
 def tables() -> Iterator[str]:
     """Markdown: growth by spread, the spread needed, errors on the published rows."""
     families = {"replicas added": replicas(), "published plans": weak_scaling()}
-    eight = families["replicas added"][0]
     reached: dict[tuple[str, str], list[float]] = {}
-    rows = []
-    for source, spreads in SPREADS.items():
-        for spread in spreads:
-            jitter = replace(STILL, **{source: spread})  # type: ignore[arg-type]
-            cells = [f"+{100 * (eight.slowdown(jitter) - 1):.2f} %"]
-            for name, points in families.items():
-                grown = growth(points, eight, jitter)
-                reached.setdefault((source, name), []).append(grown)
-                cells.append(f"{100 * grown:.2f} %")
-            rows.append((f"{source} {100 * spread:g} %", *cells))
+    rows = list(_growth_rows(families, reached))
     as_spreads = [f"{name}, as a spread" for name in families]
     yield from markdown_table(("source alone, standard deviation", "8 devices", *as_spreads), rows)
     yield ""
@@ -149,6 +139,22 @@ def tables() -> Iterator[str]:
             for name, (size, most, bias) in errors().items()
         ),
     )
+
+
+def _growth_rows(
+    families: Mapping[str, Sequence[Point]], reached: dict[tuple[str, str], list[float]]
+) -> Iterator[tuple[str, ...]]:
+    """Growth of 8 devices and of each family by spread; what each one `reached` is noted."""
+    eight = families["replicas added"][0]
+    for source, spreads in SPREADS.items():
+        for spread in spreads:
+            jitter = replace(STILL, **{source: spread})  # type: ignore[arg-type]
+            cells = [f"+{100 * (eight.slowdown(jitter) - 1):.2f} %"]
+            for name, points in families.items():
+                grown = growth(points, eight, jitter)
+                reached.setdefault((source, name), []).append(grown)
+                cells.append(f"{100 * grown:.2f} %")
+            yield (f"{source} {100 * spread:g} %", *cells)
 
 
 def _needed_table(reached: Mapping[tuple[str, str], Sequence[float]]) -> Iterator[str]:

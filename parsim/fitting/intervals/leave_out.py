@@ -15,8 +15,8 @@ from parsim.fitting.constants.fit import Rows, Values
 from parsim.fitting.constants.influence import RowKey, row_key
 from parsim.fitting.constants.leave_out import Judge
 from parsim.fitting.constants.source_cases import SourceCases
-from parsim.fitting.intervals.groups import Residual
 from parsim.fitting.intervals.novelty import without
+from parsim.fitting.intervals.residuals import Residual
 from parsim.sim.confidence.interval import step_interval
 from parsim.sim.confidence.known_errors import Errors
 from parsim.validation.coverage import Coverage, coverage

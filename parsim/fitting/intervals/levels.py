@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from parsim.fitting.intervals.groups import Residual
+from parsim.fitting.intervals.residuals import Residual
 from parsim.sim.confidence.known_errors import KNOWN, WIDTH
 
 FOLDS = 10

@@ -6,15 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from parsim.fitting.intervals.groups import (
-    SHRINK,
-    Residual,
-    independent,
-    quantile,
-    ranges_of,
-    reach,
-    weights,
-)
+from parsim.fitting.intervals.groups import SHRINK, ranges_of
+from parsim.fitting.intervals.reach import reach
+from parsim.fitting.intervals.residuals import Residual, independent, quantile, weights
 from parsim.sim.confidence.known_errors import MemoryGroup
 
 LEAST_PEAK_HALF = 0.003

@@ -31,8 +31,9 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.fitting.constants.fit import Rows
 from parsim.fitting.constants.influence import LeaveOut
-from parsim.fitting.intervals.groups import SHRINK, Residual, groups, keyed, quantile
+from parsim.fitting.intervals.groups import SHRINK, groups, keyed
 from parsim.fitting.intervals.levels import LEVELS, SOURCE, Level
+from parsim.fitting.intervals.residuals import Residual, quantile
 from parsim.sim.confidence.interval import Half, half_of
 from parsim.sim.confidence.known_errors import CALIBRATED, KNOWN, Errors
 from parsim.validation.coverage import Coverage, LeftOut, LevelCoverage, coverage

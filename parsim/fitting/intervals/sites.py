@@ -1,4 +1,4 @@
-"""What a site adds: bars of software that only many different sites have measured.
+"""How far one site's runs are from another's, under software that only many sites measured.
 
 A stack that one crew tuned on one machine has errors of its own. Of others, such as DeepSpeed, a
 table of many publishers says how far apart sites are. Each publisher's runs of one software and
@@ -20,7 +20,7 @@ from math import sqrt
 
 import numpy as np
 
-from parsim.fitting.intervals.groups import Residual, quantile
+from parsim.fitting.intervals.residuals import Residual, quantile
 from parsim.sim.confidence.interval import standing_half
 from parsim.sim.confidence.known_errors import Errors, stacks_of
 

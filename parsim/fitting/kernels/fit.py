@@ -14,7 +14,7 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.cluster.hardware import Device
-from parsim.cluster.measured import Scales
+from parsim.cluster.measured.published import Scales
 from parsim.cost.kernel.flash import flash_attention_time
 from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time
 from parsim.cost.kernel.residuals import left_out, measured_factor

@@ -10,7 +10,7 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cluster.hardware import Device
-from parsim.cluster.measured import Scales
+from parsim.cluster.measured.published import Scales
 from parsim.cost.kernel.residuals import residual_spread
 from parsim.fitting.kernels.fit import (
     ACCUMULATE,

@@ -47,24 +47,9 @@ def fit_report(curves: Sequence[Points], scores: Scores) -> str:
 def _lines(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
     yield INTRODUCTION
     yield ""
-    yield "## Constants"
-    yield ""
-    yield from _constants(scores)
-    yield ""
-    yield "## Errors"
-    yield ""
-    yield METHOD.format(least=LEAST_POINTS)
-    yield ""
-    yield from _by_scope(curves, scores)
-    yield ""
-    yield "Each curve, sizes of 1 MiB and more:"
-    yield ""
-    yield from _by_curve(curves, scores)
-    yield ""
-    yield "## Spread of single calls"
-    yield ""
-    yield from _spreads(curves, scores)
-    yield ""
+    yield from _section("Constants", _constants(scores))
+    yield from _section("Errors", _errors(curves, scores))
+    yield from _section("Spread of single calls", _spreads(curves, scores))
     yield "## Curves of the catalog"
     yield ""
     yield "All points of a group, sources together; the tool's overhead is taken off."
@@ -76,7 +61,27 @@ def _lines(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
     yield "```"
 
 
+def _section(title: str, lines: Iterator[str]) -> Iterator[str]:
+    """Lines under a title, with what is empty around them."""
+    yield f"## {title}"
+    yield ""
+    yield from lines
+    yield ""
+
+
+def _errors(curves: Sequence[Points], scores: Scores) -> Iterator[str]:
+    """How far predictions are from curves that they have not seen, by scope and one by one."""
+    yield METHOD.format(least=LEAST_POINTS)
+    yield ""
+    yield from _by_scope(curves, scores)
+    yield ""
+    yield "Each curve, sizes of 1 MiB and more:"
+    yield ""
+    yield from _by_curve(curves, scores)
+
+
 def _constants(scores: Scores) -> Iterator[str]:
+    """The constants that all systems share, by algorithm and generation of NVLink."""
     constants = scores.fitted.constants
     constant_rows = (
         ("ring's share of the link rate (`intra.efficiency`)", scores.fitted.ring, 1.0, ".3f"),

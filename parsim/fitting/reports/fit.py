@@ -53,6 +53,7 @@ def fit_section(family: Family, sources: list[SourceCases], fitted: Fitted, know
 def _lines(
     family: Family, sources: list[SourceCases], fitted: Fitted, known: Values
 ) -> Iterator[str]:
+    """The section of a family: its constants, and errors of every source."""
     yield f"## {family.name}"
     yield ""
     yield f"{family.about}. Objective {fitted.objective:.4g}."

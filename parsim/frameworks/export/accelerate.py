@@ -17,6 +17,7 @@ from parsim.frameworks.export.rules import (
     clip_unsaid,
     heading,
     model_unsaid,
+    no_host_states,
     no_layers,
     no_placement,
     optimizer_unsaid,
@@ -37,7 +38,11 @@ def accelerate_yaml(scenario: Scenario, plan: Plan) -> str:
     from ruamel.yaml import YAML
 
     heads = whole_heads(scenario, plan, "transformers copies none (issue 48307)")
-    check_rules("accelerate", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
+    check_rules(
+        "accelerate",
+        plan,
+        [*no_placement(plan), *no_layers(plan), *no_host_states(plan), heads, *_rules(plan)],
+    )
     yaml, text = YAML(), StringIO()
     yaml.default_flow_style = False
     yaml.dump(_document(scenario, plan), text)
@@ -78,31 +83,34 @@ def _rules(plan: Plan) -> Rules:
 
 
 def _document(scenario: Scenario, plan: Plan) -> dict[str, Any]:
-    cluster = scenario.job.cluster
-    sharded, plain = plan.zero_stage == 3, plan.tp * plan.cp == 1 and plan.dp_shard == 1
     document: dict[str, Any] = {
         "compute_environment": "LOCAL_MACHINE",
-        "distributed_type": "FSDP" if sharded else "MULTI_GPU",
+        "distributed_type": "FSDP" if plan.zero_stage == 3 else "MULTI_GPU",
         "mixed_precision": PRECISIONS[plan.precision],
-        "num_machines": cluster.num_nodes,
+        "num_machines": scenario.job.cluster.num_nodes,
         "num_processes": plan.world_size,
     }
-    if sharded:
+    if plan.zero_stage == 3:
         document["fsdp_config"] = {
             "fsdp_version": 2,
             "fsdp_reshard_after_forward": True,
             "fsdp_activation_checkpointing": plan.recompute is Recompute.FULL,
             "fsdp_auto_wrap_policy": "TRANSFORMER_BASED_WRAP",
         }
-    if not plain:
-        document["parallelism_config"] = {
-            "parallelism_config_dp_replicate_size": plan.dp_replicate,
-            "parallelism_config_dp_shard_size": plan.dp_shard,
-            "parallelism_config_tp_size": plan.tp,
-            "parallelism_config_cp_size": plan.cp,
-            **_exchange(plan),
-        }
+    if plan.tp * plan.cp > 1 or plan.dp_shard > 1:
+        document["parallelism_config"] = _degrees(plan)
     return document
+
+
+def _degrees(plan: Plan) -> dict[str, Any]:
+    """Degrees of the axes that Accelerate makes a mesh of."""
+    return {
+        "parallelism_config_dp_replicate_size": plan.dp_replicate,
+        "parallelism_config_dp_shard_size": plan.dp_shard,
+        "parallelism_config_tp_size": plan.tp,
+        "parallelism_config_cp_size": plan.cp,
+        **_exchange(plan),
+    }
 
 
 def _exchange(plan: Plan) -> dict[str, str]:

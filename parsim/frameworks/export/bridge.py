@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.errors import PlanError
 from parsim.frameworks.export.megatron import (
     SHARDING,
     expert_flags,
+    host_state_flags,
     layout_of,
     offload_flags,
     recompute_flags,
@@ -52,32 +54,37 @@ def bridge_overrides(scenario: Scenario, plan: Plan) -> str:
         PlanError: Megatron-Bridge cannot run the plan.
     """
     spec = transformer_of(scenario, "megatron-bridge")
-    check_rules("megatron-bridge", plan, [*no_placement(plan), *megatron_rules(spec, plan)])
-    if spec.modules_to_save:
-        raise PlanError(
-            "megatron-bridge freezes embedding and head beside adapters; export modules_to_save to "
-            "deepspeed or accelerate beside PEFT"
-        )
-    job = scenario.job
-    experts = expert_flags(spec, job.software, plan)
-    values = [
-        *_model(spec, plan),
-        *_named("model", experts),
-        *_training(plan),
-        *_named("optimizer", update_flags(job)),
-        *_adapters(spec),
-    ]
+    _check(spec, plan)
     return "\n".join(
         [
             *heading(scenario, plan),
             "# overrides of a recipe of the model, e.g. behind `torchrun ... recipe.py`",
             *reduced_as_summed(plan, "ddp.grad_reduce_in_fp32"),
             *(f"# {line}" for line in model_unsaid(spec)),
-            *_precision_of_a_recipe(job.software, plan),
-            *(f"{name}={value}" for name, value in values),
+            *_precision_of_a_recipe(scenario.job.software, plan),
+            *(f"{name}={value}" for name, value in _values(scenario.job, spec, plan)),
             "",
         ]
     )
+
+
+def _check(spec: TransformerSpec, plan: Plan) -> None:
+    """Refuse what Megatron-Bridge cannot run."""
+    check_rules("megatron-bridge", plan, [*no_placement(plan), *megatron_rules(spec, plan)])
+    if spec.modules_to_save:
+        raise PlanError(
+            "megatron-bridge freezes embedding and head beside adapters; export modules_to_save to "
+            "deepspeed or accelerate beside PEFT"
+        )
+
+
+def _values(job: Job, spec: TransformerSpec, plan: Plan) -> Iterator[tuple[str, object]]:
+    """All overrides, block by block."""
+    yield from _model(spec, plan)
+    yield from _named("model", expert_flags(spec, job.software, plan))
+    yield from _training(plan)
+    yield from _named("optimizer", (*update_flags(job), *host_state_flags(plan)))
+    yield from _adapters(spec)
 
 
 def _model(spec: TransformerSpec, plan: Plan) -> Iterator[tuple[str, object]]:

@@ -32,15 +32,10 @@ def megatron_job(text: str) -> DescribedJob:
         InputError: a size is missing or is no number.
     """
     known, defaults = with_values(text)
-    given = arguments_of(known)
-    named = any(flag in given for flag in PATTERNS)
-    missing = [flag for flag in _REQUIRED if flag not in given and not (named and "layers" in flag)]
-    if missing:
-        raise InputError(f"these are no arguments of a Megatron-LM training: no {missing[0]}")
-    reader = Reader(given)
+    reader = Reader(arguments_of(known))
+    _check_required(reader)
     plan, software = _plan(reader), software_of(reader)
     model = model_of(reader, program_of(known))
-    usual = {flag for flag, words in USUAL.items() if reader.first(flag) in words}
     devices, nodes = _launched(reader)
     batch, clip = reader.number("--global-batch-size", 0), reader.real("--clip-grad", CLIP)
     return DescribedJob(
@@ -58,10 +53,24 @@ def megatron_job(text: str) -> DescribedJob:
             *fallback_note(text, defaults, reader.read),
             *reader.notes,
             *_conditions(behind_conditions(known) & reader.read),
-            *unread_notes(set(given) - reader.read - usual),
+            *unread_notes(_said(reader) - reader.read),
         ),
         words=WORDS,
     )
+
+
+def _check_required(reader: Reader) -> None:
+    """Refuse arguments without sizes; a pattern of layers says how many there are."""
+    named = any(flag in reader.given for flag in PATTERNS)
+    for flag in _REQUIRED:
+        if flag not in reader.given and not (named and "layers" in flag):
+            raise InputError(f"these are no arguments of a Megatron-LM training: no {flag}")
+
+
+def _said(reader: Reader) -> set[str]:
+    """The flags that say something else than what is usual."""
+    usual = {flag for flag, words in USUAL.items() if reader.first(flag) in words}
+    return set(reader.given) - usual
 
 
 def _conditions(flags: Iterable[str]) -> Iterator[str]:
@@ -121,7 +130,7 @@ def _plan(reader: Reader) -> dict[str, Any]:
         plan["schedule"] = "interleaved_1f1b"
         plan["overlap_p2p"] = not reader.has("--no-overlap-p2p-communication")
     plan |= _recompute(reader)
-    plan |= _offload(reader, pp * chunks)
+    plan |= _offload(reader, pp * chunks) | _host_states(reader)
     if plan["zero_stage"]:
         instances = reader.number("--num-distributed-optimizer-instances", 1)
         plan |= {"dp_replicate": instances} if instances > 1 else {}
@@ -207,7 +216,21 @@ def _offload(reader: Reader, stages: int) -> dict[str, Any]:
     return {"offload_layers": layers} if reader.has("--cpu-offloading") and layers else {}
 
 
+def _host_states(reader: Reader) -> dict[str, Any]:
+    """Whether optimizer states are in the host's memory, with what `validate_args` asks then."""
+    if not reader.has("--optimizer-cpu-offload"):
+        return {}
+    reader.has("--use-precision-aware-optimizer")
+    share = reader.real("--optimizer-offload-fraction", 1.0)
+    if 0 < share < 1:
+        reader.notes.append(
+            f"--optimizer-offload-fraction {share:g} is read as 1: all states are on the host"
+        )
+    return {"optimizer_offload": True} if share > 0 else {}
+
+
 def _recompute(reader: Reader) -> dict[str, Any]:
+    """What backward computes again, in a plan's words."""
     if reader.has("--recompute-activations"):
         return {"recompute": "selective"}
     how = reader.word("--recompute-granularity", "none")

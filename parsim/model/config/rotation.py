@@ -52,17 +52,11 @@ def _turned_part(config: Config, newer: Config) -> dict[str, int]:
 
 
 def _scaling(scaled: Config, config: Config) -> dict[str, Any]:
-    stated = scaled.values.get("rope_type", scaled.values.get("type", "default"))
-    kind = _KINDS.get(stated) if isinstance(stated, str) else None
-    if kind is None:
-        raise ModelError(
-            f"rope_type={shown(stated)} in a {config.model_type} config is not supported; "
-            f"supported: {', '.join(_KINDS)}"
-        )
-    fields: dict[str, Any] = {"rope_scaling": kind}
+    """How rotations are stretched: not at all, evenly, or by frequency."""
+    kind = _kind(scaled, config)
     if kind == "none":
-        return fields
-    fields["rope_factor"] = scaled.number("factor", 1.0)
+        return {"rope_scaling": kind}
+    fields: dict[str, Any] = {"rope_scaling": kind, "rope_factor": scaled.number("factor", 1.0)}
     if kind == "linear":
         return fields
     (low, least), (high, most) = _BORDERS[kind]
@@ -76,6 +70,22 @@ def _scaling(scaled: Config, config: Config) -> dict[str, Any]:
         "rope_high_freq_factor": scaled.number(high, most),
         "rope_attention_factor": _attention_factor(scaled),
     }
+
+
+def _kind(scaled: Config, config: Config) -> str:
+    """The way of stretching, in parsim's words.
+
+    Raises:
+        ModelError: one that is not known here.
+    """
+    stated = scaled.values.get("rope_type", scaled.values.get("type", "default"))
+    kind = _KINDS.get(stated) if isinstance(stated, str) else None
+    if kind is None:
+        raise ModelError(
+            f"rope_type={shown(stated)} in a {config.model_type} config is not supported; "
+            f"supported: {', '.join(_KINDS)}"
+        )
+    return kind
 
 
 def _attention_factor(scaled: Config) -> float:

@@ -1,4 +1,4 @@
-"""What makes a list of layers and edges no one graph: two layers of a name, or several pieces."""
+"""Finds what makes layers and edges no single graph: a name used twice, or separate pieces."""
 
 from __future__ import annotations
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from parsim.cluster.hardware import Cluster
 from parsim.errors import alternatives, shown
 from parsim.model.model import Model
+from parsim.plan.fields import AXES
 from parsim.plan.names import (
     AUTO,
     OFFLOAD_MODULES,
@@ -15,7 +16,7 @@ from parsim.plan.names import (
     WITHOUT_FLUSH,
 )
 from parsim.plan.precision import PRECISIONS, SUMS
-from parsim.plan.record import AXES, Plan
+from parsim.plan.record import Plan
 
 _EVERY_SCHEDULE = (*SCHEDULE_NAMES, AUTO, *WITHOUT_FLUSH)
 """Schedules that a plan may name, looked at by searches or not."""
@@ -37,16 +38,9 @@ def _unknown(field: str, value: str, allowed: Sequence[str]) -> str | None:
 
 def name_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
     """Every other name is known, and every device has a peak for the precision."""
-    choices: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-        ("precision", plan.precision, tuple(PRECISIONS)),
-        ("gradient_precision", plan.gradient_precision, SUMS),
-        ("reduce_precision", plan.reduce_precision, SUMS),
-        *(("recompute_modules", name, RECOMPUTE_MODULES) for name in plan.recompute_modules),
-        *(("offload_modules", name, OFFLOAD_MODULES) for name in plan.offload_modules),
-    )
-    for field, value, allowed in choices:
-        if message := _unknown(field, value, allowed):
-            return message
+    unknown = (_unknown(*choice) for choice in _named(plan))
+    if message := next(filter(None, unknown), None):
+        return message
     if sorted(plan.rank_order) != sorted(AXES):
         return (
             f"rank_order={'-'.join(plan.rank_order)} must name each of {', '.join(AXES)} once, "
@@ -60,6 +54,15 @@ def name_rules(plan: Plan, model: Model, cluster: Cluster) -> str | None:
             f"allowed: {', '.join(name for name in PRECISIONS if _has_peaks(name, cluster))}"
         )
     return None
+
+
+def _named(plan: Plan) -> Iterator[tuple[str, str, tuple[str, ...]]]:
+    """Fields that name something, what they name, and the names that there are."""
+    yield "precision", plan.precision, tuple(PRECISIONS)
+    yield "gradient_precision", plan.gradient_precision, SUMS
+    yield "reduce_precision", plan.reduce_precision, SUMS
+    yield from (("recompute_modules", name, RECOMPUTE_MODULES) for name in plan.recompute_modules)
+    yield from (("offload_modules", name, OFFLOAD_MODULES) for name in plan.offload_modules)
 
 
 def _has_peaks(name: str, cluster: Cluster) -> bool:

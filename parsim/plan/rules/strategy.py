@@ -41,6 +41,18 @@ def _shared(plan: Plan) -> Iterator[str]:
     strategy = plan.strategy
     if not strategy.own_program:
         return
+    yield from _whole_models(plan)
+    if plan.replica_microbatches is not None and not strategy.weighs_batches:
+        yield (
+            f"name={strategy.name} averages workers alike, which is wrong for the uneven batches "
+            f"of replica_microbatches={list(plan.replica_microbatches)}; leave these out, or use "
+            f"name=ddp or parameter_server, which weigh gradients by samples"
+        )
+
+
+def _whole_models(plan: Plan) -> Iterator[str]:
+    """Workers hold whole models, or whole layers of one, and do not wait for others in a pass."""
+    strategy = plan.strategy
     whole = "the whole model" if strategy.sharers == 1 else "whole layers of one model together"
     for name in ("pp", "tp", "cp", "ep", "etp", "v"):
         if getattr(plan, name) > 1:
@@ -57,12 +69,6 @@ def _shared(plan: Plan) -> Iterator[str]:
         yield (
             f"name={strategy.name} has workers that hold {whole}, but "
             f"zero_stage={plan.zero_stage} shares it out; use zero_stage=0, or name=ddp"
-        )
-    if plan.replica_microbatches is not None and not strategy.weighs_batches:
-        yield (
-            f"name={strategy.name} averages workers alike, which is wrong for the uneven batches "
-            f"of replica_microbatches={list(plan.replica_microbatches)}; leave these out, or use "
-            f"name=ddp or parameter_server, which weigh gradients by samples"
         )
 
 

@@ -1,4 +1,4 @@
-"""Tier A: what plans need at the least, without a schedule. Tables of plans enter, bounds leave.
+"""Lower bounds of steps (tier A), without a schedule: tables of plans enter, bounds leave.
 
 cases.py         columns that a part of the costs depends on, each distinct combination once
 parts.py         the stages and ranks that stand for all others of a cut

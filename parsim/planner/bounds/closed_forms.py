@@ -1,4 +1,4 @@
-"""The closed form of tier A: seconds of a step at the least.
+"""The closed form of the lower bound (tier A): seconds that a step takes at the least.
 
 A pipeline rank r is busy for its work, cannot begin before the first micro-batch has passed the
 stages before it, and its last gradient has to pass them again, if backwards are whole:

@@ -1,4 +1,4 @@
-"""What backwards in two take on the ranks that stand for a plan's: seconds of I and of W."""
+"""Seconds of backwards split in two, I and W, on the few ranks that bounds look at."""
 
 from __future__ import annotations
 

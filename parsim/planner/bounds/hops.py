@@ -1,4 +1,4 @@
-"""Messages between stages on their way to the ranks that stand for a plan's, and back from them."""
+"""Messages that a micro-batch passes on its way to each rank that bounds look at, and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stages and ranks that stand for all others of a plan's cut.
+"""Which few stages and ranks of a plan a bound looks at, because all others are like them.
 
 Most stages of a pipeline hold the same layers: eight ranks with three chunks each of a GPT have
 four kinds of stage, and of their ranks three can be the last to end or the fullest:

@@ -1,4 +1,4 @@
-"""What replicas, shards and the update add on the ranks that stand for a plan's: seconds.
+"""Seconds at the end of a step, on the few ranks that bounds look at: replicas and the update.
 
 Nothing of it depends on the micro-batch, on recomputation or on the order of actions, so that it is
 computed once for all plans with equal degrees, ZeRO stage and placement of stages.

@@ -1,4 +1,4 @@
-"""What a micro-batch takes on the ranks that stand for a plan's: seconds of passes and messages.
+"""Seconds of a micro-batch on the few ranks that bounds look at: passes and messages.
 
 Nothing of it depends on how replicas share states or on the schedule, so that it is computed once
 for all plans with equal degrees, micro-batch, recomputation and chunks.
@@ -17,9 +17,10 @@ from parsim.cost.job import Job
 from parsim.cost.layer.interference import shares_kept
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.layer.passes import Pass
-from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.messages import message_seconds
 from parsim.cost.step.offload import copy_seconds, offloads
+from parsim.cost.step.stage_passes import backward_times, forward_times
 from parsim.plan import PlanTable
 from parsim.planner.bounds.hops import Hops
 from parsim.planner.bounds.parts import TellingParts, over

@@ -89,13 +89,7 @@ def choose(
     check_goal(request.objective, request.limits, goal)
     _check_cluster(job, request.nodes)
     sizes = [_OfSize(nodes, _on(job, nodes)) for nodes in sorted(set(request.nodes))]
-    done = 0
-    for done, size in enumerate(sizes, start=1):
-        size.run(space, goal, request)
-        if progress:
-            progress(done, len(sizes))
-        if size.choices and request.objective == "devices":
-            break
+    tried = sizes[: _searched(sizes, space, goal, request, progress)]
     choices = [choice for size in sizes for choice in size.choices]
     left_out = {size.nodes: size.reason for size in sizes if size.reason}
     if not choices:
@@ -105,11 +99,28 @@ def choose(
     return Choices(
         choices=tuple(ordered if request.front else ordered[: request.top]),
         objective=request.objective,
-        optimality=f"{_optimality(request, sizes[:done])}; {_sizes_words(sizes[:done])}",
+        optimality=f"{_optimality(request, tried)}; {_sizes_words(tried)}",
         left_out=left_out,
         legal=sum(size.legal for size in sizes),
         front=request.front,
     )
+
+
+def _searched(
+    sizes: Sequence[_OfSize],
+    space: PlanSpace,
+    goal: TrainingGoal,
+    request: ChoiceRequest,
+    progress: Progress | None,
+) -> int:
+    """Search size after size; how many, as for the fewest devices the first that does is enough."""
+    for done, size in enumerate(sizes, start=1):
+        size.run(space, goal, request)
+        if progress:
+            progress(done, len(sizes))
+        if size.choices and request.objective == "devices":
+            return done
+    return len(sizes)
 
 
 @dataclass(slots=True)

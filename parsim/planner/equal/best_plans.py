@@ -60,29 +60,45 @@ def search_equal(question: Question) -> SearchResult:
         NoFeasiblePlan: nothing fits; says by how much and what would.
     """
     job, space, request = question.job, question.space, question.request
-    families = question.families
     wanted = max(request.top, SEEDS) if space.unequal_stages else request.top
-    cuts = _cuts_of_a_plan(families)
-    work = BestShapes(job, families, space, wanted, request.stop)
+    work = BestShapes(job, question.families, space, wanted, request.stop)
     work.run(request.progress, request.sighted)
-    known, fits, table = work.known, work.known.fits, work.table
-    if not (fits | known.tight).any():
+    known = work.known
+    fits = bool(known.fits.any())
+    if not fits and not known.tight.any():
         raise NoFeasiblePlan(_nothing_fits(question, work))
-    best = known.fastest(table, fits if fits.any() else known.tight, cuts * wanted)
-    best = _in_order(question, better_twins(best, wanted))
-    funnel = None
-    if space.unequal_stages and fits.any():
-        from parsim.planner.unequal.judged import unequal_plans  # the partitioner: few searches ask
-
-        unequal, funnel = unequal_plans(job, space, best, request.top, request.stop.until)
-        best = sorted([*best, *unequal], key=lambda entry: entry.step_time)
-    tight = _in_order(question, known.fastest(table, known.tight, 1)) if fits.any() else []
+    best = _fastest(question, work, wanted)
+    funnel: Funnel | None = None
+    if space.unequal_stages and fits:
+        best, funnel = _with_unequal(question, best)
+    tight = _in_order(question, known.fastest(work.table, known.tight, 1)) if fits else []
     plans = shown(job, best[: request.top], tight[0] if tight else None, request)
     stopped = how_far(work, question.listed)
     nearly = _unknown(work, question.listed) or gap_words(work.gap)
     optimality = f"{stopped}: best so far{nearly}" if stopped else PROVEN
     result = _result(question, work, plans, optimality)
     return result if funnel is None else _beside(result, funnel)
+
+
+def _fastest(question: Question, work: BestShapes, wanted: int) -> list[EvaluatedPlan]:
+    """The fastest plans that fit, or of those that may fit where none surely does."""
+    known, cuts = work.known, _cuts_of_a_plan(question.families)
+    allowed = known.fits if known.fits.any() else known.tight
+    best = known.fastest(work.table, allowed, cuts * wanted)
+    return _in_order(question, better_twins(best, wanted))
+
+
+def _with_unequal(
+    question: Question, best: list[EvaluatedPlan]
+) -> tuple[list[EvaluatedPlan], Funnel]:
+    """The plans with those of unequal stages among them, and what became of the latter."""
+    from parsim.planner.unequal.judged import unequal_plans  # the partitioner: few searches ask
+
+    request = question.request
+    unequal, funnel = unequal_plans(
+        question.job, question.space, best, request.top, request.stop.until
+    )
+    return sorted([*best, *unequal], key=lambda entry: entry.step_time), funnel
 
 
 def _cuts_of_a_plan(families: Families) -> int:

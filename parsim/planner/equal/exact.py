@@ -8,8 +8,9 @@ import numpy as np
 
 from parsim.arrays import Array, Index, Ints
 from parsim.cost.job import Job
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.step import StepCosts, step_costs
+from parsim.cost.step.step import step_costs
 from parsim.plan import Plan, PlanSpace, PlanTable
 from parsim.planner.limits import in_order
 from parsim.schedule import Schedule, build_schedule

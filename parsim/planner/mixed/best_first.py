@@ -29,7 +29,7 @@ from parsim.planner.mixed.orders import untried
 from parsim.planner.mixed.progress import Run
 from parsim.planner.nearest_miss import nearest_miss_message
 from parsim.planner.question import Question
-from parsim.planner.result import SearchResult, gap_words, shown, unknown_words
+from parsim.planner.result import SearchResult, Shown, gap_words, shown, unknown_words
 from parsim.planner.space import Enumeration
 from parsim.planner.space.left_out import ALL_BUT, left_out
 from parsim.planner.stop import TIME_IS_UP
@@ -55,16 +55,23 @@ def search_mixed(question: Question) -> SearchResult:
         raise NoFeasiblePlan(_nothing_fits(work, ran))
     plans = [candidate.evaluated for candidate in ranked or tight]
     first = tight[0].evaluated if ranked and tight else None
-    best, faster_tight, cut = shown(job, plans, first, request)
+    return _result(question, work, ran, shown(job, plans, first, request))
+
+
+def _result(question: Question, work: Candidates, ran: Run, plans: Shown) -> SearchResult:
+    """The plans with what became of the others, and what is proven of them."""
+    job, listed = question.job, question.listed
+    best, faster_tight, cut = plans
     some = untried(job.cluster)
+    orders = {"node_order": f"{ALL_BUT}{some}"} if some else {}
     return SearchResult(
         plans=best,
         faster_tight=faster_tight,
         counts=_counts(ran, question),
-        illegal_reasons=question.listed.reasons,
-        optimality=_optimality(ran, question.listed, proven(some)) + cut,
-        left_out=left_out(job, space) | ({"node_order": f"{ALL_BUT}{some}"} if some else {}),
-        space=space,
+        illegal_reasons=listed.reasons,
+        optimality=_optimality(ran, listed, proven(some)) + cut,
+        left_out=left_out(job, question.space) | orders,
+        space=question.space,
         seconds=time.perf_counter() - question.begin,
         limits=tuple(work.usable.tolist()),
     )

@@ -143,6 +143,7 @@ class Candidates:
             self._weigh(alike[2], rows)
 
     def _weigh(self, count: int, rows: dict[int, list[Candidate]]) -> None:
+        """Find the peaks of candidates with equal schedules, all plans at once."""
         numbers = np.array(sorted(rows))
         plan = rows[int(numbers[0])][0].plan
         plans = self.table.take(numbers).sharing({"stage_layers": plan.stage_layers})

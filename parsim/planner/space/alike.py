@@ -1,4 +1,4 @@
-"""Plain plans of equal degrees, and all of them as one table, which saves no memory."""
+"""Plans without any option that saves memory: those of equal degrees, and all as one table."""
 
 from __future__ import annotations
 
@@ -39,11 +39,9 @@ def plain_plans(every: Sequence[Alike], names: tuple[str, ...], common: Plan) ->
     each = [len(alike.options) for alike in every]
     degrees = np.array([alike.row for alike in every], dtype=np.int64)
     tp, pp, cp, dp, ep, size, count = np.repeat(np.ascontiguousarray(degrees.T), each, axis=1)
-    pipelines = np.concatenate([alike.pipelines for alike in every])
-    schedule, v = np.ascontiguousarray(pipelines.T)
-    schedule, names = _in_order(schedule, names)
-    options = np.concatenate([alike.options for alike in every])
-    stage, shard, sequence = np.ascontiguousarray(options.T)
+    numbers, v = _columns([alike.pipelines for alike in every])
+    schedule, names = _in_order(numbers, names)
+    stage, shard, sequence = _columns([alike.options for alike in every])
     nothing = np.zeros_like(tp)
     return PlanTable(
         tp=tp,
@@ -66,6 +64,11 @@ def plain_plans(every: Sequence[Alike], names: tuple[str, ...], common: Plan) ->
         setting=nothing,
         settings=(replace(common, **PLAIN),),
     )
+
+
+def _columns(rows: Sequence[Ints]) -> Ints:
+    """The rows of all as contiguous columns."""
+    return np.ascontiguousarray(np.concatenate(rows).T)
 
 
 def _in_order(numbers: Index, names: tuple[str, ...]) -> tuple[Index, tuple[str, ...]]:

@@ -10,13 +10,8 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
-from parsim.cost.step.layer_table import (
-    LayerTable,
-    backward_times,
-    forward_times,
-    host_seconds,
-    stage_pass,
-)
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_passes import backward_times, forward_times, host_seconds, stage_pass
 from parsim.cost.step.stages import layer_counts, stage_weights, trained_weights
 from parsim.partition.given_replicas import priced_graph
 from parsim.partition.states import States, states_of

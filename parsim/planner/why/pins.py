@@ -45,6 +45,7 @@ def read_pins(text: str) -> Pins:
 
 
 def _value(field: str, text: str) -> object:
+    """Read the wished value of a field by its kind."""
     kind = BY_NAME[field].kind
     if kind == "repeated" and text.lower() == FEWEST_WORD:
         return FEWEST

@@ -8,8 +8,9 @@ from typing import Any
 
 from parsim.cost.job import Job
 from parsim.cost.layer.passes import Pass
-from parsim.cost.legal import unheld_heads
-from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
+from parsim.cost.legal import unsupported
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_passes import backward_times, forward_times
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import deeper_pass, stage_cut
 from parsim.errors import NoFeasiblePlan
@@ -166,29 +167,22 @@ def reasons(job: Job, space: PlanSpace, pins: Pins, *, progress: Progress | None
         NoFeasiblePlan: no plan of the space fits.
     """
     best = search(job, space, top=1, progress=progress).plans[0]
+    told = Reasons(
+        best=best,
+        wish=pin_words(pins),
+        wished=None,
+        parts=step_parts(job, best.plan),
+        wished_parts={},
+        ruled_out=_ruled_out(space, pins),
+    )
     # what is wished is of plans whose stages are alike, as its fields are
-    wish, other = pin_words(pins), replace(pinned(space, pins), unequal_stages=False)
+    other = replace(pinned(space, pins), unequal_stages=False)
     try:
         wished = search(job, other, top=1, progress=progress).plans[0]
     except NoFeasiblePlan as error:
-        return Reasons(
-            best=best,
-            wish=wish,
-            wished=None,
-            parts=step_parts(job, best.plan),
-            wished_parts={},
-            refusal=_forbidden(job, space.global_batch_size, pins) or str(error),
-            rules=_rules(job, other),
-            ruled_out=_ruled_out(space, pins),
-        )
-    return Reasons(
-        best=best,
-        wish=wish,
-        wished=wished,
-        parts=step_parts(job, best.plan),
-        wished_parts=step_parts(job, wished.plan),
-        ruled_out=_ruled_out(space, pins),
-    )
+        refusal = _forbidden(job, space.global_batch_size, pins) or str(error)
+        return replace(told, refusal=refusal, rules=_rules(job, other))
+    return replace(told, wished=wished, wished_parts=step_parts(job, wished.plan))
 
 
 def _forbidden(job: Job, batch: int, pins: Pins) -> str | None:
@@ -201,7 +195,7 @@ def _forbidden(job: Job, batch: int, pins: Pins) -> str | None:
         num_microbatches=degrees["pp"],
         sequence_parallel=job.model.experts is not None and degrees["tp"] > 1,
     )
-    message = violation(probe, job.model, job.cluster) or unheld_heads(job, probe)
+    message = violation(probe, job.model, job.cluster) or unsupported(job, probe)
     if message is None and batch % probe.dp:
         return f"dp={probe.dp} (devices / (tp x pp x cp)) does not divide global_batch_size={batch}"
     return message

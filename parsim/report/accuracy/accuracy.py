@@ -45,6 +45,7 @@ def accuracy_report(
 def _lines(
     validation: Validation, command: str, beside: str, left_out: LeftOut | None
 ) -> Iterator[str]:
+    """The page: how it was made, all errors, and the sections that cut them."""
     yield "# Accuracy: predictions against published measurements"
     yield ""
     yield f"Written by `{command}`; do not edit. Errors are (predicted - measured) / measured, over"

@@ -1,4 +1,4 @@
-"""Measured runs that a prediction says have no room: each contradicts a term of the memory model.
+"""Runs that did run although the prediction says they have no room: errors of the memory model.
 
 A run that was published ran. Where its predicted peak passes what the device has, either a term is
 too high or the run did what its table does not print: moved activations to the host, say.

@@ -13,7 +13,7 @@ from parsim.report.page.document import page
 from parsim.report.page.timeline import timeline_image
 from parsim.report.page.views import view_html
 from parsim.report.text.contention import contention_view
-from parsim.report.text.plan_words import plan_words
+from parsim.report.text.planning.plan_words import plan_words
 from parsim.report.text.planning.search import search_view
 from parsim.report.text.planning.training_run import training_run_view
 from parsim.report.text.planning.why import sensitivity_view

@@ -41,6 +41,7 @@ def cards(prediction: Prediction, run: TrainingRun | None) -> str:
 
 
 def _cards(prediction: Prediction, run: TrainingRun | None) -> Iterator[str]:
+    """Step time, speed, bubble, memory and what a whole run takes."""
     yield _card(
         "step time",
         format_seconds(prediction.step_time),

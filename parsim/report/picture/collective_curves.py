@@ -100,6 +100,7 @@ def _alike(ends: list[float], others: list[float]) -> bool:
 
 
 def _kind(left: Axes, right: Axes, rows: tuple[Row, ...], *, band: bool) -> None:
+    """The lines of one kind of collective, with its interval and measured points."""
     colour, dashes, mark = LOOKS[rows[0].collective]
     sizes = [row.size for row in rows]
     low, high = zip(*(row.interval for row in rows), strict=True)
@@ -143,6 +144,7 @@ def _busbw(rows: tuple[Row, ...], seconds: Any) -> list[float]:  # noqa: ANN401 
 def _axes(
     axes: Axes, sweep: Sweep, label: str, text: FuncFormatter, concurrent: Concurrent | None
 ) -> None:
+    """Logarithmic axes with ticks at round sizes, as wide as what is drawn."""
     sizes = sorted({row.size for row in sweep.rows})
     axes.set(xscale="log", yscale="log", xlabel="size", ylabel=label)
     points = concurrent is not None or any(row.measured is not None for row in sweep.rows)

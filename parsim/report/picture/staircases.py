@@ -88,6 +88,7 @@ def _end(compared: ScheduleTable, until: float | None) -> float:
 
 
 def _compose(compared: ScheduleTable, end: float) -> Figure:
+    """Panels beside and below one another on one scale, with one head and legend."""
     panels = _panels(compared, end)
     columns = min(_BESIDE, len(panels))
     grids = [_grid(panel.timeline, end, compared.unit) for panel in panels]

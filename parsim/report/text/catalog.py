@@ -117,6 +117,7 @@ def _systems() -> list[Row]:
 
 
 def _models() -> list[Row]:
+    """Transformers and networks of images, with their sizes."""
     from parsim.model.graph.build import build_graph
     from parsim.model.graph.catalog import NETWORKS, network
     from parsim.model.reader import load_model_catalog

@@ -1,4 +1,4 @@
-"""A scenario and the predicted step of its plan as text for people, and the answer in a box."""
+"""The predicted step of a plan as text for people, and the answer in a box."""
 
 from __future__ import annotations
 
@@ -11,15 +11,10 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from parsim.cluster.groups import in_groups
 from parsim.cost.step.cuts import cut_words
-from parsim.model.adapters import adapters_note
-from parsim.model.model import Model
-from parsim.plan.rules.executor.runnable import unbuildable, unrunnable
-from parsim.report.text.plan_words import plan_words
+from parsim.report.text.planning.plan_words import plan_words
 from parsim.report.text.strategies import strategy_lines
 from parsim.report.text.tables import bar, between, numbers, pairs, table
-from parsim.scenario import Scenario
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.sim.prediction import BUBBLE_DEFINITION, Prediction
 from parsim.units import format_bytes, format_seconds, percent
@@ -86,30 +81,38 @@ def _rank_words(prediction: Prediction, noun: str) -> str:
 
 def _headlines(prediction: Prediction, evidence: str) -> Iterator[tuple[str, str]]:
     yield from _memory(prediction)
-    seconds = format_seconds(prediction.step_time)
-    pipeline = format_seconds(prediction.pipeline_time)
-    span = format_seconds(prediction.device_span)
-    whole = f"(pipeline phase {pipeline}, longest device span {span})"
-    if prediction.strategy:
-        whole = "(in which all workers together do one global batch)"
-    yield "step time", f"{seconds}  {whole}"
+    yield "step time", f"{format_seconds(prediction.step_time)}  {_phases(prediction)}"
     yield "80 % interval", f"{between(prediction.interval)}: {prediction.interval.basis}"
     if not (prediction.strategy and prediction.speed_unit == "samples/s"):  # told below, once
         yield prediction.speed_unit, f"{prediction.tokens_per_second:,.0f}"
     if prediction.plan.stage_layers:
         yield "layers a stage", cut_words(prediction.plan.stage_layers)
-    dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
-    if prediction.mfu > 1.0:
-        dense += "; counted are the FLOPs of direct convolutions, of which transforms save some"
-    yield "MFU / HFU", f"{percent(prediction.mfu)} / {percent(prediction.hfu)}  of {dense}"
-    over = f"{percent(prediction.bubble_overhead)} over busy time"
+    yield "MFU / HFU", _use_of_peak(prediction)
     if prediction.strategy:
         yield from strategy_lines(prediction.strategy)
     else:
+        over = f"{percent(prediction.bubble_overhead)} over busy time"
         yield "bubble", f"{percent(prediction.bubble_fraction)} of the pipeline phase ({over})"
     if evidence:
         yield "evidence", evidence
     yield "the plan is", plan_words(prediction.plan)
+
+
+def _phases(prediction: Prediction) -> str:
+    """What the step time is of, in brackets."""
+    if prediction.strategy:
+        return "(in which all workers together do one global batch)"
+    pipeline = format_seconds(prediction.pipeline_time)
+    span = format_seconds(prediction.device_span)
+    return f"(pipeline phase {pipeline}, longest device span {span})"
+
+
+def _use_of_peak(prediction: Prediction) -> str:
+    """Model and hardware FLOPs as shares of what devices could do, and what that is."""
+    dense = f"{prediction.peak_flops / 1e12:.4g} TFLOP/s dense {prediction.plan.precision}"
+    if prediction.mfu > 1.0:
+        dense += "; counted are the FLOPs of direct convolutions, of which transforms save some"
+    return f"{percent(prediction.mfu)} / {percent(prediction.hfu)}  of {dense}"
 
 
 def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
@@ -220,38 +223,3 @@ def interval_bar(prediction: Prediction) -> str:
     dot = min(max(round(share * _BAR), 0), _BAR)
     drawn = f"├{'─' * dot}●{'─' * (_BAR - dot)}┤"
     return f"80 %: {low} {drawn} {high}"
-
-
-def resolved_text(scenario: Scenario) -> str:
-    """What a scenario resolves to, a line for each part; and why it cannot be run, where it cannot.
-
-    The reason is the first that the executor's own rules have against the plan, or the model.
-    """
-    job, plan = scenario.job, scenario.plan
-    sample = "sequence" if job.model.tokens > 1 else "sample"
-    devices = " + ".join(
-        f"{group.num_nodes * group.system.devices_per_node} x {group.system.device.id}"
-        for group in in_groups(job.cluster).groups
-    )
-    text = (
-        f"{scenario.path or scenario.name}: ok\n"
-        f"  model    {job.model.name}: {job.model.parameters:,} parameters, "
-        f"{job.model.num_layers} layers{_tokens(job.model)}\n"
-        f"  cluster  {job.cluster.words}: {devices}\n"
-        f"  software {job.software.id}: {job.software.description}\n"
-        f"  batch    {scenario.global_batch_size} {sample}s per step\n"
-        f"  plan     {plan.label() if plan else 'none (search it)'}\n"
-    )
-    if experts := job.model.experts:
-        text += (
-            f"  experts  {experts.top_k} of {experts.count} for each token, which meets "
-            f"{job.model.active_parameters:,} parameters\n"
-        )
-    if note := adapters_note(job.model):
-        text += f"  trained  {note}\n"
-    refused = unrunnable(plan, job.model) if plan else unbuildable(job.model)
-    return f"{text}  run      no: {refused}\n" if refused else text
-
-
-def _tokens(model: Model) -> str:
-    return f", {model.tokens} tokens" if model.tokens > 1 else ""

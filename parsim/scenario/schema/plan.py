@@ -54,7 +54,7 @@ class SharedBlock(Block):
 
 
 class StrategyBlock(Block):
-    """A data-parallel strategy: its name, and the options that it has (`plan/strategies.py`)."""
+    """A data-parallel strategy: its name, and the options that it has (`plan/strategies/`)."""
 
     name: Annotated[Text, in_any_case(*STRATEGY_KINDS)]
     algorithm: Annotated[Algorithm, in_any_case(*get_args(Algorithm))] = UNSET

@@ -142,6 +142,7 @@ _PLAN: Mapping[str, Why] = {
 
 
 def _of_training(file: ScenarioFile, job: Job) -> Iterator[str]:
+    """Keys of the training and failures blocks that change nothing here."""
     given = file.training.given()
     if "precision" in given and file.search is None and file.plan is not None:
         in_plan = file.plan.given().get("precision", given["precision"])
@@ -169,6 +170,7 @@ _EXPERTS = (
 
 
 def _of_software(file: ScenarioFile, job: Job, plan: Plan | None) -> Iterator[str]:
+    """Switches of the stack that this model or plan has no use for."""
     given = file.software.given() if "software" in file.given() else {}
     usual = software(job.software.id)
     changed = {

@@ -1,1 +1,1 @@
-"""How a search block says its space: values of an axis in words."""
+"""Values of an axis in a search block, as people write them in words."""

@@ -15,27 +15,18 @@ from parsim.scenario.record import Scenario
 from parsim.scenario.writing.values import values_of
 from parsim.sim.cuts import with_better_cut
 
-_COUNTED = ("recompute_layers", "offload_layers")
-"""Numbers of each stage's layers, which most plans do not have."""
+_RARE = (
+    *("recompute_layers", "offload_layers"),
+    *("recompute_modules", "offload_modules", "optimizer_offload", "sync_batch_norm"),
+)
+"""Fields that most plans do not use, which are not written then."""
 
 
 def plan_block(plan: Plan) -> dict[str, Any]:
     """The plan's choices; what follows from them is a comment, so that one of them can change."""
     from ruamel.yaml.comments import CommentedMap
 
-    values = values_of(plan)
-    values["bucket_size"] = values.pop("bucket_bytes")
-    values["recompute"] = plan.recompute.name.lower()
-    values["cp_comm_type"] = str(plan.cp_comm_type) if plan.cp_comm_type else None
-    values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
-    values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
-    rare = ("recompute_modules", "offload_modules", "optimizer_offload", "sync_batch_norm")
-    for name in (*_COUNTED, *rare):
-        if not values[name]:
-            del values[name]
-    del values["actions"]
-    if plan.from_file:
-        values["schedule"] = str(Path(plan.schedule).resolve())
+    values = _written(plan)
     left_out = {"precision", *_following(plan)}  # precision stands in the training block
     block = CommentedMap(
         (key, value) for key, value in values.items() if value is not None and key not in left_out
@@ -46,6 +37,22 @@ def plan_block(plan: Plan) -> dict[str, Any]:
         indent=2,
     )
     return block
+
+
+def _written(plan: Plan) -> dict[str, Any]:
+    """The plan's fields as a file writes them; None: not at all."""
+    values = values_of(plan)
+    values["bucket_size"] = values.pop("bucket_bytes")
+    values["recompute"] = plan.recompute.name.lower()
+    values["cp_comm_type"] = str(plan.cp_comm_type) if plan.cp_comm_type else None
+    values["strategy"] = None if plan.strategy == DDP else plan.strategy.to_json()
+    values["stages"] = plan.stages and [stage.to_json() for stage in plan.stages]
+    for name in _RARE:
+        values[name] = values[name] or None
+    values["actions"] = None
+    if plan.from_file:
+        values["schedule"] = str(Path(plan.schedule).resolve())
+    return values
 
 
 def _following(plan: Plan) -> Iterator[str]:

@@ -111,6 +111,7 @@ def _handcrafted(rank: int, pp: int, m: int) -> tuple[Action, ...]:
 
 
 def _full(rank: int, pp: int, m: int) -> Iterator[Action]:
+    """A rank's row of ZB-V: all forwards down and up the V before their backwards."""
     low, high = rank, 2 * pp - 1 - rank
     # warm-up: down the V past this rank, then both ways until the first gradient is here
     ahead, turns, alone = 2 * (pp - rank) - 1, rank, pp - rank

@@ -1,4 +1,4 @@
-"""The forwards and backwards of some work as numbers by urgency, and how long an order of them is.
+"""Forwards and backwards as numbers by urgency, and how long an order of them takes.
 
     number    0    1    2    3    4    5    6    7      two stages, two micro-batches
     action   1F0  1F1  0F0  0F1  1B0  0B0  1B1  0B1

@@ -129,6 +129,7 @@ class _Filling:
         self.worst = 0.0
 
     def run(self) -> Filled:
+        """Take the rank that is free first along its row, until all rows are done."""
         ready = [(0.0, number) for number in range(len(self.ranks))]
         while ready:
             _, number = heapq.heappop(ready)
@@ -190,6 +191,7 @@ class _Filling:
         return end if same else end + self.times.message
 
     def _do(self, rank: _Rank, action: Action) -> None:
+        """Do an action: move the rank's clock, and count what it keeps and idles."""
         start = rank.clock
         if action.kind == Kind.W:
             rank.weights.popleft()

@@ -19,7 +19,7 @@ from parsim.cost.layer.kept.activations import kept_bytes, kept_policy
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
-from parsim.cost.step.layer_table import raced
+from parsim.cost.step.stage_passes import raced
 from parsim.model.layer import Layer
 from parsim.model.operators import Loss
 from parsim.model.paths import Path
@@ -48,30 +48,34 @@ class PathPrices:
     def of(cls, evaluation: Evaluation, paths: tuple[Path, ...], devices: int) -> PathPrices:
         """Price the paths of a plan of whole models, each of which so many devices will hold."""
         step = evaluation.step
-        job, table, layers = step.job, step.pricing.table, step.pricing.layers(0)
-        coster, policy = LayerCoster(job, table), kept_policy(job.software)
-        known: dict[Layer, LayerCost] = {}
-        for path in paths:
-            if path.layer not in known:
-                known[path.layer] = _cost(coster, path.layer)
-        costs = [known[path.layer] for path in paths]
-        seconds = [
-            [float(raced(job, layers, part)[0]) for part in (cost.forward, cost.backward)]
-            for cost in costs
-        ]
-        ahead, back = np.array(seconds).reshape(-1, 2).T
-        kept = np.array([float(kept_bytes(path.layer, table, policy)[0]) for path in paths])
+        job, table = step.job, step.pricing.table
+        ahead, back = _seconds(evaluation, paths)
+        policy = kept_policy(job.software)
         leaves = np.array([float(border_bytes(table, path.leaves)[0]) for path in paths])
         wide = devices > job.system.devices_per_node
         return cls(
             forward=ahead * (float(step.costs.forward[0, 0]) / ahead.sum()),
             backward=back * (float(step.costs.backward[0, 0]) / back.sum()),
             leaves=leaves,
-            kept=kept,
+            kept=np.array([float(kept_bytes(path.layer, table, policy)[0]) for path in paths]),
             parameters=np.array([float(path.layer.parameters) for path in paths]),
             logits=np.array([_logits(path.layer) for path in paths]),
             message=p2p_time(job.system, leaves, crosses=wide, sharing=1.0),
         )
+
+
+def _seconds(evaluation: Evaluation, paths: tuple[Path, ...]) -> tuple[Array, Array]:
+    """Forward and backward of each path by itself, while device and host race over it."""
+    step = evaluation.step
+    job, layers = step.job, step.pricing.layers(0)
+    coster = LayerCoster(job, step.pricing.table)
+    known = {layer: _cost(coster, layer) for layer in dict.fromkeys(path.layer for path in paths)}
+    seconds = [
+        [float(raced(job, layers, part)[0]) for part in (cost.forward, cost.backward)]
+        for cost in (known[path.layer] for path in paths)
+    ]
+    ahead, back = np.array(seconds).reshape(-1, 2).T
+    return ahead, back
 
 
 def _cost(coster: LayerCoster, layer: Layer) -> LayerCost:

@@ -1,4 +1,4 @@
-"""Which device each path of a model goes to, in which order, by seconds and bytes of paths.
+"""Chooses which device each parallel path of a model goes to, and in which order they run.
 
     start    all on device 0
     sweep    of each fork, the best of all ways to share its branches out to the devices;

@@ -1,8 +1,8 @@
-"""What an interval has beside its group's errors, and in words what it rests on."""
+"""Says in words what an interval rests on, and by how much the unmeasured widens it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from math import exp
 
 from parsim.cost.software import GENERIC
@@ -10,6 +10,7 @@ from parsim.sim.confidence.known_errors import (
     ANY,
     CALIBRATED,
     Errors,
+    Group,
     NearestGroup,
     Standing,
     any_software,
@@ -25,6 +26,15 @@ NAMED = 3
 """Parts that were not timed are named, the most important ones."""
 WORTH = 0.05
 """Distances and half widths (ln) below this are not worth a word."""
+_ADDED_WORDS = {
+    "libraries": "libraries of kernels that no run has add",
+    "launches": "a host that paces it adds",
+    "kernels": "kernels away from the calibrated ones add",
+    "clock": "the machine's own drift while calibrating adds",
+    "layers": "scatter of the timed layers adds",
+    "uneven": "an even load of experts is assumed: above it adds",
+}
+"""What adds to an interval, in the order in which it is told."""
 
 
 def added_halves(
@@ -52,17 +62,28 @@ def added_halves(
 
 def basis_of(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
     """What people should know of where the interval came from."""
-    group = nearest.group
+    yield _runs_of(standing, nearest.group)
+    yield from _not_among(standing, nearest)
+    yield from _software(standing, nearest, errors)
+    yield from _distant(standing, nearest, errors)
+
+
+def _runs_of(standing: Standing, group: Group) -> str:
+    """How many runs the group has, on which device, under which software."""
     if group.device == CALIBRATED:
         ours = f" and {len(standing.steps)} recorded on this one" if standing.steps else ""
-        yield f"{group.n} runs on calibrated machines{ours}"
-    else:
-        device = "any device" if group.device == ANY else group.device
-        every = any_software(group.software)
-        words = every.replace(ANY, "any software", 1)
-        software = words if group.software == every else group.software
-        release = "" if group.release == ANY else f" {group.release}"
-        yield f"{counted(group.n, 'published run')} of {device} under {software}{release}"
+        return f"{group.n} runs on calibrated machines{ours}"
+    device = "any device" if group.device == ANY else group.device
+    every = any_software(group.software)
+    words = every.replace(ANY, "any software", 1)
+    software = words if group.software == every else group.software
+    release = "" if group.release == ANY else f" {group.release}"
+    return f"{counted(group.n, 'published run')} of {device} under {software}{release}"
+
+
+def _not_among(standing: Standing, nearest: NearestGroup) -> Iterator[str]:
+    """What of the plan is in none of the group's runs, and how far its release is from others."""
+    group = nearest.group
     if group.irregular:
         yield (
             f"release {group.release} is irregular: one of its plans took {group.irregular:.1f} "
@@ -76,8 +97,6 @@ def basis_of(standing: Standing, nearest: NearestGroup, errors: Errors) -> Itera
         yield f"none with {' and '.join(nearest.new_kinds)}"
     if not nearest.device:
         yield f"none of {standing.device} among them"
-    yield from _software(standing, nearest, errors)
-    yield from _distant(standing, nearest, errors)
 
 
 def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
@@ -97,37 +116,28 @@ def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iter
 
 
 def _distant(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iterator[str]:
-    """Links, kernels and sizes that were not measured."""
+    """Links, kernels and sizes that were not measured, and what a calibration says of itself."""
     added = added_halves(standing, nearest, errors)
     if added["system"] > 0.0 and not nearest.system:
         yield f"no run on system {standing.system}: its links add {_half_words(added['system'])}"
     elif added["system"] > 0.01:
         yield f"its collectives add {_half_words(added['system'])}"
-    if added["libraries"] > 0.01:
-        yield f"libraries of kernels that no run has add {_half_words(added['libraries'])}"
-    if added["launches"] > 0.01:
-        yield f"a host that paces it adds {_half_words(added['launches'])}"
-    if added["kernels"] > 0.01:
-        yield f"kernels away from the calibrated ones add {_half_words(added['kernels'])}"
-    yield from _calibration_left(standing, added)
+    for part, words in _ADDED_WORDS.items():
+        if added[part] > 0.01:
+            yield f"{words} {_half_words(added[part])}"
+    if added["untimed"] > 0.01:
+        yield _untimed_words(standing, added["untimed"])
     yield from told_outside(standing.sizes, nearest.group.ranges, least=WORTH)
 
 
-def _calibration_left(standing: Standing, added: Mapping[str, float]) -> Iterator[str]:
-    """What the calibration itself says that it does not know."""
-    if added["clock"] > 0.01:
-        yield f"the machine's own drift while calibrating adds {_half_words(added['clock'])}"
-    if added["layers"] > 0.01:
-        yield f"scatter of the timed layers adds {_half_words(added['layers'])}"
-    if added["uneven"] > 0.01:
-        yield f"an even load of experts is assumed: above it adds {_half_words(added['uneven'])}"
-    if added["untimed"] > 0.01:
-        missing = [part for part in standing.doubt.missing if part.share > 0.005]
-        named = ", ".join(
-            f"{part.kind} ({100.0 * part.share:.0f} % of the step, {part.reason})"
-            for part in missing[:NAMED]
-        )
-        yield f"whole layers that were not timed add {_half_words(added['untimed'])}: {named}"
+def _untimed_words(standing: Standing, half: float) -> str:
+    """Whole layers that were not timed: what they add, and the most important of them."""
+    missing = [part for part in standing.doubt.missing if part.share > 0.005]
+    named = ", ".join(
+        f"{part.kind} ({100.0 * part.share:.0f} % of the step, {part.reason})"
+        for part in missing[:NAMED]
+    )
+    return f"whole layers that were not timed add {_half_words(half)}: {named}"
 
 
 def _half_words(half: float) -> str:

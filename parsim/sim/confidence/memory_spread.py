@@ -119,16 +119,25 @@ def unstated(spread: MemorySpread, software: Software, assumed: UnstatedBytes) -
     """
     if spread.evidence != "unknown":
         return spread
-    sides, most = [], (LOGIT_BYTES[0], LOGIT_BYTES[1] * assumed.ranks)
-    for side in (0, 1):
-        parts = (
-            assumed.gradients * (GRADIENT_WIDTHS[side] / assumed.width - 1.0),
-            assumed.logits * (most[side] / software.loss_kept - 1.0),
-            WORKSPACES[side] - software.workspace,
-            assumed.eager * side,
-            assumed.gathered * side,
-        )
-        sides.append(math.hypot(*parts))
+    less, more = (_otherwise(side, software, assumed) for side in (0, 1))
+    basis = f"{spread.basis}; {_assumed_words(software, assumed)}"
+    return replace(spread, less=less, more=more, basis=basis)
+
+
+def _otherwise(side: int, software: Software, assumed: UnstatedBytes) -> float:
+    """Bytes less (side 0) or more (side 1) than assumed, if everything is at that end."""
+    most = (LOGIT_BYTES[0], LOGIT_BYTES[1] * assumed.ranks)
+    return math.hypot(
+        assumed.gradients * (GRADIENT_WIDTHS[side] / assumed.width - 1.0),
+        assumed.logits * (most[side] / software.loss_kept - 1.0),
+        WORKSPACES[side] - software.workspace,
+        assumed.eager * side,
+        assumed.gathered * side,
+    )
+
+
+def _assumed_words(software: Software, assumed: UnstatedBytes) -> str:
+    """What is assumed of the stack, and in brackets what others do."""
     told = (
         f"assumed: {assumed.width:.0f} bytes a gradient ({_range(GRADIENT_WIDTHS)}), optimizer "
         f"states sharded as planned, {software.loss_kept:.0f} bytes a logit "
@@ -139,8 +148,7 @@ def unstated(spread: MemorySpread, software: Software, assumed: UnstatedBytes) -
         told += f", sharded between micro-batches (whole {assumed.gathered / 1e9:.1f} GB more)"
     if assumed.ranks > 1:
         told += f", a rank's own logits (all words x {assumed.ranks})"
-    basis = f"{spread.basis}; {told}"
-    return replace(spread, less=sides[0], more=sides[1], basis=basis)
+    return told
 
 
 def _range(ends: tuple[float, float]) -> str:

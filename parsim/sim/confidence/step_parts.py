@@ -1,4 +1,4 @@
-"""What a step's error depends on that is known before it runs: which of its parts are hard to say.
+"""The parts of a step by how hard they are to predict, known before anything runs.
 
 A step is a sum of parts, and each part has an error of its own kind: kernels are known to a few
 percent, launching by the host to some ten, collectives that nothing hides somewhere between.
@@ -24,7 +24,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from parsim.cost.job import Job
-from parsim.cost.step.layer_table import RACE, LayerTable, host_share
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_passes import RACE, host_share
 from parsim.plan import Plan, precision
 from parsim.sim.memory.reserved import reserved_bytes
 
@@ -59,7 +60,7 @@ class Parts:
     def paced(self) -> float:
         """By how much of a change of the host's seconds a step changes, both relative.
 
-        The derivative of the race between host and device, pnorm8 (`cost/step/layer_table.py`).
+        The derivative of the race between host and device, pnorm8 (`cost/step/stage_passes.py`).
         """
         device = (1.0 - self.host) ** RACE
         return self.host**RACE / (self.host**RACE + device)

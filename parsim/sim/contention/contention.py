@@ -1,4 +1,4 @@
-"""What contention costs a step: tier C on shared links beside tier B, and which link is full."""
+"""What a step loses on shared links: run there as events, and beside it as if links were free."""
 
 from __future__ import annotations
 

@@ -118,18 +118,9 @@ def _simulated_cost(
     graph: Graph, ready: ReadyStep, streams: Sequence[Stream], index: int, steady: float
 ) -> StreamCost:
     """Run steps until the transfer has ended, or `MOST_STEPS`."""
-    stream = streams[index]
-    fabric = Fabric([ready.sent], graph)
+    stream, fabric = streams[index], Fabric([ready.sent], graph)
     steps = RepeatedSteps(fabric, ready, 0, streams)
-    steps.start()
-    transfer = steps.stream(index)
-    fabric.env.run(until=fabric.env.any_of([transfer, steps.until(MOST_STEPS)]))
-    if transfer.is_alive:
-        times = unfinished_times(fabric, stream, index)
-        seconds = fabric.env.now * times
-    else:
-        seconds, times = steps.took[index], 1.0
-        fabric.env.run(until=steps.until(len(steps.ended) + 1))
+    seconds, times = _transferred(fabric, steps, stream, index)
     fabric.links.settle()
     late = times * sum(ran.seconds - steady for ran in steps.ended)
     overdue = seconds > stream.every * steady + late
@@ -142,6 +133,21 @@ def _simulated_cost(
         overdue=overdue,
         bottleneck=bottleneck(fabric, stream_path(fabric, index)),
     )
+
+
+def _transferred(
+    fabric: Fabric, steps: RepeatedSteps, stream: Stream, index: int
+) -> tuple[float, float]:
+    """Seconds of a transfer beside steps, and how many times as long as what was run of it."""
+    steps.start()
+    transfer = steps.stream(index)
+    fabric.env.run(until=fabric.env.any_of([transfer, steps.until(MOST_STEPS)]))
+    if transfer.is_alive:
+        times = unfinished_times(fabric, stream, index)
+        return fabric.env.now * times, times
+    seconds = steps.took[index]
+    fabric.env.run(until=steps.until(len(steps.ended) + 1))
+    return seconds, 1.0
 
 
 def _narrowest(graph: Graph, sent: Sent, seconds: float) -> Bottleneck:

@@ -16,7 +16,7 @@ from parsim.sim.drawing.timeline import predicted_hardware
 from parsim.sim.rounds.linked_run import Carrier
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.strategy import StepProgram
-from parsim.strategy.program import COMPUTE, WAIT
+from parsim.strategy.task import COMPUTE, WAIT
 from parsim.timelines.kinds import SpanKind, Stream
 from parsim.timelines.timeline import Span, Timeline, ordered
 

@@ -1,4 +1,4 @@
-"""How fast a strategy's program goes, by tier B or by events."""
+"""How fast a strategy's program goes: by recurrence where that tells, else by events."""
 
 from __future__ import annotations
 

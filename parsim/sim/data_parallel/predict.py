@@ -22,27 +22,15 @@ from parsim.sim.confidence.basis import Z80
 from parsim.sim.confidence.interval import Interval, standing_half
 from parsim.sim.confidence.known_errors import Standing, errors_of
 from parsim.sim.confidence.strategy_runs import strategy_words
-from parsim.sim.data_parallel.families.priced import Priced
 from parsim.sim.data_parallel.holdings import Holdings, holdings
 from parsim.sim.data_parallel.pace import Pace, pace
 from parsim.sim.data_parallel.priced_strategy import PricedStrategy
+from parsim.sim.data_parallel.strategy_figures import StrategyStep, strategy_figures
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.prediction import Prediction
 from parsim.sim.recurrence.evaluate import Evaluation
-from parsim.sim.rounds.figures import StalenessFigures, StrategyFigures
+from parsim.sim.rounds.figures import StrategyFigures
 from parsim.units import format_rate
-
-SATURATED = 0.9
-"""A queue that serves for so much of the time holds everybody back."""
-EXPOSED = 0.1
-"""A share of the step that is worth naming as what limits it."""
-WAITS = {
-    "synchronisation": "synchronisation",
-    "gradient_reduction": "the reduction of gradients",
-    "straggler": "stragglers",
-    "optimizer": "the update",
-}
-"""Parts of a step that are not its passes, in words."""
 
 
 def prediction_of(
@@ -55,17 +43,13 @@ def prediction_of(
         ddp: the prediction of the plan with all-reduced gradients.
         jitter: how workers differ, where their order of arrival matters; None: the usual.
     """
-    workers, priced = strategy.workers, strategy.priced
-    plan, ran = workers.plan, pace(strategy, jitter or Jitter())
-    step = ran.step_time * strategy.growth
-    holding = holdings(workers, priced, ddp.memory)
-    parts = _parts(workers, priced, ddp, ran, step)
-    figures = _figures(workers, priced, ran, step, parts, holding)
-    standing = _standing(workers, ddp, parts["synchronisation"] / step)
-    faster, sharers = ddp.step_time / step, plan.strategy.sharers
+    done = _step_of(strategy, ddp, jitter or Jitter())
+    step, workers = done.seconds, done.workers
+    standing = _standing(workers, ddp, done.parts["synchronisation"] / step)
+    faster, sharers = ddp.step_time / step, workers.plan.strategy.sharers
     return replace(
-        _with_memory(workers, ddp, holding),
-        plan=plan,
+        _with_memory(workers, ddp, done.holding),
+        plan=workers.plan,
         step_time=step,
         interval=_interval(standing, ddp, step),
         standing=standing,
@@ -76,10 +60,25 @@ def prediction_of(
         bubble_fraction=0.0,
         bubble_overhead=0.0,
         device_span=step,
-        breakdown=parts,
-        notes=(*ddp.notes, *_notes(workers, priced, ran, jitter)),
+        breakdown=done.parts,
+        notes=(*ddp.notes, *_notes(done, jitter)),
         rank_uses=(),
-        strategy=figures,
+        strategy=strategy_figures(done),
+    )
+
+
+def _step_of(strategy: PricedStrategy, ddp: Prediction, jitter: Jitter) -> StrategyStep:
+    """Run the strategy, and take its step apart."""
+    workers, priced = strategy.workers, strategy.priced
+    ran = pace(strategy, jitter)
+    seconds = ran.step_time * strategy.growth
+    return StrategyStep(
+        workers=workers,
+        priced=priced,
+        ran=ran,
+        seconds=seconds,
+        parts=_parts(strategy, ddp, ran, seconds),
+        holding=holdings(workers, priced, ddp.memory),
     )
 
 
@@ -93,16 +92,20 @@ def figures_of_all_reduce(evaluation: Evaluation, plan: Plan, ddp: Prediction) -
     """What is asked of a strategy that is run as DDP: averages after every step."""
     strategy = PricedStrategy.of(evaluation, plan)
     workers, priced = strategy.workers, strategy.priced
-    ran = Pace(tier="recurrence", step_time=ddp.step_time, busy={})
-    holding, parts = holdings(workers, priced, ddp.memory), dict(ddp.breakdown)
-    figures = _figures(workers, priced, ran, ddp.step_time, parts, holding)
-    return replace(figures, trains_otherwise=False)
+    done = StrategyStep(
+        workers=workers,
+        priced=priced,
+        ran=Pace(tier="recurrence", step_time=ddp.step_time, busy={}),
+        seconds=ddp.step_time,
+        parts=dict(ddp.breakdown),
+        holding=holdings(workers, priced, ddp.memory),
+    )
+    return replace(strategy_figures(done), trains_otherwise=False)
 
 
-def _parts(
-    workers: Workers, priced: Priced, ddp: Prediction, ran: Pace, step: float
-) -> dict[str, float]:
+def _parts(strategy: PricedStrategy, ddp: Prediction, ran: Pace, step: float) -> dict[str, float]:
     """Parts of the step, mean over workers; synchronisation is what remains."""
+    workers, priced = strategy.workers, strategy.priced
     kept = ("forward", "backward", "recompute", "exposed_communication")
     sharers = workers.plan.strategy.sharers
     parts = {name: ddp.breakdown[name] / sharers for name in kept}
@@ -150,90 +153,9 @@ def _with_memory(workers: Workers, ddp: Prediction, holding: Holdings) -> Predic
     return with_memory(ddp, workers.job.software, ranks, activations=activations)
 
 
-def _figures(
-    workers: Workers,
-    priced: Priced,
-    ran: Pace,
-    step: float,
-    parts: dict[str, float],
-    holding: Holdings,
-) -> StrategyFigures:
-    """Rates, traffic, ages and servers; `parts` are those of the step."""
-    samples = workers.plan.global_batch_size
-    alone = float((workers.compute + workers.optimizer_alone).mean()) * workers.count / samples
-    servers = len(priced.wires.node) if priced.wires else 0
-    busy = dict(sorted(ran.busy.items(), key=_idleness))
-    return StrategyFigures(
-        name=workers.plan.strategy.name,
-        tier=ran.tier,
-        workers=workers.count,
-        samples_per_second=samples / step,
-        alone=alone,
-        sent=priced.sent,
-        received=priced.received,
-        limits=priced.together.limits(step) if priced.together else _limits(workers, busy, parts),
-        servers=servers,
-        server_received=priced.wires.received if priced.wires else 0.0,
-        server_sent=priced.wires.sent if priced.wires else 0.0,
-        server_bytes=holding.server,
-        busy=busy,
-        dropped=ran.dropped,
-        updates_per_second=ran.updates,
-        staleness=_staleness(workers, ran),
-        roles=tuple(holding.devices),
-        trains_otherwise=priced.changes_training,
-        layout=priced.layout,
-    )
-
-
-def _idleness(queue: tuple[str, float]) -> tuple[float, bool]:
-    """A key that sorts the busiest queue first; of those equal to rounding wires into something."""
-    name, share = queue
-    return -round(share, 9), not name.endswith(" in")
-
-
-def _staleness(workers: Workers, ran: Pace) -> StalenessFigures | None:
-    ages = ran.ages
-    if ages is None or not len(ages.age):
-        return None
-    return StalenessFigures(
-        mean=ages.mean,
-        p50=ages.quantile(0.5),
-        p95=ages.quantile(0.95),
-        largest=int(ages.age.max()),
-        shares=tuple(ages.share()),
-        by_worker=tuple(ages.by_worker(workers.count)),
-    )
-
-
-def _limits(workers: Workers, busy: dict[str, float], parts: dict[str, float]) -> str:
-    """What holds the strategy back, in words: a queue, a worker, or a part of the step."""
-    fullest, step = next(iter(busy), ""), sum(parts.values())
-    if fullest and busy[fullest] >= SATURATED:
-        return f"{_queue_words(fullest)}, saturated ({100 * busy[fullest]:.0f} % busy)"
-    compute = float(workers.compute.mean())
-    slowest = float(workers.compute.max())
-    if slowest > (1.0 + EXPOSED) * compute and slowest > (1.0 - EXPOSED) * step:
-        return "the slowest worker"
-    part = max(WAITS, key=lambda name: parts.get(name, 0.0))
-    share = parts.get(part, 0.0) / step
-    if share <= EXPOSED:
-        return "compute"
-    words = f"{WAITS[part]}, {100 * share:.0f} % of the step"
-    if fullest and part == "synchronisation":
-        words += f"; busiest is {_queue_words(fullest)}, {100 * busy[fullest]:.0f} %"
-    return words
-
-
-def _queue_words(queue: str) -> str:
-    """A queue's name in words: 'server 0 in' is the wire into server 0."""
-    where, _, way = queue.rpartition(" ")
-    words = {"in": f"the wire into {where}", "out": f"the wire out of {where}"}
-    return words.get(way, queue)
-
-
-def _notes(workers: Workers, priced: Priced, ran: Pace, jitter: Jitter | None) -> Iterator[str]:
+def _notes(step: StrategyStep, jitter: Jitter | None) -> Iterator[str]:
     """What a reader must know of the numbers."""
+    workers, priced, ran = step.workers, step.priced, step.ran
     strategy = workers.plan.strategy
     if ran.tier == "events":
         rounds = priced.program.rounds

@@ -83,6 +83,11 @@ def contention_of(
         links = {"graph": graph, "whole": whole}
         return simulate_contention(job, plan, background=background, slow=slow, **links)
     run = _Run.of(job, plan, background, jitter, (graph, whole))
+    return _contention(run, background, jitter)
+
+
+def _contention(run: _Run, background: Background, jitter: Jitter) -> Contention:
+    """Run rounds alone, on shared links, and there without what the background sends."""
     few, growth = _shorter(run.strategy), run.strategy.growth
     alone = pace(few, jitter).step_time * growth
     fabric, carrier = run.carrier(background.streams)
@@ -95,7 +100,7 @@ def contention_of(
     fullest = bottleneck(fabric)
     share = shared / (growth * float(fabric.env.now)) if fullest else 1.0
     return Contention(
-        plan=plan,
+        plan=run.strategy.workers.plan,
         alone=alone,
         step_time=shared,
         bottleneck=fullest and fullest.times(share),

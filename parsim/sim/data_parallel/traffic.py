@@ -29,7 +29,7 @@ from parsim.sim.data_parallel.server_wires import ServerWires
 from parsim.sim.data_parallel.workers import Workers
 from parsim.sim.links.collective_flows import algorithm_of, on_nodes, pattern, slowest, usage_of
 from parsim.sim.traffic.step_traffic import Role, Sent, sent_alone
-from parsim.strategy.program import Meeting, Task
+from parsim.strategy.task import Meeting, Task
 
 Way = tuple[tuple[str, ...], float]
 """Parts from one end to the other, and the share of the message that goes there."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from parsim.arrays import Array
 from parsim.schedule import Action
 from parsim.sim.recurrence.evaluate import Evaluation
 from parsim.sim.recurrence.maxplus import ClassTimes
@@ -40,12 +41,7 @@ def placed_actions(evaluation: Evaluation, number: int) -> Iterator[Placed]:
     Never end - duration: that rounds, and a span could start before the one that it waits for.
     """
     compiled, costs = evaluation.step.compiled[number], evaluation.step.column(number)
-    finish = evaluation.runs[number].finish
-    if finish is None:
-        raise RuntimeError("a timeline needs evaluate(..., keep=True)")
-    ends = finish[:, 0]
-    hop = ClassTimes.of(compiled, costs).hop[:, 0]
-    arrival = ends if costs.blocking_p2p else ends + hop[compiled.duration_class]
+    ends, arrival, hop = _moments(evaluation, number)
     heard = np.concatenate([[0.0], arrival])[compiled.source]
     rows = compiled.schedule.ranks
     flat = [action for row in rows for action in row]
@@ -67,6 +63,20 @@ def placed_actions(evaluation: Evaluation, number: int) -> Iterator[Placed]:
                 hop=float(hop[action.stage * KINDS + action.kind]),
                 cause=at_position.get(int(compiled.source[position]) - 1),
             )
+
+
+def _moments(evaluation: Evaluation, number: int) -> tuple[Array, Array, Array]:
+    """When actions of a class let go of their ranks, when messages arrive, and seconds of hops.
+
+    The first two are by position, the last by kind of action and stage.
+    """
+    compiled, costs = evaluation.step.compiled[number], evaluation.step.column(number)
+    finish = evaluation.runs[number].finish
+    if finish is None:
+        raise RuntimeError("a timeline needs evaluate(..., keep=True)")
+    ends = finish[:, 0]
+    hop = ClassTimes.of(compiled, costs).hop[:, 0]
+    return ends, ends if costs.blocking_p2p else ends + hop[compiled.duration_class], hop
 
 
 def critical_path(placed: Sequence[Placed]) -> list[Placed]:

@@ -8,7 +8,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.sim.recurrence.walk import StepEnd
-from parsim.strategy.program import COMPUTE, WAIT, StepProgram, Task
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import COMPUTE, WAIT, Task
 from parsim.timelines.timeline import Span
 
 

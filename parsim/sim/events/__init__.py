@@ -1,1 +1,1 @@
-"""Tier C: priced actions and the wires they use come in, their times by discrete events leave."""
+"""Discrete events (tier C): priced actions and the wires they use come in, their times leave."""

@@ -1,4 +1,4 @@
-"""What tier C must know of a class of replicas: its actions, their prices, and what is traffic."""
+"""What discrete events need to know of replicas that are alike: actions, prices, traffic."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from parsim.arrays import Array, Flags
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.errors import InputError
 from parsim.schedule import Kind, Schedule
 from parsim.sim.step.priced_step import PricedStep, prices_of

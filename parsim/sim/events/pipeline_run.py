@@ -1,4 +1,4 @@
-"""Tier C for the pipeline's actions: simpy processes for the ranks of one class of replicas.
+"""A pipeline as discrete events (tier C): simpy processes for the ranks of equal replicas.
 
     compute of rank r   |/// 3F0 ///| tp |          |/// 3B0 ///| tp |
     shard of stage 3    |--- gather ---|            |--- gather, scatter ---|

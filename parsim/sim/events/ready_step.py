@@ -1,4 +1,4 @@
-"""A plan's step as tier C runs it on shared links: its classes, and what of them is traffic.
+"""A plan's step, ready to run as events on shared links: its classes, and their traffic.
 
 Groups of equal nodes count as one kind here, so that their step is that of one kind to the bit.
 """

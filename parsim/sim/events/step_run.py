@@ -1,4 +1,4 @@
-"""Tier C: one step in simpy, the pipeline of each class of replicas and the tasks of its program.
+"""One step as discrete events (tier C): the pipelines, and the tasks of its program, in simpy.
 
 Every task is a process that waits for what stands before it on its ranks, for tasks of other rows
 and for all that meet in it; then it travels on the wire. Nothing here knows the recurrence of tier
@@ -21,7 +21,7 @@ from parsim.sim.events.fabric import Process, QuietWire, Wire
 from parsim.sim.events.pipeline_run import PipelineRun
 from parsim.sim.step.priced_step import PricedStep
 from parsim.sim.traffic.step_traffic import Role
-from parsim.strategy.program import COMPUTE, Meeting, Task, Waits
+from parsim.strategy.task import COMPUTE, Meeting, Task, Waits
 from parsim.timelines.timeline import Span
 
 MOST_PIECES = 50_000

@@ -9,9 +9,10 @@ import numpy as np
 from parsim.arrays import Array, ratio
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import layer_counts
-from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.cost.step.step import stage_cut
 from parsim.plan import Plan, PlanTable
 from parsim.schedule import Kind
 from parsim.sim.events.class_run import (

@@ -18,7 +18,7 @@ import numpy as np
 from parsim.arrays import Array, Flags, Index
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import Job
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.plan import Plan
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.sim.step.compiled_schedule import CompiledSchedule

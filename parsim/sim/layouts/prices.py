@@ -17,7 +17,7 @@ from typing import NamedTuple
 from parsim.cost.layer.kept.graph_backward import kept_bytes
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost, Pass
-from parsim.cost.step.layer_table import raced
+from parsim.cost.step.stage_passes import raced
 from parsim.layout.candidates import OnMesh, inputs_on, output_on
 from parsim.layout.laid import Laid
 from parsim.layout.mesh import Mesh, local_shape, parts_of

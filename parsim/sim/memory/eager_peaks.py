@@ -34,9 +34,10 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cost.data.static_bytes import host_static_bytes, static_bytes
 from parsim.cost.job import Job
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stages import layer_counts
-from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.cost.step.step import stage_cut
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.memory.added_peaks import memory_use, weights_of_ranks

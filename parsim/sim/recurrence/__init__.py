@@ -1,1 +1,1 @@
-"""Tier B: priced actions come in, their finish times by the max-plus recurrence leave."""
+"""Finish times by recurrence (tier B): priced actions come in, when each of them ends leaves."""

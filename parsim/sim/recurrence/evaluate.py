@@ -1,4 +1,4 @@
-"""Tier B for one plan's step: the pipeline of each class of replicas, what follows, and memory.
+"""Times and bytes of one plan's step (tier B): its pipelines, what follows them, and memory.
 
 A replica's pipeline runs by itself until its gradients are reduced, so each class of replicas is a
 column of the max-plus recurrence; classes with other numbers of micro-batches have schedules of
@@ -14,8 +14,8 @@ import numpy as np
 
 from parsim.arrays import Array, Flags
 from parsim.cost.job import Job
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.step import StepCosts
 from parsim.plan import Plan
 from parsim.schedule import Kind
 from parsim.sim.memory.categories import MemoryUse

@@ -1,4 +1,4 @@
-"""Tier B: finish times of a schedule by the max-plus recurrence, and the end of the step behind.
+"""When each action of a schedule ends: a recurrence of sums and maxima (tier B).
 
     start[i]  = max(finish[previous on the rank], arrival[input of i])
     finish[i] = start[i] + duration[i];   arrival[i] = finish[i] + hop[i]
@@ -18,7 +18,7 @@ from itertools import pairwise
 import numpy as np
 
 from parsim.arrays import Array, Index
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.schedule import Kind, Schedule
 from parsim.sim.recurrence.walk import Join, PipelineEnds, StepEnd, apart, walk
 from parsim.sim.step.compiled_schedule import KINDS, CompiledSchedule

@@ -17,7 +17,7 @@ from functools import lru_cache
 import numpy as np
 
 from parsim.arrays import Array, Index
-from parsim.strategy.program import Queue, Task
+from parsim.strategy.task import Queue, Task
 
 
 def served(task: Task, queue: Queue, price: Array, ready: Array) -> Array:

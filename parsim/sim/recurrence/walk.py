@@ -1,4 +1,4 @@
-"""Tier B for everything but the pipeline's actions: one walk along a step program's tasks.
+"""When each task of a step program ends: one walk along all but the pipeline's actions (tier B).
 
     ready = what the task waits for on its own ranks, and tasks of other rows
     start = the latest ready of those that meet in it
@@ -30,7 +30,8 @@ from numpy.typing import NDArray
 from parsim.arrays import Array
 from parsim.errors import ScheduleError
 from parsim.sim.recurrence.queues import served
-from parsim.strategy.program import COMPUTE, Meeting, StepProgram, Task, Waits, round_name
+from parsim.strategy.program import StepProgram, round_name
+from parsim.strategy.task import COMPUTE, Meeting, Task, Waits
 
 Join = Callable[[Meeting, Array], Array]
 """Times (ranks, ...) of those that are ready -> times when all that meet are ready."""

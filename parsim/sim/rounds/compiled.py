@@ -10,7 +10,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.sim.rounds.passages import Passages, Passed, Span
-from parsim.strategy.program import ALWAYS, Meeting, Queue, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import ALWAYS, Meeting, Queue, Task, Waits
 
 
 class Turn(NamedTuple):

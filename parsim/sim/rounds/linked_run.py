@@ -17,6 +17,7 @@ from typing import Protocol
 
 from parsim.arrays import Array
 from parsim.sim.rounds.compiled import CompiledRows, Turn, compile_rows
+from parsim.sim.rounds.progress import Progress
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.sim.rounds.run import RoundsRun
 from parsim.strategy.program import StepProgram
@@ -70,7 +71,7 @@ def run_on_links(
         ScheduleError: ranks wait for one another for ever.
     """
     rows = compile_rows(program, prices, linked=True)
-    run = LinkedRun(program, rows, slow, seed, keep, carrier)
+    run = LinkedRun(Progress(program, rows, slow, keep=keep), seed, carrier)
     run.run()
     return run.result()
 
@@ -78,22 +79,14 @@ def run_on_links(
 class LinkedRun(RoundsRun):
     """The state of a run on links: also who meets in what is about to start, and who averages."""
 
-    def __init__(
-        self,
-        program: StepProgram,
-        rows: CompiledRows,
-        slow: Array | None,
-        seed: int,
-        keep: bool,
-        carrier: Carrier,
-    ) -> None:
+    def __init__(self, ranks: Progress, seed: int, carrier: Carrier) -> None:
         """Put every rank at the start of its row, at the carrier's moment 0."""
-        super().__init__(program, rows, slow, seed, keep)
+        super().__init__(ranks, seed)
         self.carrier = carrier
         self.met: dict[tuple[int, int], list[int]] = {}
         self.averaging: set[int] = set()
         self.waiting: list[tuple[int, Turn, int]] = []
-        self.owner = _owners(program, rows)
+        self.owner = _owners(ranks.program, ranks.rows)
 
     def _next(self) -> bool:
         """Take the next rank that comes, or let the carrier's next thing happen before."""
@@ -115,13 +108,13 @@ class LinkedRun(RoundsRun):
         if not self._travels(turn):
             super()._together(turn, ranks, start)
             return
-        self.met[turn.task, self.round[ranks[0]]] = ranks
+        self.met[turn.task, self.ranks.round[ranks[0]]] = ranks
         self._push(ranks[0], start)
 
     def _arrive(self, rank: int, ready: float) -> None:
         """A rank comes to what travels, or to what does not."""
-        turn = self._turn(rank)
-        together = self.met.pop((turn.task, self.round[rank]), None)
+        turn = self.ranks.turn(rank)
+        together = self.met.pop((turn.task, self.ranks.round[rank]), None)
         if not self._travels(turn) or (turn.meets and together is None):
             super()._arrive(rank, ready)
         elif turn.peers:
@@ -139,8 +132,8 @@ class LinkedRun(RoundsRun):
     def _end(self, ranks: list[int], start: float, end: float) -> None:
         """Ranks have done what travelled, and go on."""
         for rank in ranks:
-            self._settle(rank, self._turn(rank), start, end)
-        self.todo += reversed(ranks)
+            self.ranks.settle(rank, self.ranks.turn(rank), start, end)
+        self.ranks.todo += reversed(ranks)
 
     def _pair(self, rank: int, turn: Turn, drawn: int) -> None:
         """Average with a peer once neither of the two is in another average."""

@@ -1,4 +1,4 @@
-"""The queues that turns pass, told once where they are alike: stand-ins, and spans of numbers.
+"""Queues that serve exactly alike, of which a run then serves one in place of all.
 
     push of worker 0 (node 0)    node 0 out | .      node 1 in  node 2 in  node 3 in
     push of worker 9 (node 1)    node 1 out | node 0 in  .      node 2 in  node 3 in

@@ -10,7 +10,8 @@ import numpy as np
 
 from parsim.arrays import Array
 from parsim.sim.rounds.passages import Span
-from parsim.strategy.program import StepProgram, Task
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import Task
 
 Served = tuple[float, float]
 """When the last of the queues that a rank passes began, and when all have served it."""
@@ -100,6 +101,42 @@ class Gathering:
 
     come: list[int] = field(default_factory=list)
     latest: float = 0.0
+
+
+@dataclass(slots=True)
+class Meetings:
+    """Tasks that ranks do together, by task and round, and the rounds that quorums have closed.
+
+    `closed` has for each task the first round that is still open. `dropped` counts those who came
+    too late, `skipped` the rounds that they never began.
+    """
+
+    gathered: dict[tuple[int, int], Gathering] = field(default_factory=dict)
+    closed: dict[int, int] = field(default_factory=dict)
+    dropped: int = 0
+    skipped: int = 0
+
+    def join(self, key: tuple[int, int], rank: int, ready: float) -> Gathering:
+        """A rank comes to a task of a round; who has come so far."""
+        meeting = self.gathered.setdefault(key, Gathering())
+        meeting.come.append(rank)
+        meeting.latest = max(meeting.latest, ready)
+        return meeting
+
+    def is_closed(self, task: int, number: int) -> bool:
+        """Whether a quorum has done a task of a round already."""
+        return number < self.closed.get(task, 0)
+
+    def close(self, task: int, number: int) -> None:
+        """A quorum does a task of a round: who comes later is dropped."""
+        self.closed[task] = number + 1
+
+    def drop(self, task: int, number: int) -> int:
+        """Count a rank that came after its round was closed; the last round that is."""
+        last = self.closed[task] - 1
+        self.dropped += 1
+        self.skipped += last - number
+        return last
 
 
 @dataclass(slots=True)

@@ -1,4 +1,4 @@
-"""Bytes of a stage that has one micro-batch in flight, from the plan whose stages are all alike.
+"""Bytes of a stage that has one micro-batch in flight, from a plan whose stages are all equal.
 
 Beside what a stage keeps of a micro-batch, whose input is among that, it holds one gradient from
 behind. Ranks of their own pace receive an input when they need it, not ahead of that, and hold no

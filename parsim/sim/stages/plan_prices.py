@@ -5,12 +5,6 @@ tp = t, of the same cut; one that recomputes k of its n layers costs (1 - k / n)
 recomputes none and k / n of the one that recomputes all. Messages and what all ranks do together
 are priced where the ranks really lie.
 
-Between stages of different tp each receiving rank j gets the whole border from the sending rank
-j mod t: a rank of the narrower stage sends one copy for each of the wider one's it serves, one
-behind the other.
-
-    tp 1 -> tp 2    forward   rank 0 -> 0, rank 0 -> 1      backward   rank 0 -> 0
-
 Leaves out: that layers of one stage may differ in what recomputing them saves; that the two ends of
 a tied table may lie far apart in the ring that reduces it.
 """
@@ -23,17 +17,16 @@ from functools import cached_property
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.collective.collectives import collective_time, p2p_time
-from parsim.cost.collective.group_bandwidth import messages_spine, neighbours
-from parsim.cost.collective.mesh_messages import least_share
+from parsim.cost.collective.collectives import collective_time
+from parsim.cost.collective.group_bandwidth import neighbours
 from parsim.cost.data.buckets import reduced_bytes
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.reduction import bucketed_reduction
 from parsim.cost.job import Job
-from parsim.cost.step.messages import hop_bytes
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.pair_sums import head_sums
-from parsim.cost.step.stages import layer_counts, stage_borders, tied_parameters
-from parsim.cost.step.step import StepCosts, late_by_stage, stage_cut
+from parsim.cost.step.stages import layer_counts, tied_parameters
+from parsim.cost.step.step import late_by_stage, stage_cut
 from parsim.cost.stragglers import straggler_growth
 from parsim.errors import PlanError
 from parsim.plan import Plan, PlanTable, Recompute
@@ -43,6 +36,7 @@ from parsim.sim.memory.categories import CATEGORIES
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.stages.one_in_flight import highest_alone, one_in_flight, updates_each
 from parsim.sim.stages.prices import StagePrices
+from parsim.sim.stages.stage_messages import StageMessages
 from parsim.sim.stages.variants import Variant, alike, with_room
 from parsim.strategy.synchronous import GATHER, LATE, NORM
 
@@ -165,32 +159,8 @@ class PlanPrices:
 
     def messages(self, *, ahead: bool = True) -> Array:
         """Seconds of a message behind each stage but the last, or of one back there, (p - 1,)."""
-        borders = stage_borders(self.job.model, stage_cut(self.job, self.table))[:-1]
-        sizes = [hop_bytes(self.table, values) for values in borders]
-        return np.array([self._message(*each, ahead=ahead) for each in enumerate(sizes)])
-
-    def _message(self, stage: int, size: Array, *, ahead: bool) -> float:
-        """Seconds of one between a stage and the next, whose tensor ranks may be more or fewer."""
-        system = self.job.system
-        sends, gets = (self._devices(each) for each in (stage, stage + 1))
-        nodes = {device // system.devices_per_node for device in (*sends, *gets)}
-        degrees = self.plan.stage_tp[stage : stage + 2]
-        sender, receiver = degrees if ahead else degrees[::-1]
-        together = min(self.replicas.counts[stage : stage + 2]) * min(degrees)
-        lasted = p2p_time(
-            system,
-            size * -(-receiver // sender),
-            crosses=len(nodes) > 1,
-            sharing=float(min(together, system.devices_per_node)),
-            spine=messages_spine(system, sends, gets),
-            share=least_share(system, sends, gets),
-        )
-        return float(lasted[0])
-
-    def _devices(self, stage: int) -> list[int]:
-        """All devices of a stage's replicas."""
-        ranks = self.replicas.ranks(stage)
-        return [device for rank in ranks for device in self.replicas.devices(rank)]
+        messages = StageMessages(self.job.system, self.replicas, self.plan.stage_tp)
+        return messages.seconds(self.job, self.table, ahead=ahead)
 
     def reductions(self) -> Array:
         """What is left of each stage's reduction behind its last backward, (p,)."""

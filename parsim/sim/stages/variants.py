@@ -1,4 +1,4 @@
-"""Plans of equal stages that a stage with replicas of its own would be part of, and their jobs."""
+"""Plans of equal stages from which a stage with replicas of its own takes its prices."""
 
 from __future__ import annotations
 

@@ -17,7 +17,8 @@ from parsim.arrays import Array, ratio
 from parsim.cost.job import Job
 from parsim.cost.layer.passes import Pass
 from parsim.cost.layer.split_calls import calls_of
-from parsim.cost.step.layer_table import LayerTable, raced, repeated_pass, stage_pass
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_passes import raced, repeated_pass, stage_pass
 from parsim.cost.step.stages import layer_counts
 from parsim.cost.step.step import deeper_pass, stage_cut
 from parsim.plan import PlanTable

@@ -24,8 +24,8 @@ from dataclasses import fields, replace
 import numpy as np
 
 from parsim.arrays import Array
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.stages import per_rank
-from parsim.cost.step.step import StepCosts
 from parsim.schedule import Schedule
 from parsim.sim.step.pricing import Pricing, View, groups_in, views_of
 from parsim.sim.step.replica_classes import DevicesOfRanks, ReplicaClasses

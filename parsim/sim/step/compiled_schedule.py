@@ -1,4 +1,4 @@
-"""A compute-only schedule compiled to levels: what tier B needs, cached by shape.
+"""A schedule as arrays in an order in which a recurrence can walk it, cached by its shape.
 
 Every action has two predecessors: the action before it on its rank, and the action that made its
 input. An action's level is the length of the longest chain before it, so all actions of one level
@@ -56,33 +56,46 @@ def compile_schedule(schedule: Schedule) -> CompiledSchedule:
     Raises:
         DeadlockError: the order on the ranks contradicts the flow of data.
     """
-    rows = _flatten(schedule)
-    key, inputs, rank, kinds, row_start = rows
+    key, inputs, rank, kinds, row_start = _flatten(schedule)
     level = _levels(key, inputs, row_start)
     if level is None:
         check_schedule(schedule)  # names the cycle
         raise DeadlockError(f"schedule {schedule.name} cannot finish")
     order = np.argsort(level, kind="stable")
-    position = np.empty(len(order), dtype=np.int64)
-    position[order] = np.arange(len(order))
-    by_key = np.full(int(key.max()) + 2, -1, dtype=np.int64)
-    by_key[key] = position
-    sorted_level = level[order]
-    after_each = np.concatenate([[0], position + 1])
-    starts = row_start[:-1]
-    before = after_each[:-1].copy()
-    before[starts[starts < len(before)]] = 0
+    position = _places(order)
+    sorted_level, after_each = level[order], np.concatenate([[0], position + 1])
     return CompiledSchedule(
         schedule=schedule,
         rank=rank[order],
         duration_class=kinds[order],
-        before=before[order],
-        source=np.where(inputs >= 0, by_key[inputs] + 1, 0)[order],
+        before=_before(after_each, row_start)[order],
+        source=_sources(key, inputs, position)[order],
         bounds=np.flatnonzero(np.diff(sorted_level, prepend=-1, append=sorted_level[-1] + 1)),
         position=position,
         final=np.where(np.diff(row_start) > 0, after_each[row_start[1:]], 0),
         last_backward=_last_backward(kinds, schedule.num_stages, position),
     )
+
+
+def _places(order: Index) -> Index:
+    """The inverse of an order: where each entry comes to stand."""
+    position = np.empty(len(order), dtype=np.int64)
+    position[order] = np.arange(len(order))
+    return position
+
+
+def _before(after_each: Index, row_start: Index) -> Index:
+    """One more than the position of the action before each one on its rank; 0: there is none."""
+    starts, before = row_start[:-1], after_each[:-1].copy()
+    before[starts[starts < len(before)]] = 0
+    return before
+
+
+def _sources(key: Index, inputs: Index, position: Index) -> Index:
+    """One more than the position of the action that makes each one's input; 0: it needs none."""
+    by_key = np.full(int(key.max()) + 2, -1, dtype=np.int64)
+    by_key[key] = position
+    return np.where(inputs >= 0, by_key[inputs] + 1, 0)
 
 
 def _flatten(schedule: Schedule) -> tuple[Index, Index, Index, Index, Index]:

@@ -12,11 +12,12 @@ from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import copied_outputs
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.layer.kept.policy import product_input_bytes
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.messages import partner_seconds
 from parsim.cost.step.offload import freed_bytes
 from parsim.cost.step.stages import layer_counts, over_kinds, sent_bytes
-from parsim.cost.step.step import StepCosts, repeated_layers, stage_cut
+from parsim.cost.step.step import repeated_layers, stage_cut
 from parsim.model.layer import Layer
 from parsim.model.operators import Experts, Linear, Split
 from parsim.plan import PlanTable, Recompute
@@ -63,7 +64,7 @@ def splits_like_torch(job: Job, table: PlanTable) -> bool:
     the two products of each layer apart instead, on every stage.
     """
     from_user = table.common.actions is not None
-    return from_user or job.software.eager or job.software.id == "torchtitan"
+    return from_user or job.software.eager or job.software.memory_family == "torchtitan"
 
 
 def frees_before_weights(job: Job, table: PlanTable, schedule: str) -> bool:

@@ -15,8 +15,8 @@ import numpy as np
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
-from parsim.cost.step.step import StepCosts
 from parsim.errors import InputError
 from parsim.plan import Plan, PlanTable
 from parsim.plan.strategies import DDP

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from parsim.arrays import Array
 from parsim.cluster.hardware import System
 from parsim.cost.job import Job, Reach
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.plan_layers import layers_of
-from parsim.cost.step.step import StepCosts, late_by_stage, step_costs
+from parsim.cost.step.step import late_by_stage, step_costs
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.step.replica_classes import DevicesOfRanks

@@ -23,10 +23,11 @@ from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.update import update_prices
 from parsim.cost.job import Job
 from parsim.cost.layer.interference import speed_beside
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.pair_sums import copies_seconds
 from parsim.cost.step.stages import per_rank
-from parsim.cost.step.step import StepCosts, filling
+from parsim.cost.step.step import filling
 from parsim.plan import PlanTable
 from parsim.plan.names import SPLIT
 from parsim.schedule import Kind, Schedule

@@ -1,4 +1,4 @@
-"""All kinds of traffic of one or more jobs over one set of links, folded.
+"""All traffic of one or more jobs over one set of links, with equal flows counted once.
 
 Links of a class that all kinds use alike are one link here: of 1,024 devices' links some ten are
 left, so that a set of rates takes as long as on one node.

@@ -21,9 +21,10 @@ from parsim.cost.collective.collectives import p2p_time
 from parsim.cost.collective.message import Message
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.messages import gradient_messages, hop_bytes, layer_messages, shard_messages
 from parsim.cost.step.stages import stage_borders
-from parsim.cost.step.step import StepCosts, stage_cut
+from parsim.cost.step.step import stage_cut
 from parsim.plan import Plan, PlanTable
 from parsim.sim.links.collective_flows import (
     Edge,

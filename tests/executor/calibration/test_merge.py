@@ -30,7 +30,7 @@ from executor.devices.machine import DeviceReport
 from parsim.cli.app import main
 from parsim.cluster.evidence import RecordedStep
 from parsim.cluster.hardware import Device, System
-from parsim.cluster.measured import WAITED
+from parsim.cluster.measured.layer_kinds import WAITED
 from parsim.cluster.reader import load_catalog
 from parsim.cost.layer.layers import measured_kind, own_name
 from parsim.errors import InputError

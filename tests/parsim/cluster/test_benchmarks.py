@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from parsim.cluster.measured import benchmark
+from parsim.cluster.measured.published import benchmark
 from parsim.cluster.reader import load_catalog
 
 MEASURED = ("a100-sxm-80gb", "h100-sxm-80gb", "a100-pcie-80gb", "b200-sxm")

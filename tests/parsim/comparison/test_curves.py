@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from parsim.cli.app import main
-from parsim.comparison.curves import compare_curves, curve_of
+from parsim.comparison.curves import compare_curves
+from parsim.comparison.run_curves import curve_of
 from parsim.errors import InputError
 
 PLAN = {"dp": 2, "microbatch_size": 2, "num_microbatches": 1}

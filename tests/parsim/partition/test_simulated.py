@@ -8,9 +8,10 @@ import pytest
 
 from parsim.errors import NoFeasiblePlan
 from parsim.partition.hierarchy import PartitionStage, partition
+from parsim.partition.judge import Judge
 from parsim.partition.levels import Level, Options
 from parsim.partition.result import partition_file
-from parsim.partition.simulated import Judge, improved
+from parsim.partition.simulated import improved
 from tests.parsim.partition.test_rows import FOLDER, ROWS, states
 
 PROFILES = FOLDER / "profiles"
@@ -63,7 +64,7 @@ def test_all_versions_must_fit() -> None:
 
 def test_runs_end_however_many_devices_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the work that runs may take, partitions are no longer run, and the best so far stays."""
-    monkeypatch.setattr("parsim.partition.simulated.MOST_WORK", 3000.0)
+    monkeypatch.setattr("parsim.partition.judge.MOST_WORK", 3000.0)
     graph = states("alexnet")
     judge = Judge(graph, (Level(16, 1e9),), Options())
     every = [

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import fields, replace
-from itertools import permutations
-from math import prod
 
 import numpy as np
 import pytest
@@ -13,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.errors import PlanError
-from parsim.plan import AXES, RANK_ORDER, CpCommType, Plan, PlanTable, Recompute, precision
+from parsim.plan import AXES, CpCommType, Plan, PlanTable, Recompute, precision
 from parsim.plan.precision import PRECISIONS
 from parsim.plan.table import COLUMNS
 
@@ -104,71 +102,7 @@ def test_a_table_of_nothing() -> None:
         PlanTable.of([])
 
 
-# --------------------------------------------------------------------------- one plan
-
-
-def test_the_default_order_keeps_tensor_neighbours_together() -> None:
-    plan = Plan(pp=2, dp_replicate=3, dp_shard=5, cp=7, tp=11)
-    assert plan.rank_order == RANK_ORDER == ("pp", "dp_replicate", "dp_shard", "cp", "tp")
-    assert [plan.stride(axis) for axis in AXES] == [3 * 5 * 7 * 11, 5 * 7 * 11, 7 * 11, 11, 1]
-
-
-@pytest.mark.parametrize("order", list(permutations(AXES)), ids="-".join)
-def test_ranks_of_any_order_number_the_world(order: tuple[str, ...]) -> None:
-    plan = Plan(pp=2, dp_replicate=3, dp_shard=1, cp=2, tp=2, rank_order=order)
-    shape = [plan.degree(axis) for axis in order]
-    coordinates = np.indices(shape).reshape(len(order), -1)
-    ranks = sum(
-        plan.stride(axis) * coordinate for axis, coordinate in zip(order, coordinates, strict=True)
-    )
-    assert np.array_equal(ranks, np.arange(plan.world_size))
-    assert plan.world_size == prod(shape)
-
-
-def test_derived_numbers() -> None:
-    plan = Plan(pp=4, v=3, tp=2, dp_replicate=2, dp_shard=5, microbatch_size=3, num_microbatches=8)
-    assert (plan.dp, plan.num_stages, plan.world_size) == (10, 12, 80)
-    assert plan.global_batch_size == 3 * 8 * 10
-
-
-def test_a_plan_as_a_document() -> None:
-    document = Plan(recompute=Recompute.SELECTIVE, stage_layers=(1, 2), pp=2).to_json()
-    assert document["recompute"] == "selective"
-    assert document["stage_layers"] == [1, 2]
-    assert document["rank_order"] == list(RANK_ORDER)
-    rare = {"actions", "action_times", "node_order", "replica_microbatches", "etp"}
-    rare |= {"offload_layers", "offload_modules", "recompute_layers"}
-    rare |= {"recompute_modules", "bucket_bytes", "strategy", "sync_batch_norm", "stages"}
-    rare |= {"cp_comm_type", "optimizer_offload"}
-    named = {f.name for f in fields(Plan)} - rare | {"dp", "world_size"}
-    assert set(document) == named
-    assert set(Plan(schedule="a.csv", actions="0F0,0B0").to_json()) == named | {"actions"}
-
-
-@pytest.mark.parametrize(
-    ("plan", "label"),
-    [
-        (Plan(), "tp1 pp1 dp1 mb1 m1 no-pipeline"),
-        (Plan(pp=2, num_microbatches=4), "tp1 pp2 dp1 mb1 m4 1f1b"),
-        (
-            Plan(
-                tp=8,
-                pp=8,
-                dp_shard=2,
-                dp_replicate=3,
-                v=2,
-                schedule="interleaved_1f1b",
-                num_microbatches=16,
-                zero_stage=1,
-                sequence_parallel=True,
-                recompute=Recompute.FULL,
-            ),
-            "tp8 pp8 dp6 mb1 m16 interleaved_1f1b v2 zero1 shard2 sp recompute-full",
-        ),
-    ],
-)
-def test_labels(plan: Plan, label: str) -> None:
-    assert plan.label() == label
+# --------------------------------------------------------------------------- one precision
 
 
 def test_bytes_of_training_in_each_precision() -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.schedule import Schedule, build_schedule
 
 Number = float | Sequence[float]

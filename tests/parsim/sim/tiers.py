@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.schedule import Action, Kind, Schedule
 from parsim.sim.events.class_run import ClassRun, RunnableStep
 from parsim.sim.events.step_run import StepRun, run_quietly

@@ -9,11 +9,12 @@ import numpy as np
 from parsim.arrays import Array, Num
 from parsim.cluster.hardware import Device
 from parsim.cost.job import Job
-from parsim.cost.kernel.kernels import gemm_time, grouped_gemm_time, memory_excess, memory_time
-from parsim.cost.kernel.quantized import cast_time, operands
+from parsim.cost.kernel.kernels import gemm_time, memory_excess, memory_time
+from parsim.cost.kernel.quantized import cast_time
 from parsim.cost.layer.kept.recomputed_modules import WHOLE
 from parsim.cost.layer.mixture.dispatch import Routing, copied_tokens
 from parsim.cost.layer.mixture.launches import expert_launches
+from parsim.cost.layer.mixture.products import ExpertProducts, expert_width
 from parsim.cost.layer.operator_parts import Kernel, Kernels, PassPart
 from parsim.model.operators import Experts
 from parsim.plan import PlanTable
@@ -74,10 +75,11 @@ class ExpertCoster:
 
     def forward(self, crowded: Device) -> Kernels:
         """Kernels of a forward; `crowded` is the device as products see it beside a collective."""
-        alone = self._products(self.job.device)
+        of_all = self.products
+        alone = of_all.forward(self.job.device)
         products = replace(
             self.kernel(PassPart.PRODUCT, alone, 2),
-            crowded=alone if crowded is self.job.device else self._products(crowded),
+            crowded=alone if crowded is self.job.device else of_all.forward(crowded),
         )
         around = self._launches(0) - products.launches
         return (
@@ -119,50 +121,35 @@ class ExpertCoster:
             used, self.op, self.local, direction, quantised=quantised, hidden=hidden
         )
 
-    def _grouped(self, device: Device, n: Array, k: Array, *, weights: bool = False) -> Array:
-        """One product of all local experts."""
-        used = self.table.precision
-        on, name, value = operands(device, used, self.how)
-        kept = self.table.summed_bytes
-        if not self.job.software.fused_gradient_accumulation:
-            kept = 0.5 * used.activation  # written once, added by a kernel of its own
-        return grouped_gemm_time(
-            on,
-            name,
-            experts=self.local,
-            tokens=self.rows / self.local,
-            n=n,
-            k=k,
-            weight_gradient=weights,
-            value=value,
-            gradient_value=kept,
+    @property
+    def products(self) -> ExpertProducts:
+        """The grouped products of the rank's experts."""
+        return ExpertProducts(
+            job=self.job,
+            table=self.table,
+            op=self.op,
+            how=self.how,
+            rows=self.rows,
+            local=self.local,
         )
 
     @property
     def width(self) -> Array:
         """Width of an expert on a rank."""
-        return np.asarray(self.op.ffn_hidden_size / self.table.etp)
-
-    def _products(self, device: Device) -> Array:
-        h, f = np.asarray(float(self.op.width)), self.width
-        first = self._grouped(device, self.op.halves * f, h)
-        return first + self._grouped(device, h, f)
+        return expert_width(self.op, self.table)
 
     def _gradients(self) -> Kernels:
         """Two products for each of forward's: gradients of the inputs, and of either matrix.
 
         Frozen ones have none of the matrices'.
         """
-        h, f = np.asarray(float(self.op.width)), self.width
-        halves, device = self.op.halves, self.job.device
-        inputs = self._grouped(device, h, halves * f) + self._grouped(device, f, h)
-        weights = [
-            self.kernel(PassPart.BACKWARD, self._grouped(device, n, k, weights=True))
-            for n, k in ((halves * f, h), (h, f))
-        ]
+        products, device = self.products, self.job.device
+        inputs = products.input_gradients(device)
+        weights = products.weight_gradients(device) if self.op.trained else iter(())
+        gradients = (self.kernel(PassPart.BACKWARD, each) for each in weights)
         return (
             self.kernel(PassPart.BACKWARD, inputs, self._launches(1)),
-            *(replace(gradient, weights=True) for gradient in weights if self.op.trained),
+            *(replace(gradient, weights=True) for gradient in gradients),
         )
 
     def _biased(self, moved: float) -> Array:

@@ -11,7 +11,7 @@ from parsim.arrays import Array
 from parsim.cost.job import Job
 from parsim.cost.step.chain import Cut
 from parsim.cost.step.cuts.single_layers import layer_passes, without_host
-from parsim.cost.step.layer_table import weight_times
+from parsim.cost.step.stage_passes import weight_times
 from parsim.cost.step.stages import layer_counts, stage_parameters
 from parsim.plan import PlanTable
 

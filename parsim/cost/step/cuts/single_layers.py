@@ -11,8 +11,9 @@ from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.data.update import update_time
 from parsim.cost.job import Job
 from parsim.cost.step.chain import Cut
-from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
+from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.plan_layers import layers_of
+from parsim.cost.step.stage_passes import backward_times, forward_times
 from parsim.cost.step.stages import layer_counts, sent_bytes, stage_parameters, stage_weights
 from parsim.plan import Plan, PlanTable
 

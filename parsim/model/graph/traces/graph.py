@@ -107,6 +107,7 @@ def _device(document: Mapping[str, object], *, on_device: bool) -> str:
 
 
 def _notes(graph: Graph, clock: Clock, batch: int, passes: int) -> tuple[str, ...]:
+    """What was measured of the step, and what of it is left out."""
     operations = [node.operation for node in graph.nodes if isinstance(node.operation, Measured)]
     forward = batch * sum(operation.forward_s for operation in operations)
     backward = batch * sum(operation.backward_s for operation in operations)

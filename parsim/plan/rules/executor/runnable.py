@@ -128,8 +128,6 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
         graph = "end its graph with a node of op cross_entropy, in a model file"
         mend = "set a head" if model.branching is None else graph
         return f"{model.name} ends without a loss to train it with; {mend}"
-    core = model.attention
-    windows = (op.window for layer in model.kinds for op in layer.operators if _windowed(op))
     rules = (
         unbuildable(model),
         wrong_vocabulary(plan, model),
@@ -141,15 +139,22 @@ def unrunnable(plan: Plan, model: Model) -> str | None:
     return (
         broken
         or wrong_training(plan)
-        or unmergeable(
-            plan,
-            dropout=core is not None and core.dropout,
-            window=next(windows, None),
-            latent=core is not None and core.value_dim is not None,
-            shaped=core is not None and core.shaped,
-        )
+        or _unmergeable(plan, model)
         or wrong_split(plan)
         or moved_between_ranks(plan)
+    )
+
+
+def _unmergeable(plan: Plan, model: Model) -> str | None:
+    """Why this model's attention cannot be put together over context ranks, or None."""
+    core = model.attention
+    windows = (op.window for layer in model.kinds for op in layer.operators if _windowed(op))
+    return unmergeable(
+        plan,
+        dropout=core is not None and core.dropout,
+        window=next(windows, None),
+        latent=core is not None and core.value_dim is not None,
+        shaped=core is not None and core.shaped,
     )
 
 

@@ -77,6 +77,7 @@ def draw_topology(cluster: Cluster, graph: Graph, path: Path | None = None) -> F
 
 
 def _compose(cluster: Cluster, graph: Graph, layout: GraphLayout) -> Figure:
+    """The head with its legend, and below it the graph."""
     width = max(_LEFT + layout.width + _EDGE, 6.0)
     title = f"{cluster.num_nodes} x {cluster.system.name}"
     words = summary(graph)

@@ -42,6 +42,7 @@ def collectives_view(validation: CollectiveValidation, *, rows: bool) -> Rendera
 
 
 def _summary(validation: CollectiveValidation, mode: str) -> Table:
+    """Errors of collectives by kind of group and by size."""
     columns = "group | bytes | n | median | p90 | max | bias | in 80 % interval"
     title = f"{TITLES[mode]}; (predicted - measured) / measured"
     filled = table(columns, title=title, right=range(2, 8))
@@ -102,6 +103,7 @@ def kernels_view(validation: KernelValidation, *, rows: bool) -> RenderableType:
 
 
 def _summary_table(validation: KernelValidation) -> Table:
+    """Errors of kernels by table, device and kind."""
     columns = (
         "table | device | kind | n | median | p90 | max | bias | measured | corrected | model | "
         "in 80 %"

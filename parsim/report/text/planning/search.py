@@ -97,6 +97,7 @@ def _condition(name: str, words: str) -> str:
 
 
 def _plans(result: SearchResult, ties: int) -> Table:
+    """The best plans in their order, twins of one plan in a line below it."""
     whole = bool(result.plans) and result.plans[0].run is not None
     unit = result.plans[0].speed_unit if result.plans else "tokens/s"
     how_long = "days | cost, USD" if whole else unit

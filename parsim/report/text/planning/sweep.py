@@ -47,6 +47,7 @@ def _shortened(error: str) -> str:
 
 
 def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
+    """A row for each case: its numbers, or why it has none; equal columns are left out."""
     done = [row for row in result.rows if not row.error]
     whole = [name for name in _WHOLE_RUN if any(_known(getattr(row, name)) for row in done)]
     same_plan, alike = len({row.plan for row in done}) == 1, len(result.models) <= 1

@@ -11,7 +11,7 @@ from parsim.cost.collective.kinds import CollectiveKind
 from parsim.cost.kernel.kernels import memory_time
 from parsim.cost.layer.kept.operator_tensors import border_bytes
 from parsim.cost.server_rates import host_link
-from parsim.cost.step.layer_table import host_share
+from parsim.cost.step.stage_passes import host_share
 from parsim.plan import PlanTable
 from parsim.sim.data_parallel.families.priced import Priced, compute_prices
 from parsim.sim.data_parallel.workers import Workers

@@ -9,7 +9,7 @@ import numpy as np
 from parsim.arrays import Array, Flags
 from parsim.cost.data.static_bytes import static_bytes
 from parsim.cost.job import Job
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.plan import PlanTable
 from parsim.schedule import Schedule
 from parsim.sim.memory.eager_kept import StageBytes, in_buckets, reduce_bytes

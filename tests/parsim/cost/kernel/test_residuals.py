@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsim.cluster.hardware import Measured
-from parsim.cluster.measured import Scales
+from parsim.cluster.measured.published import Scales
 from parsim.cluster.reader import load_catalog
 from parsim.cost.collective.collectives import collective_time
 from parsim.cost.collective.group_bandwidth import groups

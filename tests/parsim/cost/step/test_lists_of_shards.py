@@ -12,8 +12,9 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.data.data_parallel import DataParallel
 from parsim.cost.job import Job
 from parsim.cost.software import software
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.stages import gathered_again
-from parsim.cost.step.step import StepCosts, step_costs
+from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute

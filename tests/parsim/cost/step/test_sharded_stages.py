@@ -15,9 +15,10 @@ from parsim.cost.job import Job
 from parsim.cost.layer.layers import LayerCoster
 from parsim.cost.layer.passes import LayerCost
 from parsim.cost.software import software
+from parsim.cost.step.costs import StepCosts
 from parsim.cost.step.shard_wires import Wire
 from parsim.cost.step.stages import layer_counts, stage_parameters
-from parsim.cost.step.step import StepCosts, step_costs
+from parsim.cost.step.step import step_costs
 from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer
 from parsim.plan import Plan, PlanTable

@@ -12,7 +12,8 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.hosts import input_copies, slowest_host
 from parsim.cost.job import Job
 from parsim.cost.software import software, with_switches
-from parsim.cost.step.layer_table import LayerTable, backward_times, forward_times
+from parsim.cost.step.layer_table import LayerTable
+from parsim.cost.step.stage_passes import backward_times, forward_times
 from parsim.cost.step.stages import layer_counts
 from parsim.model.graph.build import build_graph
 from parsim.model.graph.catalog import network

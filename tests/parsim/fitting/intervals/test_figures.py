@@ -15,6 +15,7 @@ from parsim.cost.job import EXPERTS, Job
 from parsim.fitting.constants.address import Address
 from parsim.fitting.constants.families import families
 from parsim.fitting.constants.source_cases import load_source
+from parsim.fitting.intervals.departures import departures
 from parsim.fitting.intervals.figures import (
     added,
     calibrated_errors,
@@ -24,18 +25,17 @@ from parsim.fitting.intervals.figures import (
     gather_errors,
     residuals_of,
 )
-from parsim.fitting.intervals.groups import (
+from parsim.fitting.intervals.groups import groups
+from parsim.fitting.intervals.leave_out import refitted
+from parsim.fitting.intervals.novelty import without
+from parsim.fitting.intervals.reach import reach
+from parsim.fitting.intervals.residuals import (
     Residual,
-    departures,
-    groups,
     half,
     independent,
-    reach,
     weighted_quantile,
     weights,
 )
-from parsim.fitting.intervals.leave_out import refitted
-from parsim.fitting.intervals.novelty import without
 from parsim.sim.confidence.known_errors import ANY, CALIBRATED, Errors, errors_of, read_errors
 from parsim.validation.step.case import Case
 from parsim.validation.tables import JUDGED_ALONE, shipped_tables

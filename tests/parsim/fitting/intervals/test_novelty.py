@@ -12,9 +12,9 @@ import pytest
 from parsim.fitting.constants.fit import Values
 from parsim.fitting.constants.influence import LeaveOut
 from parsim.fitting.intervals.figures import figures, residuals_of
-from parsim.fitting.intervals.groups import Residual
 from parsim.fitting.intervals.levels import FOLDS, LEVELS, beyond, by, folds, stacks, widest
 from parsim.fitting.intervals.novelty import NOT_BELOW, LeftOutRun, Novelty, with_level, without
+from parsim.fitting.intervals.residuals import Residual
 from parsim.sim.confidence.known_errors import LEVELS as FACTORS
 from parsim.sim.confidence.known_errors import Errors, errors_of
 from parsim.validation.step.case import Case

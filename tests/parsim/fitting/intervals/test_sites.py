@@ -9,7 +9,7 @@ from functools import cache
 import pytest
 
 from parsim.fitting.intervals.figures import errors_text, residuals_of, site_runs
-from parsim.fitting.intervals.groups import Residual
+from parsim.fitting.intervals.residuals import Residual
 from parsim.fitting.intervals.sites import with_sites
 from parsim.sim.confidence.interval import standing_half, step_interval
 from parsim.sim.confidence.known_errors import errors_of, read_errors

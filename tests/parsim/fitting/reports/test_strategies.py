@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from parsim.fitting.reports.strategies import (
+from parsim.fitting.reports.strategies import GROW_HEAD
+from parsim.fitting.reports.strategy_claims import (
     ASYNCHRONOUS,
     DDP,
-    GROW_HEAD,
     HALF_SPEED,
     ONE_SERVER,
     SERVERS,

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.schedule import build_schedule
 from parsim.sim.recurrence import maxplus
 from parsim.sim.recurrence.evaluate import pipeline

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from parsim.arrays import Array, Index
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.schedule import Kind
 from parsim.sim.lateness.draws import Block
 from parsim.sim.lateness.pipelines import RankGrid, Seconds

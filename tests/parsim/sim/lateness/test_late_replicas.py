@@ -9,7 +9,7 @@ import pytest
 
 from parsim.arrays import Array
 from parsim.cost.jitter import Jitter
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.schedule import build_schedule
 from parsim.sim.lateness.draws import Block
 from parsim.sim.lateness.late_replicas import late_steps

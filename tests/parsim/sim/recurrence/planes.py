@@ -21,7 +21,7 @@ from typing import NamedTuple
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.errors import InputError
 from parsim.schedule import Kind, Schedule
 from parsim.sim.lateness.late_replicas import messages

@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.sim.recurrence.evaluate import bubble_fraction, pipeline
 from parsim.sim.recurrence.maxplus import step_end
 from parsim.sim.step.compiled_schedule import compiled_schedule

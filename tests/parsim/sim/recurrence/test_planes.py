@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from parsim.arrays import Array
-from parsim.cost.step.step import StepCosts
+from parsim.cost.step.costs import StepCosts
 from parsim.errors import InputError
 from parsim.schedule import build_schedule
 from parsim.sim.recurrence.evaluate import pipeline

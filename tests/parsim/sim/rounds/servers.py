@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.strategy.program import Gate, Meeting, Queue, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import Gate, Meeting, Queue, Task, Waits
 
 
 def server(workers: int, rounds: int, gate: Gate | None = None) -> StepProgram:

@@ -10,7 +10,8 @@ from parsim.sim.rounds import passages
 from parsim.sim.rounds.passages import Passages, Passed, Span
 from parsim.sim.rounds.rounds_end import RoundsEnd
 from parsim.sim.rounds.run import run_rounds
-from parsim.strategy.program import Queue, StepProgram, Task, Waits
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import Queue, Task, Waits
 
 WORKERS, ROUNDS = 32, 12
 

@@ -9,7 +9,8 @@ from parsim.errors import ScheduleError
 from parsim.sim.program import PricedProgram, by_recurrence
 from parsim.sim.rounds.rounds_end import RoundsEnd, staleness
 from parsim.sim.rounds.run import run_rounds
-from parsim.strategy.program import Gate, Queue, StepProgram, Task
+from parsim.strategy.program import StepProgram
+from parsim.strategy.task import Gate, Queue, Task
 from tests.parsim.sim.rounds.servers import averaged, prices, server
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from parsim.partition.given_replicas import cut_for
 from parsim.partition.hierarchy import PartitionStage
+from parsim.partition.judge import Judge
 from parsim.partition.layer_graph import LayerGraph, LayerNode
 from parsim.partition.levels import Level, Options
-from parsim.partition.simulated import Judge
 from parsim.partition.states import states_of
 from parsim.validation.tables import RowSkipped, all_step_tables, read_rows, shipped_tables
 from parsim.validation.validate import Validation, validate

@@ -7,7 +7,7 @@ import pytest
 from parsim.plan import Plan, Recompute
 from parsim.plan.stages import Stage
 from parsim.plan.strategies import LocalSGD
-from parsim.report.text.plan_words import plan_words
+from parsim.report.text.planning.plan_words import plan_words
 
 
 @pytest.mark.parametrize(
