@@ -84,6 +84,7 @@ class Checkpoints:
         stored, drawn = Pieces(folder), generator_states(torch.device(trainer.mesh.device_type))
         for piece in (*read_pieces(trainer), losses):
             stored.read(piece)
+        trainer.optimizer.reload()
         set_numbers(trainer.optimizer, stored.numbers)
         record = read_record(folder)
         same = same_plan(record["plan"], self.trained["plan"])

@@ -6,6 +6,8 @@ import ctypes
 import os
 import platform
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +31,9 @@ the size from which an allocation is mapped by itself and goes back as a whole."
 
 KEPT_BYTES = GIB
 """Memory below this many bytes stays with a CPU rank that has freed it."""
+
+MOST_DRAWING = 8
+"""Threads of a rank that draw first weights; each has a matrix of the model in memory."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +137,29 @@ def rank_device(report: DeviceReport) -> torch.device:
     device = torch.device("cuda", int(os.environ["LOCAL_RANK"]) % report.count)
     accelerator(device).choose()
     return device
+
+
+def drawing_threads(device: torch.device) -> int:
+    """Threads that draw a rank's first weights: a GPU's ranks leave cores idle, a CPU's none."""
+    return 1 if device.type != "cuda" else min(MOST_DRAWING, idle_cores())
+
+
+def idle_cores() -> int:
+    """Cores of a rank that computes on a GPU: its part of all there are."""
+    return max((os.cpu_count() or 1) // int(os.environ.get("LOCAL_WORLD_SIZE", "1")), 1)
+
+
+@contextmanager
+def on_idle_cores() -> Iterator[None]:
+    """The block in which the host computes with all cores of a rank that computes on a GPU."""
+    import torch
+
+    usual = torch.get_num_threads()
+    torch.set_num_threads(idle_cores())
+    try:
+        yield
+    finally:
+        torch.set_num_threads(usual)
 
 
 def use_one_thread() -> None:

@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from executor.devices.machine import probe, rank_device
+from executor.model.first_values import seeded
 from executor.model.loss import Batch
 from executor.training.build import build_trainer
 from executor.training.samples import Corpus, batches
@@ -112,7 +113,12 @@ def _alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
         )
         here = tuple((x.to(device), y.to(device)) for x, y in islice(source, BATCHES))
         trainer = build_trainer(
-            spec, plan, device=device, seed=0, optimizer=OptimizerConfig(clip=CLIP)
+            spec,
+            plan,
+            device=device,
+            seed=0,
+            optimizer=OptimizerConfig(clip=CLIP),
+            values=seeded(0, device, spec),  # only seconds count here
         )
         yield Alone(scenario=scenario, device=device, batches=here, trainer=trainer)
     finally:

@@ -18,7 +18,14 @@ DEVICE = "PARSIM_GPU_TESTS"
 """Names the device that the tests of a GPU run on: `cpu` rehearses them."""
 
 CORES = 12
-"""From so many on, four tests are run at a time: each has two or three processes."""
+"""From so many on, half as many tests are run at a time: each has two or three processes, of which
+one computes."""
+
+MOST_AT_A_TIME = 8
+
+FEW_THREADS = {"TORCHINDUCTOR_COMPILE_THREADS": "1"}
+"""Environment of tests that compile a few kernels each, several at a time: torch would start a pool
+of as many processes as there are cores for each, which all import it first."""
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 """Environment of tests whose ranks belong on the CPU: two of them do not fit on one GPU."""
@@ -35,17 +42,18 @@ def parts_of(out: Path, machine: Machine, base: str | None = None) -> tuple[Hour
     suite += [f"--base={base}"] if base else []
     models = [json.dumps(TINY)] if small else [json.dumps(GPT2), json.dumps(LLAMA)]
     return (
-        _tests("tests", "do the code paths of CUDA work at all?", "gpu", kind, 300.0),
+        _tests("tests", "do the code paths of CUDA work at all?", out, "gpu", kind, 300.0),
         HourPart(
             name="suite",
             answers="how far are step time and memory off?",
             words=[*suite, f"--seconds={SECONDS_LEFT}", *(["--quick"] if small else [])],
             seconds=240.0 if small else 600.0,
+            least=0.0 if small else 120.0,
             writes="suite/report.md",
         ),
         *(_of_model(name, answers, out, models, kind) for name, answers in _OF_MODELS),
         _sharing(out, machine),
-        _tests("faults", "do faults end in seconds, with rank and step?", "distributed", kind),
+        _tests("faults", "do faults end in seconds, with rank and step?", out, "distributed", kind),
     )
 
 
@@ -62,18 +70,24 @@ def _of_model(name: str, answers: str, out: Path, models: Sequence[str], kind: s
         answers=answers,
         words=["-m", f"executor.first_hour.{name}", str(out / f"{name}.json"), *words],
         seconds=300.0,
+        least=40.0,
         writes=f"{name}.json",
     )
 
 
-def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600.0) -> HourPart:
+def _tests(
+    name: str, answers: str, out: Path, marker: str, kind: str, seconds: float = 600.0
+) -> HourPart:
     """Tests of the checkout; on a CPU those of a GPU run there, and of faults only the first.
 
     Whole runs come first: they say of each model family whether it works. A warning of another
-    version of a package is no failure here.
+    version of a package is no failure here. What a failed test wrote, its ranks' logs among it, is
+    kept beside the log.
     """
     words = ["-m", "pytest", "-v", "-o", "filterwarnings=default", "-m", marker]
     words += ["-p", "executor.first_hour.at_once"]
+    words += [f"--basetemp={out.resolve() / f'{name}-failed'}"]
+    words += ["-o", "tmp_path_retention_policy=failed"]
     words += _at_a_time(kind)
     if marker == "gpu":
         words += [str(TESTS / "test_cuda_whole.py"), str(TESTS / "test_cuda.py")]
@@ -85,15 +99,19 @@ def _tests(name: str, answers: str, marker: str, kind: str, seconds: float = 600
         answers=answers,
         words=words,
         seconds=seconds,
+        least=120.0 if marker == "gpu" else 0.0,
         writes=f"{name}.log",
-        variables={DEVICE: kind, **({} if marker == "gpu" else NO_GPU)},
+        variables={DEVICE: kind, **(FEW_THREADS if marker == "gpu" else NO_GPU)},
     )
 
 
 def _at_a_time(kind: str) -> list[str]:
     """Several tests at a time where a GPU's machine has the cores and the package for it."""
     enough = kind == "cuda" and (os.cpu_count() or 1) >= CORES
-    return ["-n", "4"] if enough and find_spec("xdist") else ["-p", "no:xdist"]
+    if not enough or find_spec("xdist") is None:
+        return ["-p", "no:xdist"]
+    # in runs of neighbours, so that the long ones, which come last, do not begin last
+    return ["-n", str(min((os.cpu_count() or 1) // 2, MOST_AT_A_TIME)), "--dist", "worksteal"]
 
 
 def _sharing(out: Path, machine: Machine) -> HourPart:
@@ -110,6 +128,7 @@ def _sharing(out: Path, machine: Machine) -> HourPart:
         answers="do several ranks work on one device?",
         words=staged if over_gloo else [*words, "--verify", device, "--timeout=60"],
         seconds=300.0,
+        least=40.0,
         writes="sharing/run.json",
         variables=SHARING if machine.kind == "cuda" and machine.shares else {},
     )

@@ -46,13 +46,15 @@ GRACE = 10.0
 class HourPart:
     """One part: Python's arguments, and the most seconds that it may take.
 
-    `answers` is the question that it answers, `writes` what it leaves in the folder.
+    Parts before it leave it `least` seconds. `answers` is the question that it answers, `writes`
+    what it leaves in the folder.
     """
 
     name: str
     answers: str
     words: Sequence[str]
     seconds: float
+    least: float = 0.0
     writes: str = ""
     variables: Mapping[str, str] = field(default_factory=dict)
 
@@ -81,16 +83,22 @@ class HourParts:
     def run(self) -> int:
         """Run what is left in its order; 1 if a part failed or there was no time for it, else 0."""
         until = time.monotonic() + self.seconds
-        for part in self.parts:
-            if self.done.get(part.name, {}).get("status") == "done":
+        for number, part in enumerate(self.parts):
+            if self._is_done(part):
                 say(f"{part.name}: done before")
                 continue
             left = until - time.monotonic()
             if left < LEAST_SECONDS:
                 self._note(part, "left out", f"no time: {max(left, 0.0):.0f} s are left")
                 continue
-            self._run(part, min(part.seconds, left))
+            kept = sum(
+                later.least for later in self.parts[number + 1 :] if not self._is_done(later)
+            )
+            self._run(part, min(part.seconds, left, max(left - kept, part.least)))
         return int(any(entry["status"] != "done" for entry in self.done.values()))
+
+    def _is_done(self, part: HourPart) -> bool:
+        return self.done.get(part.name, {}).get("status") == "done"
 
     def _run(self, part: HourPart, limit: float) -> None:
         say(f"{part.name}: {part.answers} (at most {limit:.0f} s)")

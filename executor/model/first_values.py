@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import torch
 from torch import Tensor
 
+from executor.devices.machine import drawing_threads
 from executor.model.adapters import begins_as_zero
 from executor.model.mixture.experts import Experts
 from executor.model.stage import Stage
@@ -27,17 +29,33 @@ Values = Callable[[str, tuple[int, ...]], Tensor]
 
 @torch.no_grad()  # type: ignore[untyped-decorator]
 def fill_parameters(stage: Stage, values: Values) -> None:
-    """Overwrite every (unsharded) parameter with its first values."""
+    """Overwrite every (unsharded) parameter with its first values.
+
+    Where cores are idle several threads draw: each parameter's values hang on its name alone.
+    """
+    devices = [parameter.device for parameter in stage.parameters()]
+    threads = drawing_threads(devices[0]) if devices else 1
+    if threads == 1:
+        for fill in _fills(stage, values):
+            fill()
+        return
+    with ThreadPoolExecutor(threads) as pool:
+        for ended in [pool.submit(fill) for fill in _fills(stage, values)]:
+            ended.result()
+
+
+def _fills(stage: Stage, values: Values) -> Iterator[Callable[[], None]]:
+    """What gives each parameter, or each expert's part of one, its first values."""
     for name, parameter in stage.named_parameters():
         tied_copy = stage.tied and name == OUTPUT_TABLE
         source = TOKEN_TABLE if tied_copy else name
         if ".experts." not in name:
-            parameter.copy_(values(source, tuple(parameter.shape)))
+            yield partial(_set, parameter, values, source, tuple(parameter.shape))
     for path, mixture in stage.mixtures().items():
-        _fill_experts(f"{path}.experts", mixture.experts, values)
+        yield from _expert_fills(f"{path}.experts", mixture.experts, values)
 
 
-def _fill_experts(path: str, experts: Experts, values: Values) -> None:
+def _expert_fills(path: str, experts: Experts, values: Values) -> Iterator[Callable[[], None]]:
     """Each expert's values hang on its number in the layer, of which a rank may hold a slice."""
     share = experts.share
     for name, parameter in experts.named_parameters():
@@ -46,8 +64,18 @@ def _fill_experts(path: str, experts: Experts, values: Values) -> None:
                 mine.zero_()
                 continue
             rows, width, *rest = mine.shape
-            whole = values(f"{path}.{number}.{name}", (rows, width * share.etp, *rest))
-            mine.copy_(whole.narrow(1, share.slice * width, width))
+            shape = (rows, width * share.etp, *rest)
+            part = slice(share.slice * width, (share.slice + 1) * width)
+            yield partial(_set, mine, values, f"{path}.{number}.{name}", shape, part)
+
+
+@torch.no_grad()  # type: ignore[untyped-decorator]  # of the thread that draws
+def _set(
+    target: Tensor, values: Values, name: str, shape: tuple[int, ...], part: slice | None = None
+) -> None:
+    """Draw values, and keep all of them or a part of their second dim."""
+    drawn = values(name, shape)
+    target.copy_(drawn if part is None else drawn[:, part])
 
 
 def seeded(

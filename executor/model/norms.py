@@ -11,12 +11,32 @@ from torch.nn import functional as F
 from parsim.model.transformer import TransformerSpec
 
 
+def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
+    """Normalise (.., h) by the root of the mean of squares.
+
+    Under autocast a GPU does so in the weight's fp32: torch 2.13 by itself, and torch 2.11, whose
+    one kernel is for equal dtypes, would else run one for each operation.
+    """
+    if x.is_cuda and x.dtype != weight.dtype:
+        x = x.to(weight.dtype)
+    normed: Tensor = F.rms_norm(x, x.shape[-1:], weight, epsilon)
+    return normed
+
+
+class RMSNorm(nn.RMSNorm):  # type: ignore[misc]
+    """Torch's, in one kernel of a GPU under autocast too."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise (.., h)."""
+        return rms_norm(x, self.weight, self.eps)
+
+
 class OffsetRMSNorm(nn.RMSNorm):  # type: ignore[misc]
     """RMSNorm whose weight is added to 1 (Gemma): at 0 it changes nothing."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise (.., h)."""
-        return F.rms_norm(x, self.normalized_shape, 1.0 + self.weight, self.eps)
+        return rms_norm(x, 1.0 + self.weight, self.eps)
 
 
 class OffsetLayerNorm(nn.LayerNorm):  # type: ignore[misc]
@@ -29,7 +49,7 @@ class OffsetLayerNorm(nn.LayerNorm):  # type: ignore[misc]
 
 def make_norm(spec: TransformerSpec) -> nn.Module:
     """Return a norm over the hidden width: RMSNorm or LayerNorm."""
-    plain = nn.RMSNorm if spec.rms_norm else nn.LayerNorm
+    plain = RMSNorm if spec.rms_norm else nn.LayerNorm
     offset = OffsetRMSNorm if spec.rms_norm else OffsetLayerNorm
     return (offset if spec.offset_norms else plain)(spec.hidden_size, eps=spec.norm_epsilon)
 

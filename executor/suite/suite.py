@@ -123,6 +123,7 @@ class Suite:
             seconds=self.calibration,
             device=kind,
             base=self.base,
+            log=self.out / "calibration.log",
         )
         write_text(self.out / "calibration.json", json.dumps(document, indent=2) + "\n")
         return calibrated(kind, document, load_catalog([self.out / "device.yaml"]))

@@ -21,7 +21,8 @@ def start_ranges(*, kernels: bool) -> None:
     Its public form cannot leave operators out.
     """
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # or it writes of each start on stderr
-    session = autograd_profiler.profile(use_device="cuda" if kernels else None)
+    # without Kineto torch would note events around operators, and no kernel
+    session = autograd_profiler.profile(use_device="cuda" if kernels else None, use_kineto=True)
     config, activities = session.config(), session.kineto_activities
     _PROFILER._prepare_profiler(config, activities)
     _PROFILER._enable_profiler(config, activities, {_SCOPES.USER_SCOPE})

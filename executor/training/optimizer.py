@@ -15,6 +15,9 @@ Bytes a parameter that stay, over n ranks of dp_shard x cp, AdamW, gradients in 
     1            4 + 4 + 8/n               2 + 4 + (4 + 8)/n
     2, 3         (4 + 4 + 8)/n             (4 + 4 + 8)/n, the shards being the fp32 copy
 
+With `optimizer_offload` the fp32 copy and the states are in the host's memory, where it is another
+one than the device's (`host_values`).
+
 Between the first forward and the last backward stage 2 has the gathered parameters beside its
 shards, 4 (fp32) or 2 bytes each, and stage 3 those of the layer at work and the next one.
 """
@@ -26,9 +29,11 @@ from collections.abc import Iterator, Sequence
 import torch
 from torch import Tensor, nn
 
+from executor.devices.machine import on_idle_cores
 from executor.parallel.gradients.layout import trainable
 from executor.parallel.gradients.split import like_parameter
 from executor.parallel.replica import Replica
+from executor.training.host_values import HostLink, host_link
 from executor.training.norm import clip_gradients, gradient_values
 from executor.training.scaling import loss_scaling
 from executor.training.update_rule import OptimizerConfig, build_optimizer
@@ -49,7 +54,9 @@ class StageOptimizer:
         self.scaling = loss_scaling(first.plan, device, config.loss_scale)
         self.skipped = 0
         self._config = config
-        self.masters, self._direct = _masters(replicas), _direct(replicas)
+        self._link = host_link(first.plan, device)
+        self.masters = _masters(replicas, self._link)
+        self._direct = _direct(replicas, self._link)
         shares = {name: master.values for name, master in self.masters.items()}
         direct = {name: part.values for name, part in self._direct.items()}
         groups = [group for group in (shares, direct) if group]
@@ -92,15 +99,24 @@ class StageOptimizer:
             if replica.buckets is not None and not needs_masters(replica):
                 for parameter in trainable(replica.stage.named_parameters()).values():
                     parameter.grad = like_parameter(parameter, replica.buckets.gradient(parameter))
-        for master in self.masters.values():
-            master.load_gradient()
+        updated: list[Masters | LocalPart] = [*self.masters.values(), *self._direct.values()]
+        for values in updated:
+            values.load_gradient()
+        if self._link is None:
+            self.inner.step()
+        else:
+            self._link.wait()
+            for values in updated:
+                values.arrive()
+            with on_idle_cores():
+                self.inner.step()
+        for values in updated:
+            values.write_back()
+
+    def reload(self) -> None:
+        """Let copies of parameters on the host be as these are now."""
         for part in self._direct.values():
-            part.load_gradient()
-        self.inner.step()
-        for part in self._direct.values():
-            part.forget_gradient()
-        for master in self.masters.values():
-            master.write_back()
+            part.reload()
 
     def zero_grad(self) -> None:
         """Forget all gradients."""
@@ -160,20 +176,20 @@ class StageOptimizer:
                 values.zero_()
 
 
-def _masters(replicas: Sequence[Replica]) -> dict[str, Masters]:
+def _masters(replicas: Sequence[Replica], link: HostLink | None) -> dict[str, Masters]:
     """Shares of buckets whose fp32 values are updated in place of the parameters."""
     return {
-        f"{bucket.names[0]}.{bucket.groups.share_name}": Masters(bucket)
+        f"{bucket.names[0]}.{bucket.groups.share_name}": Masters(bucket, link)
         for replica in replicas
         if replica.buckets is not None and needs_masters(replica)
         for bucket in replica.buckets.buckets
     }
 
 
-def _direct(replicas: Sequence[Replica]) -> dict[str, LocalPart]:
+def _direct(replicas: Sequence[Replica], link: HostLink | None) -> dict[str, LocalPart]:
     """Parameters that are updated themselves, by name."""
     return {
-        name: LocalPart(parameter)
+        name: LocalPart(parameter, link)
         for replica in replicas
         if not needs_masters(replica)
         for name, parameter in trainable(replica.stage.named_parameters()).items()

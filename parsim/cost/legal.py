@@ -19,7 +19,7 @@ def illegal(job: Job, plan: Plan) -> str | None:
     if message is None and job.global_batch_size is not None:
         message = wrong_batch(plan, job.global_batch_size)
     if message is None:
-        message = unheld_heads(job, plan)
+        message = unsupported(job, plan) or uneven_cut(job, plan)
     if message is None and plan.recompute_layers:
         message = whole_stages(job, plan)
     if message is None:
@@ -29,6 +29,11 @@ def illegal(job: Job, plan: Plan) -> str | None:
     if message is None:
         message = states_on_host(job, plan)
     return unrun(job, plan) if message is None else message
+
+
+def unsupported(job: Job, plan: Plan) -> str | None:
+    """What of a plan's degrees and micro-batches the job's software does not run; or None."""
+    return unheld_heads(job, plan) or _unaccumulated(job, plan) or _packed_together(job, plan)
 
 
 def unheld_heads(job: Job, plan: Plan) -> str | None:
@@ -49,6 +54,47 @@ def _whole_heads(job: Job, plan: Plan) -> str | None:
         f"tp={tp} with num_key_value_heads={attention.kv_heads}: {stack.id} keeps each key-value "
         f"head on one rank; allowed: {listed(allowed)}, or a software that copies or gathers heads "
         f"(parsim catalog software)"
+    )
+
+
+def uneven_cut(job: Job, plan: Plan) -> str | None:
+    """Why the job's software does not cut the model into so many stages, or None.
+
+    A cut that a plan states is its own affair: first and last stages may have sizes of their own.
+    """
+    cut = plan.stage_layers is not None or plan.stages
+    if not job.software.even_cut or plan.pp == 1 or cut:
+        return None
+    layers, stages = job.model.num_layers, plan.num_stages
+    if any((layers + ends) % stages == 0 for ends in (0, 1, 2)):
+        return None
+    return (
+        f"pp={plan.pp} x v={plan.v} = {stages} stages of {layers} layers: {job.software.id} gives "
+        f"every stage as many, embedding and head each counted as a layer or not; use pp and v "
+        f"that divide {layers} to {layers + 2}, or stage_layers"
+    )
+
+
+def _unaccumulated(job: Job, plan: Plan) -> str | None:
+    """Why it does not run several micro-batches a step without a pipeline, or None."""
+    if job.software.accumulates or plan.pp > 1 or plan.num_microbatches == 1:
+        return None
+    return (
+        f"num_microbatches={plan.num_microbatches} without a pipeline: {job.software.id} of that "
+        f"time adds no gradients of micro-batches up; use num_microbatches=1"
+    )
+
+
+def _packed_together(job: Job, plan: Plan) -> str | None:
+    """Why it does not run so many packed sequences in one micro-batch, or None."""
+    attention, stack = job.model.attention, job.software
+    if stack.packs_together or plan.microbatch_size == 1:
+        return None
+    if attention is None or attention.sample is None:
+        return None
+    return (
+        f"microbatch_size={plan.microbatch_size} of packed samples: {stack.id} runs packed "
+        f"sequences one by one; use microbatch_size=1"
     )
 
 

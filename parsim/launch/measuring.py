@@ -32,6 +32,7 @@ def calibrate(
     merge: Path | None = None,
     oversubscribe: bool = False,
     base: str | None = None,
+    log: Path | None = None,
 ) -> dict[str, Any]:
     """Measure this machine, write its catalog file, and return the document of the fit.
 
@@ -39,7 +40,7 @@ def calibrate(
     shapes of the scenarios' plans too, in the first one's precision. Points of an earlier file of
     this device to `merge` are kept beside the new ones. With `oversubscribe` groups of more ranks
     than there are devices are timed too. `base` is the catalog's device whose figures stand in for
-    what is not measured, of a GPU that the catalog lacks.
+    what is not measured, of a GPU that the catalog lacks. What ranks say goes into a `log`.
 
     Raises:
         InputError: torch is missing, a file cannot be written, the catalog has no such GPU, or
@@ -58,7 +59,7 @@ def calibrate(
     words += [f"--merge={merge}"] if merge else []
     words += ["--oversubscribe"] if oversubscribe else []
     with _kept_if_failed(folder):
-        _measure(words, folder)
+        _measure(words, folder, log or folder / "log.txt")
     document: dict[str, Any] = json.loads((folder / "calibration.json").read_text("utf-8"))
     if merge:
         document = _merged(document, merge, folder / "device.yaml")
@@ -90,9 +91,9 @@ def _merged(document: dict[str, Any], old: Path, new: Path) -> dict[str, Any]:
     return {**document, "residuals": residuals, "merged": {"with": str(old), **merged["merged"]}}
 
 
-def _measure(words: list[str], folder: Path) -> None:
+def _measure(words: list[str], folder: Path, log: Path) -> None:
     """Ask the executor how many ranks a calibration takes, and start them."""
-    module, log = "executor.calibration", folder / "log.txt"
+    module = "executor.calibration"
     asked = ask(module, words)
     sys.stderr.write("".join(x + "\n" for x in asked.stderr.splitlines() if x.startswith("note: ")))
     code = torchrun(

@@ -92,12 +92,12 @@ class Nodes:
     ) -> list[str]:
         """Arguments of torchrun on each node; it waits `timeout` seconds for the others.
 
-        Several nodes meet at the `endpoint`, by default their own, under a `name`; those on one
-        machine would else look up its name.
+        Several nodes meet at the `endpoint`, by default their own, under a `name`. One node, and
+        those on one machine, would else look up its name, which need not lead anywhere.
         """
         here = f"--nproc-per-node={self.share(world_size)}"
         if self.count == 1:
-            return ["--standalone", here]
+            return ["--standalone", "--local-addr=127.0.0.1", here]
         if endpoint is None:
             self.check_meeting()
         seconds = max(1, round(timeout))

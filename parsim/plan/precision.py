@@ -20,7 +20,8 @@ class Quantization:
     """How the matrix products of layers run in 8 bit or less; all else keeps the 16-bit precision.
 
     `peak` names the device peak of those products and `rate` the share of that peak's usual rate
-    that the recipe's kernels reach. `operand` is the size of a quantised value with its share of
+    that the recipe's kernels reach, `divided_rate` the same where tensor-parallel ranks divide them
+    (None: as `rate`). `operand` is the size of a quantised value with its share of
     the scales, `kept` that of a product's input between forward and backward. `moved` is what
     quantising one value of an activation or gradient reads and writes, `beside` what the same
     kernel writes of the other orientation, which a weight's gradient needs; `moved_weight` both for
@@ -41,6 +42,7 @@ class Quantization:
     beside: float
     moved_weight: float
     rate: float = 1.0
+    divided_rate: float | None = None
     known: bool = False
     gathered: bool = True
     turned: float = 0.0
@@ -114,13 +116,17 @@ ROWWISE = Quantization(
     moved=5.0,
     beside=5.0,
     moved_weight=10.0,
-    rate=0.46,
+    rate=0.97,
+    divided_rate=0.46,
     gathered=False,
 )
 """torchao, a scale a row: for either orientation one pass for the maxima (2) and a cast (2 + 1);
 autograd keeps the 16-bit input. Tensor-parallel ranks gather 16 bit (torchtitan,
-models/llama3/infra/parallelize.py). The rate is fitted to the two torchtitan rows of June 2025,
-whose page calls the recipe slow (torchtitan issue 1207)."""
+models/llama3/infra/parallelize.py). The rate is that of CUTLASS's rowwise kernel over cuBLAS with
+one scale a tensor on H100, geometric mean of four shapes of 3,456 and 4,176 rows (0.91 to 1.00;
+pytorch/FBGEMM pull request 2764; as fast in a linear layer, pytorch/ao pull request 2185). That
+under tensor parallelism is fitted to two rows of torchtitan with 8 ranks (June 2025), which is slow
+then for no reason that is written (torchtitan issue 1207)."""
 
 MXFP8 = Quantization(
     peak="mxfp8",

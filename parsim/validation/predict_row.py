@@ -105,7 +105,8 @@ def _decision(case: Case) -> tuple[str | int, ...]:
     run = case.run
     hardware = (run.stack, run.system, case.job.device.id, case.plan.precision)
     sizes = (run.n_layers, run.seq_len, run.n_gpus, run.global_batch_size)
-    return (*hardware, run.model, *sizes)
+    trained = ("LoRA", run.lora_rank) if run.lora_rank else ()
+    return (*hardware, *trained, run.model, *sizes)
 
 
 def _unstated(run: MeasuredRun) -> tuple[str, ...]:

@@ -23,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from executor.devices import accelerator
 from executor.devices.accelerator import Cuda
+from executor.model import first_values
 from executor.model.mixture.grouped import Counts, _even
 from tests.executor.fake_cuda import FakeCuda
 
@@ -51,6 +52,7 @@ def fake_gpu() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         answers = FakeCuda()
         patch.setattr(accelerator, "Cuda", lambda device: Cuda(device, answers))
+        patch.setattr(first_values, "drawing_threads", lambda _: 1)  # this thread has fakes alone
         patch.setattr(Tensor, "backward", lambda loss, *_, **__: backward_by_hand(loss))
         patch.setattr(Counts, "listed", lambda rows: _even(rows.total, len(rows.values)))
         # autocast turns itself off where there is no CUDA

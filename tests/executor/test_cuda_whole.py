@@ -10,7 +10,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +18,23 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch import distributed as dist  # noqa: E402
 from torch.distributed.pipelining import _backward as pipelining  # noqa: E402
 
 from executor.devices.machine import probe  # noqa: E402
+from executor.devices.mesh import DIMS, mesh_of  # noqa: E402
 from executor.model.first_values import none_zero, seeded  # noqa: E402
-from executor.model.module import build_stage  # noqa: E402
+from executor.model.loss import cross_entropy  # noqa: E402
+from executor.model.module import build_model, build_stage  # noqa: E402
 from executor.model.repeat import backward_in_two  # noqa: E402
+from executor.parallel.fully_shard import shard_fully  # noqa: E402
 from executor.suite.__main__ import main as suite  # noqa: E402
 from parsim.cli.app import main  # noqa: E402
-from parsim.plan import Recompute  # noqa: E402
+from parsim.plan import Plan, Recompute  # noqa: E402
 from parsim.timelines.reader import load_timeline  # noqa: E402
 from tests.executor.launch import fork_runs  # noqa: E402
 from tests.executor.running import Run  # noqa: E402
-from tests.executor.tiny import tiny  # noqa: E402
+from tests.executor.tiny import draw, tiny  # noqa: E402
 
 DEVICE = os.environ.get("PARSIM_GPU_TESTS") or "cuda"
 SYSTEM = "cpu" if DEVICE == "cpu" else "dgx-h100"
@@ -79,6 +83,7 @@ SWITCHES = {
     "compiled layers": "software.compile=true",
     "offloaded activations": "plan.offload_layers=1",
     "full recomputation": "plan.recompute=full",
+    "optimizer on the host": "plan.optimizer_offload=true",
 }
 """What a plan can switch on that has kernels, streams or copies of its own on a GPU."""
 
@@ -140,6 +145,8 @@ def test_every_family_is_verified(run: Runner, tmp_path: Path, name: str, precis
 
 @pytest.mark.parametrize("switch", SWITCHES)
 def test_every_switch_is_verified(run: Runner, tmp_path: Path, switch: str) -> None:
+    if DEVICE == "cpu" and "optimizer_offload" in SWITCHES[switch]:
+        pytest.skip("the device is its host")
     words = ("--verify", "--steps", "2", "--warmup", "1", "--set", SWITCHES[switch])
     assert run(scenario(tmp_path, "llama"), *words)["verify"]["within"]
 
@@ -172,6 +179,34 @@ def test_a_backward_in_two_gives_the_gradients_of_a_whole_one(
     for entry, other in zip([x, *trained], wanted, strict=True):
         torch.testing.assert_close(entry.grad, other, rtol=1e-4, atol=1e-5)
     assert all(p.grad is None for p in stage.parameters() if not p.requires_grad)
+
+
+@pytest.fixture
+def alone() -> Iterator[Any]:
+    """A world of this process alone over the backend of its device; the device."""
+    device = torch.device(DEVICE) if DEVICE == "cpu" else torch.device(DEVICE, 0)
+    bound = None if DEVICE == "cpu" else device
+    where = {"store": dist.HashStore(), "rank": 0, "world_size": 1, "device_id": bound}
+    dist.init_process_group(probe(DEVICE).backend, **where)
+    yield device
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("zero_stage", [2, 3])
+def test_sharded_blocks_give_the_gradients_of_whole_ones(alone: Any, zero_stage: int) -> None:
+    """Streams, gathering and scattering of `fully_shard`, which takes a group of one rank too."""
+    spec, plan = tiny("llama3-8b"), Plan(zero_stage=zero_stage, dp_shard=2, precision="fp32")
+    tokens, targets = (values.to(alone) for values in draw(spec))
+    whole, sharded = (build_model(spec, device=alone) for _ in range(2))
+    shard_fully(
+        sharded, plan, mesh_of(DEVICE, torch.zeros(1, 1, 1, 1, dtype=torch.int64), DIMS), None
+    )
+    for _ in range(2):
+        for model in (whole, sharded):
+            cross_entropy(model(tokens), targets).backward()
+    for (name, plain), other in zip(whole.named_parameters(), sharded.parameters(), strict=True):
+        gradient = other.grad.full_tensor()
+        torch.testing.assert_close(gradient, plain.grad, rtol=1e-4, atol=1e-6, msg=name)
 
 
 def test_each_step_tells_of_the_device(run: Runner, tmp_path: Path) -> None:
@@ -208,9 +243,14 @@ def test_a_killed_rank_is_named(tmp_path: Path) -> None:
     assert told[-1].startswith("error: rank 0 was killed by SIGKILL at step ")
 
 
-def test_a_model_too_large_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_model_too_large_says_so(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if DEVICE == "cpu":
         pytest.skip("the system would kill whatever it likes")
+    # segments that grow would take all there is, page by page, before they give up: tests beside
+    # this one would have none for seconds
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:False")
     path = scenario(tmp_path)
     words = ["run", str(path), "--device", DEVICE, "--out", str(tmp_path / "out")]
     changes = ("model.vocab_size=128000", "model.seq_len=8192", "training.global_batch_size=512")

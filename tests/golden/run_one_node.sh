@@ -14,6 +14,7 @@ rm -f -- 'build/my run/run.json'
 exec "${PYTHON:-python3}" -m parsim.launch.lock 'build/my run' '' \
     "${PYTHON:-python3}" -m torch.distributed.run \
     --standalone \
+    --local-addr=127.0.0.1 \
     --nproc-per-node=2 \
     --max-restarts=2 \
     -m executor \

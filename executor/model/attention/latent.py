@@ -19,6 +19,7 @@ from torch import Tensor, nn
 
 from executor.model.attention.rotary import Rotary, halves_apart
 from executor.model.attention.self_attention import Columns, Core, apart, itself
+from executor.model.norms import RMSNorm
 from executor.model.offload import HostLayer, repeated
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Recompute
@@ -45,10 +46,10 @@ class LatentAttention(nn.Module):  # type: ignore[misc]
         )
         self.plain, self.value = spec.head_dim - spec.rope_head_dim, spec.value_width
         self.q_down = nn.Linear(h, low, bias=False) if low else None
-        self.q_norm = nn.RMSNorm(low, eps=EPSILON) if low else None
+        self.q_norm = RMSNorm(low, eps=EPSILON) if low else None
         self.q_up = nn.Linear(low or h, a * self.head_dim, bias=False)
         self.kv_down = nn.Linear(h, self.latent + self.rope, bias=False)
-        self.kv_norm = nn.RMSNorm(self.latent, eps=EPSILON)
+        self.kv_norm = RMSNorm(self.latent, eps=EPSILON)
         self.kv_up = nn.Linear(self.latent, a * (self.plain + self.value), bias=False)
         self.core = Core(fused=spec.fused_attention, causal=spec.causal, dropout=0.0)
         self.projection = nn.Linear(a * self.value, h, bias=spec.projection_bias)

@@ -17,6 +17,7 @@ from torch.nn import functional as F
 from executor.model.attention.rotary import Rotary, halves_apart, rotary_dim
 from executor.model.attention.shaped import PLAIN, Shape, alibi_slopes, shaped
 from executor.model.attention.window import windowed
+from executor.model.norms import rms_norm
 from executor.model.offload import HostLayer, repeated
 from executor.torch_internals.kernels import attend, attend_backward
 from parsim.model.config.writer import DROPOUT
@@ -159,7 +160,7 @@ class HeadNorm(nn.Module):  # type: ignore[misc]
         """Normalise (.., d)."""
         weight = self.repeated(self.weight)
         weight = weight + self.offset if self.offset else weight
-        return F.rms_norm(x, x.shape[-1:], weight, self.epsilon)
+        return rms_norm(x, weight, self.epsilon).to(x.dtype)  # what a flash kernel takes
 
 
 def itself(parameter: Tensor) -> Tensor:

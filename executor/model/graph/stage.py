@@ -110,7 +110,13 @@ class GraphStage(Stage):
                 weight_of(parts[key_of(name)]).weight = table.weight
 
     def forward(self, x: Tensor) -> Tensor:
-        """Map images (b, c, h, w), tokens (b, s), or what the stage before gave, to what leaves."""
+        """Map images (b, c, h, w), tokens (b, s), or what the stage before gave, to what leaves.
+
+        Images are fp32, whatever the parameters are.
+        """
+        first = next(self.parameters(), None)
+        if first is not None and x.is_floating_point():
+            x = x.to(first.dtype)
         tensors: tuple[Tensor, ...] = (x,)
         for layer in self.layers.values():
             tensors = layer(*tensors)

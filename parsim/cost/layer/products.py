@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from parsim.arrays import Array, Num
+from parsim.cluster.hardware import Device
 from parsim.cost.data.buckets import added_bytes
 from parsim.cost.job import Job
 from parsim.cost.kernel.kernels import ACCUMULATE, CONTIGUOUS, Side
@@ -57,7 +58,7 @@ class Products:
         ahead = self._product(how, sides)
         crowded = ahead.seconds
         if self.crowded is not self.job.device:
-            crowded = product_time(self.crowded, self.table.precision, how, sides)
+            crowded = self._seconds(how, sides, on=self.crowded)
         ahead = replace(ahead, part=PassPart.PRODUCT, crowded=crowded)
         inward = self._product(how, (m, k, n))
         weight = self._weight_gradient(op, how, sides) if op.trained else ()
@@ -99,9 +100,18 @@ class Products:
         sides: Sides,
         extra_bytes: Num = 0.0,
         contiguous: tuple[Side, ...] = CONTIGUOUS,
+        on: Device | None = None,
     ) -> Array:
-        on = self.job.device
-        return product_time(on, self.table.precision, how, sides, extra_bytes, contiguous)
+        """Seconds on the job's device or another, at the recipe's rate for each plan."""
+
+        def at(recipe: Quantization | None) -> Array:
+            device, used = on or self.job.device, self.table.precision
+            return product_time(device, used, recipe, sides, extra_bytes, contiguous)
+
+        if how is None or how.divided_rate is None:
+            return at(how)
+        divided = replace(how, rate=how.divided_rate)
+        return np.where(self.table.tp > 1, at(divided), at(how))
 
     def _weight_gradient(self, op: Linear, how: Quantization | None, sides: Sides) -> Kernels:
         """The GEMM of the weight gradient and its accumulation over micro-batches.

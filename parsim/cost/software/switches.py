@@ -64,4 +64,8 @@ def _compiled(stack: Software, asked: bool) -> dict[str, Any]:
             f"kernels are what they are; stacks with it: {', '.join(sorted(have))}"
         )
     factor = 1.0 / stack.eager_traffic if asked else stack.eager_traffic
-    return {"traffic": stack.traffic * factor, "keeps_output": not asked}
+    changed: dict[str, Any] = {"traffic": stack.traffic * factor, "keeps_output": not asked}
+    if stack.uncompiled_values:
+        changed["eager_values"] = {} if asked else stack.uncompiled_values
+        changed["eager_kept"] = {} if asked else stack.uncompiled_kept
+    return changed

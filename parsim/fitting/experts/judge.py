@@ -28,11 +28,29 @@ CLOSE = 0.03
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PublishedPlan:
+    """A plan of a job by its label, and the mean seconds of its published runs."""
+
+    plan: str
+    measured: float
+    devices: int
+    batch: int
+
+    @property
+    def rate(self) -> float:
+        """Samples a second for each device."""
+        return self.batch / self.devices / self.measured
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedPlan:
     """One plan of a published job, and the best plan that a search of that job finds.
 
     `rows` are the runs of that plan (releases, repetitions). `best` is None where nothing fits.
     `best_measured` are the measured seconds of the search's plan, where somebody published it too.
+    `outrun` is another published plan of the job that ran faster by more than `CLOSE`, `elsewhere`
+    one of the same model on the same nodes with another batch and at least as many devices, which
+    had so many more samples a second for each.
     `looked` is how many plans the search had.
     """
 
@@ -40,6 +58,8 @@ class JudgedPlan:
     expert: Ranked
     best: Ranked | None
     best_measured: float | None
+    outrun: PublishedPlan | None = None
+    elsewhere: PublishedPlan | None = None
     looked: int
 
     @property
@@ -94,7 +114,15 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
         result = search(case.job, space_around(case.plan), top=1)
     except NoFeasiblePlan:
         alone = ranked_plans(case.job, [expert], WHATEVER)[0]
-        return JudgedPlan(rows=alike, expert=alone, best=None, best_measured=None, looked=0)
+        return JudgedPlan(
+            rows=alike,
+            expert=alone,
+            best=None,
+            best_measured=None,
+            outrun=outrun(alike, rows),
+            elsewhere=elsewhere(alike, rows),
+            looked=0,
+        )
     best = as_evaluated(result.plans[0])
     pair = sorted([best, expert], key=lambda entry: entry.step_time)
     ranked = ranked_plans(case.job, pair, WHATEVER)
@@ -103,6 +131,8 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
         expert=ranked[pair.index(expert)],
         best=result.plans[0],
         best_measured=_measured(alike[0], best.plan, rows),
+        outrun=outrun(alike, rows),
+        elsewhere=elsewhere(alike, rows),
         looked=result.counts["enumerated"],
     )
 
@@ -126,11 +156,44 @@ def as_evaluated(ranked: Ranked) -> EvaluatedPlan:
     )
 
 
-def _measured(job_of: ValidatedRow, plan: Plan, rows: Sequence[ValidatedRow]) -> float | None:
+def outrun(alike: Sequence[ValidatedRow], rows: Iterable[ValidatedRow]) -> PublishedPlan | None:
+    """The fastest other published plan of the same job, where it ran faster by `CLOSE`."""
+    job = alike[0].decision
+    return _faster(alike, (row for row in rows if row.decision == job))
+
+
+def elsewhere(alike: Sequence[ValidatedRow], rows: Iterable[ValidatedRow]) -> PublishedPlan | None:
+    """The fastest published plan of the model on as many devices or more, with another batch."""
+    *of_model, devices, _ = alike[0].decision
+    others = (row for row in rows if [*row.decision[:-2]] == of_model)
+    jobs = (row for row in others if row.decision != alike[0].decision)
+    return _faster(alike, (row for row in jobs if int(row.decision[-2]) >= int(devices)))
+
+
+def _faster(alike: Sequence[ValidatedRow], rows: Iterable[ValidatedRow]) -> PublishedPlan | None:
+    """The fastest of these runs' plans, where it is faster by `CLOSE` for each device."""
+    (judged,) = _published(alike)
+    others = (each for each in _published(rows) if each.plan != judged.plan)
+    fastest = max(others, key=lambda each: each.rate, default=None)
+    if fastest is None or fastest.rate <= (1.0 + CLOSE) * judged.rate:
+        return None
+    return fastest
+
+
+def _published(rows: Iterable[ValidatedRow]) -> Iterator[PublishedPlan]:
+    """All plans that somebody published a run of, those of one job together."""
+    times: dict[tuple[str, int, int], list[float]] = {}
+    for row in rows:
+        if row.case is not None and row.measured_step:
+            plan = row.case.plan
+            sizes = (plan.world_size, plan.global_batch_size)
+            times.setdefault((row.plan, *sizes), []).append(row.measured_step)
+    for (label, devices, batch), each in times.items():
+        yield PublishedPlan(plan=label, measured=mean(each), devices=devices, batch=batch)
+
+
+def _measured(job_of: ValidatedRow, plan: Plan, rows: Iterable[ValidatedRow]) -> float | None:
     """Mean measured seconds of a plan of the same job, where somebody published it."""
-    times = [
-        row.measured_step
-        for row in rows
-        if row.decision == job_of.decision and row.plan == plan.label() and row.measured_step
-    ]
-    return mean(times) if times else None
+    label = plan.label()
+    every = _published(row for row in rows if row.decision == job_of.decision)
+    return next((each.measured for each in every if each.plan == label), None)

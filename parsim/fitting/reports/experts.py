@@ -52,12 +52,13 @@ def page(tables: Sequence[Path]) -> str:
         f"**{agree} of {len(judged)} tuned plans are the search's first, within 3 % of it or tied "
         f"with it**, {agree} of the {fitting} that fit by the predicted memory."
     )
-    parts = [HEAD, words, tried(judged), table(SUMMARY_HEAD, summary(judged, rows), range(1, 8))]
+    parts = [HEAD, words, tried(judged), beaten(judged)]
+    parts.append(table(SUMMARY_HEAD, summary(judged, rows), range(1, 8)))
     parts += ["## Every plan", WORDS, table(PLANS_HEAD, map(plan_row, judged), (1, 4, 5, 7, 8))]
     behind = [plan for plan in judged if plan.verdict == "behind"]
     if behind:
         parts += ["## Behind: where the difference lies", BEHIND]
-        parts.append(table(BEHIND_HEAD, map(behind_row, behind), (1,)))
+        parts += [table(BEHIND_HEAD, map(behind_row, behind), (1,)), WHY]
     large = [plan for plan in judged if plan.verdict == "does not fit"]
     if large:
         parts += ["## Does not fit", LARGE, table(LARGE_HEAD, map(large_row, large), (1, 3, 4))]
@@ -75,6 +76,18 @@ def tried(judged: Sequence[JudgedPlan]) -> str:
     return (
         f"Of {len(other)} plans a run of the search's other choice for the same job is published "
         f"too: it was faster in {faster}."
+    )
+
+
+def beaten(judged: Sequence[JudgedPlan]) -> str:
+    """How many of those that do not agree another published plan outran."""
+    apart = [plan for plan in judged if plan.verdict not in AGREES]
+    lost = sum(plan.outrun is not None for plan in apart)
+    slower = sum(plan.outrun is None and plan.elsewhere is not None for plan in apart)
+    return (
+        f"Of the other {len(apart)}, {lost} were outrun by more than 3 % by another published plan "
+        f"of the same job, so that they are not the best as measured, either; {slower} more by one "
+        f"of the same model on at least as many of these devices, in samples a second for each."
     )
 
 
@@ -125,7 +138,22 @@ def behind_row(plan: JudgedPlan) -> Row:
     theirs, ours = (step_parts(case.job, entry.plan) for entry in (plan.expert, best))
     named = differences(ours, theirs)[:PARTS]
     told = "; ".join(f"{name} {_signed(there - here)}" for name, here, there in named)
-    return (*_job(plan), f"`{plan.expert.plan.label()}`", f"`{best.plan.label()}`", told)
+    labels = (f"`{plan.expert.plan.label()}`", f"`{best.plan.label()}`")
+    return (*_job(plan), *labels, told, _outrun(plan))
+
+
+def _outrun(plan: JudgedPlan) -> str:
+    """The published plan that ran faster, and how long both took."""
+    if plan.outrun is not None:
+        other = plan.outrun
+        took = f"{format_seconds(other.measured)} instead of {format_seconds(plan.measured)}"
+        return f"`{other.plan}`: {took}"
+    if plan.elsewhere is None:
+        return ""
+    other, theirs = plan.elsewhere, plan.expert.plan
+    more = other.rate * plan.measured * theirs.world_size / theirs.global_batch_size - 1.0
+    job = f"{other.devices} devices, batch {other.batch}"
+    return f"`{other.plan}` on {job}: {100 * more:.0f} % more samples/s a device"
 
 
 def _signed(seconds: float) -> str:
@@ -153,7 +181,7 @@ HEAD = """# Experts' plans and the search's
 Written by `python -m parsim.fitting.reports.experts reports/experts.md`. A vendor that publishes a
 run has tuned its plan on the hardware. Here the same job (model, cluster, software, batch, format)
 is searched as `parsim search` does it for everybody, all plans that the software offers, and the
-vendor's plan is ranked by the same prediction. Fine-tuning runs and rows that do not say what a
+vendor's plan is ranked by the same prediction. Rows that do not say what a
 prediction needs are not judged (last column; `reports/accuracy.md` lists the reasons)."""
 SUMMARY_HEAD = ("table", "runs", "plans", *VERDICTS, "runs not judged")
 WORDS = """`first`: no plan that fits is faster. `within 3 %`: slower than the best by no more.
@@ -166,13 +194,28 @@ PLANS_HEAD = (
 )
 BEHIND = """Seconds that the expert's plan is predicted to spend more (+) or less (-) than the
 search's, by part of the step, the largest first."""
-BEHIND_HEAD = ("job", "devices", "nodes", "expert's plan", "search's best", "expert's plan spends")
-LARGE = """Plans that ran although the predicted peak is above the device's memory. MaxText's launch
-scripts say which tensors its rematerialisation policy keeps; how many copies of the logits XLA
-keeps is not known. The Llama 3 70B recipes for GB200 and GB300 without tensor parallelism keep
-activations of 20 to 40 layers on the host (`cpu_offloading_num_layers` in Megatron-Bridge's
-perf_recipes/llama/gb200/llama3.py and gb300/llama3.py, commit 067f987df), and so do their plans
-here (`offload40`)."""
+BEHIND_HEAD = (
+    *("job", "devices", "nodes", "expert's plan", "search's best", "expert's plan spends"),
+    "another plan ran faster",
+)
+WHY = """Where another plan of the job ran faster, the measurement sides with the search: other
+releases of the vendor have other plans. What else is behind was not chosen for its speed, as far as
+its sources say:
+
+- torchtitan's Llama 3.1 8B with `tp8` on 64 GPUs compares vanilla with asynchronous tensor
+  parallelism in one plan ("to measure the performance improvements of async TP over the vanilla
+  TP baseline", benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md, commit b5bcd76).
+- GPT OSS 120B on H100 has the micro-batch that all its recipes start from (`micro_batch_size=1`
+  of BASE_GPT_OSS_120B_CONFIG) and no virtual stages; those for other GPUs set more
+  (Megatron-Bridge, scripts/performance/configs/gpt_oss, v0.3.0 to v0.4.0). By the predicted
+  memory more would fit.
+- NeMo's SFT of Llama 2 13B has no virtual stages, as the launcher's file has them for no model
+  (`virtual_pipeline_model_parallel_size: null`, launcher_scripts/conf/peft/llama/sft.yaml, commit
+  0da9ad9c), although SFT may (pull request 7964); pretraining of it on the same page has."""
+LARGE = """Plans that ran although the predicted peak is above the device's memory. The Llama 3 70B
+recipes for GB200 and GB300 without tensor parallelism keep activations of 20 to 40 layers on the
+host (`cpu_offloading_num_layers` in Megatron-Bridge's perf_recipes/llama/gb200/llama3.py and
+gb300/llama3.py, commit 067f987df), and so do their plans here (`offload40`)."""
 LARGE_HEAD = ("job", "devices", "nodes", "expert's plan", "peak", "usable", "most of it")
 
 

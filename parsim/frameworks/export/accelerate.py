@@ -17,6 +17,7 @@ from parsim.frameworks.export.rules import (
     clip_unsaid,
     heading,
     model_unsaid,
+    no_host_states,
     no_layers,
     no_placement,
     optimizer_unsaid,
@@ -37,7 +38,11 @@ def accelerate_yaml(scenario: Scenario, plan: Plan) -> str:
     from ruamel.yaml import YAML
 
     heads = whole_heads(scenario, plan, "transformers copies none (issue 48307)")
-    check_rules("accelerate", plan, [*no_placement(plan), *no_layers(plan), heads, *_rules(plan)])
+    check_rules(
+        "accelerate",
+        plan,
+        [*no_placement(plan), *no_layers(plan), *no_host_states(plan), heads, *_rules(plan)],
+    )
     yaml, text = YAML(), StringIO()
     yaml.default_flow_style = False
     yaml.dump(_document(scenario, plan), text)

@@ -10,6 +10,7 @@ from parsim.errors import PlanError
 from parsim.frameworks.export.megatron import (
     SHARDING,
     expert_flags,
+    host_state_flags,
     layout_of,
     offload_flags,
     recompute_flags,
@@ -82,7 +83,7 @@ def _values(job: Job, spec: TransformerSpec, plan: Plan) -> Iterator[tuple[str, 
     yield from _model(spec, plan)
     yield from _named("model", expert_flags(spec, job.software, plan))
     yield from _training(plan)
-    yield from _named("optimizer", update_flags(job))
+    yield from _named("optimizer", (*update_flags(job), *host_state_flags(plan)))
     yield from _adapters(spec)
 
 

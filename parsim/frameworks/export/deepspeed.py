@@ -80,6 +80,11 @@ def _rules(plan: Plan) -> Rules:
     )
     stage = plan.stage_ranks
     yield (stage % plan.ep != 0, f"ep={plan.ep} does not divide world / pp = {stage}")
+    yield (
+        plan.optimizer_offload and plan.zero_stage == 0,
+        "optimizer_offload=true with zero_stage=0; its offload_optimizer is for zero_stage 1, 2 "
+        "or 3",
+    )
     yield from _replica_rules(plan)
 
 
@@ -108,6 +113,8 @@ def _zero(plan: Plan) -> dict[str, Any]:
     if plan.zero_stage == 3 and plan.dp_replicate > 1:
         # zero_hpz_partition_size would share all states among all ranks, with a second copy
         zero["mics_shard_size"] = plan.dp_shard
+    if plan.optimizer_offload:
+        zero["offload_optimizer"] = {"device": "cpu", "pin_memory": True}
     return zero
 
 

@@ -153,6 +153,14 @@ def _sharding(plan: Plan) -> Iterator[Flag]:
         yield ("--ckpt-format", "fsdp_dtensor")  # `validate_args` asserts it
     if plan.dp_replicate > 1:
         yield ("--num-distributed-optimizer-instances", plan.dp_replicate)
+    yield from host_state_flags(plan)
+
+
+def host_state_flags(plan: Plan) -> Iterator[Flag]:
+    """What keeps the optimizer's states in the host's memory, and has them updated there."""
+    if plan.optimizer_offload:
+        yield ("--optimizer-cpu-offload", True)
+        yield ("--use-precision-aware-optimizer", True)  # `validate_args` asserts it
 
 
 def _training(stack: Software, plan: Plan) -> Iterator[Flag]:

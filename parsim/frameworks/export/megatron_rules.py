@@ -8,7 +8,7 @@ parsim writes without pipelines only.
 from __future__ import annotations
 
 from parsim.cost.step.stages import plan_cut
-from parsim.frameworks.export.rules import Rules, no_host_states, no_sharded_pipeline, schedule_name
+from parsim.frameworks.export.rules import Rules, no_sharded_pipeline, schedule_name
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import RANK_ORDER, REPLICAS_OUTSIDE, Plan, Recompute
 from parsim.plan.names import REGION_MODULES
@@ -43,7 +43,11 @@ def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
         f"layers; it has one or the other, use recompute=none without recompute_modules",
     )
     yield from _offload_rules(spec, plan)
-    yield from no_host_states(plan)
+    yield (
+        plan.optimizer_offload and plan.zero_stage != 1,
+        f"optimizer_offload=true with zero_stage={plan.zero_stage}; its --optimizer-cpu-offload is "
+        f"the distributed optimizer's, use zero_stage=1",
+    )
 
 
 def _known_order(plan: Plan) -> tuple[bool, str]:

@@ -59,11 +59,11 @@ def no_sharded_pipeline(plan: Plan) -> tuple[bool, str]:
 
 
 def no_host_states(plan: Plan) -> Rules:
-    """Rule of all targets: files that keep the optimizer on the host are not written."""
+    """Rule of targets whose files say nothing of an optimizer on the host."""
     yield (
         plan.optimizer_offload,
-        "optimizer_offload=true, which is not written into such files yet; add it there by hand "
-        "and use optimizer_offload=false",
+        "optimizer_offload=true, which its files do not say; use megatron or deepspeed, or "
+        "optimizer_offload=false",
     )
 
 
@@ -74,7 +74,6 @@ def no_layers(plan: Plan) -> Rules:
         f"offload_layers={plan.offload_layers}; it has no switch that moves activations to the "
         f"host, use offload_layers=0",
     )
-    yield from no_host_states(plan)
     yield (
         plan.recompute_layers > 0,
         f"recompute_layers={plan.recompute_layers}; it has no switch that recomputes some layers "

@@ -18,6 +18,7 @@ from parsim.frameworks.export.rules import (
     equal_cut,
     heading,
     model_unsaid,
+    no_host_states,
     no_layers,
     no_placement,
     optimizer_unsaid,
@@ -48,7 +49,11 @@ def torchtitan_python(scenario: Scenario, plan: Plan) -> str:
     """
     transformer_of(scenario, "torchtitan")
     heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
-    check_rules("torchtitan", plan, [*no_placement(plan), *no_layers(plan), heads, *rules(plan)])
+    check_rules(
+        "torchtitan",
+        plan,
+        [*no_placement(plan), *no_layers(plan), *no_host_states(plan), heads, *rules(plan)],
+    )
     return "\n".join([*_header(scenario, plan), *_function(scenario, plan), ""])
 
 

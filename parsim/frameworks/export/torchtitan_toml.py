@@ -15,6 +15,7 @@ from parsim.frameworks.export.rules import (
     Rules,
     check_rules,
     heading,
+    no_host_states,
     no_layers,
     no_placement,
     transformer_of,
@@ -51,7 +52,7 @@ def torchtitan_toml(scenario: Scenario, plan: Plan) -> str:
     target = "torchtitan-0.2"
     transformer_of(scenario, target)
     heads = whole_heads(scenario, plan, "it shares out whole heads (pull request 2577)")
-    shared = [*no_placement(plan), *no_layers(plan), heads, *rules(plan)]
+    shared = [*no_placement(plan), *no_layers(plan), *no_host_states(plan), heads, *rules(plan)]
     check_rules(target, plan, [*shared, *_toml_rules(plan)])
     lines = [
         *heading(scenario, plan),

@@ -130,7 +130,7 @@ def _plan(reader: Reader) -> dict[str, Any]:
         plan["schedule"] = "interleaved_1f1b"
         plan["overlap_p2p"] = not reader.has("--no-overlap-p2p-communication")
     plan |= _recompute(reader)
-    plan |= _offload(reader, pp * chunks)
+    plan |= _offload(reader, pp * chunks) | _host_states(reader)
     if plan["zero_stage"]:
         instances = reader.number("--num-distributed-optimizer-instances", 1)
         plan |= {"dp_replicate": instances} if instances > 1 else {}
@@ -214,6 +214,19 @@ def _offload(reader: Reader, stages: int) -> dict[str, Any]:
         return {"offload_layers": each, "offload_modules": reader.given["--offload-modules"]}
     layers = reader.number("--cpu-offloading-num-layers", 0)
     return {"offload_layers": layers} if reader.has("--cpu-offloading") and layers else {}
+
+
+def _host_states(reader: Reader) -> dict[str, Any]:
+    """Whether optimizer states are in the host's memory, with what `validate_args` asks then."""
+    if not reader.has("--optimizer-cpu-offload"):
+        return {}
+    reader.has("--use-precision-aware-optimizer")
+    share = reader.real("--optimizer-offload-fraction", 1.0)
+    if 0 < share < 1:
+        reader.notes.append(
+            f"--optimizer-offload-fraction {share:g} is read as 1: all states are on the host"
+        )
+    return {"optimizer_offload": True} if share > 0 else {}
 
 
 def _recompute(reader: Reader) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from parsim.sim.memory.buffers import (
     placeholder_bytes,
 )
 from parsim.sim.memory.eager_kept import composed_bytes, in_buckets
+from parsim.sim.memory.fresh_gradients import makes_gradients
 from parsim.sim.memory.waiting import behind_trained
 from parsim.sim.step.kept_bytes import layers_kept
 
@@ -41,8 +42,9 @@ class Kept(Columns):
     """Bytes of one micro-batch, (Q, C) for Q ranks of C plans.
 
     `first` is what a rank keeps of its first chunk, `last` of its last one, `least` of the one with
-    the least, `every` of all; `moment` what a backward adds at its highest, `scores` what each
-    further micro-batch in flight on the last stage keeps of its logits, 0.0 where no plan does.
+    the least, `every` of all; `moment` what a backward adds at its highest, `lasting` what of it
+    stands at any moment, `scores` what each further micro-batch in flight on the last stage keeps
+    of its logits, 0.0 where no plan does.
     """
 
     first: Array
@@ -50,12 +52,14 @@ class Kept(Columns):
     least: Array
     every: Array
     moment: Array
+    lasting: Array
     scores: Num
 
     @classmethod
     def of(cls, job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts) -> Kept:
         """Count the ranks of a table with equal numbers of ranks that stand for all."""
         kept = _kept(job, table, layers, parts)
+        lasting = _lasting(job, table, layers, parts)
         moment, scores = _moments(job, table, layers, parts, kept)
         least = parts.least(kept)
         return cls(
@@ -63,12 +67,13 @@ class Kept(Columns):
             last=np.where(_last_rank(parts), kept[-1], least),
             least=least,
             every=parts.sums(kept),
-            moment=moment,
+            moment=lasting + moment,
+            lasting=lasting,
             scores=scores,
         )
 
     def in_flight(self, flights: Flights) -> tuple[Array, Array]:
-        """(bytes that fill beside gradients, bytes beside all): of so many micro-batches, (Q, C).
+        """(bytes that fill, bytes beside them): of so many micro-batches, (Q, C).
 
         Of several chunks a rank the first and the last hold what their schedule says, the others
         the least.
@@ -123,20 +128,28 @@ def _released(job: Job, table: PlanTable) -> Num:
     return np.asarray(np.max(np.stack(kinds), axis=0) + sum(ends))
 
 
+def _lasting(job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts) -> Array:
+    """Workspaces, placeholders of weight gradients, and what leaves for the host, (Q, C)."""
+    blocks = parts.sums(parts.counts.sum(axis=1)) > 0
+    stays = blocks * buffered_bytes(job, table, layers) + job.software.workspace
+    if job.software.eager:
+        return np.asarray(stays)
+    return np.asarray(stays + blocks * placeholder_bytes(job, table))
+
+
 def _moments(
     job: Job, table: PlanTable, layers: LayerTable, parts: TellingParts, kept: Array
-) -> tuple[Array, Num]:
+) -> tuple[Num, Num]:
     """(highest moment of a backward, logits of each further micro-batch), (Q, C) each.
 
-    Of eager PyTorch, whose moments a walk along the actions finds, what always stays; of PyTorch's
-    stages no message, for the last one may have none on their way.
+    Beside what lasts. Of eager PyTorch, whose moments a walk along the actions finds, nothing; of
+    PyTorch's stages no message, for the last one may have none on their way.
     """
-    blocks = parts.sums(parts.counts.sum(axis=1)) > 0
-    on_their_way = blocks * buffered_bytes(job, table, layers)
     if job.software.eager:
-        return job.software.workspace + on_their_way, 0.0
+        return 0.0, 0.0
     # without what the layers that are recomputed as a whole make again, so that it never rises
     plain = replace(table, recompute_layers=np.zeros_like(table.recompute_layers))
+    blocks = parts.sums(parts.counts.sum(axis=1)) > 0
     moment = blocks * layer_moment(job, plain, layers)
     unsure = _spread(*offloaded(table, layers, parts)) + _spread(*_dropped(table, layers, parts))
     moment[0] = np.maximum(moment[0], embedding_moment(job, table) - kept[0] - unsure)
@@ -146,10 +159,9 @@ def _moments(
     narrow = np.min(np.stack([border_bytes(table, values) for values in borders(job)]), axis=0)
     passing = table.common.overlap_p2p and not job.software.torch_stages
     sent = np.where(table.pp > 1, 2.0 * narrow, 0.0) * passing
-    stays = blocks * placeholder_bytes(job, table) + job.software.workspace
     saved = job.software.loss_saved
     scores = np.where(ends, logits * saved, 0.0) if saved else 0.0
-    return moment + sent + stays + on_their_way, scores
+    return moment + sent, scores
 
 
 def _spread(least: Num, most: Num) -> Num:
@@ -167,7 +179,8 @@ def _last_rank(parts: TellingParts) -> Flags:
 class Standing(Columns):
     """Bytes of Q ranks of C plans: `fixed` (Q, C) for the whole run beside `gradients` (Q, C).
 
-    Gradients stay, too, where `bucketed` (C,); elsewhere each is freed before the next step.
+    Gradients stay, too, where `bucketed` (C,); elsewhere each is freed before the next step, and
+    the first backward of that may meet none.
     """
 
     fixed: Array
@@ -182,7 +195,8 @@ class Standing(Columns):
         weights = stages.by(parts.sums)
         updated = weights if trained is stages else trained.by(parts.sums)
         fixed, gradients = _static(job, table, parts, weights, updated)
-        bucketed = in_buckets(job, table) | (not job.software.eager)
+        eager = job.software.eager
+        bucketed = in_buckets(job, table) if eager else ~makes_gradients(job, table)
         return cls(fixed=fixed, gradients=gradients, bucketed=bucketed)
 
 

@@ -66,7 +66,8 @@ class Priced:
         works = Cases.among(layer_row, cuts.of, table.recompute_layers)
         flights = Cases.among(works.of, table.schedule)
         shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)
-        tails = Cases.among(cuts.of, *shared, table.zero_stage)
+        anew = (table.num_microbatches == 1) & job.software.frees_gradients
+        tails = Cases.among(cuts.of, *shared, table.zero_stage, anew)
         flying = parts.early.take(cuts.of[flights.first], axis=-1)
         reducing, reduced = table.take(tails.first), parts.take(cuts.of[tails.first])
         return cls(
@@ -124,18 +125,19 @@ class Priced:
     def peaks(self) -> Array:
         """Bytes of the fullest rank at the least, (B,).
 
-        Those of a moment that every schedule of the kind has.
+        Those of a moment that every schedule of the kind has: the last stage's first backward, or
+        its end, when all gradients are made.
         """
-        kept = Kept.of(self.job, self.works, self.layers, self.parts)
-        filling, beside = kept.take(self.work_in).in_flight(self.flights)
+        kept = Kept.of(self.job, self.works, self.layers, self.parts).take(self.work_in)
+        filling, beside = kept.in_flight(self.flights)
         peak, stays = np.empty(len(self.rows)), self.standing
         for rows in _chunks(len(self.rows)):
             flights, tails = self.flight_of[rows], self.tail_of[rows]
             gradients = stays.gradients.take(tails, axis=-1)
-            bucketed = gradients * stays.bucketed[tails]
-            filled = np.maximum(bucketed + filling.take(flights, axis=-1), gradients)
-            fixed = stays.fixed.take(tails, axis=-1)
-            bytes_of = fixed + filled + beside.take(flights, axis=-1)
+            begin = filling.take(flights, axis=-1) + beside.take(flights, axis=-1)
+            begin += gradients * stays.bucketed[tails]
+            end = gradients + kept.lasting.take(flights, axis=-1)
+            bytes_of = stays.fixed.take(tails, axis=-1) + np.maximum(begin, end)
             peak[rows] = bytes_of.max(axis=0) * (1.0 - ROUNDING)
         return peak
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from parsim.arrays import Ints
 from parsim.cost.job import Job
-from parsim.cost.legal import unheld_heads, unrun
+from parsim.cost.legal import unrun, unsupported
 from parsim.cost.step.offload import no_host
 from parsim.model.model import Model
 from parsim.plan import Plan, PlanSpace, Recompute
@@ -66,7 +66,7 @@ class Listing:
         beside = len({*self.space.recompute}) * judged.asked
         if self.space.common.actions is None:
             message = violation(single, job.model, job.cluster, DEGREE_RULES)
-            message = message or unheld_heads(job, single)
+            message = message or unsupported(job, single)
             if message is not None:  # what is wrong with one chunk a rank is so with all
                 each = len(options.legal) + options.refused.total()
                 self.reasons[message] += each * beside

@@ -174,7 +174,7 @@ def combinations(job: Job, space: PlanSpace) -> Iterator[Values]:
     overlap_grad_reduce  true | false      the first combination has every legal plan; another one
     rank_order           pp first | dp     those rows that all of its other values make other plans
     """
-    names = tuple(space.varied)
+    names = tuple(name for name in SETTINGS if name in space.varied)  # in no order of a file
     for values in product(*(setting_values(job, space, name) for name in names)):
         yield dict(zip(names, values, strict=True))
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 from parsim.cost.job import Job
-from parsim.cost.legal import unheld_heads
+from parsim.cost.legal import uneven_cut, unsupported
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.names import WITHOUT_FLUSH
 from parsim.plan.rules.degrees import expert_rules
@@ -95,7 +95,8 @@ class Pipelines:
         job, named = self.job, self.space.common.actions is None
         rules = SHAPE_RULES if named else DEGREE_RULES
         message = violation(plan, job.model, job.cluster, rules) or _unplaced(job, plan)
-        return message or unheld_heads(job, plan)
+        message = message or uneven_cut(job, plan)
+        return message if named else message or unsupported(job, plan)
 
     def _layers(self, plan: Plan, layers: tuple[StageLayers, ...]) -> JudgedLayers:
         """Which numbers of layers an otherwise legal plan may have.

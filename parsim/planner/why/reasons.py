@@ -8,7 +8,7 @@ from typing import Any
 
 from parsim.cost.job import Job
 from parsim.cost.layer.passes import Pass
-from parsim.cost.legal import unheld_heads
+from parsim.cost.legal import unsupported
 from parsim.cost.step.layer_table import LayerTable
 from parsim.cost.step.stage_passes import backward_times, forward_times
 from parsim.cost.step.stages import layer_counts
@@ -195,7 +195,7 @@ def _forbidden(job: Job, batch: int, pins: Pins) -> str | None:
         num_microbatches=degrees["pp"],
         sequence_parallel=job.model.experts is not None and degrees["tp"] > 1,
     )
-    message = violation(probe, job.model, job.cluster) or unheld_heads(job, probe)
+    message = violation(probe, job.model, job.cluster) or unsupported(job, probe)
     if message is None and batch % probe.dp:
         return f"dp={probe.dp} (devices / (tp x pp x cp)) does not divide global_batch_size={batch}"
     return message

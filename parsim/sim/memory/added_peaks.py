@@ -34,10 +34,12 @@ from parsim.sim.memory.buffers import (
     head_moment,
     layer_moment,
     logit_values,
+    moment_lists,
     placeholder_bytes,
     update_copies,
 )
 from parsim.sim.memory.categories import CATEGORIES, MemoryUse
+from parsim.sim.memory.fresh_gradients import with_fresh_gradients
 from parsim.sim.memory.in_flight import guest_bytes, in_flight_and_whole
 from parsim.sim.memory.layer_moments import stage_again
 from parsim.sim.memory.stage_buffers import stage_buffers
@@ -69,21 +71,30 @@ def memory_use(
         on_host=host_static_bytes(job, table, trained),
         **backward,
     )
-    return _with_update(job, table, use, trained.shared_out(table), schedule)
+    lasting = lasting_bytes(job, table, with_blocks)
+    lasting = lasting + with_blocks[:, None] * buffered_bytes(job, table, layers)
+    use = with_fresh_gradients(job, table, layers, use, lasting)
+    return _with_update(job, table, use, gradients, trained.shared_out(table), schedule)
 
 
 def _with_update(
     job: Job,
     table: PlanTable,
     use: MemoryUse,
+    gradients: Array,
     parts: tuple[tuple[Array, Index], ...],
     schedule: Schedule,
 ) -> MemoryUse:
     """The use, or on ranks where it is higher that of an update that copies gradients.
 
-    `parts` are parameters of each rank, (p, B), with how many ranks share them out.
+    `gradients` are all bytes of them, (p, B), `parts` parameters of each rank, (p, B), with how
+    many ranks share them out.
     """
-    copies = np.asarray(sum(update_copies(job, table, part, over) for part, over in parts))
+    made = (
+        update_copies(job, table, part, over) + moment_lists(job, table, part, over)
+        for part, over in parts
+    )
+    copies = np.asarray(sum(made))
     if not np.any(copies):
         return use
     by_rank = np.sum([part for part, _ in parts], axis=0)
@@ -92,7 +103,7 @@ def _with_update(
     with_blocks = ranks_with_blocks(schedule.in_copies(counts), schedule)
     update = {
         "parameters": use.parameters,
-        "gradients": use.gradients * left,
+        "gradients": gradients * left,
         "optimizer": use.optimizer,
         "temporary": copies + lasting_bytes(job, table, with_blocks),
     }
@@ -156,8 +167,9 @@ def _or_update(
     }
     of_stage = higher[list(schedule.stage_rank)]
     in_flight = np.where(of_stage, 0.0, use.in_flight)
+    cached = use.peak + use.uncached
     return MemoryUse(
-        **now, in_flight=in_flight, uncached=use.peak + copies - np.maximum(total, use.peak)
+        **now, in_flight=in_flight, uncached=cached + copies - np.maximum(total, use.peak)
     )
 
 

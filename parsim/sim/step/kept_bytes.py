@@ -64,7 +64,7 @@ def splits_like_torch(job: Job, table: PlanTable) -> bool:
     the two products of each layer apart instead, on every stage.
     """
     from_user = table.common.actions is not None
-    return from_user or job.software.eager or job.software.id == "torchtitan"
+    return from_user or job.software.eager or job.software.memory_family == "torchtitan"
 
 
 def frees_before_weights(job: Job, table: PlanTable, schedule: str) -> bool:

@@ -102,6 +102,7 @@ SAME_AS = {
     "deepspeed-zero3": "deepspeed-zero3-2021",
     "deepspeed-huggingface": "deepspeed-zero3-2021",
     "deepspeed-huggingface-2021": "deepspeed-zero3-2021",
+    "torchtitan-2025": "torchtitan",
 }
 
 EXPERT_RELEASES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {

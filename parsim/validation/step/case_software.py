@@ -16,6 +16,7 @@ def case_software(run: MeasuredRun, usual: str, recipe: Recipe | None) -> Softwa
     stack = software(_stack_name(run, usual))
     if run.torch_compile is False and stack.compile:
         stack = with_switches(stack, {"compile": False})
+    stack = _without(stack, run.stack_lacks)
     if run.overlap is not None:
         stack = replace(stack, tp_overlap="tp" in run.overlap)
     if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts
@@ -31,6 +32,14 @@ def _stack_name(run: MeasuredRun, usual: str) -> str:
     if not run.n_experts or (base and base.layer_pattern):
         return usual
     return software_of_experts(run.stack, run.release) or usual
+
+
+def _without(stack: Software, lacks: tuple[str, ...]) -> Software:
+    """The stack without what it had not when a run was made."""
+    if "accumulation" in lacks:
+        stack = replace(stack, accumulates=False)
+    stages = tuple(stage for stage in stack.zero_stages if f"zero{stage}" not in lacks)
+    return replace(stack, zero_stages=stages)
 
 
 def _with_recipe(stack: Software, recipe: Recipe) -> Software:

@@ -24,6 +24,7 @@ class MeasuredRun:
     frozen weights (0: all are trained), `lora_targets` the products that have one,
     `modules_to_save` what is trained whole beside them. Sequences are packed with samples of
     `sample_length` tokens that see themselves alone (None: each is one sample).
+    `stack_lacks` is what the stack of that day did not have (`row_cells.LACKS`).
     """
 
     row_id: str
@@ -95,4 +96,5 @@ class MeasuredRun:
     lora_targets: tuple[str, ...] = ()
     modules_to_save: tuple[str, ...] = ()
     sample_length: int | None = None
+    stack_lacks: tuple[str, ...] = ()
     filled: tuple[str, ...] = ()

@@ -55,6 +55,11 @@ FAMILIES = (
         flags={**FAMILY_FLAGS["llama"], "tied_embeddings": True},
     ),
     ModelFamily(
+        name="powerlm",
+        vocabulary=49_152,
+        flags={**FAMILY_FLAGS["llama"], "tied_embeddings": True},
+    ),
+    ModelFamily(
         name="bert",
         vocabulary=30_522,
         flags={**FAMILY_FLAGS["bert"], "pooler": _POOLER, "head": _HEAD},
@@ -71,8 +76,8 @@ pad GPT-2's vocabulary.
 GPT-NeoX and Pythia have rotary positions and a head of their own (arXiv:2204.06745, section 2.1),
 and add attention and MLP of a layer to the same input, which is predicted as one after the other.
 BLOOM has neither table nor rotation (ALiBi, arXiv:2211.05100, section 3.2.2), StarCoder one
-key-value head and a table of positions (arXiv:2305.06161, section 5.2), SmolLM3 tied embeddings
-(its config.json).
+key-value head and a table of positions (arXiv:2305.06161, section 5.2), SmolLM3 and PowerLM tied
+embeddings (their config.json).
 
 BERT is pre-trained with a head: dense, GELU, norm and tied logits (arXiv:1810.04805)."""
 

@@ -23,6 +23,11 @@ SCOPES = ("all", "attn", "mamba", "mlp", "moe_preprocess", "moe_router")
 """What a cell of `graph_scopes` may list, with + between (`cost/layer/kept`, `launched`)."""
 
 
+LACKS = ("accumulation", "zero2")
+"""What a cell of `stack_lacks` may list, with + between: what a stack had not when a run was made,
+several micro-batches without a pipeline or a ZeRO stage."""
+
+
 class Profile(NamedTuple):
     """Seconds of F, I and W of a pipeline rank and micro-batch, and of a message."""
 
@@ -98,14 +103,22 @@ class RunCells(Cells):
 
     def graph_scopes(self) -> tuple[str, ...]:
         """What graphs launch, of SCOPES; empty where the cell is blank."""
-        cell = self.text("graph_scopes")
-        scopes = tuple(cell.split("+")) if cell else ()
-        for word in scopes:
-            if word not in SCOPES:
+        return self._words("graph_scopes", SCOPES)
+
+    def stack_lacks(self) -> tuple[str, ...]:
+        """What the stack of that day had not, of LACKS; empty where the cell is blank."""
+        return self._words("stack_lacks", LACKS)
+
+    def _words(self, name: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
+        """The words of a cell with + between, each of those allowed."""
+        cell = self.text(name)
+        words = tuple(cell.split("+")) if cell else ()
+        for word in words:
+            if word not in allowed:
                 raise RowSkipped(
-                    f"graph_scopes='{shown(word)}' is unknown; allowed: {', '.join(SCOPES)}"
+                    f"{name}='{shown(word)}' is unknown; allowed: {', '.join(allowed)}"
                 )
-        return scopes
+        return words
 
     def gradient_precision(self) -> str | None:
         """What gradients are summed in."""

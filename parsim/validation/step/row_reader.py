@@ -37,7 +37,7 @@ OPTIONAL = (
     "quantized_attention", "out_of_memory", "bubble_fraction", "t_forward_ms",
     "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
     "lora_rank", "lora_targets", "modules_to_save", "recompute_layers",
-    "sample_length",
+    "sample_length", "stack_lacks",
 )  # fmt: skip
 """Columns that it may have; others are not read."""
 
@@ -100,6 +100,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         graph_scopes=cells.graph_scopes(),
         gradient_precision=cells.gradient_precision(),
         fp8_scales=cells.fp8_scales(),
+        stack_lacks=cells.stack_lacks(),
         token_drop="tokendrop" in (cells.text("note") or ""),
         filled=_told(filled),
         **_measured(cells),

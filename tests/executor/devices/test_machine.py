@@ -11,7 +11,11 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from executor.devices.machine import nccl_version, use_deterministic  # noqa: E402
+from executor.devices.machine import (  # noqa: E402
+    drawing_threads,
+    nccl_version,
+    use_deterministic,
+)
 
 
 def answers(number: int) -> Any:
@@ -56,3 +60,13 @@ def test_deterministic_kernels_are_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     finally:
         torch.use_deterministic_algorithms(False)
         torch.utils.deterministic.fill_uninitialized_memory = True
+
+
+@pytest.mark.parametrize(("cores", "ranks", "threads"), [(16, 1, 8), (16, 4, 4), (2, 4, 1)])
+def test_ranks_of_gpus_share_the_cores_that_draw(
+    monkeypatch: pytest.MonkeyPatch, cores: int, ranks: int, threads: int
+) -> None:
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", str(ranks))
+    monkeypatch.setattr(os, "cpu_count", lambda: cores)
+    assert drawing_threads(torch.device("cuda", 0)) == threads
+    assert drawing_threads(torch.device("cpu")) == 1

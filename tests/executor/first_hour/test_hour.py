@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 from executor.first_hour.__main__ import PARTS, main
 from executor.first_hour.hour import parts_of
 from executor.first_hour.needs import ALWAYS, FOR_TESTS, missing
-from executor.first_hour.parts import HourPart, HourParts, archived
+from executor.first_hour.parts import SECONDS_LEFT, HourPart, HourParts, archived
 from executor.first_hour.sharing import main as staged
 from executor.suite.__main__ import main as suite
 from executor.suite.machine import SHARING, Machine
@@ -69,7 +69,7 @@ def test_only_tests_of_a_gpu_see_it(tmp_path: Path) -> None:
     assert all("CUDA_VISIBLE_DEVICES" not in part.variables for part in shown)
 
 
-@pytest.mark.parametrize(("cores", "workers"), [(16, "4"), (4, None)])
+@pytest.mark.parametrize(("cores", "workers"), [(64, "8"), (12, "6"), (4, None)])
 def test_several_tests_at_a_time_where_there_are_cores(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cores: int, workers: str | None
 ) -> None:
@@ -79,6 +79,22 @@ def test_several_tests_at_a_time_where_there_are_cores(
     assert ("-n" in words) == (workers is not None)
     assert workers is None or words[words.index("-n") + 1] == workers
     assert "-n" not in named(tmp_path, CPU)["tests"].words
+
+
+def test_each_part_leaves_later_ones_some_seconds(tmp_path: Path) -> None:
+    code = "import sys; print(sys.argv[1])"
+    words = ["-c", code, SECONDS_LEFT]
+    parts = tuple(
+        HourPart(name=name, answers="?", words=words, seconds=600.0, least=least)
+        for name, least in (("a", 20.0), ("b", 40.0), ("c", 60.0))
+    )
+    for seconds, told in ((200.0, 100.0), (110.0, 20.0)):
+        hour = HourParts(out=tmp_path / f"{seconds}", parts=parts, seconds=seconds)
+        hour.out.mkdir()
+        assert hour.run() == 0
+        assert float((hour.out / "a.log").read_text()) == pytest.approx(0.9 * told, abs=1.0)
+        last = float((hour.out / "c.log").read_text())
+        assert last == pytest.approx(0.9 * seconds, abs=5.0)
 
 
 def test_whole_runs_are_tested_first_and_warnings_are_none_of_ours(tmp_path: Path) -> None:

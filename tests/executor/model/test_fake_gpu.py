@@ -5,6 +5,7 @@ Operands on two devices, a dtype that a product refuses, a branch that only a GP
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ pytest.importorskip("torch")
 
 from tests.executor.fake_gpu import COMPILER
 from tests.executor.launch import launch
-from tests.executor.workers.fake_gpu import FAMILIES, SPLIT
+from tests.executor.workers.fake_gpu import CASES
 
 WORKER = Path(__file__).parents[1] / "workers" / "fake_gpu.py"
 SLIP = "slip: bloom in bf16"
@@ -23,6 +24,8 @@ SHORT = (
     "gemma2 with adapters in bf16_amp",
     "bloom, tensor and sequence parallel",
     "llama with adapters, tensor and sequence parallel",
+    "llama, optimizer on the host, AMP",
+    "resnet18 in bf16",
 )
 
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="no compiler for the guard of a device")
@@ -48,11 +51,11 @@ def test_a_step_asks_nothing_that_a_gpu_refuses(name: str, ended: Any) -> None:
 
 def test_a_tensor_that_was_left_on_the_host_is_noticed(ended: Any) -> None:
     end = ended(*SHORT, SLIP)[SLIP]
-    assert "at least two devices, cpu and cuda:0" in end
+    assert re.search(r"two (different )?devices,? cpu(, | and )cuda:0", end)  # by torch's release
     assert "shaped.py" in end
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in (*FAMILIES, *SPLIT) if name not in SHORT])
+@pytest.mark.parametrize("name", [name for name in CASES if name not in SHORT])
 def test_steps_of_all_families_do_neither(name: str, ended: Any) -> None:
-    assert ended(*FAMILIES, *SPLIT)[name] == "done"
+    assert ended(*CASES)[name] == "done"

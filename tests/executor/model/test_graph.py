@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -158,3 +159,12 @@ def test_dropout_is_taken_out() -> None:
     rates = [getattr(node.operation, "p", None) for node in graph.nodes if "drop" in node.name]
     assert rates == [0.0, 0.0]
     assert replace(graph, nodes=network("alexnet").nodes) == network("alexnet")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64])
+def test_images_are_taken_in_the_dtype_of_the_parameters(dtype: Any) -> None:
+    model = build_model(network("resnet18", 32, 10), dtype=dtype, seed=3)
+    logits = model(torch.randn(2, 3, 32, 32))
+    assert logits.dtype == dtype
+    logits.square().mean().backward()
+    assert all(p.grad is not None for p in model.parameters())

@@ -218,3 +218,14 @@ def test_every_parameter_gets_a_gradient(spec: TransformerSpec) -> None:
     still = {name for name, gradient in result.items() if not gradient.any()}
     # the pooler has no objective of its own; a constant added to all keys changes no softmax
     assert still <= {name for name in result if "pooler" in name or name.endswith(".k.bias")}
+
+
+@pytest.mark.parametrize("name", ["gpt2", "mixtral-8x7b"])
+def test_values_that_several_threads_draw_are_the_same(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = build_model(tiny(name))
+    monkeypatch.setattr("executor.model.first_values.drawing_threads", lambda _: 4)
+    together = build_model(tiny(name))
+    for values, other in zip(alone.parameters(), together.parameters(), strict=True):
+        assert torch.equal(values, other)

@@ -8,9 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from torch.nn import functional  # noqa: E402
+
 from executor.model.attention import self_attention  # noqa: E402
-from executor.model.attention.self_attention import Core  # noqa: E402
+from executor.model.attention.self_attention import Core, HeadNorm  # noqa: E402
 from executor.model.attention.shaped import Shape  # noqa: E402
+from executor.model.norms import OffsetRMSNorm, RMSNorm  # noqa: E402
 
 NARROW, WIDE = (torch.float16, torch.bfloat16), (torch.float32, torch.float64)
 
@@ -52,3 +55,26 @@ def test_only_16_bit_is_asked_of_flash(
     if dtype in WIDE:
         plain = Core(fused=False, causal=True, dropout=0.0, shape=Shape(window=window))
         assert torch.allclose(given, plain(q, k, v), rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_norms_have_one_kernel_and_heads_the_dtype_of_their_products(
+    monkeypatch: pytest.MonkeyPatch, dtype: Any
+) -> None:
+    """Where autocast gives 16 bit to weights in fp32; torch 2.11 fuses equal dtypes alone."""
+    asked: list[Any] = []
+    plain = functional.rms_norm
+
+    def noted(x: Any, shape: Any, weight: Any, eps: float) -> Any:
+        asked.append((x.dtype, weight.dtype))
+        return plain(x, shape, weight, eps)
+
+    monkeypatch.setattr(functional, "rms_norm", noted)
+    heads, x = HeadNorm(8, 1e-6), drawn(8, dtype)
+    torch.nn.init.ones_(heads.weight)
+    wide = [norm(x) for norm in (RMSNorm(8, eps=1e-6), OffsetRMSNorm(8))]
+    normed = heads(x)
+    assert set(asked) == {(torch.float32, torch.float32)}
+    assert {y.dtype for y in wide} == {torch.float32}
+    assert normed.dtype == dtype
+    assert torch.equal(normed, wide[0].to(dtype))

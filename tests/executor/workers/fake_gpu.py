@@ -21,6 +21,9 @@ from executor.model.attention.shaped import Shape
 from executor.training import build, trainer
 from executor.training.build import build_trainer
 from executor.training.update_rule import OptimizerConfig
+from parsim.model.graph.catalog import network
+from parsim.model.graph.record import Graph
+from parsim.model.reader import Description
 from parsim.model.transformer import TransformerSpec
 from parsim.plan import Plan
 from tests.executor.fake_cuda import FakeCuda
@@ -69,12 +72,23 @@ FAMILIES = {
     or precision != "fp32"
     or spec.attention_cap
 }
+NETWORKS = {
+    f"{name} in {precision}": (
+        network(name, 64, 10),
+        Plan(num_microbatches=2, microbatch_size=2, precision=precision),
+    )
+    for name in ("resnet18", "vgg16")
+    for precision in PRECISIONS
+}
 PLANS: dict[str, Any] = {
     "tensor parallel": {"tp": 2},
     "tensor and sequence parallel": {"tp": 2, "sequence_parallel": True},
     "DDP": {"dp_replicate": 2},
     "ZeRO 1": {"dp_shard": 2, "zero_stage": 1, "precision": "bf16"},
     "recomputed": {"recompute": "full"},
+    "activations on the host": {"offload_layers": 1, "precision": "bf16_amp"},
+    "optimizer on the host": {"optimizer_offload": True},
+    "optimizer on the host, AMP": {"optimizer_offload": True, "precision": "bf16_amp"},
 }
 SPLIT = {
     f"{name}, {how}": (MODELS[name], Plan(num_microbatches=2, **fields))
@@ -85,10 +99,10 @@ ASKED = ("set_device", "device_count", "current_device", "get_device_capability"
 """What torch itself asks of `torch.cuda` where it spreads parameters over ranks."""
 
 FAKE = FakeCuda()
-CASES = {**FAMILIES, **SPLIT}
+CASES: dict[str, tuple[Description, Plan]] = {**FAMILIES, **NETWORKS, **SPLIT}
 
 
-def step(spec: TransformerSpec, plan: Plan) -> None:
+def step(spec: Description, plan: Plan) -> None:
     """Build a rank's part of a plan and take one step: gradients, their norm, the update."""
     store = FakeStore()
     dist.init_process_group("fake", rank=0, world_size=plan.world_size, store=store)
@@ -102,12 +116,19 @@ def step(spec: TransformerSpec, plan: Plan) -> None:
                 values=lambda _, shape: torch.empty(shape),
                 optimizer=OptimizerConfig(clip=1.0),
             )
-            shape = (2 * plan.microbatch_size, spec.seq_len)
-            tokens = torch.zeros(shape, dtype=torch.int64, device=GPU)
-            made.step(tokens, tokens)
+            made.step(*_batch(spec, 2 * plan.microbatch_size))
             _check(made)
     finally:
         dist.destroy_process_group()
+
+
+def _batch(spec: Description, rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """What a model reads, and the answers."""
+    if isinstance(spec, Graph):
+        images = torch.zeros(rows, *spec.input_shape, device=GPU)
+        return images, torch.zeros(rows, 1, dtype=torch.int64, device=GPU)
+    tokens = torch.zeros(rows, spec.seq_len, dtype=torch.int64, device=GPU)
+    return tokens, tokens
 
 
 def _check(made: trainer.Trainer) -> None:
@@ -145,7 +166,8 @@ def main() -> None:
     """Take a step of each case."""
     die_with_parent()
     folder, *names = sys.argv[1:]
-    load_guard(Path(folder))
+    if torch.version.cuda is None:  # a build for CUDA has one
+        load_guard(Path(folder))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(build._Groups, "of", classmethod(groups_outside))
         patch.setattr(trainer, "_known", lambda losses: [loss.shape for loss in losses])

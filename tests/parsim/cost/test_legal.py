@@ -117,3 +117,79 @@ def test_stages_of_their_own_copy_no_heads_in_the_executor() -> None:
     stages = (Stage(layers=1, tp=2), Stage(layers=1, tp=1))
     plan = Plan(pp=2, stages=stages, num_microbatches=2)
     assert "copy no heads; use tp of at most 1" in (unrun(job, plan) or "")
+
+
+def test_software_without_accumulation_runs_one_micro_batch_where_it_has_no_pipeline() -> None:
+    job = grouped("torchtitan")
+    early = replace(job, software=replace(job.software, accumulates=False))
+    plan = Plan(dp_replicate=16, num_microbatches=2)
+    assert illegal(job, plan) is None
+    message = (
+        "num_microbatches=2 without a pipeline: torchtitan of that time adds no gradients of "
+        "micro-batches up; use num_microbatches=1"
+    )
+    assert illegal(early, plan) == message
+    assert illegal(early, replace(plan, microbatch_size=2, num_microbatches=1)) is None
+    assert illegal(early, Plan(pp=2, dp_replicate=8, num_microbatches=4)) is None
+    space = PlanSpace(global_batch_size=32, tp=(1,), pp=(1, 2), cp=(1,))
+    table = enumerate_plans(early, space).table
+    assert table is not None
+    assert set(table.num_microbatches[table.pp == 1].tolist()) == {1}
+    assert set(table.num_microbatches[table.pp == 2].tolist()) == {1, 2, 4}
+
+
+def packed(stack: str) -> Job:
+    """Llama 3 8B on sequences that samples of 512 tokens are packed to, on 16 devices."""
+    model = build_transformer(replace(model_spec("llama3-8b"), sample_length=512))
+    return replace(grouped(stack), model=model)
+
+
+@pytest.mark.parametrize("stack", ["nemo", "megatron-bridge", "megatron-lm"])
+def test_megatron_packs_into_micro_batches_of_one_sequence(stack: str) -> None:
+    plan = Plan(dp_replicate=16, microbatch_size=2)
+    message = (
+        f"microbatch_size=2 of packed samples: {stack} runs packed sequences one by one; use "
+        f"microbatch_size=1"
+    )
+    assert illegal(packed(stack), plan) == message
+    assert illegal(grouped(stack), plan) is None
+    assert illegal(packed("torchtune"), plan) is None
+    space = PlanSpace(global_batch_size=32, tp=(1, 2), pp=(1,), cp=(1,))
+    searched = enumerate_plans(packed(stack), space)
+    assert message in searched.reasons
+    assert searched.table is not None
+    assert set(searched.table.microbatch_size.tolist()) == {1}
+
+
+def test_degrees_that_are_refused_spoil_no_others() -> None:
+    """Plans of as many pipeline ranks and micro-batches share the answer of their pipelines."""
+    job = grouped("nemo")
+    space = PlanSpace(global_batch_size=16, tp=(16, 1), pp=(1,), cp=(1,))
+    table = enumerate_plans(job, space).table
+    assert table is not None
+    assert set(table.tp.tolist()) == {1}
+
+
+@pytest.mark.parametrize(
+    ("pp", "v", "legal"), [(2, 8, True), (4, 3, False), (4, 8, True), (2, 17, True), (4, 5, False)]
+)
+def test_software_that_cuts_evenly_counts_embedding_and_head_at_most(
+    pp: int, v: int, legal: bool
+) -> None:
+    """Llama 3 8B has 32 layers: 2 x 17 stages hold one layer, the embedding or the head each."""
+    plan = Plan(
+        pp=pp, v=v, dp_replicate=16 // pp, num_microbatches=2 * pp, schedule="interleaved_1f1b"
+    )
+    message = illegal(grouped("nemo"), plan)
+    assert (message is None) == legal
+    assert legal or f"pp={pp} x v={v} = {pp * v} stages of 32 layers: nemo" in (message or "")
+    assert illegal(grouped("megatron-bridge"), plan) is None
+    space = PlanSpace(global_batch_size=32, tp=(1,), pp=(pp,), cp=(1,), v=(v,))
+    table = enumerate_plans(grouped("nemo"), space).table
+    assert (table is not None and v in table.v.tolist()) == legal
+
+
+def test_a_cut_that_a_plan_states_need_not_be_even() -> None:
+    plan = Plan(pp=4, v=3, dp_replicate=4, num_microbatches=8, schedule="interleaved_1f1b")
+    assert "use pp and v that divide 32 to 34" in (illegal(grouped("nemo"), plan) or "")
+    assert illegal(grouped("nemo"), replace(plan, stage_layers=(3,) * 8 + (2,) * 4)) is None

@@ -179,3 +179,11 @@ def test_old_frameworks_load_kernels_that_nobody_uses() -> None:
     assert old.context_memory(device) == pytest.approx(1687 * 2**20, rel=0.01)
     for stack in (old, new):
         assert stack.usable_memory(device) + stack.context_memory(device) == device.memory
+
+
+def test_kernels_of_a_stack_without_torch_compile_are_counted_where_they_are_known() -> None:
+    eager = with_switches(software("torchtune"), {"compile": False})
+    assert tuple(eager.eager_values["rope"]) == (24.0, 50.0)
+    assert dict(eager.eager_kept) == {"rms_norm": 2.0, "swiglu": 1.0}
+    assert not with_switches(eager, {"compile": True}).eager_values
+    assert not with_switches(software("torchtitan"), {"compile": False}).eager_values

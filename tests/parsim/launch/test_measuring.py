@@ -54,3 +54,16 @@ def test_ranks_that_failed_are_quoted_and_leave_their_log(
     with pytest.raises(RunError, match=r"no kernel of that size; see .*log\.txt"):
         measuring.calibrate(tmp_path / "device.yaml")
     assert [path.name for path in left.glob("*/*")] == ["log.txt"]
+
+
+def test_what_ranks_say_is_kept_where_it_is_asked_for(
+    left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failed(_layout: object, _words: object, log: Path, _wait: object) -> int:
+        log.write_text(LOG)
+        return 1
+
+    monkeypatch.setattr(measuring, "torchrun", failed)
+    with pytest.raises(RunError, match=r"see .*said\.log"):
+        measuring.calibrate(tmp_path / "device.yaml", log=tmp_path / "said.log")
+    assert (tmp_path / "said.log").read_text() == LOG

@@ -12,7 +12,7 @@ TWO = Nodes(count=2, endpoint="node0:29400")
 
 def test_one_node_needs_no_endpoint() -> None:
     words = Nodes().torchrun_words(4, name="x", timeout=9.0)
-    assert words == ["--standalone", "--nproc-per-node=4"]
+    assert words == ["--standalone", "--local-addr=127.0.0.1", "--nproc-per-node=4"]
 
 
 def test_several_nodes_meet_at_the_endpoint() -> None:

@@ -28,6 +28,7 @@ from parsim.planner.equal.ways import longest_ways
 from parsim.planner.space import Enumeration, enumerate_plans
 from parsim.schedule import CHUNKED, TWO_WAY, V_SHAPED, build_schedule
 from parsim.schedule.inflight import inflight_counts, least_in_flight, split_counts
+from parsim.sim import simulate
 from parsim.sim.recurrence.evaluate import evaluate
 from parsim.space.axes import SETTINGS
 
@@ -215,3 +216,20 @@ def test_shards_that_no_compute_hides_are_in_the_bound(
     table = PlanTable.of([plan])
     exact = evaluate(job, plan).step_time
     assert 0.97 * exact <= float(bounds_of(job, table).step[0]) <= exact
+
+
+@pytest.mark.parametrize("tokens", [512, 16384])
+@pytest.mark.parametrize("count", [1, 2])
+def test_bounds_know_that_a_first_backward_meets_no_gradients(tokens: int, count: int) -> None:
+    job, _ = case("torchtitan", "llama3-8b", 4, 1, False)
+    spec = replace(model_spec("llama3-8b"), num_layers=4, seq_len=tokens)
+    job = replace(job, model=build_transformer(spec))
+    plans = [
+        Plan(dp_shard=shard, zero_stage=stage, dp_replicate=4 // shard, num_microbatches=count)
+        for shard, stage in ((1, 0), (2, 3), (4, 2), (4, 3))
+    ]
+    table = PlanTable.of(plans)
+    least = bounds_of(job, table).peak
+    exact = np.array([max(simulate(job, plan).peak_allocated) for plan in plans])
+    assert (least <= exact).all()
+    assert least == pytest.approx(exact, rel=0.35)

@@ -36,7 +36,7 @@ def validation() -> Validation:
         ("megatron-bridge", "b200-sxm", 4, 0.06),
         ("megatron-bridge", "gb200", 22, 0.06),
         ("megatron-bridge", "gb300", 19, 0.09),
-        ("torchtitan", "h100-sxm-96gb-500w", 10, 0.12),
+        ("torchtitan", "h100-sxm-96gb-500w", 16, 0.08),
         ("megatron-te-2025", "b200-sxm", 31, 0.04),
     ],
 )

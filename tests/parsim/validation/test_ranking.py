@@ -107,6 +107,8 @@ def test_a_decision_is_what_a_plan_does_not_change(row: MakeRow) -> None:
     assert predict_row("t", row(tp="8", dp="4", n_micro_batches="8")).decision == first
     assert predict_row("t", row(global_batch_size="1024", n_micro_batches="2")).decision != first
     assert predict_row("t", row(model="GPT 2B")).decision != first
+    lora = {"task": "lora", "lora_rank": "8", "lora_targets": "linear_qkv"}
+    assert predict_row("t", row(**lora)).decision not in (first, ())
 
 
 def test_tables_say_how_they_rank() -> None:

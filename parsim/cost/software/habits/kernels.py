@@ -21,6 +21,9 @@ class KernelHabits:
     # Values that kinds of operators move forward and backward for each of theirs, where kernels are
     # counted one by one, or fused ("relu fp16": in that precision; `cost/layer/eager.py`).
     eager_values: Mapping[str, tuple[float, float]] = field(hash=False)
+    # What takes the place of `eager_values` without torch.compile; empty: what it fuses is in
+    # `eager_traffic`.
+    uncompiled_values: Mapping[str, tuple[float, float]] = field(hash=False)
     # `traffic` of softmax and dropout over unfused attention's scores.
     scores_traffic: float
     # Bytes that forward and backward move beside, per 16-bit score of unfused attention.

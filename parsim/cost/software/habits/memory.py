@@ -17,6 +17,8 @@ class MemoryHabits:
     # Values that unfused operators keep for each of theirs beside fused ones
     # (`cost/layer/eager.py`).
     eager_kept: Mapping[str, float] = field(hash=False)
+    # What takes its place without torch.compile, where `uncompiled_values` do.
+    uncompiled_kept: Mapping[str, float] = field(hash=False)
     # Whether a layer whose half-products are repeated keeps its output, which nothing needs, as
     # eager PyTorch does.
     keeps_output: bool
@@ -34,6 +36,14 @@ class MemoryHabits:
     # Bytes a parameter that the update makes of 16-bit gradients beside them: of all of a rank's
     # parameters without ZeRO, and of its shard's under ZeRO-1 and ZeRO-2 (`sim/memory/buffers.py`).
     update_copies: tuple[float, float]
+    # Tensors as large as a moment that the update makes for each parameter (`moment_lists` there).
+    update_lists: float
+    # Whether gradients are let go between steps, so that the first backward of each makes them
+    # anew (`sim/memory/fresh_gradients.py`).
+    frees_gradients: bool
+    # Whether what recomputed layers with frozen parameters keep stays until a sharded backward is
+    # over, with the gradients of their outputs.
+    holds_frozen: bool
     # Whether modules trained whole beside adapters are copies, with the frozen originals kept.
     saved_originals: bool
     # Whether its pipelines are stages of torch.distributed.pipelining, which have a buffer for each

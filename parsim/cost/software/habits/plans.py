@@ -21,6 +21,12 @@ class PlanHabits:
     # What it does where tensor-parallel ranks are more than key-value heads: "copied", "gathered",
     # or "whole" where each head must be on one rank (`model/shared_heads.py`).
     kv_heads: str
+    # Whether every stage must have as many layers, embedding and head counted as layers or not.
+    even_cut: bool
+    # Whether it runs several micro-batches a step without a pipeline, their gradients added up.
+    accumulates: bool
+    # Whether a micro-batch may have several sequences that samples are packed to.
+    packs_together: bool
     # Whether a pipeline whose cut nobody states is cut by the seconds of layers, embedding and head
     # counted, where that is not slower than as many layers on every stage (`sim/cuts.py`).
     balanced_cut: bool

@@ -19,7 +19,6 @@ def wrong_training(plan: Plan) -> str | None:
     rules: tuple[Callable[[Plan], str | None], ...] = (
         _precision,
         _parts_of_layers,
-        _host_update,
         _axes,
         _sums,
     )
@@ -72,15 +71,6 @@ def _parts_of_layers(plan: Plan) -> str | None:
         if names := "+".join(getattr(plan, field)):
             return f"{field}={names}: parts of layers can be simulated but not run yet; {instead}"
     return None
-
-
-def _host_update(plan: Plan) -> str | None:
-    if not plan.optimizer_offload:
-        return None
-    return (
-        "optimizer_offload=true: updates on the host can be simulated but not run by the executor "
-        "yet; use optimizer_offload=false"
-    )
 
 
 def _axes(plan: Plan) -> str | None:

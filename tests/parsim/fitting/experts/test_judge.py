@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from parsim.fitting.experts.judge import CLOSE, JudgedPlan, judge, space_around
+from parsim.fitting.experts.judge import CLOSE, JudgedPlan, elsewhere, judge, outrun, space_around
 from parsim.fitting.reports.experts import (
     VENDORS,
+    beaten,
     behind_row,
     plan_row,
     summary,
@@ -77,3 +78,32 @@ def test_the_space_is_the_stacks(judged: list[JudgedPlan]) -> None:
     assert (space.tp, space.zero_stage, space.schedule, space.common.stage_layers) == (None,) * 4
     assert space.dp_shard == Between()
     assert not isinstance(space.pp, Between)
+
+
+def test_a_plan_is_outrun_by_another_of_its_job(judged: list[JudgedPlan]) -> None:
+    slower, faster = judged
+    rows = [*slower.rows, *faster.rows]
+    assert outrun(slower.rows, rows) is None  # by 2 % alone
+    assert outrun(faster.rows, rows) is None
+    late = tuple(replace(row, measured_step=2.0 * faster.measured) for row in slower.rows)
+    other = outrun(late, [*late, *faster.rows])
+    assert other is not None
+    assert other.plan == faster.rows[0].plan
+    assert other.measured == pytest.approx(faster.measured)
+    assert other.rate == pytest.approx(other.batch / 16 / faster.measured)
+    assert elsewhere(late, [*late, *faster.rows]) is None
+    lost = replace(slower, outrun=other, expert=replace(slower.expert, fit=Fit.TOO_LARGE))
+    assert "instead of" in behind_row(lost)[6]
+    assert beaten([lost]).startswith("Of the other 1, 1 were outrun")
+
+
+def test_a_plan_is_outrun_by_one_with_another_batch(judged: list[JudgedPlan]) -> None:
+    slower, faster = judged
+    late = tuple(replace(row, measured_step=2.0 * faster.measured) for row in slower.rows)
+    for devices, is_outrun in ((8, False), (16, True), (32, True)):
+        decision = (*faster.rows[0].decision[:-2], devices, 1000)
+        other = elsewhere(late, [*late, replace(faster.rows[0], decision=decision)])
+        assert (other is not None) == is_outrun
+        if other is not None:
+            lost = replace(slower, elsewhere=other)
+            assert behind_row(lost)[6].endswith("% more samples/s a device")

@@ -30,6 +30,7 @@ def test_deepspeed(llama: Scenario) -> None:
     [
         {},
         {"zero_stage": 1, "bucket_bytes": 1e6},
+        {"zero_stage": 2, "dp_shard": 8, "optimizer_offload": True},
         {"zero_stage": 3, "dp_replicate": 2, "dp_shard": 4},
         {"pp": 2, "dp_shard": 4, "zero_stage": 1, "schedule": "1f1b", "precision": "fp16"},
         {"tp": 2, "cp": 2, "dp_shard": 2},
@@ -52,6 +53,14 @@ def test_deepspeed_switches_experts_on(llama: Scenario) -> None:
     plan = planned(llama, ep=4, zero_stage=2)
     document = json.loads(export_plan(llama, plan, "deepspeed"))
     assert document["expert_parallel"] == {"enabled": True, "autoep_size": 4}
+
+
+def test_deepspeed_keeps_the_optimizer_on_the_host(llama: Scenario) -> None:
+    plan = planned(llama, zero_stage=2, dp_shard=8, optimizer_offload=True)
+    zero = json.loads(export_plan(llama, plan, "deepspeed"))["zero_optimization"]
+    assert zero["offload_optimizer"] == {"device": "cpu", "pin_memory": True}
+    other = json.loads(export_plan(llama, replace(plan, optimizer_offload=False), "deepspeed"))
+    assert "offload_optimizer" not in other["zero_optimization"]
 
 
 def test_accelerate(llama: Scenario) -> None:

@@ -19,6 +19,7 @@ PLANS: list[dict[str, Any]] = [
     {},
     {"zero_stage": 1, "dp_replicate": 1, "dp_shard": 16, "overlap_grad_reduce": True},
     {"zero_stage": 1, "dp_replicate": 4, "dp_shard": 4},
+    {"zero_stage": 1, "dp_replicate": 1, "dp_shard": 16, "optimizer_offload": True},
     {"recompute": Recompute.FULL, "precision": "fp16"},
     {"cp": 2, "dp_replicate": 32, "cp_comm_type": CpCommType.A2A},
     {"recompute": Recompute.NONE, "recompute_modules": ("mlp", "layernorm")},
@@ -80,6 +81,19 @@ def test_precision_of_gradients(
     assert ("# reduce_precision same" in text) == ("# reduce_precision same" in overrides) == two
 
 
+def test_an_optimizer_on_the_host_in_megatrons_words(gpt3: Scenario) -> None:
+    shares = {"zero_stage": 1, "dp_replicate": 1, "dp_shard": 16}
+    plan = planned(gpt3, **shares, optimizer_offload=True)
+    flags = flags_of(export_plan(gpt3, plan, "megatron"))
+    wanted = {"--optimizer-cpu-offload", "--use-precision-aware-optimizer"}
+    assert wanted | {"--use-distributed-optimizer"} <= set(flags)
+    overrides = export_plan(gpt3, plan, "megatron-bridge").splitlines()
+    fields = ("optimizer_cpu_offload", "use_precision_aware_optimizer")
+    assert {f"optimizer.{name}=true" for name in fields} <= set(overrides)
+    beside = flags_of(export_plan(gpt3, replace(plan, optimizer_offload=False), "megatron"))
+    assert wanted.isdisjoint(beside)
+
+
 def test_layers_on_the_host_in_megatrons_words(gpt3: Scenario) -> None:
     whole = planned(gpt3, pp=1, v=1, schedule="1f1b", dp_replicate=128, offload_layers=20)
     whole = replace(whole, recompute=Recompute.NONE)
@@ -125,7 +139,9 @@ def test_megatron_layout_of_unequal_stages() -> None:
 def test_megatron_bridge_names(gpt3: Scenario) -> None:
     known = names("megatron-core-0.19.2.json")
     known["model"] += ["seq_length"]  # of the model's provider
-    known["optimizer"] = ["optimizer", "sgd_momentum", "clip_grad"]  # of Core's OptimizerConfig
+    # of Core's OptimizerConfig
+    known["optimizer"] = ["optimizer", "sgd_momentum", "clip_grad", "optimizer_cpu_offload"]
+    known["optimizer"] += ["use_precision_aware_optimizer"]
     known["checkpoint"] = ["ckpt_format"]  # of Megatron-Bridge's CheckpointConfig
     fully: dict[str, Any] = {"pp": 1, "v": 1, "schedule": "1f1b", "zero_stage": 3, "dp_shard": 128}
     fully["dp_replicate"] = 1

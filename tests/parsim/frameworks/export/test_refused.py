@@ -55,6 +55,17 @@ SHARDED = {"zero_stage": 1, "dp_shard": 16, "dp_replicate": 1}
         ("megatron", {"offload_layers": 2}, "--cpu-offloading forbids; name offload_modules"),
         (
             "megatron",
+            {"optimizer_offload": True},
+            "is the distributed optimizer's, use zero_stage=1",
+        ),
+        (
+            "deepspeed",
+            {"pp": 1, "v": 1, "schedule": "1f1b", "optimizer_offload": True},
+            "offload_optimizer is for zero_stage 1, 2 or 3",
+        ),
+        ("torchtitan", {"optimizer_offload": True}, "which its files do not say; use megatron"),
+        (
+            "megatron",
             {"offload_layers": 2, "offload_modules": ("core_attn",)},
             "it moves those of all: offload_layers=4",
         ),

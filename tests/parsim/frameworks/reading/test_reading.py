@@ -87,6 +87,24 @@ def test_what_gradients_are_summed_in(tmp_path: Path, flags: str, precision: str
     assert "grad" not in str(read_config(tmp_path / "train.sh", "dgx-h100", None)[1])
 
 
+@pytest.mark.parametrize(
+    ("share", "on_host", "noted"), [("", True, False), ("0.5", True, True), ("0.0", False, False)]
+)
+def test_whose_optimizer_is_on_the_host(
+    tmp_path: Path, share: str, *, on_host: bool, noted: bool
+) -> None:
+    fraction = f" --optimizer-offload-fraction {share}" if share else ""
+    host = f"--optimizer-cpu-offload --use-precision-aware-optimizer{fraction} --bf16"
+    plan = read(tmp_path, SCRIPT.replace("--bf16", host)).plan
+    assert plan is not None
+    assert plan.optimizer_offload is on_host
+    notes = read_config(tmp_path / "train.sh", "dgx-a100", None)[1]
+    assert (
+        any(note.startswith("--optimizer-offload-fraction 0.5 is read") for note in notes) is noted
+    )
+    assert notes[noted] == "not read: --moe-aux-loss-coeff"
+
+
 def test_what_context_ranks_exchange(tmp_path: Path) -> None:
     cut = SCRIPT.replace("size 4 ", "size 2 --context-parallel-size 2 --cp-comm-type a2a ")
     cut = cut.replace("stage 4 ", "stage 8 ")

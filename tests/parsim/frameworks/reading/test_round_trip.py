@@ -32,6 +32,7 @@ SAID: tuple[dict[str, str], ...] = (
     {"training.precision": "nvfp4", "cluster.system": "dgx-b200"},
     {"training.precision": "mxfp4", "cluster.system": "mi355x-node"},
     {"model.num_experts": "8", "model.experts_per_token": "2", "plan.ep": "2"},
+    {"plan.optimizer_offload": "true"},
     {"plan.pp": "2", "plan.rank_order": "[dp_replicate, dp_shard, pp, cp, tp]"},
     {"model.num_experts": "8", "model.experts_per_token": "2", "model.dense_layers": "1"},
 )

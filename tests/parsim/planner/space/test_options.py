@@ -186,3 +186,15 @@ def test_the_search_finds_the_policy_that_a_vendor_tuned() -> None:
     assert best.plan.recompute_modules
     full = [entry.step_time for entry in others if entry.plan.recompute is Recompute.FULL]
     assert min(full) > 1.05 * best.step_time
+
+
+def test_the_order_of_settings_in_a_file_changes_nothing(job: Job, narrow: PlanSpace) -> None:
+    settings = [("overlap_grad_reduce", ON_AND_OFF), ("scatter_p2p", ON_AND_OFF)]
+    first, second = (
+        enumerate_plans(job, replace(narrow, varied=dict(varied))).families
+        for varied in (settings, settings[::-1])
+    )
+    assert first is not None
+    assert second is not None
+    assert first.table().settings == second.table().settings
+    assert first.table().setting.tolist() == second.table().setting.tolist()

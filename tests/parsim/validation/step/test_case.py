@@ -222,6 +222,17 @@ def test_what_a_row_says_of_the_software_wins(row: MakeRow) -> None:
         assert case(row, stack=stack, fp8_scales=other).job.software.fp8_scales == other
 
 
+def test_what_a_stack_lacked_when_a_run_was_made(row: MakeRow) -> None:
+    one_micro_batch = {**TP8, "n_micro_batches": "1", "micro_batch_size": "128"}
+    one_micro_batch["stack"] = "torchtitan"
+    now, then = (
+        case(row, **{**one_micro_batch, "stack_lacks": told}) for told in ("", "accumulation+zero2")
+    )
+    assert (now.job.software.accumulates, then.job.software.accumulates) == (True, False)
+    assert (now.job.software.zero_stages, then.job.software.zero_stages) == ((0, 2, 3), (0, 3))
+    assert now.plan == then.plan
+
+
 # --------------------------------------------------------------------------- models
 
 

@@ -183,6 +183,7 @@ TOPK = (
             "overlap='pp' is unknown; allowed: none, dp, fsdp, tp, p2p, p2p_scatter_gather",
         ),
         ({"fp8_scales": "block"}, "fp8_scales='block' is unknown; allowed: delayed, current"),
+        ({"stack_lacks": "zero1"}, "stack_lacks='zero1' is unknown; allowed: accumulation, zero2"),
         ({"step_time_s": ""}, "neither step_time_s nor peak_memory_gib is stated"),
     ],
 )
