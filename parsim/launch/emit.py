@@ -101,9 +101,14 @@ def emit(form: str, scenario: Scenario, options: RunOptions) -> str:
     plan, system = scenario.fixed_plan(), scenario.job.system
     asked = options.nodes if options.nnodes is not None else None
     nodes = nodes_for(plan.world_size, system, asked, oversubscribe=options.oversubscribe)
-    options = replace(options, nnodes=nodes.count)
+    return FORMS[form](_script(scenario, replace(options, nnodes=nodes.count), nodes))
+
+
+def _script(scenario: Scenario, options: RunOptions, nodes: Nodes) -> Script:
+    """What a script of any form says of the run."""
+    plan, system = scenario.fixed_plan(), scenario.job.system
     words = options.words(scenario.path or Path())
-    script = Script(
+    return Script(
         label=plan.label(),
         world_size=plan.processes,
         nodes=nodes,
@@ -115,7 +120,6 @@ def emit(form: str, scenario: Scenario, options: RunOptions) -> str:
         name=meeting_of(words, options),
         timeout=options.timeout,
     )
-    return FORMS[form](script)
 
 
 def nodes_for(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, fields
+from math import nan
 from typing import Any
 
 from parsim.errors import ParsimError
@@ -13,7 +14,7 @@ from parsim.plan import Plan
 from parsim.planner import search
 from parsim.results import Result
 from parsim.scenario import Scenario, load_scenario
-from parsim.sim import simulate
+from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sweeps.case import SweepCase
 from parsim.sweeps.workers import in_order
@@ -173,10 +174,7 @@ def _outcome(case: SweepCase, digest: str, scenario: Scenario, plan: Plan) -> Ou
     """The numbers of a plan."""
     margin, jitter = scenario.memory_margin, scenario.jitter
     prediction = simulate(scenario.job, plan, memory_margin=margin, jitter=jitter)
-    run = predicted_run(scenario.job, scenario.goal, prediction)
-    nan = float("nan")
     fullest = prediction.fullest
-    too_large = prediction.fit is Fit.TOO_LARGE
     need = f"needs {format_bytes(fullest.peak_allocated)} of {format_bytes(fullest.usable)}"
     return Outcome(
         values=case.values,
@@ -192,13 +190,21 @@ def _outcome(case: SweepCase, digest: str, scenario: Scenario, plan: Plan) -> Ou
         exposed_communication_s=prediction.breakdown.get("exposed_communication", nan),
         peak_allocated_bytes=fullest.peak_allocated,
         memory_fit=prediction.fit.value,
-        days=run.elapsed.value / DAY if run else nan,
-        cost_usd=run.cost.value if run and run.cost else nan,
-        energy_kwh=run.energy.value if run and run.energy else nan,
-        error=need if too_large else "",
+        **_whole_run(scenario, prediction),
+        error=need if prediction.fit is Fit.TOO_LARGE else "",
         model=_model_words(scenario.job.model),
         speed_unit=scenario.job.model.speed_unit,
     )
+
+
+def _whole_run(scenario: Scenario, prediction: Prediction) -> dict[str, float]:
+    """Days, dollars and energy of the whole run; nan where none is asked for."""
+    run = predicted_run(scenario.job, scenario.goal, prediction)
+    return {
+        "days": run.elapsed.value / DAY if run else nan,
+        "cost_usd": run.cost.value if run and run.cost else nan,
+        "energy_kwh": run.energy.value if run and run.energy else nan,
+    }
 
 
 def _model_words(model: Model) -> str:

@@ -7,18 +7,16 @@ from collections.abc import Iterable, Iterator
 from parsim.cost.job import Job
 from parsim.cost.software import Software
 from parsim.errors import PlanError
-from parsim.frameworks.export.megatron import (
+from parsim.frameworks.export.megatron import expert_flags, host_state_flags, layout_of
+from parsim.frameworks.export.megatron_model import Flag
+from parsim.frameworks.export.megatron_rules import megatron_rules
+from parsim.frameworks.export.megatron_training import (
     SHARDING,
-    expert_flags,
-    host_state_flags,
-    layout_of,
     offload_flags,
     recompute_flags,
     reduced_as_summed,
     update_flags,
 )
-from parsim.frameworks.export.megatron_model import Flag
-from parsim.frameworks.export.megatron_rules import megatron_rules
 from parsim.frameworks.export.rules import (
     check_rules,
     heading,

@@ -34,15 +34,14 @@ from parsim.sim.memory.buffers import (
     head_moment,
     layer_moment,
     logit_values,
-    moment_lists,
     placeholder_bytes,
-    update_copies,
 )
 from parsim.sim.memory.categories import CATEGORIES, MemoryUse
 from parsim.sim.memory.fresh_gradients import with_fresh_gradients
 from parsim.sim.memory.in_flight import guest_bytes, in_flight_and_whole
 from parsim.sim.memory.layer_moments import stage_again
 from parsim.sim.memory.stage_buffers import stage_buffers
+from parsim.sim.memory.update_moment import moment_lists, update_copies
 from parsim.sim.step.kept_bytes import stage_kept
 from parsim.sim.step.schedule_costs import on_ranks
 

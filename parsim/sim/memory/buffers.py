@@ -9,10 +9,8 @@ moments compete on the last stage, another on the first:
                makes again, the weight gradient
     embedding  at the end: a dense gradient of the token table, when the layers' are freed
 
-When the last backward is over no activations are left, and another moment may be higher still:
-
-    update     copies of the gradients that the optimizer, or the sum over replicas, makes, and
-               lists of tensors that the optimizer works with
+When the last backward is over no activations are left, and the update may be higher still
+(`parsim/sim/memory/update_moment.py`).
 
 Source: what autograd keeps alive, checked on 17 stages of 15 B200 runs (SimuMax, mean 0.2 %).
 Leaves out: the allocator (`parsim/sim/memory/reserved.py`), tensors that two streams keep alive; of
@@ -23,10 +21,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from parsim.arrays import Array, Flags, Index
-from parsim.cost.data.buckets import copies_gradients, mean_bucket, reduced_bytes
-from parsim.cost.job import ADAMW, Job
-from parsim.cost.layer.composed import WIDE
+from parsim.arrays import Array, Flags
+from parsim.cost.data.buckets import mean_bucket, reduced_bytes
+from parsim.cost.job import Job
 from parsim.cost.layer.head_copies import rank_outputs, rank_weights
 from parsim.cost.layer.layers import recomputes_layers
 from parsim.cost.step.layer_table import LayerTable
@@ -180,45 +177,6 @@ def communication_bytes(job: Job, table: PlanTable, by_rank: Array, schedule: Sc
     passing = table.common.overlap_p2p and not job.software.torch_stages
     messages = 2.0 * _widest_messages(job, table, schedule) * passing
     return np.asarray(staged + np.where(table.pp > 1, messages, 0.0))
-
-
-def update_copies(job: Job, table: PlanTable, by_rank: Array, over: Index) -> Array:
-    """Copies of gradients at the update's highest moment, (p, B), for `by_rank` (p, B) parameters.
-
-    An optimizer that widens 16-bit gradients has those of its shard joined and in fp32 beside them
-    (`Software.update_copies`); `over` (B,) ranks share a parameter out. A plan of one replica,
-    which cannot say a ZeRO stage, is taken to run the sharded optimizer. Copied gradients, fp32
-    already, are all-reduced as one 16-bit copy, which no rank shares out. An update
-    on the host makes none on the device.
-
-    Source: DeepSpeed, as the catalog says; of October 2022 (commit 3432c740), runtime/engine.py:
-    communication_data_type and allreduce_bucket, to which the whole fp32 buffer is one tensor.
-    Leaves out: ZeRO-3, which updates at most a sub-group of 1e9 parameters at a time.
-    """
-    p, stage = table.precision, table.zero_stage
-    if table.common.optimizer_offload:
-        return np.zeros_like(by_rank)
-    if copies_gradients(job, table):
-        return np.asarray(by_rank * p.parameter)
-    widens = p.master > 0 and table.summed_bytes < WIDE
-    whole, shard = job.software.update_copies
-    sharded = np.where(stage < 3, shard / over, 0.0)
-    replicated = (stage == 0) & (table.dp * table.cp > 1)
-    return np.asarray(widens * by_rank * np.where(replicated, whole, sharded))
-
-
-def moment_lists(job: Job, table: PlanTable, by_rank: Array, over: Index) -> Array:
-    """Bytes of tensors as large as a moment that AdamW makes for all parameters at once, (p, B).
-
-    `over` (B,) ranks share a parameter out where states are sharded.
-
-    Source: torch 2.4, optim/adamw.py, _multi_tensor_adamw: _foreach_sqrt of all second moments is a
-    list of its own; one foreach call has all tensors of a device and a type.
-    """
-    if job.optimizer != ADAMW or table.common.optimizer_offload:
-        return np.zeros_like(by_rank)
-    each = job.software.update_lists * table.precision.moment
-    return np.asarray(by_rank * each / np.where(table.zero_stage >= 1, over, 1))
 
 
 def _widest_messages(job: Job, table: PlanTable, schedule: Schedule) -> Array:

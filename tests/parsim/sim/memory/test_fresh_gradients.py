@@ -18,8 +18,9 @@ from parsim.model.reader import model_spec
 from parsim.model.transformer import build_transformer, with_options
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.sim import Prediction, simulate
-from parsim.sim.memory.buffers import layer_moment, moment_lists
+from parsim.sim.memory.buffers import layer_moment
 from parsim.sim.memory.reserved import SEGMENT
+from parsim.sim.memory.update_moment import moment_lists
 
 STACK = "torchtune"
 
@@ -83,13 +84,13 @@ def test_segments_of_gradients_stay_reserved() -> None:
 
 
 def test_frozen_layers_of_a_sharded_backward_are_held() -> None:
-    """Of each layer its input, and as much again of gradients, when the backward ends."""
+    """Each layer keeps its input, and as much again of gradients, until the backward ends."""
     sharded = {"dp_shard": 4, "zero_stage": 3}
-    held = step_of(lora_job(4, holds_frozen=True, loss_kept=0.0), **sharded).memory
+    kept = step_of(lora_job(4, holds_frozen=True, loss_kept=0.0), **sharded).memory
     let_go = step_of(lora_job(4, loss_kept=0.0), **sharded).memory
     outputs = 8 * 16384 * 4096 * 2
-    assert held["activations"] == let_go["activations"] >= outputs
-    assert held["temporary"] - let_go["temporary"] == pytest.approx(outputs, rel=0.05)
+    assert kept["activations"] == let_go["activations"] >= outputs
+    assert kept["temporary"] - let_go["temporary"] == pytest.approx(outputs, rel=0.05)
     alone = step_of(lora_job(1, holds_frozen=True, loss_kept=0.0)).memory
     assert alone == step_of(lora_job(1, loss_kept=0.0)).memory
 

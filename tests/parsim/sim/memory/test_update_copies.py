@@ -10,8 +10,8 @@ import pytest
 from parsim.cost.software import software
 from parsim.plan import Plan, PlanTable, Recompute
 from parsim.sim import Prediction, simulate
-from parsim.sim.memory.buffers import update_copies
 from parsim.sim.memory.reserved import SEGMENT
+from parsim.sim.memory.update_moment import update_copies
 from tests.parsim.sim.conftest import gpt_job
 
 STACK = "megatron-deepspeed-2022"
