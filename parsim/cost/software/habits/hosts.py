@@ -21,7 +21,7 @@ class HostHabits:
     # Host seconds of a micro-batch.
     microbatch_overhead: float
     # Bytes/s at which a host copies its devices' samples to them before a micro-batch, with nothing
-    # beside (0: they are there by then; `cost/step/stage_passes.py`).
+    # beside (0: they are there by then; `cost/hosts.py`).
     input_copy_rate: float
     # Whether the host takes up the next micro-batch while the device still computes.
     runs_ahead: bool
