@@ -205,10 +205,6 @@ its sources say:
 - torchtitan's Llama 3.1 8B with `tp8` on 64 GPUs compares vanilla with asynchronous tensor
   parallelism in one plan ("to measure the performance improvements of async TP over the vanilla
   TP baseline", benchmarks/asyncTP_llama3_h100_2025-06_torchtitan.md, commit b5bcd76).
-- GPT OSS 120B on H100 has the micro-batch that all its recipes start from (`micro_batch_size=1`
-  of BASE_GPT_OSS_120B_CONFIG) and no virtual stages; those for other GPUs set more
-  (Megatron-Bridge, scripts/performance/configs/gpt_oss, v0.3.0 to v0.4.0). By the predicted
-  memory more would fit.
 - NeMo's SFT of Llama 2 13B has no virtual stages, as the launcher's file has them for no model
   (`virtual_pipeline_model_parallel_size: null`, launcher_scripts/conf/peft/llama/sft.yaml, commit
   0da9ad9c), although SFT may (pull request 7964); pretraining of it on the same page has."""
