@@ -309,7 +309,7 @@ def test_on_the_command_line(
         "interval": {"before": 0.5, "expected": 0.01, "after": 0.03},
     }
 
-    def measure(words: list[str], folder: Path) -> None:
+    def measure(words: list[str], folder: Path, _: Path) -> None:
         assert f"--merge={tmp_path / 'old.yaml'}" in words
         (folder / "device.yaml").write_text((tmp_path / "new.yaml").read_text())
         (folder / "calibration.json").write_text(json.dumps(document))
