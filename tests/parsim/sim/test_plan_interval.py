@@ -86,7 +86,7 @@ def test_the_assumed_step_time_lies_inside() -> None:
 
 def test_a_device_under_software_that_is_not_said() -> None:
     known = stacks_on(job(GENERIC), errors_of())
-    assert {"megatron-bridge", "nemo", "torchtitan"} <= set(known)
+    assert {"maxtext", "megatron-bridge", "nemo"} <= set(known)
     prediction = simulate(job(GENERIC), PLAN)
     assert prediction.interval.low < prediction.step_time < prediction.interval.high
     under = [simulate(job(name), PLAN).step_time for name in ("nemo", "megatron-bridge")]
