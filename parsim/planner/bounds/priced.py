@@ -19,6 +19,7 @@ from parsim.planner.bounds.schedules import Flights, Kinds, Runs
 from parsim.planner.bounds.tail import Tail
 from parsim.planner.bounds.work import Work
 from parsim.planner.distinct import Cases
+from parsim.sim.memory.fresh_gradients import makes_gradients
 
 CHUNK = 1 << 13
 """Plans that are put together at once: their columns stay in cache."""
@@ -66,8 +67,7 @@ class Priced:
         works = Cases.among(layer_row, cuts.of, table.recompute_layers)
         flights = Cases.among(works.of, table.schedule)
         shared = (table.tp, table.cp, table.ep, table.dp_replicate, table.dp_shard)
-        anew = (table.num_microbatches == 1) & job.software.frees_gradients
-        tails = Cases.among(cuts.of, *shared, table.zero_stage, anew)
+        tails = Cases.among(cuts.of, *shared, table.zero_stage, makes_gradients(job, table))
         flying = parts.early.take(cuts.of[flights.first], axis=-1)
         reducing, reduced = table.take(tails.first), parts.take(cuts.of[tails.first])
         return cls(

@@ -43,13 +43,15 @@ def test_an_interrupted_calibration_leaves_nothing(
     assert not (tmp_path / "device.yaml").exists()
 
 
+def failed(_layout: object, _words: object, log: Path, _wait: object) -> int:
+    """Ranks that say why they fail, and do."""
+    log.write_text(LOG)
+    return 1
+
+
 def test_ranks_that_failed_are_quoted_and_leave_their_log(
     left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failed(_layout: object, _words: object, log: Path, _wait: object) -> int:
-        log.write_text(LOG)
-        return 1
-
     monkeypatch.setattr(measuring, "torchrun", failed)
     with pytest.raises(RunError, match=r"no kernel of that size; see .*log\.txt"):
         measuring.calibrate(tmp_path / "device.yaml")
@@ -59,10 +61,6 @@ def test_ranks_that_failed_are_quoted_and_leave_their_log(
 def test_what_ranks_say_is_kept_where_it_is_asked_for(
     left: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def failed(_layout: object, _words: object, log: Path, _wait: object) -> int:
-        log.write_text(LOG)
-        return 1
-
     monkeypatch.setattr(measuring, "torchrun", failed)
     with pytest.raises(RunError, match=r"see .*said\.log"):
         measuring.calibrate(tmp_path / "device.yaml", log=tmp_path / "said.log")

@@ -34,7 +34,8 @@ class MemoryHabits:
     # when a backward is over, and which ZeRO-1 does not share out (`cost/data/buckets.py`).
     gradient_copy: bool
     # Bytes a parameter that the update makes of 16-bit gradients beside them: of all of a rank's
-    # parameters without ZeRO, and of its shard's under ZeRO-1 and ZeRO-2 (`sim/memory/buffers.py`).
+    # parameters without ZeRO, and of its shard's under ZeRO-1 and ZeRO-2
+    # (`sim/memory/update_moment.py`).
     update_copies: tuple[float, float]
     # Tensors as large as a moment that the update makes for each parameter (`moment_lists` there).
     update_lists: float
