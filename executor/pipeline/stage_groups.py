@@ -93,6 +93,15 @@ class StageOrder:
             return 1
         return microbatches // (self.versions.batch * self.replicas.counts[stage])
 
+    def lateness(self, stage: int) -> int:
+        """Rounds of a stage's replicas whose sums are under way while these go on."""
+        return self.versions.lateness(stage) if self.versions else 0
+
     def made(self, stage: int, microbatch: int) -> int | None:
         """The version made behind a micro-batch's backward, if one is."""
         return self.versions.made(stage, microbatch) if self.versions else None
+
+    def updates_behind(self, stage: int, microbatch: int) -> bool:
+        """Whether a version has all its gradients with those of a micro-batch."""
+        last = (microbatch + 1) % self.replicas.counts[stage] == 0
+        return last and self.made(stage, microbatch) is not None

@@ -22,8 +22,9 @@ def replay(
 ) -> list[Weights]:
     """Repeat the training one micro-batch after another in one process, by the table of versions.
 
-    Returns the newest weights of each stage. The stages have one replica each; their gradients add
-    up in `sums`.
+    Returns the newest weights of each stage. Gradients add up in `sums`, those of a stage's
+    replicas in the order of these: two give the sum that an all-reduce gives to the bit, more of
+    them give it but for roundings.
     """
     added: list[Weights] = [[] for _ in stages]
     versions: list[list[Weights]] = [[[p.data for p in stage.parameters()]] for stage in stages]
@@ -42,11 +43,19 @@ def replay(
             outputs[number].backward(gradient)
             gradient = inputs[number].grad
             added[number] = _with_gradients(added[number], stages[number], sums)
-            if order.made(number, mb) is not None:
+            if order.updates_behind(number, mb):
                 versions[number].append([w.clone() for w in versions[number][-1]])
-                updates[number](versions[number][-1], added[number])
+                updates[number](versions[number][-1], _mean(added[number], order, number))
                 added[number] = []
     return [weights[-1] for weights in versions]
+
+
+def _mean(added: Weights, order: StageOrder, stage: int) -> Weights:
+    """The mean of a round's gradient over the replicas of a stage, in place."""
+    replicas = order.replicas.counts[stage]
+    for part in added if replicas > 1 else []:
+        part /= replicas
+    return added
 
 
 def _with_gradients(added: Weights, stage: nn.Module, dtype: torch.dtype) -> Weights:

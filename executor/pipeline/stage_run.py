@@ -4,6 +4,8 @@
     stage 0 replica 1   F1(W0) F3(W0)        B1(W0)   sum  W1  ...
     stage 1                    F0(W0) B0(W0) W1 F1(W1) B1(W1) W2 ...
 
+Replicas that update late begin a sum behind each backward and take it behind their next one.
+
 Order and versions are those that parsim prices: `parsim.schedule.replicas` says which rank runs
 which micro-batch when, `parsim.schedule.versions` with which weights. Where a pipeline flushes,
 there is one version, and the gradient of all micro-batches is left to the caller.
@@ -27,6 +29,7 @@ from torch import nn
 
 from executor.model.loss import LossFn
 from executor.pipeline.outbox import Outbox
+from executor.pipeline.replica_sums import ReplicaSums
 from executor.pipeline.stage_groups import MicroBatches, StageOrder, Update, Weights
 from executor.pipeline.stage_weights import StageWeights
 from executor.pipeline.tensor_spec import TensorSpec
@@ -82,12 +85,12 @@ class StageRank:
                 f"{len(replicas.rank_of)} stages and replicas; use one rank for each"
             )
         self.order, self.module, self.edges, self.group = order, module, edges, group
-        self.sharers = sharers
         self.rank = replicas.rank_of[dist.get_rank(group)]
         self.width = replicas.widths[self.rank]
         self.part = dist.get_rank(group) - replicas.devices(self.rank)[0]
         self.stage = replicas.stage_of[self.rank]
         self.count = replicas.counts[self.stage]
+        self.sums = ReplicaSums(self.count, sharers)
         self.weights = StageWeights(module, sums)
         self.outputs: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self.sent = Outbox()
@@ -162,16 +165,10 @@ class StageRank:
         made = self.order.made(self.stage, mb)
         if made is None:
             return
-        gradient = self.averaged(self.weights.take_gradient())
-        self.weights.make(made, update, gradient, self._needed(mb, count))
-
-    def averaged(self, gradient: Weights) -> Weights:
-        """The mean of a gradient over the replicas of the stage, in place."""
-        if self.count > 1:
-            for part in gradient:
-                dist.all_reduce(part, group=self.sharers)
-                part /= self.count
-        return gradient
+        self.sums.begin(made, self.weights.take_gradient())
+        more = mb + self.count < count
+        for version, gradient in self.sums.take(self.order.lateness(self.stage) if more else 0):
+            self.weights.make(version, update, gradient, self._needed(mb, count))
 
     def _needed(self, mb: int, count: int) -> set[int]:
         """The versions that backwards to come use."""

@@ -16,7 +16,7 @@ from typing import Any
 from executor.faults.messages import say
 from executor.measure.steps import Step, known
 from parsim.launch.news import STEPS
-from parsim.report.text.run import step_line
+from parsim.report.text.measured.step_line import step_line
 
 
 @dataclass(slots=True, kw_only=True)

@@ -134,7 +134,7 @@ def _loaded(path: Path, overrides: list[str], *, oversubscribe: bool) -> tuple[S
 
 def _steps_told(advance: Callable[[int, int], None]) -> Callable[[Mapping[str, Any]], None] | None:
     """What tells of each step on a terminal; elsewhere `steps.jsonl` alone does."""
-    from parsim.report.text.run import step_line
+    from parsim.report.text.measured.step_line import step_line
 
     def tell(record: Mapping[str, Any]) -> None:
         note(step_line(record))

@@ -90,23 +90,28 @@ def case(rule: str, batch: int, recompute: bool) -> dict[str, Any]:
     }
 
 
-def unequal(counts: tuple[int, ...], rule: str) -> dict[str, Any]:
+def unequal(counts: tuple[int, ...], rule: str, late: tuple[int, ...] = ()) -> dict[str, Any]:
     """Stages with replicas of their own against one process."""
     replicas, rank = StageReplicas(counts), dist.get_rank()
     groups = [dist.new_group(list(replicas.ranks(s))) for s in range(len(counts))]
     order = StageOrder(replicas=replicas, warmups=replicas.warmups)
     if rule:
-        order = StageOrder.of(Versions(rule=rule, pp=len(counts), counts=counts))
+        order = StageOrder.of(Versions(rule=rule, pp=len(counts), counts=counts, late=late))
     number, edge = replicas.stage_of[rank], TensorSpec((SAMPLES, WIDTH), torch.float32)
     stage = StageRank(order, Stage(number, False), (edge, edge), dist.group.WORLD, groups[number])
     ran = stage.run(12, nth(), squared, descend)
     if rule:
+        fresh = [Stage(s, False) for s in range(len(counts))]
+        alone = replay(order, fresh, 12, nth(), squared, [descend] * len(counts))
         return {
             "versions": ran.most_versions,
             "used": list(ran.used.values()),
             "weights": [w.sum().item() for w in ran.weights],
+            "equal": _equal(ran.weights, alone[number]),
+            "moved": not _equal(ran.weights, [p.data for p in Stage(number, False).parameters()]),
         }
-    gradient = stage.averaged(ran.gradient or [])
+    stage.sums.begin(1, ran.gradient or [])
+    ((_, gradient),) = stage.sums.take()
     model = nn.Sequential(*(Stage(s, False) for s in range(len(counts))))
     for x, y in batches()[:12]:
         squared(model(x), y).backward()
@@ -143,6 +148,8 @@ def main() -> None:
         result["2-1"] = unequal((2, 1), "")
         result["1-2"] = unequal((1, 2), "")
         result["2-1 pipedream"] = unequal((2, 1), "pipedream")
+        result["2-1 late"] = unequal((2, 1), "pipedream", late=(1, 0))
+        result["1-2 late"] = unequal((1, 2), "pipedream", late=(0, 1))
         results(folder, int(os.environ["RANK"]), result)
     finally:
         dist.destroy_process_group()

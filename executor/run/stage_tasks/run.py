@@ -52,22 +52,12 @@ def check_pipeline(scenario: Scenario, kind: str) -> None:
     what = f"schedule={plan.schedule!r}" if never else "stages of their own"
     if kind != "cpu":
         raise PlanError(f"{what}: run on the CPU alone so far; use --device cpu, or simulate it")
-    _check_updates(plan)
     _check_precision(plan, what)
     _check_tensor_ranks(plan, scenario.model, what)
     if (message := wrong_update(plan, scenario.job.model, scenario.job.clip)) is not None:
         raise PlanError(message)
     if isinstance(scenario.model, Graph):
         check_cut(scenario.model, plan_cut(alike(plan), layer_count(scenario.model)))
-
-
-def _check_updates(plan: Plan) -> None:
-    late = [number for number, stage in enumerate(plan.stages or ()) if stage.late_update]
-    if late:
-        raise PlanError(
-            f"stages[{late[0]}].late_update=true: replicas wait for the sum of their gradients "
-            f"here; leave it out"
-        )
 
 
 def _check_precision(plan: Plan, what: str) -> None:

@@ -47,7 +47,7 @@ class BatchEnds:
         here = sum(self.stepped.losses.get(mb, 0.0) for mb in batch)
         total = torch.tensor(here, dtype=torch.float64)
         if self.rank.count > 1:
-            dist.all_reduce(total, group=self.rank.sharers)
+            dist.all_reduce(total, group=self.rank.sums.sharers)
         return float(total) / self.count
 
 

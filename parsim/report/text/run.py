@@ -100,7 +100,19 @@ def _strategy_view(document: dict[str, Any], out: str) -> RenderableType:
         "" if seconds is None else f"{measured['samples_per_s']:,.1f}",
         "",
     )
+    for row in _stage_peaks(predicted, measured, error):
+        filled.add_row(*row)
     return _told(filled, document, out, _strategy_lines(document["strategy"], measured))
+
+
+def _stage_peaks(
+    predicted: Mapping[str, Any], measured: Mapping[str, Any], error: Mapping[str, Any]
+) -> Iterator[tuple[str, str, str, str]]:
+    """The highest memory of each stage, of a pipeline whose stages were run task by task."""
+    for stage, gap in enumerate(error.get("peak_memory_by_stage", ())):
+        ours, theirs = (of["peak_allocated_bytes"][stage] for of in (predicted, measured))
+        name = f"peak allocated, stage {stage}"
+        yield name, format_bytes(ours), format_bytes(theirs), percent(gap, signed=True)
 
 
 def _strategy_lines(strategy: dict[str, Any], measured: dict[str, Any]) -> Iterator[Text | str]:
@@ -109,16 +121,24 @@ def _strategy_lines(strategy: dict[str, Any], measured: dict[str, Any]) -> Itera
     yield _untimed(measured["step_time_s"])
     yield (
         f"strategy {strategy['name']}; loss {_loss(loss[0])} -> {_loss(loss[-1])} over {len(loss)} "
-        f"rounds of each worker"
+        + ("batches" if "versions_by_rank" in strategy else "rounds of each worker")
     )
     yield _core_pace(measured.get("core_pace"))
     if ages is not None:
         yield f"staleness: {ages:.2f} updates in the mean"
     if strategy.get("dropped"):
         yield f"{percent(strategy['dropped'])} of the gradients came too late"
-    replayed = strategy.get("replay_error")
+    yield from _again(strategy.get("versions_by_rank"), strategy.get("replay_error"))
+
+
+def _again(versions: Sequence[int] | None, replayed: float | None) -> Iterator[str]:
+    """How many weights a pipeline's ranks had at once, and how near one process comes to a run."""
+    order = "in the order of arrivals"
+    if versions is not None and max(versions) > 1:
+        order = "in one process by the table of versions"
+        yield f"versions of weights at once, by rank: {', '.join(map(str, versions))}"
     if replayed is not None:
-        yield f"replayed in the order of arrivals: error {replayed:.1e}"
+        yield f"replayed {order}: error {replayed:.1e}"
 
 
 NOTHING_LEFT = "no step is timed: none was left behind the warm-up (n = 0)"
@@ -212,36 +232,3 @@ def residuals_view(document: dict[str, Any]) -> RenderableType:
         shares = (percent(errors[key]) for key in ("median", "p90", "max"))
         filled.add_row(name, str(errors["n"]), *shares)
     return filled
-
-
-def _counted(record: Mapping[str, Any]) -> str:
-    return "samples" if record.get("tokens_of_sample") == 1 else "tokens"
-
-
-def step_line(record: Mapping[str, Any]) -> str:
-    """Step, loss, gradient norm, seconds, tokens/s and memory; see `executor.run.step_log`.
-
-    Memory is the highest of all ranks: reserved on a GPU, else what the process has in RAM.
-    """
-    width = len(str(record["steps"]))
-    memory = record["peak_reserved_bytes"] or record["resident_bytes"]
-    parts = [
-        f"step {record['step'] + 1:>{width}}/{record['steps']}",
-        f"loss {_in_form(record['loss'], '.4f')}",
-        f"norm {_in_form(record['gradient_norm'], '.3g')}",
-        format_seconds(record["seconds"]),
-        f"{record['tokens_per_s']:,.0f} {_counted(record)}/s",
-    ]
-    parts += [format_bytes(memory)] if memory else []
-    parts += [f"{record['power_w']:.0f} W"] if record["power_w"] else []
-    if "evaluation_loss" in record:
-        parts.append(f"evaluation loss {_in_form(record['evaluation_loss'], '.4f')}")
-    if record.get("skipped"):
-        parts.append(f"skipped: gradients overflowed at scale {record['loss_scale']:g}")
-    elif not record["timed"]:
-        parts.append("warm-up")
-    return "  ".join(parts)
-
-
-def _in_form(value: float | None, form: str) -> str:
-    return "undefined" if value is None else format(value, form)

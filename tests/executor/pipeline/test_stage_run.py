@@ -66,8 +66,30 @@ def test_gradients_of_unequal_stages_are_one_processs(ranks: list[Any], stages: 
     assert [rank["microbatches"] for rank in result] == shares
 
 
-def test_replicas_of_a_stage_without_flush_have_the_same_weights(ranks: list[Any]) -> None:
+def test_replicas_of_a_stage_without_flush_have_the_weights_of_the_replay(
+    ranks: list[Any],
+) -> None:
     result = [rank["2-1 pipedream"] for rank in ranks]
     assert [rank["versions"] for rank in result] == [2, 2, 1]
     assert result[0]["weights"] == result[1]["weights"]
     assert result[0]["used"] == result[1]["used"] == [0, 0, 1, 2, 3, 4]
+    assert all(rank["equal"] and rank["moved"] for rank in result)
+
+
+@pytest.mark.parametrize(
+    ("case", "counts", "late", "kept"),
+    [("2-1 late", (2, 1), (1, 0), [2, 2, 1]), ("1-2 late", (1, 2), (0, 1), [3, 1, 1])],
+)
+def test_replicas_that_update_late_have_the_weights_of_the_replay_to_the_bit(
+    ranks: list[Any], case: str, counts: tuple[int, ...], late: tuple[int, ...], kept: list[int]
+) -> None:
+    """They hold as many versions as without, one round staler."""
+    result = [rank[case] for rank in ranks]
+    assert all(rank["equal"] and rank["moved"] for rank in result)
+    assert [rank["versions"] for rank in result] == kept
+    versions = Versions(rule="pipedream", pp=2, counts=counts, late=late)
+    for number, rank in enumerate(result):
+        stage = versions.replicas.stage_of[number]
+        mine = range(number - versions.replicas.ranks(stage)[0], 12, counts[stage])
+        assert rank["used"] == [versions.used(stage, mb) for mb in mine]
+    assert [versions.kept(versions.replicas.stage_of[rank]) for rank in range(3)] == kept

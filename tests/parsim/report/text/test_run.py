@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from parsim.report.text.run import run_view, step_line
+from parsim.report.text.measured.step_line import step_line
+from parsim.report.text.run import run_view
 
 RECORD = {
     "step": 8,
@@ -61,6 +62,20 @@ def test_a_strategy_without_step_time_says_why(n: int, mean: float | None, why: 
     told = printed({**DOCUMENT, "measured": measured})
     assert ("no step" in told) == bool(why)
     assert why in told
+
+
+def test_a_pipeline_tells_of_its_stages_memory_and_versions() -> None:
+    peaks = {"peak_allocated_bytes": [2.0**31, 2.0**30]}
+    document = {**DOCUMENT, "predicted": DOCUMENT["predicted"] | peaks}
+    document["measured"] = DOCUMENT["measured"] | peaks
+    document["error"] = {"step_time": None, "peak_memory_by_stage": [0.0, 0.025]}
+    versions = {"versions_by_rank": [2, 2, 1], "replay_error": 0.0}
+    told = printed({**document, "strategy": DOCUMENT["strategy"] | versions})
+    assert ["peak", "allocated,", "stage", "1", "1.0", "GiB", "1.0", "GiB", "+2.5", "%"] in [
+        line.split() for line in told.splitlines()
+    ]
+    assert "versions of weights at once, by rank: 2, 2, 1" in told
+    assert "replayed in one process by the table of versions: error 0.0e+00" in told
 
 
 def printed(document: dict[str, Any]) -> str:
