@@ -70,7 +70,7 @@ def improved(states: States, levels: Sequence[Level], options: Options) -> Impro
     for start in _starts(states, levels, options):
         if judge.seconds(start) < seconds:
             best, seconds = start, judge.seconds(start)
-    best, seconds = climb(judge, best, _moves)
+    best, seconds = climb(judge, best, moved_cuts if options.straight else _moves)
     if seconds == inf:
         raise NoFeasiblePlan(
             f"no partition that was run fits {options.memory:g} bytes a device with all versions "
@@ -111,8 +111,9 @@ def _starts(states: States, levels: Sequence[Level], options: Options) -> Iterat
 
 
 def _moves(stages: Stages, states: States) -> Iterator[Stages]:
-    """Partitions with one cut a state further, or one replica more on a neighbouring stage."""
+    """Partitions with a cut moved, a stage less, or one replica more on a neighbouring stage."""
     yield from moved_cuts(stages, states)
+    yield from _merged(stages)
     for number in range(len(stages) - 1):
         left, right = stages[number], stages[number + 1]
         for more, less in ((1, -1), (-1, 1)):
@@ -120,6 +121,32 @@ def _moves(stages: Stages, states: States) -> Iterator[Stages]:
             if min(counts) > 0:
                 pair = left._replace(replicas=counts[0]), right._replace(replicas=counts[1])
                 yield (*stages[:number], *pair, *stages[number + 2 :])
+
+
+def _merged(stages: Stages) -> Iterator[Stages]:
+    """Partitions with two neighbours in one, which keeps all replicas or gives some to a third."""
+    for number in range(len(stages) - 1):
+        left, right = stages[number], stages[number + 1]
+        both = left.replicas + right.replicas
+        around = stages[:number], stages[number + 2 :]
+        for kept in (both, *{left.replicas, right.replicas}):
+            one = PartitionStage(left.first, right.end, kept)
+            for third in _with_more(around, both - kept):
+                yield (*third[0], one, *third[1])
+
+
+def _with_more(around: tuple[Stages, Stages], more: int) -> Iterator[tuple[Stages, Stages]]:
+    """The stages before and behind one, the nearest on either side with so many replicas more."""
+    before, behind = around
+    if not more:
+        yield around
+        return
+    if before:
+        last = before[-1]._replace(replicas=before[-1].replicas + more)
+        yield (*before[:-1], last), behind
+    if behind:
+        first = behind[0]._replace(replicas=behind[0].replicas + more)
+        yield before, (first, *behind[1:])
 
 
 def moved_cuts(stages: Stages, states: States) -> Iterator[Stages]:

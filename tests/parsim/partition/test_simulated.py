@@ -43,6 +43,20 @@ def test_messages_count_where_pipedreams_model_leaves_them_out() -> None:
     assert [stage.replicas for stage in result.stages] == [3, 1]
 
 
+def test_stages_that_compute_nothing_are_merged_and_their_devices_given_away() -> None:
+    """VGG-16 on 4 x 4 devices: PipeDream's published 15-1, from an optimum that has 12-3-1."""
+    levels, options = options_of(next(row for row in ROWS if row["row"] == "14"))
+    result = improved(states("vgg16"), levels, options)
+    assert [stage.replicas for stage in result.stages] == [15, 1]
+    assert result.gain > 1.25
+
+
+def test_a_straight_pipeline_stays_one() -> None:
+    levels, options = [Level(4, 1e9)], Options(straight=True)
+    result = improved(states("alexnet"), levels, options)
+    assert [stage.replicas for stage in result.stages] == [1, 1, 1, 1]
+
+
 def test_one_stage_is_data_parallelism() -> None:
     """(C + 2 (r - 1) / r W / B) / r."""
     graph = states("resnet18")
