@@ -130,9 +130,9 @@ def _merged(stages: Stages) -> Iterator[Stages]:
         both = left.replicas + right.replicas
         around = stages[:number], stages[number + 2 :]
         for kept in (both, *{left.replicas, right.replicas}):
-            one = PartitionStage(left.first, right.end, kept)
+            merged = PartitionStage(left.first, right.end, kept)
             for third in _with_more(around, both - kept):
-                yield (*third[0], one, *third[1])
+                yield (*third[0], merged, *third[1])
 
 
 def _with_more(around: tuple[Stages, Stages], more: int) -> Iterator[tuple[Stages, Stages]]:

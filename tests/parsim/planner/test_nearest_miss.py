@@ -11,6 +11,8 @@ import pytest
 from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
 from parsim.plan import Plan, Recompute
+from parsim.plan.stages import Stage
+from parsim.planner.nearest_changes import single_changes
 from parsim.planner.nearest_miss import shortage_message
 from parsim.sim import simulate
 from parsim.sim.memory.reserved import reserved_bytes
@@ -118,3 +120,24 @@ def test_hosts_that_are_too_small_are_named(job: Job) -> None:
     half = format_bytes(used / 2)
     assert f"needs {format_bytes(used)} in the hosts of a node, {half} more than {half};" in told
     assert "least change that fits: offload_layers=0" in told
+
+
+def test_versions_of_the_weights_are_counted_and_fewer_of_them_advised(job: Job) -> None:
+    untied = replace(job, model=replace(job.model, tied_embeddings=False), clip=0.0)
+    plan = Plan(pp=4, num_microbatches=8, schedule="pipedream", precision="fp32")
+    fewer = replace(plan, schedule="pipedream_2bw")
+    have = (need(untied, plan) + need(untied, fewer)) / 2
+    told = shortage_message(with_memory(untied, have), plan, margin=0.0)
+    assert "; 4 versions of its weights are " in told
+    changes = [text for text, _ in single_changes(plan)]
+    assert "schedule=pipedream_2bw" in changes
+    assert "schedule=1f1b" in changes
+    assert "schedule=" in told.split("least change that fits: ")[1]
+
+
+def test_late_updates_end_with_the_flush_that_is_advised() -> None:
+    stages = (Stage(layers=3, replicas=2, late_update=True), Stage(layers=1))
+    plan = Plan(pp=2, num_microbatches=8, schedule="pipedream", stages=stages)
+    changed = dict(single_changes(plan))
+    assert changed["schedule=1f1b"].stages == (Stage(layers=3, replicas=2), Stage(layers=1))
+    assert "schedule=pipedream_2bw" not in changed

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from parsim.plan import Plan, Recompute
 from parsim.plan.names import AUTO
 from parsim.plan.strategies import DDP
+from parsim.schedule.versions import Versions
+from parsim.sim.stages.run import versions_of
 from parsim.units import counted
 
 _SHARED: Final = (
@@ -62,7 +64,41 @@ def _pipeline(plan: Plan) -> Iterator[str]:
         return
     chunks = f" with {plan.v} chunks each" if plan.v > 1 else ""
     order = "an order found for it" if plan.schedule == AUTO else plan.schedule
-    yield f"layers on {plan.pp} devices one after another{chunks} ({order})"
+    yield f"layers on {_devices(plan)} one after another{chunks} ({order})"
+    if (versions := versions_of(plan)) is not None:
+        yield _kept(versions)
+
+
+def _devices(plan: Plan) -> str:
+    """What a pipeline's layers are on: devices, or stages with some number of them each."""
+    replicas = [stage.replicas for stage in plan.stages or ()]
+    widths = [*plan.stage_tp] if replicas else [plan.tp]
+    if max(replicas, default=1) == 1 and len({*widths}) == 1:
+        return f"{plan.pp} devices"
+    words = [f"{_listed(replicas)} replicas"] if max(replicas) > 1 else []
+    words += [f"{_listed(widths)} devices"] if max(widths) > 1 else []
+    return " of ".join([f"{plan.pp} stages", *words])
+
+
+def _listed(counts: Sequence[int]) -> str:
+    """Numbers of stages: 8, or 6 and 2, or 3, 2 and 1."""
+    if len({*counts}) == 1:
+        return f"{counts[0]}"
+    return f"{', '.join(map(str, counts[:-1]))} and {counts[-1]}"
+
+
+def _kept(versions: Versions) -> str:
+    """How many versions of their weights stages keep, and how late their gradients are."""
+    stages = range(versions.pp)
+    kept, late = ([of(stage) for stage in stages] for of in (versions.kept, versions.delay))
+    versions_kept, updates = _between(kept, "version"), _between(late, "update")
+    return f"stages keep {versions_kept} of their weights, gradients are {updates} late"
+
+
+def _between(counts: Sequence[int], noun: str) -> str:
+    """Numbers that fall from stage to stage: 8 to 1 versions, or 2 versions where all are alike."""
+    most, least = max(counts), min(counts)
+    return counted(most, noun) if most == least else f"{most} to {least} {noun}s"
 
 
 def _samples(plan: Plan) -> Iterator[str]:

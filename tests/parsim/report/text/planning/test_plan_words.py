@@ -36,8 +36,29 @@ from parsim.report.text.planning.plan_words import plan_words
         ),
         (
             Plan(pp=2, stages=(Stage(layers=3, replicas=2), Stage(layers=2)), schedule="auto"),
-            "layers on 2 devices one after another (an order found for it); 1 micro-batch of 1 "
-            "sample",
+            "layers on 2 stages of 2 and 1 replicas one after another (an order found for it); 1 "
+            "micro-batch of 1 sample",
+        ),
+        (
+            Plan(
+                pp=2,
+                stages=(Stage(layers=3, replicas=3, late_update=True), Stage(layers=2)),
+                schedule="pipedream",
+            ),
+            "layers on 2 stages of 3 and 1 replicas one after another (pipedream); stages keep 2 "
+            "to 1 versions of their weights, gradients are 2 to 0 updates late; 1 micro-batch of "
+            "1 sample",
+        ),
+        (
+            Plan(pp=3, stages=(Stage(layers=3, tp=4), Stage(layers=2), Stage(layers=2))),
+            "layers on 3 stages of 4, 1 and 1 devices one after another (1f1b); 1 "
+            "micro-batch of 1 sample",
+        ),
+        (
+            Plan(pp=4, schedule="pipedream_2bw", num_microbatches=8),
+            "one replica of the model; layers on 4 devices one after another (pipedream_2bw); "
+            "stages keep 2 versions of their weights, gradients are 1 update late; 8 "
+            "micro-batches of 1 sample",
         ),
     ],
 )
