@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import compress
 from typing import Final, NamedTuple
 
 from parsim.report.picture import colours
@@ -24,10 +23,14 @@ POINTS: Final = 9.0
 
 _LABEL_PX: Final = 12.0  # narrower boxes hold no readable digit
 _LABEL_POINTS: Final = 5.5
+_SMALLER: Final = 0.7  # of a label, where the whole one has no room
 _LABEL_ROOM: Final = 3.0  # pixels beside a label, without which two boxes' numbers read as one
 _LEADING: Final = 1.15  # height of a line of text, in its points
 DENSE_RANKS: Final = 64
 """Rows of more ranks are too thin for a number."""
+
+Measure = Callable[[str, float], float]
+"""Width of a text of so many points, in pixels."""
 
 Edges = tuple[float, float, float, float]
 """Left, right, top and bottom of a rectangle in the axes' units."""
@@ -53,6 +56,14 @@ class Box(NamedTuple):
     def look(self) -> Look:
         """Colour, hatch and legend text of the span."""
         return colours.look_of(self.span.kind, self.span.stream)
+
+
+class Label(NamedTuple):
+    """A number in a box, of so many points."""
+
+    box: Box
+    text: str
+    points: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,12 +161,10 @@ class Grid:
         """Width of the part of a box that has room for a label."""
         return (box.tail - box.left) / (self.end - self.start) * self.column_inches * DPI
 
-    def labels(
-        self, boxes: Iterable[Box], width: Callable[[str, float], float]
-    ) -> Iterator[tuple[Box, str]]:
+    def labels(self, boxes: Iterable[Box], width: Measure) -> Iterator[Label]:
         """Micro-batch numbers for the boxes that have room, with the kind where all have room.
 
-        `width` measures a text of so many points, in pixels.
+        `width` measures a text of so many points, in pixels. Narrow boxes have smaller numbers.
         """
         size = self.label_points
         if self.dense or size < _LABEL_POINTS:
@@ -168,35 +177,37 @@ class Grid:
         digits = max((len(str(box.span.microbatch)) for box in numbered), default=0)
         # W is the widest letter and 0 as wide as any digit.
         named = all(self.pixels(box) > width("W" + "0" * digits, size) for box in numbered)
-        texts = [f"{box.span.kind if named else ''}{box.span.microbatch}" for box in numbered]
-        need = [("W" if named else "") + "0" * len(str(box.span.microbatch)) for box in numbered]
-        fits = [
-            self.pixels(box) > max(_LABEL_PX, width(text, size) + _LABEL_ROOM)
-            for box, text in zip(numbered, need, strict=True)
-        ]
+        labels = [self._label(box, named, width) for box in numbered]
         if not self.all_labels:
-            yield from compress(zip(numbered, texts, strict=True), fits)
-        elif all(fits):  # on a hatch, small numbers would only be more lines
-            plain = (not box.look.hatch for box in numbered)
-            yield from compress(zip(numbered, texts, strict=True), plain)
+            yield from (label for label in labels if label.points)
+        elif all(label.points == size for label in labels):
+            # on a hatch, small numbers would only be more lines
+            yield from (label for label in labels if not label.box.look.hatch)
 
-    def version_label(self, box: Box, width: Callable[[str, float], float]) -> str:
-        """Which version of the weights a box's micro-batch meets, where that fits below its number.
+    def _label(self, box: Box, named: bool, width: Measure) -> Label:
+        """The number of a box in the largest size that it has room for; of 0 points in none."""
+        number = str(box.span.microbatch)
+        need = ("W" if named else "") + "0" * len(number)
+        sizes = (self.label_points, max(_SMALLER * self.label_points, _LABEL_POINTS))
+        room = self.pixels(box)
+        fitting = (size for size in sizes if room > max(_LABEL_PX, width(need, size) + _LABEL_ROOM))
+        return Label(box, (box.span.kind if named else "") + number, next(fitting, 0.0))
 
-        Empty where the pipeline has one version at a time.
+    def version_of(self, label: Label, width: Measure) -> tuple[str, float]:
+        """Which version of the weights a box's micro-batch meets, and its size, in points.
+
+        Empty where it does not fit below the number, or the pipeline has one version at a time.
         """
         if not self.versions:
-            return ""
+            return "", 0.0
+        box = label.box
         text = f"v{self.versions[box.span.stage][box.span.microbatch]}"
         tall = 72 * self.row_inches * (box.bottom - box.top)
-        lines = (self.label_points + self.version_points) * _LEADING
-        fits = lines < tall and width(text, self.version_points) < self.pixels(box)
-        return text if fits else ""
-
-    @property
-    def version_points(self) -> float:
-        """Size of the versions below the numbers in the boxes, points."""
-        return 0.75 * self.label_points
+        for size in (min(label.points, 0.75 * self.label_points), _LABEL_POINTS):
+            lines = (label.points + size) * _LEADING
+            if lines < tall and width(text, size) < self.pixels(box):
+                return text, size
+        return "", 0.0
 
     def path(self, spans: Iterable[Span]) -> tuple[list[float], list[float]]:
         """A line through each span from its start to its end, below the labels: all x, all y."""

@@ -131,12 +131,13 @@ def legend_of(boxes: Sequence[Box], grid: Grid, critical: bool) -> dict[str, Any
 
 def draw_labels(axes: Axes, grid: Grid, boxes: Sequence[Box]) -> None:
     """Write their micro-batch numbers into the boxes that have room."""
-    for box, label in grid.labels(boxes, _text_pixels):
-        version, middle = grid.version_label(box, _text_pixels), (box.top + box.bottom) / 2
+    for label in grid.labels(boxes, _text_pixels):
+        box, (version, size) = label.box, grid.version_of(label, _text_pixels)
+        middle = (box.top + box.bottom) / 2
         shift = _APART * (box.bottom - box.top) if version else 0.0
-        _write(axes, box, label, middle - shift, grid.label_points)
+        _write(axes, box, label.text, middle - shift, label.points)
         if version:
-            _write(axes, box, version, middle + shift, grid.version_points)
+            _write(axes, box, version, middle + shift, size)
 
 
 def _write(axes: Axes, box: Box, text: str, y: float, points: float) -> None:

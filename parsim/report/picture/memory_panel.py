@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from matplotlib.typing import ColorType
 
 from parsim.arrays import Array
@@ -18,6 +19,11 @@ from parsim.units import GIB
 
 _FEW_CURVES: Final = 8
 _BINS: Final = 1000
+
+# Of the highest curve: memory beyond so much of it flattens it; where its line is then; the break.
+_FLAT: Final = 3.0
+_ABOVE: Final = 1.3
+_BREAK: Final = 1.15
 
 
 def draw_memory(
@@ -37,19 +43,38 @@ def draw_memory(
     if len(curves) <= _FEW_CURVES:
         _draw_others(axes, [curve for curve in curves if curve is not worst], grid)
     else:
-        _draw_range(axes, curves, grid)
+        _draw_range(axes, curves, grid, outlined=bool(worst.activations))
     _draw_curve(axes, worst, grid, f"rank {worst.rank} (highest peak)", "#101010")
-    most = max(worst.bytes)
-    if capacity is not None:
-        most = max(most, capacity)
-        label = f"memory of the device, {capacity / GIB:.4g} GiB"
-        axes.axhline(capacity / GIB, color=colours.CAPACITY, ls="--", linewidth=1.2, label=label)
-    axes.set_ylim(0.0, 1.08 * most / GIB)
+    _scale(axes, max(worst.bytes) / GIB, None if capacity is None else capacity / GIB)
     axes.set_ylabel("allocated [GiB]")
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(axis="y", color="#E0E0E0", linewidth=0.5)
     look: dict[str, Any] = {**LEGEND, "loc": "lower left", "bbox_to_anchor": (0.0, 1.02)}
     axes.legend(ncols=_FEW_CURVES, **look)
+
+
+def _scale(axes: Axes, most: float, capacity: float | None) -> None:
+    """Let the panel end above the highest curve and the device's memory, in GiB.
+
+    Where curves would be flat below that memory, the axis is broken: its line stands above the
+    break, with its own number beside it.
+    """
+    if capacity is None:
+        axes.set_ylim(0.0, 1.08 * most)
+        return
+    label = f"memory of the device, {capacity:.4g} GiB"
+    line: dict[str, Any] = {"color": colours.CAPACITY, "ls": "--", "linewidth": 1.2}
+    if capacity <= _FLAT * most:
+        axes.axhline(capacity, label=label, **line)
+        axes.set_ylim(0.0, 1.08 * max(most, capacity))
+        return
+    axes.axhline(_ABOVE * most, label=f"{label} (not to scale)", **line)
+    axes.set_ylim(0.0, 1.08 * _ABOVE * most)
+    ticks = [tick for tick in MaxNLocator(4).tick_values(0.0, most) if tick <= 1.04 * most]
+    axes.set_yticks([*ticks, _ABOVE * most], [*(f"{tick:g}" for tick in ticks), f"{capacity:.4g}"])
+    broken: dict[str, Any] = {"transform": axes.get_yaxis_transform(), "clip_on": False}
+    for height in (_BREAK - 0.02, _BREAK + 0.02):
+        axes.plot((-0.005, 0.005), (height * most,) * 2, color="#101010", lw=0.8, **broken)
 
 
 def _draw_parts(axes: Axes, curve: MemoryCurve, grid: Grid) -> None:
@@ -80,18 +105,13 @@ def _draw_others(axes: Axes, curves: Sequence[MemoryCurve], grid: Grid) -> None:
         _draw_curve(axes, curve, grid, "_" if number else "other ranks", "#707070", linewidth=0.6)
 
 
-def _draw_range(axes: Axes, curves: Sequence[MemoryCurve], grid: Grid) -> None:
+def _draw_range(axes: Axes, curves: Sequence[MemoryCurve], grid: Grid, *, outlined: bool) -> None:
+    """Least and most of all ranks as a band, or as its edges where parts are drawn below it."""
     edges, low, high = _range_of(curves, grid)
-    axes.fill_between(
-        edges,
-        low,
-        high,
-        step="post",
-        color="#C8C8C8",
-        alpha=0.7,
-        linewidth=0,
-        label="range of all ranks",
-    )
+    filled: dict[str, Any] = {"color": "#C8C8C8", "alpha": 0.7, "linewidth": 0}
+    lines: dict[str, Any] = {"facecolor": "none", "edgecolor": "#505050", "linewidth": 0.7}
+    look = lines if outlined else filled
+    axes.fill_between(edges, low, high, step="post", label="range of all ranks", **look)
 
 
 def _draw_curve(

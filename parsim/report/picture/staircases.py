@@ -49,11 +49,12 @@ _SHORT_ROW: Final = 0.165
 
 
 class _Panel(NamedTuple):
-    """Name and figures above a panel, and what it draws."""
+    """Name and figures above a panel, and what it draws; numbers are versions where `versioned`."""
 
     name: str
     figures: str
     timeline: Timeline
+    versioned: bool = False
 
 
 def draw_staircases(
@@ -91,7 +92,7 @@ def _compose(compared: ScheduleTable, end: float) -> Figure:
     """Panels beside and below one another on one scale, with one head and legend."""
     panels = _panels(compared, end)
     columns = min(_BESIDE, len(panels))
-    grids = [_grid(panel.timeline, end, compared.unit) for panel in panels]
+    grids = [_grid(panel, end, compared.unit) for panel in panels]
     tall = grids[0].height_inches
     each, lines = tall + _TITLE + _TICKS, -(-len(grids) // columns)
     width = _LEFT + columns * _COLUMN + (columns - 1) * _GAP + _RIGHT
@@ -134,20 +135,23 @@ def _panels(compared: ScheduleTable, end: float) -> list[_Panel]:
             f"{ends(late.delays)} updates late",
             "numbers: versions of weights",
         )
-        panels.append(_Panel(late.name, " · ".join(figures), late.timeline))
+        panels.append(_Panel(late.name, " · ".join(figures), late.timeline, versioned=True))
     return panels
 
 
-def _grid(timeline: Timeline, end: float, unit: str) -> Grid:
-    """The rows of one panel; units are drawn as they are, seconds in what suits their length."""
+def _grid(panel: _Panel, end: float, unit: str) -> Grid:
+    """The rows of one panel; units are drawn as they are, seconds in what suits their length.
+
+    Versions are numbers wherever one has room, micro-batches where all have.
+    """
     grid = lay_out(
-        timeline,
+        panel.timeline,
         column_inches=_COLUMN,
         end=end,
         unit_of=1.0 if unit == "unit" else end,
         one_row=_SHORT_ROW,
     )
-    return replace(grid, all_labels=True)
+    return replace(grid, all_labels=not panel.versioned)
 
 
 def _caption(compared: ScheduleTable, end: float) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -79,7 +80,7 @@ def test_labels_carry_the_kind_only_where_all_have_room() -> None:
 
     def labels(*spans: Span) -> list[str]:
         grid = grid_of(timeline_of(*spans))
-        return [label for _, label in grid.labels(grid.boxes(spans), five_pixels_a_letter)]
+        return [label.text for label in grid.labels(grid.boxes(spans), five_pixels_a_letter)]
 
     assert labels(*wide, last) == [*(f"F{i}" for i in range(9)), "B10"]
     assert labels(*wide, last, narrow) == [*map(str, range(9)), "10", "11"]
@@ -91,7 +92,27 @@ def test_numbers_of_neighbours_do_not_read_as_one(seconds: float, texts: list[st
     spans = [Span(0, "compute", "B", seconds * i, seconds * (i + 1), 0, 241 + i) for i in (0, 1)]
     grid = grid_of(timeline_of(*spans), 1.0)
     drawn = grid.labels(grid.boxes(spans), five_pixels_a_letter)
-    assert [label for _, label in drawn] == texts
+    assert [label.text for label in drawn] == texts
+
+
+def test_narrow_boxes_have_smaller_numbers_and_versions() -> None:
+    # 1,200 pixels in a second; two digits of 9 points need 18 + 3 pixels here, of 6.3 points 15.6
+    def point_a_pixel(text: str, points: float) -> float:
+        return len(text) * points
+
+    spans = [Span(0, "compute", "B", 0.1 * i, 0.1 * i + wide, 0, 10 + i) for i, wide in WIDTHS]
+    versions = [[*range(20)]]
+    grid = replace(grid_of(timeline_of(*spans), 1.0), versions=versions, row_inches=0.6)
+    drawn = list(grid.labels(grid.boxes(spans), point_a_pixel))
+    assert [(label.text, label.points) for label in drawn] == [("10", 9.0), ("11", 6.3)]
+    assert [grid.version_of(label, point_a_pixel) for label in drawn] == [
+        ("v10", 6.75),
+        ("v11", 5.5),
+    ]
+
+
+WIDTHS = ((0, 0.025), (1, 0.015), (2, 0.012))
+"""Number of a box, and its seconds."""
 
 
 def test_dense_pictures_have_no_labels(pipeline: Pipeline) -> None:

@@ -67,3 +67,36 @@ def test_the_parts_of_the_highest_rank_lie_on_one_another() -> None:
         {"parameters": 0.25, "optimizer": 1.0, "activations": 2.0, "buffers": 4.0}
     )
     assert panel.get_ylim()[1] > 8.0
+
+
+def test_far_more_memory_than_is_held_breaks_the_axis_below_its_line() -> None:
+    gib = 2.0**30
+    curve = MemoryCurve(rank=0, times=(0.0, 1.0), bytes=(gib, 4 * gib))
+    spans = (Span(0, "compute", "F", 0.0, 4.0, 0, 0),)
+    timeline = Timeline(spans=spans, memory=(curve,), meta={"capacity_bytes": 80 * gib})
+    panel = draw_timeline(timeline, memory=True).axes[1]
+    (line,) = (line for line in panel.lines if "memory of" in str(line.get_label()))
+    assert line.get_label() == "memory of the device, 80 GiB (not to scale)"
+    assert 4.0 < line.get_ydata()[0] < panel.get_ylim()[1] < 8.0  # type: ignore[index]
+    assert [label.get_text() for label in panel.get_yticklabels()] == [
+        "0",
+        "1",
+        "2",
+        "3",
+        "4",
+        "80",
+    ]
+
+
+def test_a_range_over_parts_is_drawn_by_its_edges() -> None:
+    gib = 2.0**30
+    curves = [
+        MemoryCurve(
+            rank=i, times=(0.0,), bytes=(float(i + 2) * gib,), static=gib, activations=(gib * i,)
+        )
+        for i in range(10)
+    ]
+    spans = [Span(i, "compute", "F", 0.0, 1.0, i, 0) for i in range(10)]
+    panel = draw_timeline(Timeline(spans=ordered(spans), memory=tuple(curves)), memory=True).axes[1]
+    (band,) = (part for part in panel.collections if part.get_label() == "range of all ranks")
+    assert not len(band.get_facecolor())
