@@ -129,12 +129,13 @@ def test_published_speed_ups() -> None:
     """
     rows = validate(list(TABLES.values()))
     errors = {r.row_id: r.speedup_error for r in rows.rows if r.speedup_error is not None}
-    assert len(errors) == 84
+    assert len(errors) == 66
     median = {name: rows.speedup_summary(name).median_abs_error or 0.0 for name in TABLES}
     assert median["pipedream_2019"] < 0.10
     assert median["deeplearningexamples_translation"] < 0.10
     assert median["pipedream_2018"] < 0.13
-    assert median["gpipe_2018"] < 0.12
+    assert median["gpipe_2018"] < 0.05
+    assert all(abs(error) < 0.15 for name, error in errors.items() if name.startswith("gpipe"))
     assert median["horovod_2017"] < 0.06
     assert abs(errors["goyal-0079"]) < 0.05
     assert all(abs(errors[f"pipedream2019-0{number}"]) < 0.15 for number in (1, 2, 3, 4, 6))
