@@ -28,7 +28,10 @@ Lengths = Annotated[
 OfPlan = Annotated[
     Path | None, typer.Option(metavar="SCENARIO", help="in seconds and GiB of this plan")
 ]
-Only = Annotated[str | None, typer.Option(metavar="A,B,..", help="these schedules alone")]
+Only = Annotated[
+    str | None,
+    typer.Option(metavar="A,B,..", help="these schedules alone (with --scenario also auto)"),
+]
 Picture = Annotated[
     Path | None, typer.Option("-o", "--output", help="picture of all staircases: .png or .svg")
 ]
@@ -64,6 +67,7 @@ def schedules(  # noqa: PLR0913  one parameter an option
     if auto is not None:
         if scenario is None:
             raise InputError("--auto orders the stages of a plan; give one with --scenario")
+        _check_alone(auto, output, only)
         _auto(scenario, overrides, auto, time_limit, as_json=as_json)
         return
     if scenario is None:
@@ -88,6 +92,17 @@ def _check_picture(output: Path | None, until: float | None) -> None:
         check_picture(output)
     elif until is not None:
         raise InputError(f"--until {until:g} ends a picture; give its file with -o x.png")
+
+
+def _check_alone(auto: Path, output: Path | None, only: str | None) -> None:
+    """Refuse what an order that is written to a file has no use for."""
+    given = "--output" if output is not None else "--only" if only is not None else ""
+    if given:
+        raise InputError(
+            f"{given} stands beside no --auto, which writes one order; draw it with parsim "
+            f"timeline SCENARIO --set plan.schedule={auto} -o x.png, or beside others with "
+            f"parsim schedules --scenario SCENARIO --only auto,1f1b -o x.png"
+        )
 
 
 def _draw(compared: ScheduleTable, output: Path, until: float | None) -> None:

@@ -9,8 +9,10 @@ from parsim.cost.job import Job
 from parsim.cost.legal import check_legal
 from parsim.errors import PlanError
 from parsim.plan import Plan
+from parsim.plan.names import AUTO
 from parsim.schedule import schedule_of
 from parsim.sim.cuts import with_better_cut
+from parsim.sim.orders.auto import ordered
 from parsim.sim.schedules.asynchronous import AsynchronousRow, planned_row
 from parsim.sim.schedules.rows import InSeconds, ScheduleRow, ScheduleTable
 from parsim.sim.schedules.table import Shape, chunks_of, compared
@@ -27,7 +29,7 @@ def planned_table(
     only: Sequence[str] = (),
     memory_margin: float | None = None,
 ) -> ScheduleTable:
-    """Compare all schedules that a plan may have, in seconds and bytes.
+    """Compare all schedules that a plan may have, in seconds and bytes, and the order found for it.
 
     Args:
         job: model, cluster, software.
@@ -51,6 +53,7 @@ def planned_table(
         unit="s",
         title=f"{job.model.name}, tp{plan.tp} pp{plan.pp} dp{plan.dp}, "
         f"{plan.num_microbatches} micro-batches of {plan.microbatch_size}",
+        searched=(AUTO,),
     )
 
 
@@ -63,6 +66,7 @@ def _late_row(job: Job, plan: Plan, rule: str) -> AsynchronousRow:
 
 def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -> ScheduleRow:
     ours = with_better_cut(job, _with_schedule(plan, name, v), memory_margin)
+    ours = ordered(job, ours, memory_margin)
     prediction = simulate(job, ours, timeline=True, memory_margin=memory_margin)
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
@@ -70,6 +74,7 @@ def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -
     row = ScheduleRow.of(schedule_of(ours), Timeline(spans=tuple(spans), meta={"plan": name}))
     return replace(
         row,
+        name=name,
         bubble_fraction=prediction.bubble_fraction,
         in_seconds=InSeconds(
             step_time=prediction.step_time,

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 from parsim.errors import InputError, alternatives, shown
+from parsim.plan.names import AUTO
 from parsim.schedule import CHUNKED, SCHEDULES, V_SHAPED
 from parsim.schedule.versions import RULES
 from parsim.sim.schedules.asynchronous import (
@@ -44,18 +45,23 @@ class ChosenSchedules(NamedTuple):
     rules: tuple[str, ...]
 
 
-def _chosen(only: Iterable[str]) -> ChosenSchedules:
-    """The named schedules in the order of the catalog; all where none is named.
+def _chosen(only: Iterable[str], searched: Sequence[str]) -> ChosenSchedules:
+    """The named schedules in the order of the catalog, those that are `searched` behind them.
 
     Raises:
         InputError: a name that is none.
     """
-    names, known = list(only), (*SCHEDULES, *RULES)
+    flushing = (*SCHEDULES, *searched)
+    names, known = list(only), (*flushing, *RULES)
     for name in names:
+        if name == AUTO and name not in known:
+            raise InputError(
+                f"--only '{AUTO}' orders the stages of a plan; give one with --scenario"
+            )
         if name not in known:
             raise InputError(f"--only '{shown(name)}' is no schedule{alternatives(name, known)}")
     return ChosenSchedules(
-        flushing=tuple(name for name in SCHEDULES if not names or name in names),
+        flushing=tuple(name for name in flushing if not names or name in names),
         rules=tuple(name for name in RULES if not names or name in names),
     )
 
@@ -68,6 +74,7 @@ def compared(
     only: Sequence[str],
     unit: str,
     title: str,
+    searched: Sequence[str] = (),
 ) -> ScheduleTable:
     """The table of all schedules that a shape allows.
 
@@ -78,11 +85,12 @@ def compared(
         only: names of schedules; all where empty.
         unit: what a makespan is counted in.
         title: what the table is of.
+        searched: names of orders that `row` knows beside the catalog's.
 
     Raises:
         InputError: a name is none, no schedule is possible, or there is too much to simulate.
     """
-    names = _chosen(only)
+    names = _chosen(only, searched)
     _check_work(names, shape)
     rows, refused = _collected(names.flushing, row)
     late, others = _collected(names.rules, late_row)

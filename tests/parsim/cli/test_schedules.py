@@ -104,6 +104,15 @@ def test_auto_writes_an_order_no_worse_than_the_named(cli: Cli, tmp_path: Path) 
     [
         (["--auto", "x.csv"], "--auto orders the stages of a plan; give one with --scenario"),
         (["--auto", "x.txt", "--scenario", SMALL], "a schedule's file ends with .csv"),
+        (
+            ["--auto", "x.csv", "--scenario", SMALL, "-o", "x.png"],
+            "--output stands beside no --auto",
+        ),
+        (
+            ["--auto", "x.csv", "--scenario", SMALL, "--only", "1f1b"],
+            "--only stands beside no --auto",
+        ),
+        (["--only", "auto"], "--only 'auto' orders the stages of a plan; give one with --scenario"),
         (["--time-limit", 3], "--time-limit 3 must be above 0 and stand beside --auto"),
         (["--auto", "x.csv", "--scenario", SMALL, "--time-limit", 0], "must be above 0"),
         (

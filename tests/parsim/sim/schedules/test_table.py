@@ -123,6 +123,19 @@ def test_a_plan_in_seconds_is_what_simulate_says() -> None:
         planned_table(job, replace(plan, pp=1, dp_replicate=2))
 
 
+def test_the_order_found_for_a_plan_stands_beside_the_named_ones() -> None:
+    loaded = load_scenario(SCENARIO)
+    plan = loaded.fixed_plan()
+    table = planned_table(loaded.job, plan, only=("1f1b", "auto"))
+    assert [row.name for row in table.rows] == ["1f1b", "auto"]
+    named, auto = (row.in_seconds for row in table.rows)
+    assert named is not None
+    assert auto is not None
+    assert auto.step_time <= named.step_time
+    assert auto.step_time == simulate(loaded.job, replace(plan, schedule="auto")).step_time
+    assert planned_table(loaded.job, plan).rows[-1].name == "auto"
+
+
 def test_a_plan_without_flush_is_what_simulate_says() -> None:
     """Whatever the scenario's own schedule: gradients live as long as the rule lets them."""
     loaded = load_scenario(SCENARIO, {"training.global_batch_size": 12})
