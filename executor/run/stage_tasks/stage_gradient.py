@@ -11,7 +11,7 @@ from torch import nn
 
 from executor.pipeline.stage_groups import StageGroups, Weights
 from executor.pipeline.stage_run import StageRank
-from executor.training.norm import clip_factor, parts_of
+from executor.training.norm import clip_factor, parts_of, square_sum
 
 
 class StageGradient:
@@ -55,7 +55,7 @@ class StageGradient:
         for parameter, part in zip(self._rank.weights.parameters, gradient, strict=True):
             holders = self._rank.width // parts_of(parameter)
             counts = 0.5 if any(part is other for other in shared) else 1.0
-            squares += counts / holders * float(part.double().pow(2).sum())
+            squares += counts / holders * float(square_sum([part]))
         whole = torch.tensor(squares / self._rank.count, dtype=torch.float64)
         dist.all_reduce(whole)
         self.norm = float(whole.sqrt())

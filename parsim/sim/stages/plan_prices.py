@@ -1,12 +1,13 @@
 """Prices of a plan whose stages differ: each stage is that of a plan all of whose stages are alike.
 
 A stage with r replicas of t tensor-parallel ranks costs what it costs in the plan with dp = r and
-tp = t, of the same cut; one that recomputes k of its n layers costs (1 - k / n) of the plan that
-recomputes none and k / n of the one that recomputes all. Messages and what all ranks do together
-are priced where the ranks really lie.
+tp = t, of the same cut; one that recomputes k of its n layers takes (1 - k / n) of the seconds of
+the plan that recomputes none and k / n of those of the one that recomputes all, and holds what it
+does in the plan that recomputes k of each. Messages and what all ranks do together are priced where
+the ranks really lie.
 
-Leaves out: that layers of one stage may differ in what recomputing them saves; that the two ends of
-a tied table may lie far apart in the ring that reduces it.
+Leaves out: that layers of one stage may differ in the seconds that recomputing them takes; that the
+two ends of a tied table may lie far apart in the ring that reduces it.
 """
 
 from __future__ import annotations
@@ -131,31 +132,35 @@ class PlanPrices:
             tail=self.tail(),
         )
 
+    def held(self, stage: Stage, microbatches: int = 0) -> Evaluation:
+        """The plan of equal stages in which a stage holds what it does here."""
+        again, tp = stage.recompute_layers, stage.tp or self.plan.tp
+        if again is None:
+            return self.variant(Variant(stage.replicas, self.plan.recompute, tp, microbatches))
+        if again >= stage.layers > 0:
+            return self.variant(Variant(stage.replicas, Recompute.FULL, tp, microbatches))
+        rest = min(self.plan.recompute, Recompute.SELECTIVE)
+        return self.variant(Variant(stage.replicas, rest, tp, microbatches, again))
+
     def memory(self, number: int) -> Mapping[str, float]:
         """Bytes by category at the highest of a stage that has one micro-batch in flight."""
         alone = updates_each(self.plan)
-        parts = list(self.shares(self.stages[number], microbatches=int(alone)))
-        with_one = (one_in_flight(self.job, evaluation, number) for _, evaluation in parts)
-        uses = [highest_alone(use) if alone else use for use in with_one]
-        kept = sum(share * use["activations"] for (share, _), use in zip(parts, uses, strict=True))
-        highest = {name: max(use[name] for use in uses) for name in CATEGORIES}
-        return {**highest, "activations": kept}
+        evaluation = self.held(self.stages[number], microbatches=int(alone))
+        use = one_in_flight(self.job, evaluation, number)
+        highest = highest_alone(use) if alone else use
+        return {name: highest[name] for name in CATEGORIES}
 
     def waiting(self, number: int) -> float:
         """Bytes of a gradient that is still being summed while a stage's next backward runs."""
-        if not self.stages[number].late_update:
+        stage = self.stages[number]
+        if not stage.late_update:
             return 0.0
-        return max(
-            one_in_flight(self.job, evaluation, number)["gradients"]
-            for _, evaluation in self.shares(self.stages[number], microbatches=1)
-        )
+        return one_in_flight(self.job, self.held(stage, microbatches=1), number)["gradients"]
 
     def kept(self, number: int) -> float:
         """Bytes that a stage keeps of a micro-batch from its forward to its backward."""
-        return sum(
-            share * one_in_flight(self.job, evaluation, number)["activations"]
-            for share, evaluation in self.shares(self.stages[number])
-        )
+        evaluation = self.held(self.stages[number])
+        return one_in_flight(self.job, evaluation, number)["activations"]
 
     def messages(self, *, ahead: bool = True) -> Array:
         """Seconds of a message behind each stage but the last, or of one back there, (p - 1,)."""

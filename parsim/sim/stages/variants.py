@@ -10,12 +10,16 @@ from parsim.plan import Plan, Recompute
 
 
 class Variant(NamedTuple):
-    """A plan whose stages are alike; `microbatches` are 0 for as many as the plan has."""
+    """A plan whose stages are alike; `microbatches` are 0 for as many as the plan has.
+
+    `recompute_layers` of each stage are computed again, None for the plan's own.
+    """
 
     replicas: int
     recompute: Recompute
     tp: int
     microbatches: int = 0
+    recompute_layers: int | None = None
 
 
 def alike(
@@ -24,9 +28,11 @@ def alike(
     recompute: Recompute | None = None,
     tp: int | None = None,
     microbatches: int = 0,
+    recompute_layers: int | None = None,
 ) -> Plan:
     """The plan with as many replicas and tensor-parallel ranks of every stage, as 1F1B."""
     degree = plan.tp if tp is None else tp
+    again = plan.recompute_layers if recompute_layers is None else recompute_layers
     return replace(
         plan,
         tp=degree,
@@ -39,6 +45,7 @@ def alike(
         dp_replicate=replicas,
         dp_shard=1,
         recompute=plan.recompute if recompute is None else recompute,
+        recompute_layers=again,
         num_microbatches=microbatches or plan.num_microbatches,
     )
 

@@ -174,6 +174,19 @@ def test_recomputed_layers_trade_memory_for_time() -> None:
     )
 
 
+def test_a_stage_that_recomputes_some_layers_holds_what_it_does_in_a_plan_that_does() -> None:
+    """Its first layers are made again when what the others kept is gone."""
+    job = on(8, gpt_job())
+    plan = Plan(tp=2, pp=4, num_microbatches=12, precision="bf16", recompute_layers=2)
+    some = replace(plan, recompute_layers=0, stages=(replace(ALONE, recompute_layers=2),) * 4)
+    of_plan, of_stages = (simulate(job, each).peak_allocated for each in (plan, some))
+    assert of_stages == pytest.approx(of_plan, rel=0.01)
+    fewer, more = (replace(ALONE, recompute_layers=again) for again in (0, 6))
+    all_or_none = [simulate(job, replace(some, stages=(each,) * 4)) for each in (fewer, more)]
+    mixed = np.average([each.peak_allocated for each in all_or_none], axis=0, weights=[4, 2])
+    assert np.all(np.array(of_stages)[:3] <= mixed[:3] * (1.0 + 1e-9))
+
+
 @pytest.mark.parametrize("message", [0.0, 0.125])
 @pytest.mark.parametrize("counts", [(3, 1), (1, 3, 1), (2, 1, 2)])
 def test_recurrence_is_events_on_every_task(counts: tuple[int, ...], message: float) -> None:
