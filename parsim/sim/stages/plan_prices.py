@@ -132,7 +132,7 @@ class PlanPrices:
             tail=self.tail(),
         )
 
-    def held(self, stage: Stage, microbatches: int = 0) -> Evaluation:
+    def memory_variant(self, stage: Stage, microbatches: int = 0) -> Evaluation:
         """The plan of equal stages in which a stage holds what it does here."""
         again, tp = stage.recompute_layers, stage.tp or self.plan.tp
         if again is None:
@@ -145,7 +145,7 @@ class PlanPrices:
     def memory(self, number: int) -> Mapping[str, float]:
         """Bytes by category at the highest of a stage that has one micro-batch in flight."""
         alone = updates_each(self.plan)
-        evaluation = self.held(self.stages[number], microbatches=int(alone))
+        evaluation = self.memory_variant(self.stages[number], microbatches=int(alone))
         use = one_in_flight(self.job, evaluation, number)
         highest = highest_alone(use) if alone else use
         return {name: highest[name] for name in CATEGORIES}
@@ -155,11 +155,13 @@ class PlanPrices:
         stage = self.stages[number]
         if not stage.late_update:
             return 0.0
-        return one_in_flight(self.job, self.held(stage, microbatches=1), number)["gradients"]
+        return one_in_flight(self.job, self.memory_variant(stage, microbatches=1), number)[
+            "gradients"
+        ]
 
     def kept(self, number: int) -> float:
         """Bytes that a stage keeps of a micro-batch from its forward to its backward."""
-        evaluation = self.held(self.stages[number])
+        evaluation = self.memory_variant(self.stages[number])
         return one_in_flight(self.job, evaluation, number)["activations"]
 
     def messages(self, *, ahead: bool = True) -> Array:
