@@ -22,6 +22,8 @@ from parsim.files import read_text
 from parsim.model.graph.pieces import first_apart, in_pieces, twice
 
 _COSTS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
+_SHOWN = 8
+"""Layers of a circle that are named; of a longer one its first and its last ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,8 +143,16 @@ def _check_order(path: Path, names: list[str], pairs: tuple[tuple[int, int], ...
     try:
         TopologicalSorter(before).prepare()
     except CycleError as error:
-        circle = " -> ".join(shown(names[i]) for i in error.args[1])
+        circle = _arrows([shown(names[i]) for i in error.args[1]])
         raise InputError(f"{path}: layers wait for one another in a circle: {circle}") from None
+
+
+def _arrows(circle: list[str]) -> str:
+    """A circle of layers, whose first stands last again; of a long one its two ends alone."""
+    if len(circle) <= _SHOWN:
+        return " -> ".join(circle)
+    ends = [*circle[: _SHOWN // 2], "...", *circle[-_SHOWN // 2 :]]
+    return f"{' -> '.join(ends)} ({len(circle) - 1} layers)"
 
 
 def _check_whole(path: Path, names: list[str], pairs: tuple[tuple[int, int], ...]) -> None:

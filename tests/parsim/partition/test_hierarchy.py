@@ -95,6 +95,10 @@ def graph_text(seconds: dict[str, int], edges: list[str]) -> str:
     ("text", "message"),
     [
         (graph_text({"a": 1, "b": 1}, ["ab", "ba"]), "in a circle: a -> b -> a|in a circle: b"),
+        (
+            graph_text(dict.fromkeys("abcdefghij", 1), [*map("".join, pairwise("abcdefghija"))]),
+            r" -> \.\.\. -> .* \(10 layers\)$",
+        ),
         (graph_text({"a": 1, "b": 1}, []), "node b does not hang together with a"),
         (graph_text({"a": 1}, ["ax"]), ":2: there is no node x"),
         ("hello\n", ":1: 'hello' is no line of a graph"),

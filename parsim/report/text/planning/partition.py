@@ -69,7 +69,12 @@ def _stages(report: PartitionReport) -> Table:
             str(len(stage.layers)),
             format_seconds(stage.seconds),
             format_bytes(stage.parameters),
-            f"{first.name} {first.description}"[:LONGEST],
-            f"{last.name} {last.description}"[:LONGEST],
+            _short(f"{first.name} {first.description}"),
+            _short(f"{last.name} {last.description}"),
         )
     return rows
+
+
+def _short(text: str) -> str:
+    """A layer's words, cut with three dots where they are too long for a column."""
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
