@@ -98,7 +98,8 @@ def shared_fields(block: SharedBlock, precision: str, software: Software) -> dic
     if "bucket_size" in given:
         given["bucket_bytes"] = given.pop("bucket_size")
     habits = {name: getattr(software, name) for name in _SWITCHES}
-    return {"precision": precision, **software.sums_of(precision), **habits, **given}
+    sums = software.sums_of(precision, given.get("gradient_precision"))
+    return {"precision": precision, **sums, **habits, **given}
 
 
 def _replicas(tree: Tree, block: PlanBlock, cluster: Cluster, pp: int) -> Mapping[str, int]:

@@ -34,9 +34,13 @@ class ShardingHabits:
     # Bytes moved between flat buffer and tensors, per byte of a sharded collective.
     staging: float
 
-    def sums_of(self, precision: str) -> Mapping[str, str]:
-        """What a plan's gradients are accumulated and reduced in where it does not say, by field."""
-        if precision == "fp16" and self.fp16_sums:
+    def sums_of(self, precision: str, accumulated: str | None = None) -> Mapping[str, str]:
+        """What gradients are accumulated and reduced in where a plan does not say, by field.
+
+        A plan in fp16 that says what they are `accumulated` in, and differs from the habit, has
+        them reduced as in bf16.
+        """
+        if precision == "fp16" and self.fp16_sums and accumulated in (None, self.fp16_sums):
             return {"gradient_precision": self.fp16_sums, "reduce_precision": self.fp16_sums}
         habits = self.gradient_precision, self.reduce_precision
         return dict(zip(("gradient_precision", "reduce_precision"), habits, strict=True))
