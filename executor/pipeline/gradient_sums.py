@@ -7,8 +7,9 @@ Autograd adds up in the weights' own dtype; a 16-bit gradient is widened as soon
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
+from weakref import WeakMethod
 
 import torch
 from torch import Tensor, nn
@@ -20,15 +21,20 @@ PIECE = 1 << 16
 
 
 class GradientSums:
-    """The sums of some parameters' gradients, in a dtype."""
+    """The sums of some parameters' gradients, in a dtype.
+
+    Parameters know of it weakly: Python's collector does not see what hooks refer to, so that a
+    circle through one would keep parameters and sums for ever.
+    """
 
     def __init__(self, parameters: Sequence[nn.Parameter], dtype: torch.dtype) -> None:
         """Watch the parameters whose own dtype is another."""
         self._parameters, self._dtype = list(parameters), dtype
         self._sums: dict[int, Tensor] = {}
+        add = WeakMethod(self._add)
         for number, parameter in enumerate(self._parameters):
             if parameter.dtype != dtype:
-                parameter.register_post_accumulate_grad_hook(partial(self._add, number))
+                parameter.register_post_accumulate_grad_hook(partial(_add_if_there, add, number))
 
     def take(self) -> list[Tensor]:
         """What backwards have added up, and nothing of it left."""
@@ -49,6 +55,14 @@ class GradientSums:
         else:
             self._sums[number] = part.contiguous().to(self._dtype)
         parameter.grad = None
+
+
+def _add_if_there(
+    add: WeakMethod[Callable[[int, nn.Parameter], None]], number: int, parameter: nn.Parameter
+) -> None:
+    """Add a gradient where its sums are still wanted."""
+    if (method := add()) is not None:
+        method(number, parameter)
 
 
 def _add_pieces(total: Tensor, part: Tensor) -> None:
