@@ -7,9 +7,9 @@ Autograd adds up in the weights' own dtype; a 16-bit gradient is widened as soon
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
-from weakref import WeakMethod
+from weakref import ReferenceType, ref
 
 import torch
 from torch import Tensor, nn
@@ -31,10 +31,10 @@ class GradientSums:
         """Watch the parameters whose own dtype is another."""
         self._parameters, self._dtype = list(parameters), dtype
         self._sums: dict[int, Tensor] = {}
-        add = WeakMethod(self._add)
+        here = ref(self)
         for number, parameter in enumerate(self._parameters):
             if parameter.dtype != dtype:
-                parameter.register_post_accumulate_grad_hook(partial(_add_if_there, add, number))
+                parameter.register_post_accumulate_grad_hook(partial(_add_if_there, here, number))
 
     def take(self) -> list[Tensor]:
         """What backwards have added up, and nothing of it left."""
@@ -47,7 +47,7 @@ class GradientSums:
                 parameter.grad = None
         return parts
 
-    def _add(self, number: int, parameter: nn.Parameter) -> None:
+    def add(self, number: int, parameter: nn.Parameter) -> None:
         """Widen a complete gradient into its sum."""
         part = local_gradient(parameter, parameter.grad)
         if number in self._sums:
@@ -57,12 +57,10 @@ class GradientSums:
         parameter.grad = None
 
 
-def _add_if_there(
-    add: WeakMethod[Callable[[int, nn.Parameter], None]], number: int, parameter: nn.Parameter
-) -> None:
+def _add_if_there(sums: ReferenceType[GradientSums], number: int, parameter: nn.Parameter) -> None:
     """Add a gradient where its sums are still wanted."""
-    if (method := add()) is not None:
-        method(number, parameter)
+    if (wanted := sums()) is not None:
+        wanted.add(number, parameter)
 
 
 def _add_pieces(total: Tensor, part: Tensor) -> None:
