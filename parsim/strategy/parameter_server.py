@@ -173,5 +173,10 @@ def role_names(workers: int, servers: int) -> tuple[str, ...]:
     """What the rows of a picture are called."""
     return (
         *(f"worker {number}" for number in range(workers)),
-        *(f"server {number}" for number in range(servers)),
+        *map(role_of_server, range(servers)),
     )
+
+
+def role_of_server(number: int) -> str:
+    """What a server's row is called."""
+    return f"server {number}"
