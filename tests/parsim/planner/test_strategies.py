@@ -151,3 +151,26 @@ def test_a_wrong_strategy_is_refused_at_its_place(
     with pytest.raises(InputError, match=message) as error:
         load_scenario(path)
     assert "search" in str(error.value)
+
+
+def test_the_fastest_plan_of_each_strategy_stands_beside_the_all_reduce() -> None:
+    result = search(job(1), space(), top=3)
+    first, *others = result.fastest
+    assert first == result.plans[0] or first.plan.strategy == DDP
+    labels = {strategy.label() for strategy in STRATEGIES if strategy.own_program}
+    assert {row.plan.strategy.label() for row in others} == labels
+    assert [row.step_time for row in others] == sorted(row.step_time for row in others)
+    every = search(job(1), space(synchronous=False), top=50).plans
+    for row in others:
+        same = [each.step_time for each in every if each.plan.strategy == row.plan.strategy]
+        assert row.step_time == min(same)
+    assert result.planless == {}
+    assert len(result.to_json()["fastest_of_strategies"]) == 1 + len(labels)
+
+
+def test_a_strategy_without_a_plan_says_why() -> None:
+    """One process has the devices of one node; a search of two says so."""
+    result = search(job(2), space(strategies=(DDP, SingleProcess())), top=3)
+    assert "nodes: 1" in result.planless["data_parallel"]
+    assert [row.plan.strategy.name for row in result.fastest] == ["ddp"]
+    assert search(job(1), space(strategies=(DDP,)), top=3).fastest == ()
