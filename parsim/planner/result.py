@@ -138,7 +138,7 @@ class SearchResult(Result):
         }
 
     def _strategies(self) -> dict[str, Any]:
-        """The fastest plan of each strategy, and why others have none, where some were asked for."""
+        """The fastest plan of each strategy that was asked for, and why others have none."""
         if not (self.fastest or self.planless):
             return {}
         fastest = [row.to_json() for row in self.fastest]

@@ -124,9 +124,7 @@ class _Wires:
         self._priced("compress", layout.compress)
         for number, seconds in enumerate(update):
             name = self._priced(f"apply {number}", seconds)
-            yield Queue(
-                rows=(f"server {number} memory",), price=name, shown=role_of_server(number)
-            )
+            yield Queue(rows=(f"server {number} memory",), price=name, shown=role_of_server(number))
 
     def queues(self, way: _Way) -> Iterator[Queue]:
         """The queues that messages pass on a way: between nodes, up-links, at each server."""

@@ -1,4 +1,4 @@
-"""What a search says of data-parallel strategies: the fastest plan of each, beside the all-reduce."""
+"""What a search says of data-parallel strategies: the fastest plan of each beside all-reduces."""
 
 from __future__ import annotations
 
