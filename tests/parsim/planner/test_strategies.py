@@ -181,7 +181,7 @@ def test_a_strategy_without_a_plan_says_why() -> None:
 
 
 def test_people_read_the_fastest_plan_of_each_strategy() -> None:
-    """Those that train otherwise have a mark, and what has no plan says why."""
+    """What trains otherwise has a mark, and what has no plan says why."""
     strategies = (DDP, LocalSGD(every=8), ParameterServer(servers=1), SingleProcess())
     result = search(job(2), space(strategies=strategies), top=3)
     page = StringIO()

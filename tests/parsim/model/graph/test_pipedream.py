@@ -68,7 +68,7 @@ def test_wrong_profiles(text: str, message: str) -> None:
 
 
 def test_a_sample_is_a_part_of_the_mini_batch_that_was_profiled() -> None:
-    """Of 256 images of 3 x 224 x 224 one takes a 256th of the seconds, with all parameters."""
+    """One of 256 images of 3 x 224 x 224 takes a 256th of the seconds, with all parameters."""
     whole = read_graph(ALEXNET)
     graph = per_sample(whole, (256, 3, 224, 224))
     assert graph.input_shape == (3, 224, 224)

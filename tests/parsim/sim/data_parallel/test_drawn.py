@@ -112,7 +112,7 @@ def test_a_server_adds_one_gradient_after_another_and_hands_weights_out(tmp_path
         at_server = [span for span in drawn.spans if span.rank == 4 and span.kind == kind]
         assert len(at_server) == 4
         assert {span.stream for span in at_server} == {stream}
-        assert all(one.end <= two.start + 1e-12 for one, two in pairwise(at_server))
+        assert all(a.end <= b.start + 1e-12 for a, b in pairwise(at_server))
 
 
 def test_what_servers_get_and_give_has_looks_of_its_own(tmp_path: Path) -> None:
