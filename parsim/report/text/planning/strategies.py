@@ -16,8 +16,8 @@ from parsim.units import format_bytes, format_seconds, percent
 
 TITLE = "the fastest plan of each strategy, beside that of all-reduced gradients"
 APART = "train otherwise than with the whole batch: samples/s compare, convergence does not"
-MARK = "*"
-"""Stands behind plans whose steps are not those of the whole batch."""
+MARK, TRAINS_OTHERWISE = "*", "trains otherwise than with the whole batch"
+"""Stands behind plans whose steps are not those of the whole batch, and what it means."""
 
 
 def strategies_view(result: SearchResult) -> Iterator[RenderableType]:
@@ -25,7 +25,7 @@ def strategies_view(result: SearchResult) -> Iterator[RenderableType]:
     if len(result.fastest) > 1:
         yield from (Text(""), _fastest(result.fastest))
         if any(ranked.trains_otherwise for ranked in result.fastest):
-            yield Text(f"{MARK} trains otherwise than with the whole batch", style="dim")
+            yield Text(f"{MARK} {TRAINS_OTHERWISE}", style="dim")
     for name, why in result.planless.items():
         yield Text(f"no plan with {name}: {why}")
     if result.apart:
