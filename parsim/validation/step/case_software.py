@@ -64,6 +64,10 @@ def _as_the_row_says(stack: Software, run: MeasuredRun) -> Software:
         stack = replace(stack, graphs=run.graph_scopes)
     if run.expert_overlap is not None:
         stack = replace(stack, expert_overlap={"default": float(run.expert_overlap)})
+    if run.expert_dispatcher is not None:
+        stack = replace(stack, expert_dispatcher=run.expert_dispatcher)
+    if run.fused_experts is not None:
+        stack = replace(stack, fused_experts=run.fused_experts)
     if run.quantized_attention is not None:
         stack = replace(stack, quantized_attention=run.quantized_attention)
     if run.fp8_scales is not None:
