@@ -20,7 +20,7 @@ def case_software(run: MeasuredRun, usual: str, recipe: Recipe | None) -> Softwa
     if run.overlap is not None:
         stack = replace(stack, tp_overlap="tp" in run.overlap)
     if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts
-        stack = replace(stack, expert_launch=stack.launch_of(mixture=True))
+        stack = replace(stack, expert_launch=stack.padded_launch)
     if recipe is not None:
         stack = _with_recipe(stack, recipe)
     return _as_the_row_says(stack, run)
