@@ -95,6 +95,7 @@ ASSUMPTIONS = {
 
 SAME_AS = {
     "megatron-bridge": "nemo",
+    "megatron-bridge-unfused": "nemo",
     "megatron-lm": "nemo",
     "megatron-te-2025": "nemo",
     "primus": "nemo",
