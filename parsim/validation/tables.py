@@ -43,7 +43,7 @@ JUDGED_ALONE = (
     *("flash_attention_public", "litgpt_public", "jax_toolbox_public"),
     *("nanotron_public", "torchtune_public", "vectorlm_public"),
     *("xtuner_public", "xtuner_mixtures_public"),
-    *("fms_acceleration_public", "torchao_public", "torchprime_public"),
+    *("fms_acceleration_public", "torchao_public", "torchprime_public", "prime_rl_public"),
 )
 """Tables whose rows are in no group and no level. Publishers of deepspeed_public differ so much
 that quantiles of well-known stacks on the same devices would jump with them; the half that was set
