@@ -104,6 +104,10 @@ SAME_AS = {
     "deepspeed-huggingface": "deepspeed-zero3-2021",
     "deepspeed-huggingface-2021": "deepspeed-zero3-2021",
     "torchtitan-2025": "torchtitan",
+    "prime-rl": "torchtitan",
+    "prime-rl-flash2": "torchtitan",
+    "prime-rl-sft": "torchtitan",
+    "prime-rl-sft-flash2": "torchtitan",
 }
 
 EXPERT_RELEASES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {
