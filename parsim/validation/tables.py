@@ -38,7 +38,7 @@ JUDGED_ALONE = (
     *("amd_instinct_public", "deepspeed_public", "maxtext_tpu_public"),
     *("gpu_tpu_pedia_public", "tpu_recipes_public", "internevo_public", "fms_fsdp_public"),
     *("nemo_automodel_public", "nemo_summaries_public", "torchtitan_a100_public"),
-    *("megatron_ci_public", "megatron_bridge_cards_public"),
+    *("megatron_ci_public", "megatron_bridge_cards_public", "megatron_moe_modelzoo_public"),
     *("kempnerforge_public", "qwen_finetune_public", "paddlenlp_public"),
     *("flash_attention_public", "litgpt_public", "jax_toolbox_public"),
     *("nanotron_public", "torchtune_public", "vectorlm_public"),
