@@ -97,6 +97,7 @@ SAME_AS = {
     "megatron-bridge": "nemo",
     "megatron-bridge-unfused": "nemo",
     "megatron-lm": "nemo",
+    "megatron-lm-2025": "nemo",
     "megatron-te-2025": "nemo",
     "primus": "nemo",
     "megatron-deepspeed-2023": "megatron-deepspeed-2022",
