@@ -44,7 +44,8 @@ def test_unfused_kernels_of_library_recipes(rows: tuple[ValidatedRow, ...]) -> N
     first = rows[0]
     assert isinstance(first.case, Case)
     assert first.case.job.software.id == "megatron-bridge-unfused"
-    assert first.error == pytest.approx(-0.03, abs=0.01)
+    assert first.error is not None
+    assert abs(first.error) < 0.05  # 9 % fast with fused kernels
 
 
 def test_plans_that_ran_out_of_memory_need_nearly_all_of_it(rows: tuple[ValidatedRow, ...]) -> None:
