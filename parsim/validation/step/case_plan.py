@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from parsim.cost.software import Software
 from parsim.errors import shown
 from parsim.plan import RANK_ORDER, Plan, Recompute
@@ -23,7 +25,8 @@ def case_plan(
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     again = repeated_modules(run, recipe)
-    sums, same = run.gradient_precision, run.precision == "bf16" and zero == 3
+    precision = _precision(run, assumed)
+    sums = _sums(run, zero, stack.sums_of(precision))
     return Plan(
         tp=run.tp,
         pp=run.pp,
@@ -42,9 +45,9 @@ def case_plan(
         recompute=Recompute.NONE if again else _recompute(run, assumed),
         recompute_layers=_recompute_layers(run),
         recompute_modules=again,
-        precision=_precision(run, assumed),
-        gradient_precision=sums or ("same" if same else stack.gradient_precision),
-        reduce_precision=sums or ("same" if same else stack.reduce_precision),
+        precision=precision,
+        gradient_precision=sums["gradient_precision"],
+        reduce_precision=sums["reduce_precision"],
         overlap_grad_reduce=_overlapped(run, ("dp", "fsdp"), stack.overlap_grad_reduce),
         overlap_param_gather=_overlapped(run, ("dp", "fsdp"), stack.overlap_param_gather),
         overlap_p2p=_overlapped(run, ("p2p",), stack.overlap_p2p),
@@ -53,6 +56,13 @@ def case_plan(
         stage_layers=run.stage_layers,
         offload_layers=offload_layers(run),
     )
+
+
+def _sums(run: MeasuredRun, zero: int, usual: Mapping[str, str]) -> Mapping[str, str]:
+    """What gradients are accumulated and reduced in: as the row says, in 16 bit under ZeRO-3."""
+    same = "same" if run.precision == "bf16" and zero == FSDP else None
+    stated = run.gradient_precision or same
+    return dict.fromkeys(usual, stated) if stated else usual
 
 
 def _overlapped(run: MeasuredRun, words: tuple[str, ...], usual: bool) -> bool:

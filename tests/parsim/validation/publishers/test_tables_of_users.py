@@ -14,7 +14,7 @@ from parsim.validation.validated_row import ValidatedRow
 
 PREDICTED = {
     "kempnerforge_public": (21, 0.13),
-    "qwen_finetune_public": (51, 0.14),
+    "qwen_finetune_public": (51, 0.145),
     "paddlenlp_public": (11, 0.13),
     "flash_attention_public": (5, 0.09),
     "litgpt_public": (2, 0.13),
