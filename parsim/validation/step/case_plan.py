@@ -23,7 +23,7 @@ def case_plan(
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     again = repeated_modules(run, recipe)
-    sums, same = run.gradient_precision, run.precision == "bf16" and zero == 3
+    sums = _sums(run, assumed, zero)
     return Plan(
         tp=run.tp,
         pp=run.pp,
@@ -43,8 +43,8 @@ def case_plan(
         recompute_layers=_recompute_layers(run),
         recompute_modules=again,
         precision=_precision(run, assumed),
-        gradient_precision=sums or ("same" if same else stack.gradient_precision),
-        reduce_precision=sums or ("same" if same else stack.reduce_precision),
+        gradient_precision=sums or stack.gradient_precision,
+        reduce_precision=sums or stack.reduce_precision,
         overlap_grad_reduce=_overlapped(run, ("dp", "fsdp"), stack.overlap_grad_reduce),
         overlap_param_gather=_overlapped(run, ("dp", "fsdp"), stack.overlap_param_gather),
         overlap_p2p=_overlapped(run, ("p2p",), stack.overlap_p2p),
@@ -53,6 +53,12 @@ def case_plan(
         stage_layers=run.stage_layers,
         offload_layers=offload_layers(run),
     )
+
+
+def _sums(run: MeasuredRun, assumed: Assumptions, zero: int) -> str:
+    """What the row, or its stack with sharded 16-bit parameters, sums in; empty: as usual."""
+    pure = run.precision == "bf16" and zero == FSDP
+    return run.gradient_precision or (assumed.sharded_sums if pure else "")
 
 
 def _overlapped(run: MeasuredRun, words: tuple[str, ...], usual: bool) -> bool:
