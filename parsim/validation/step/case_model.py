@@ -38,7 +38,7 @@ def case_model(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Trans
 
 
 def _drops(assumed: Assumptions, base: TransformerSpec | None) -> bool:
-    """Whether a run drops values without a word: as its stack does, but for models that never do."""
+    """Whether a silent run drops values: as its stack does, but for models that never do."""
     return assumed.dropout and (base is None or base.dropout)
 
 
