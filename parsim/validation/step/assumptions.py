@@ -88,7 +88,8 @@ ASSUMPTIONS = {
         zero_stage=3,
         sharded_sums="same",
         reason="FSDP recipes, which scatter gradients of 16-bit weights as they are; the "
-        "rematerialisation policy is not stated: full and none are both contradicted by the times, half of the products is between (and needs host offload)",
+        "rematerialisation policy is not stated: full and none are both contradicted by the times, "
+        "half of the products is between (and needs host offload)",
     ),
     "kempnerforge": Assumptions(
         recompute="full",
