@@ -70,26 +70,29 @@ def _bare(common: Plan) -> Plan:
 
 def _row(family: StrategyFamily, job: Job, common: Plan, scenario: Scenario) -> FamilyRow:
     """The fastest plan of a family that fits, else the one that lacks least."""
-    plan = family.plan(job, common)
-    if isinstance(plan, str):
-        return _without(family, plan)
+    plans = family.plans(job, common)
+    if isinstance(plans, str):
+        return _without(family, plans)
     batch = scenario.global_batch_size
     if family.name == "one device":
         batch, job = max(batch // job.cluster.num_devices, 1), one_device(job)
-    jitter = scenario.jitter
+    jitter, margin = scenario.jitter, scenario.memory_margin
     if family.name == "one device":  # that of the speed-ups is none of the slow ones
         jitter = jitter.without("slow_ranks")
     for recompute in (Recompute.NONE, Recompute.FULL):
-        shaped = with_batches(replace(plan, recompute=recompute), batch)
-        predictions, reason = _predicted(job, shaped, scenario.memory_margin, jitter)
+        tried = [
+            _predicted(job, with_batches(replace(plan, recompute=recompute), batch), margin, jitter)
+            for plan in plans
+        ]
+        predictions = [prediction for some, _ in tried for prediction in some]
         if any(prediction.fit is not Fit.TOO_LARGE for prediction in predictions):
             break
     if not predictions:
-        unit = f"dp={plan.dp} does not divide global_batch_size={batch}"
+        reason, unit = tried[0][1], f"dp={plans[0].dp} does not divide global_batch_size={batch}"
         return _without(family, reason or unit)
-    best = _best(_timed(job, predictions, scenario.memory_margin, jitter))
+    best = _best(_timed(job, predictions, margin, jitter))
     if software_unsaid(job):
-        best = _with_stacks(job, best, scenario.memory_margin, jitter)
+        best = _with_stacks(job, best, margin, jitter)
     return _of(family, best)
 
 
