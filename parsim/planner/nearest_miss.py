@@ -8,9 +8,10 @@ from dataclasses import replace
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.model.adapters import adapters_note
-from parsim.plan import Plan, Recompute
+from parsim.plan import Plan
 from parsim.plan.rules.stages import most_layers
-from parsim.plan.space import FEWEST, FEWEST_WORD
+from parsim.plan.space import FEWEST
+from parsim.planner.changes import SOME_LAYERS, pairs, single, spread
 from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.units import format_bytes
@@ -65,7 +66,7 @@ def _on_device(prediction: Prediction) -> str:
 
 def _advice(job: Job, plan: Plan, margin: float | None) -> str:
     """Least change: the fastest plan that fits among single changes, then among pairs."""
-    for changes in (_single(plan), _pairs(plan)):
+    for changes in (single(plan), pairs(plan)):
         working = [
             (prediction.step_time, _with_number(text, other))
             for text, changed in changes
@@ -136,119 +137,18 @@ def _fitting(job: Job, plan: Plan, margin: float | None) -> Prediction | None:
 
 
 def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
-    """Shard over more devices until it fits; None where that does not help or cannot be joined."""
+    """The fewest nodes on which it fits; None where that does not help or cannot be joined."""
     if job.system.network is None:
         return None
     stage = max(job.software.zero_stages_with(plan.pp), default=0)
-    for factor in (2, 4, 8, 16, 32, 64) if stage else ():
-        cluster = replace(job.cluster, num_nodes=job.cluster.num_nodes * factor)
-        shard = replace(
-            plan,
-            dp_replicate=1,
-            dp_shard=plan.dp * factor,
-            zero_stage=stage,
-            recompute=Recompute.FULL,
-            recompute_layers=0,
-            replica_microbatches=None,
-        )
-        bigger = replace(job, cluster=cluster, global_batch_size=shard.global_batch_size)
-        if illegal(bigger, shard) is None and _fitting(bigger, shard, margin):
-            return (
-                f"least change that fits: {cluster.num_nodes} nodes with dp={shard.dp} and "
-                f"zero_stage={stage} and recompute=full (global batch {shard.global_batch_size})"
-            )
+    for factor in (2, 4, 8, 16, 32, 64):
+        nodes = job.cluster.num_nodes * factor
+        cluster = replace(job.cluster, num_nodes=nodes)
+        for text, other in spread(plan, factor, stage):
+            bigger = replace(job, cluster=cluster, global_batch_size=other.global_batch_size)
+            if illegal(bigger, other) is None and (found := _fitting(bigger, other, margin)):
+                how = f"(step {found.step_time:.3g} s)"
+                if other.global_batch_size != plan.global_batch_size:
+                    how = f"(global batch {other.global_batch_size})"
+                return f"least change that fits: {nodes} nodes with {text} {how}"
     return None
-
-
-Change = tuple[str, Plan]
-
-SOME_LAYERS = f"recompute_layers={FEWEST_WORD}"
-"""How a change is said whose number of layers is still to be found."""
-
-
-def _single(plan: Plan) -> Iterator[Change]:
-    yield from _recompute(plan)
-    yield from _some_layers(plan)
-    yield from _sharding(plan)
-    yield from _off_hosts(plan)
-    sizes = plan.pp, plan.v, plan.num_microbatches  # those of a user's own schedule
-    for text, other in (*_smaller(plan), *_degrees(plan)):
-        if plan.actions is None or (other.pp, other.v, other.num_microbatches) == sizes:
-            yield (text, other)
-
-
-def _pairs(plan: Plan) -> Iterator[Change]:
-    for first, once in _single(plan):
-        if once.recompute_layers == FEWEST:  # found last, beside any other change
-            continue
-        for second, twice in _single(once):
-            if first.split("=")[0] != second.split("=")[0]:
-                yield (f"{first} and {second}", twice)
-
-
-def _recompute(plan: Plan) -> Iterator[Change]:
-    for level in Recompute:
-        if level > plan.recompute:
-            yield (
-                f"recompute={level.name.lower()}",
-                replace(plan, recompute=level, recompute_layers=0),
-            )
-
-
-def _some_layers(plan: Plan) -> Iterator[Change]:
-    """Recompute some layers of each stage as a whole, no more than it takes."""
-    if plan.recompute is not Recompute.FULL and plan.recompute_layers == 0:
-        yield (SOME_LAYERS, replace(plan, recompute_layers=FEWEST))
-
-
-def _sharding(plan: Plan) -> Iterator[Change]:
-    for stage in range(plan.zero_stage + 1, 4):
-        other = replace(plan, zero_stage=stage, dp_replicate=1, dp_shard=plan.dp)
-        yield (f"zero_stage={stage}", other)
-    if not plan.sequence_parallel:
-        yield ("sequence_parallel=true", replace(plan, sequence_parallel=True))
-
-
-def _off_hosts(plan: Plan) -> Iterator[Change]:
-    """Leave on the device what the hosts may have no room for."""
-    if plan.optimizer_offload:
-        yield ("optimizer_offload=false", replace(plan, optimizer_offload=False))
-    if plan.offload_layers:
-        yield ("offload_layers=0", replace(plan, offload_layers=0, offload_modules=()))
-
-
-def _smaller(plan: Plan) -> Iterator[Change]:
-    for factor in (2, 4, 8, 16):
-        if plan.microbatch_size % factor == 0:
-            size, count = plan.microbatch_size // factor, plan.num_microbatches * factor
-            counts = plan.replica_microbatches
-            other = replace(plan, microbatch_size=size, num_microbatches=count)
-            if counts is not None:
-                other = replace(other, replica_microbatches=tuple(n * factor for n in counts))
-            yield (f"microbatch_size={size}", other)
-    if plan.schedule == "gpipe":
-        yield ("schedule=1f1b", replace(plan, schedule="1f1b"))
-
-
-def _degrees(plan: Plan) -> Iterator[Change]:
-    for factor in (2, 4, 8):
-        if plan.dp % factor or plan.replica_microbatches is not None:
-            continue
-        for axis in ("tp", "pp"):
-            degree = plan.degree(axis) * factor
-            text = f"{axis}={degree} with dp={plan.dp // factor}"
-            yield (text, _traded(plan, axis, degree, factor))
-
-
-def _traded(plan: Plan, axis: str, degree: int, factor: int) -> Plan:
-    """Take ranks from data parallelism; micro-batches grow to keep the global batch."""
-    name = "dp_shard" if plan.zero_stage else "dp_replicate"
-    rest = max(plan.degree(name) // factor, 1)
-    sharded = plan.zero_stage if rest > 1 else 0
-    values = {axis: degree, name: rest, "num_microbatches": plan.num_microbatches * factor}
-    return replace(
-        plan,
-        **values,  # type: ignore[arg-type]
-        zero_stage=sharded,
-        stage_layers=None,
-    )

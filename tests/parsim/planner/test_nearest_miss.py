@@ -12,11 +12,15 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
 from parsim.plan import Plan, Recompute
 from parsim.planner.nearest_miss import shortage_message
+from parsim.scenario import load_scenario
 from parsim.sim import simulate
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.memory.reserved import reserved_bytes
 from parsim.units import format_bytes
+from tests.commands import ROOT
 from tests.parsim.planner.conftest import with_memory
 
+SCENARIOS = ROOT / "scenarios"
 PLAN = Plan(dp_replicate=4, num_microbatches=1, microbatch_size=8, precision="fp16")
 
 
@@ -118,3 +122,20 @@ def test_hosts_that_are_too_small_are_named(job: Job) -> None:
     half = format_bytes(used / 2)
     assert f"needs {format_bytes(used)} in the hosts of a node, {half} more than {half};" in told
     assert "least change that fits: offload_layers=0" in told
+
+
+def test_more_devices_are_the_fewest_on_which_a_plan_fits() -> None:
+    """Adapters of Llama 3 8B on cards of 24 GB: tensor ranks halve what a device keeps frozen."""
+    sets = {
+        "model": "{name: llama3-8b, seq_len: 8192, lora_rank: 16}",
+        "cluster": "{system: rtx-4090-node, devices_per_node: 1, nodes: 1}",
+        "training": "{global_batch_size: 8, precision: bf16}",
+        "plan": "{microbatch_size: 1, recompute: full}",
+    }
+    scenario = load_scenario(SCENARIOS / "llama3-8b-dgx-h100.yaml", sets)
+    told = shortage_message(scenario.job, scenario.fixed_plan())
+    advised = "2 nodes with tp=2 and sequence_parallel=true and recompute=full"
+    assert f"least change that fits: {advised}" in told
+    more = {"cluster.nodes": "2", "plan.tp": "2", "plan.sequence_parallel": "true"}
+    fitting = load_scenario(SCENARIOS / "llama3-8b-dgx-h100.yaml", sets | more)
+    assert simulate(fitting.job, fitting.fixed_plan()).fit is Fit.FITS
