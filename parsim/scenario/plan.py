@@ -24,14 +24,7 @@ from parsim.scenario.schema.file import ScenarioFile
 from parsim.scenario.schema.plan import PlanBlock, SharedBlock
 from parsim.scenario.strategy import build_strategy
 
-_SWITCHES = (
-    "gradient_precision",
-    "reduce_precision",
-    "overlap_grad_reduce",
-    "overlap_param_gather",
-    "overlap_p2p",
-    "scatter_p2p",
-)
+_SWITCHES = ("overlap_grad_reduce", "overlap_param_gather", "overlap_p2p", "scatter_p2p")
 _REPLICAS = ("dp", "dp_replicate", "dp_shard")
 
 
@@ -105,7 +98,8 @@ def shared_fields(block: SharedBlock, precision: str, software: Software) -> dic
     if "bucket_size" in given:
         given["bucket_bytes"] = given.pop("bucket_size")
     habits = {name: getattr(software, name) for name in _SWITCHES}
-    return {"precision": precision, **habits, **given}
+    sums = software.sums_of(precision, given.get("gradient_precision"))
+    return {"precision": precision, **sums, **habits, **given}
 
 
 def _replicas(tree: Tree, block: PlanBlock, cluster: Cluster, pp: int) -> Mapping[str, int]:

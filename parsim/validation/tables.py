@@ -38,12 +38,12 @@ JUDGED_ALONE = (
     *("amd_instinct_public", "deepspeed_public", "maxtext_tpu_public"),
     *("gpu_tpu_pedia_public", "tpu_recipes_public", "internevo_public", "fms_fsdp_public"),
     *("nemo_automodel_public", "nemo_summaries_public", "torchtitan_a100_public"),
-    "megatron_ci_public",
+    *("megatron_ci_public", "megatron_bridge_cards_public", "megatron_moe_modelzoo_public"),
     *("kempnerforge_public", "qwen_finetune_public", "paddlenlp_public"),
     *("flash_attention_public", "litgpt_public", "jax_toolbox_public"),
     *("nanotron_public", "torchtune_public", "vectorlm_public"),
     *("xtuner_public", "xtuner_mixtures_public"),
-    *("fms_acceleration_public", "torchao_public", "torchprime_public"),
+    *("fms_acceleration_public", "torchao_public", "torchprime_public", "prime_rl_public"),
 )
 """Tables whose rows are in no group and no level. Publishers of deepspeed_public differ so much
 that quantiles of well-known stacks on the same devices would jump with them; the half that was set

@@ -129,8 +129,7 @@ def host_seconds(job: Job, layers: LayerTable, total: Pass) -> Array:
 
 def _launch(job: Job) -> float:
     """Host seconds of launching a kernel of this model."""
-    each = job.software.launch_of(mixture=job.model.experts is not None)
-    return each * job.device.launch_factor
+    return job.software.launch_cost * job.device.launch_factor
 
 
 def host_share(job: Job, layers: LayerTable) -> Array:

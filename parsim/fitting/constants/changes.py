@@ -50,7 +50,7 @@ def no_tensor_hides(job: Job) -> Job:
 
 def no_host(job: Job) -> Job:
     """A host that launches for nothing."""
-    free = replace(job.software, launch_cost=0.0, mixture_launch=0.0, microbatch_overhead=0.0)
+    free = replace(job.software, launch_cost=0.0, microbatch_overhead=0.0)
     return replace(job, software=free)
 
 
@@ -77,9 +77,8 @@ def no_slow_rows(job: Job) -> Job:
 
 
 def no_expert_launches(job: Job) -> Job:
-    """Launches of experts that cost no more than others."""
-    cheap = min(job.software.launch_of(mixture=True), job.software.expert_launch)
-    return replace(job, software=replace(job.software, expert_launch=cheap))
+    """Launches of experts that cost the host nothing."""
+    return replace(job, software=replace(job.software, expert_launch=0.0))
 
 
 def expert_copies(job: Job) -> Job:

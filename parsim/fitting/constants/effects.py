@@ -114,8 +114,7 @@ OF_EXPERTS = (
     ),
     Effect(
         name="expert launches",
-        meaning="launches around experts take no more of the host than others "
-        "(expert_launch = launch_cost)",
+        meaning="launches around experts take nothing of the host (expert_launch = 0)",
         job=no_expert_launches,
     ),
     Effect(

@@ -34,8 +34,9 @@ from parsim.validation.tables import RowSkipped, shipped_tables
 
 Points = tuple[tuple[float, ...], ...]
 
-BEST_CASES = "mamf"
-"""Tables of the best of many shapes say nothing about the others: no fit takes them."""
+NOT_FITTED = ("mamf", "xla")
+"""Tables that no fit takes: of the best of many shapes, which say nothing about the others, and
+one that judges, which came when the constants were there."""
 SPLITS = 8
 
 
@@ -50,11 +51,16 @@ class Split:
 
 def published(device: str, kind: str) -> list[Kernel]:
     """Distinct kernels of one device and kind, as the shipped tables have them."""
-    paths = [path for path in shipped_tables("kernels") if BEST_CASES not in path.stem]
-    rows = [kernel for path in paths for kernel in _kernels(path)]
+    rows = [kernel for path in fitted_tables() for kernel in _kernels(path)]
     return distinct_kernels(
         [kernel for kernel in rows if (kernel.device.id, kernel.kind) == (device, kind)]
     )
+
+
+def fitted_tables() -> list[Path]:
+    """The shipped tables of kernels that constants are fitted to."""
+    tables = shipped_tables("kernels")
+    return [path for path in tables if not any(name in path.stem for name in NOT_FITTED)]
 
 
 def _kernels(path: Path) -> Iterator[Kernel]:

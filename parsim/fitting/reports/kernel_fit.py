@@ -19,10 +19,10 @@ from parsim.cluster.reader import load_catalog
 from parsim.cost.kernel import kernels as kernel_costs
 from parsim.fitting.kernels.fit import ACCUMULATE, GEMM, model_times, residual_points
 from parsim.fitting.kernels.unseen import (
-    BEST_CASES,
     SPLITS,
     constants_of,
     fitted,
+    fitted_tables,
     published,
     scales_of,
     split_errors,
@@ -157,7 +157,7 @@ def write_residuals(folder: Path) -> None:
 
 def _table_lines(name: str, scales: list[str]) -> Iterator[str]:
     device = load_catalog().device(name)
-    tables = [path.stem for path in shipped_tables("kernels") if BEST_CASES not in path.stem]
+    tables = [path.stem for path in fitted_tables()]
     yield f"# Measured over modelled time, written by make fit-kernels from {', '.join(tables)}"
     yield "# gemm: m x batch, n, k, layout (1 tn, 2 nn, 4 nt, 8 into fp32), ratio"
     yield "# attention: executed FLOPs, sequence length, head size, ratio"

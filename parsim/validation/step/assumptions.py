@@ -106,7 +106,9 @@ ASSUMPTIONS = {
 
 SAME_AS = {
     "megatron-bridge": "nemo",
+    "megatron-bridge-unfused": "nemo",
     "megatron-lm": "nemo",
+    "megatron-lm-2025": "nemo",
     "megatron-te-2025": "nemo",
     "primus": "nemo",
     "megatron-deepspeed-2023": "megatron-deepspeed-2022",
@@ -115,6 +117,10 @@ SAME_AS = {
     "deepspeed-huggingface-2021": "deepspeed-zero3-2021",
     "torchtitan-2025": "torchtitan",
     "paxml-te": "paxml",
+    "prime-rl": "torchtitan",
+    "prime-rl-flash2": "torchtitan",
+    "prime-rl-sft": "torchtitan",
+    "prime-rl-sft-flash2": "torchtitan",
 }
 
 EXPERT_RELEASES: dict[str, tuple[tuple[tuple[int, ...], str], ...]] = {

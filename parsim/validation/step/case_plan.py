@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from parsim.cost.software import Software
 from parsim.errors import shown
 from parsim.plan import RANK_ORDER, Plan, Recompute
@@ -23,7 +25,8 @@ def case_plan(
     zero = _zero_stage(run, assumed)
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     again = repeated_modules(run, recipe)
-    sums = _sums(run, assumed, zero)
+    precision = _precision(run, assumed)
+    sums = _sums(run, assumed, zero, stack.sums_of(precision))
     return Plan(
         tp=run.tp,
         pp=run.pp,
@@ -42,9 +45,9 @@ def case_plan(
         recompute=Recompute.NONE if again else _recompute(run, assumed),
         recompute_layers=_recompute_layers(run),
         recompute_modules=again,
-        precision=_precision(run, assumed),
-        gradient_precision=sums or stack.gradient_precision,
-        reduce_precision=sums or stack.reduce_precision,
+        precision=precision,
+        gradient_precision=sums["gradient_precision"],
+        reduce_precision=sums["reduce_precision"],
         overlap_grad_reduce=_overlapped(run, ("dp", "fsdp"), stack.overlap_grad_reduce),
         overlap_param_gather=_overlapped(run, ("dp", "fsdp"), stack.overlap_param_gather),
         overlap_p2p=_overlapped(run, ("p2p",), stack.overlap_p2p),
@@ -55,10 +58,16 @@ def case_plan(
     )
 
 
-def _sums(run: MeasuredRun, assumed: Assumptions, zero: int) -> str:
-    """What the row, or its stack with sharded 16-bit parameters, sums in; empty: as usual."""
+def _sums(
+    run: MeasuredRun, assumed: Assumptions, zero: int, usual: Mapping[str, str]
+) -> Mapping[str, str]:
+    """What gradients are accumulated and reduced in: as the row says, else as its stack does.
+
+    A few stacks do otherwise with sharded 16-bit parameters.
+    """
     pure = run.precision == "bf16" and zero == FSDP
-    return run.gradient_precision or (assumed.sharded_sums if pure else "")
+    stated = run.gradient_precision or (assumed.sharded_sums if pure else "")
+    return dict.fromkeys(usual, stated) if stated else usual
 
 
 def _overlapped(run: MeasuredRun, words: tuple[str, ...], usual: bool) -> bool:

@@ -20,7 +20,7 @@ def case_software(run: MeasuredRun, usual: str, recipe: Recipe | None) -> Softwa
     if run.overlap is not None:
         stack = replace(stack, tp_overlap="tp" in run.overlap)
     if run.token_drop:  # padded to a capacity: the host knows all sizes and waits for no counts
-        stack = replace(stack, expert_launch=stack.launch_of(mixture=True))
+        stack = replace(stack, expert_launch=stack.padded_launch)
     if recipe is not None:
         stack = _with_recipe(stack, recipe)
     return _as_the_row_says(stack, run)
@@ -64,6 +64,10 @@ def _as_the_row_says(stack: Software, run: MeasuredRun) -> Software:
         stack = replace(stack, graphs=run.graph_scopes)
     if run.expert_overlap is not None:
         stack = replace(stack, expert_overlap={"default": float(run.expert_overlap)})
+    if run.expert_dispatcher is not None:
+        stack = replace(stack, expert_dispatcher=run.expert_dispatcher)
+    if run.fused_experts is not None:
+        stack = replace(stack, fused_experts=run.fused_experts)
     if run.quantized_attention is not None:
         stack = replace(stack, quantized_attention=run.quantized_attention)
     if run.fp8_scales is not None:

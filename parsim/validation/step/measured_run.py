@@ -79,6 +79,8 @@ class MeasuredRun:
     cuda_graphs: bool | None = None
     graph_scopes: tuple[str, ...] = ()
     expert_overlap: bool | None = None
+    expert_dispatcher: str | None = None
+    fused_experts: bool | None = None
     quantized_attention: bool | None = None
     fp8_scales: str | None = None
     gradient_precision: str | None = None

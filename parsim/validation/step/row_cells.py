@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
+from parsim.cost.software.habits.experts import DISPATCHERS
 from parsim.errors import shown
 from parsim.plan.precision import SUMS, TENSOR_SCALES
 from parsim.units import whole_number
@@ -122,19 +124,21 @@ class RunCells(Cells):
 
     def gradient_precision(self) -> str | None:
         """What gradients are summed in."""
-        cell = self.text("gradient_precision")
-        if cell is not None and cell not in SUMS:
-            raise RowSkipped(
-                f"gradient_precision='{shown(cell)}' is unknown; allowed: {', '.join(SUMS)}"
-            )
-        return cell
+        return self._word("gradient_precision", SUMS)
+
+    def expert_dispatcher(self) -> str | None:
+        """What moves tokens to experts."""
+        return self._word("expert_dispatcher", DISPATCHERS)
 
     def fp8_scales(self) -> str | None:
         """Scales of 8-bit products with one a tensor."""
-        cell = self.text("fp8_scales")
-        if cell is not None and cell not in TENSOR_SCALES:
-            allowed = ", ".join(TENSOR_SCALES)
-            raise RowSkipped(f"fp8_scales='{shown(cell)}' is unknown; allowed: {allowed}")
+        return self._word("fp8_scales", TENSOR_SCALES)
+
+    def _word(self, name: str, allowed: Iterable[str]) -> str | None:
+        """The cell, which must be one of those allowed; None where it is blank."""
+        cell = self.text(name)
+        if cell is not None and cell not in allowed:
+            raise RowSkipped(f"{name}='{shown(cell)}' is unknown; allowed: {', '.join(allowed)}")
         return cell
 
     def overlap(self) -> frozenset[str] | None:

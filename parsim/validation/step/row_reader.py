@@ -32,7 +32,7 @@ OPTIONAL = (
     "zero_stage", "fsdp_size", "sequence_parallel", "recompute", "schedule", "flash_attention",
     "overlap", "torch_compile", "step_time_from", "peak_memory_gib", "peak_memory_kind",
     "rank_order", "stage_layers", "ddp_bucket_parameters", "cuda_graphs", "graph_scopes",
-    "expert_overlap", "offload_layers", "fp8_scales",
+    "expert_overlap", "expert_dispatcher", "fused_experts", "offload_layers", "fp8_scales",
     "gradient_precision", "dropout", "blocking_launches", "training_steps", "gpu_hours",
     "quantized_attention", "out_of_memory", "bubble_fraction", "t_forward_ms",
     "t_backward_input_ms", "t_backward_weight_ms", "t_p2p_ms", "task", "note", "split",
@@ -70,7 +70,7 @@ COUNTS = (
 
 FLAGS = (
     *("sequence_parallel", "flash_attention", "torch_compile", "cuda_graphs", "dropout"),
-    *("quantized_attention", "expert_overlap"),
+    *("quantized_attention", "expert_overlap", "fused_experts"),
 )
 """Switches that may be blank."""
 
@@ -98,6 +98,7 @@ def parse_row(row: Mapping[str, str]) -> MeasuredRun:
         rank_order=cells.rank_order(),
         stage_layers=cells.stage_layers(),
         graph_scopes=cells.graph_scopes(),
+        expert_dispatcher=cells.expert_dispatcher(),
         gradient_precision=cells.gradient_precision(),
         fp8_scales=cells.fp8_scales(),
         stack_lacks=cells.stack_lacks(),

@@ -75,6 +75,7 @@ def test_shares_and_amounts(stack: Software) -> None:
 def test_switches(stack: Software) -> None:
     assert {type(getattr(stack, name)) for name in FLAGS} == {bool}
     assert {stack.gradient_precision, stack.reduce_precision} <= {"fp32", "same"}
+    assert stack.fp16_sums in ("", "fp32", "same")
 
 
 @pytest.mark.parametrize("device", ["v100-sxm-32gb", "a100-sxm-80gb", "h100-sxm-80gb", "cpu"])
@@ -113,6 +114,25 @@ def test_replicas_differ_by_what_they_train_on() -> None:
     assert plain.spread_of_replicas("fp16", images=True) == 0.2
 
 
+@pytest.mark.parametrize(
+    ("name", "precision", "sums"),
+    [
+        ("megatron-2021", "bf16", ("fp32", "fp32")),
+        ("megatron-2021", "fp16", ("same", "same")),
+        ("megatron-deepspeed-vtrain", "bf16", ("fp32", "same")),
+        ("megatron-deepspeed-vtrain", "fp16", ("same", "same")),
+        ("megatron-lm", "fp16", ("same", "same")),
+        ("megatron-lm", "fp16_amp", ("fp32", "fp32")),
+        (GENERIC, "fp16", ("fp32", "fp32")),
+    ],
+)
+def test_what_gradients_are_summed_and_sent_in(
+    name: str, precision: str, sums: tuple[str, str]
+) -> None:
+    usual = software(name).sums_of(precision)
+    assert usual == dict(zip(("gradient_precision", "reduce_precision"), sums, strict=True))
+
+
 def test_a_stack_starts_from_the_one_it_names() -> None:
     first, second = software("megatron-2021"), software("megatron-2022")
     same = {name for name in STATED if getattr(first, name) == getattr(second, name)}
@@ -125,7 +145,7 @@ def test_a_stack_starts_from_the_one_it_names() -> None:
 def test_what_the_published_stacks_are_known_for() -> None:
     megatron = software("megatron-2021")
     assert (megatron.fused_attention, megatron.scatter_p2p) == (False, True)
-    assert (megatron.overlap_grad_reduce, megatron.reduce_precision) == (False, "same")
+    assert (megatron.overlap_grad_reduce, megatron.overlap) == (False, 0.0)
     assert software("nemo").tp_overlap
     assert not software(GENERIC).tp_overlap
     assert software("torchtitan").fused_attention

@@ -101,6 +101,7 @@ NAMES = [
     "gpt-oss-120b",
     "deepseek-v2",
     "deepseek-v2-lite",
+    "moonlight-16b-a3b",
     "deepseek-v3",
     "kimi-k2",
     "hy3-295b",

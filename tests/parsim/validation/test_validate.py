@@ -163,7 +163,7 @@ def test_every_column_of_the_public_tables_is_read() -> None:
 
 def test_the_public_tables_are_shipped() -> None:
     names = [path.stem for path in shipped_tables()]
-    assert len(names) == 43
+    assert len(names) == 46
     assert names == sorted(names)
     assert Validation(rows=()).tables == ()
 

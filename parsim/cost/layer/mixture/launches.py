@@ -38,7 +38,7 @@ def expert_launches(
     each = EACH[direction]
     each += QUANTISED[direction] if quantised else 0
     each += BIASED[direction] if op.bias else 0
-    each_other = software.launch_of(mixture=True)
-    longer = software.expert_launch / each_other if each_other > 0.0 else 0.0
+    other = software.launch_cost
+    longer = software.expert_launch / other if other > 0.0 else 0.0
     by_turns = software.overlap_launches * hidden
     return np.asarray((around + by_turns + each * local) * longer)

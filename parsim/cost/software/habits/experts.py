@@ -39,6 +39,8 @@ class ExpertHabits:
     fused_experts: bool
     # Host seconds of a kernel's launch around experts.
     expert_launch: float
+    # Those where tokens of each expert are padded to a capacity, so that shapes are known.
+    padded_launch: float
 
     def expert_hidden(self, device_id: str) -> float:
         """Share of moving tokens to experts and back that hides beside compute."""

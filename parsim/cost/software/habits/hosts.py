@@ -12,10 +12,10 @@ class HostHabits:
 
     # Host seconds of a kernel's launch.
     launch_cost: float
-    # Those in a mixture of experts, beside its experts (0: the same).
-    mixture_launch: float
     # Standard deviation of the log of what hosts take, where no run of the stack shows it.
     launch_spread: float
+    # The same in mixtures of experts.
+    mixture_spread: float
     # Relative standard deviation of it between ranks.
     host_spread: float
     # Host seconds of a micro-batch.
@@ -59,13 +59,9 @@ class HostHabits:
         known = (self.replica_spread[key] for key in keys if key in self.replica_spread)
         return float(next(known, self.replica_spread["default"]))
 
-    def launch_of(self, *, mixture: bool) -> float:
-        """Host seconds of a kernel's launch in a mixture of experts, or in another model."""
-        return (self.mixture_launch if mixture else 0.0) or self.launch_cost
-
     def launch_doubt(self, *, mixture: bool) -> float:
-        """How much hosts of other machines differ, ln; none where runs of mixtures show theirs."""
-        return 0.0 if mixture and self.mixture_launch else self.launch_spread
+        """How much hosts of other machines differ, ln, in a mixture of experts or another model."""
+        return self.mixture_spread if mixture else self.launch_spread
 
     @property
     def between_microbatches(self) -> float:

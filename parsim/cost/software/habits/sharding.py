@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 
@@ -13,6 +14,8 @@ class ShardingHabits:
     gradient_precision: str
     # What they are reduced in where the plan does not say: "fp32" or "same".
     reduce_precision: str
+    # What plans in fp16 accumulate and reduce them in instead ("": in the two above).
+    fp16_sums: str
     # Whose rule cuts gradients into buckets: "torch" or "megatron" (`cost/data/buckets.py`).
     ddp_buckets: str
     # Parameters of a bucket that replace the rule's (None: the rule's).
@@ -30,3 +33,14 @@ class ShardingHabits:
     reuse_distance: float | None
     # Bytes moved between flat buffer and tensors, per byte of a sharded collective.
     staging: float
+
+    def sums_of(self, precision: str, accumulated: str | None = None) -> Mapping[str, str]:
+        """What gradients are accumulated and reduced in where a plan does not say, by field.
+
+        A plan in fp16 that says what they are `accumulated` in, and differs from the habit, has
+        them reduced as in bf16.
+        """
+        if precision == "fp16" and self.fp16_sums and accumulated in (None, self.fp16_sums):
+            return {"gradient_precision": self.fp16_sums, "reduce_precision": self.fp16_sums}
+        habits = self.gradient_precision, self.reduce_precision
+        return dict(zip(("gradient_precision", "reduce_precision"), habits, strict=True))

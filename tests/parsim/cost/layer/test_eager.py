@@ -83,7 +83,7 @@ def test_mxnet_adds_and_rectifies_inside_the_normalisation_in_16_bit() -> None:
 
 
 def test_fp32_norms_make_a_llama_move_more_than_its_passes_do() -> None:
-    """All of a layer: 1.4 times what eager kernels of norms alike in all stacks would move."""
+    """All of a layer: 1.5 times what eager kernels of norms alike in all stacks would move."""
     llama = build_transformer(model_spec("llama2-7b")).kinds[0]
     parts = [op for op in llama.operators if isinstance(op, Elementwise)]
 
@@ -91,4 +91,4 @@ def test_fp32_norms_make_a_llama_move_more_than_its_passes_do() -> None:
         known = software(stack)
         return sum(op.width * sum(moved_values(known, op, HALF)) for op in parts)
 
-    assert layer("deepspeed-huggingface") / layer("mpt-fsdp-2023") == pytest.approx(1.38, abs=0.03)
+    assert layer("deepspeed-huggingface") / layer("mpt-fsdp-2023") == pytest.approx(1.53, abs=0.03)

@@ -17,8 +17,19 @@ def test_software_decides_attention_and_the_switches_of_the_plan(tmp_path: Path)
     scenario = load(tmp_path, software="megatron-2021")
     assert scenario.plan is not None
     assert not scenario.spec.fused_attention
-    assert (scenario.plan.reduce_precision, scenario.plan.scatter_p2p) == ("same", True)
+    assert (scenario.plan.reduce_precision, scenario.plan.scatter_p2p) == ("fp32", True)
     assert (scenario.plan.overlap_grad_reduce, scenario.plan.overlap_p2p) == (False, False)
+
+
+def test_software_decides_what_gradients_are_summed_in(tmp_path: Path) -> None:
+    training = {"global_batch_size": 8, "precision": "fp16"}
+    block = {"dp": 8, "gradient_precision": "fp32"}
+    usual = load(tmp_path, software="megatron-2021", training=training).plan
+    stated = load(tmp_path, software="megatron-2021", training=training, plan=block).plan
+    assert usual is not None
+    assert stated is not None
+    assert (usual.gradient_precision, usual.reduce_precision) == ("same", "same")
+    assert (stated.gradient_precision, stated.reduce_precision) == ("fp32", "fp32")
 
 
 def test_switches_beside_the_name_of_a_stack_replace_its_own(tmp_path: Path) -> None:

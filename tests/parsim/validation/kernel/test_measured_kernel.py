@@ -168,7 +168,7 @@ def test_a_table_that_is_none(tmp_path: Path, text: bytes, message: str) -> None
 
 def test_every_shipped_row_states_its_source() -> None:
     tables = shipped_tables("kernels")
-    assert len(tables) == 5
+    assert len(tables) == 6
     rows = [row for path in tables for row in read_kernel_table(path)]
-    assert len(rows) == 1400 + 697 + 208 + 26 + 1236
+    assert len(rows) == 1400 + 697 + 208 + 26 + 1236 + 1500
     assert all(row["source"] and row["row_id"] for row in rows)

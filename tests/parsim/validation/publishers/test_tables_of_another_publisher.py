@@ -37,7 +37,7 @@ def test_an_unseen_mixture_is_within_a_few_percent(rows: dict[str, ValidatedRow]
     off = errors(rows, PEDIA, "gb")
     assert len(off) == 25
     assert mean(abs(error) for error in off) < 0.06
-    assert abs(mean(off)) < 0.03
+    assert abs(mean(off)) < 0.035
 
 
 def test_dense_models_on_tpus_that_nobody_fitted(rows: dict[str, ValidatedRow]) -> None:

@@ -143,7 +143,7 @@ def test_dense_rows_follow_no_recipe() -> None:
 
 def test_dropped_tokens_need_no_counts() -> None:
     plain, dropped = case(), case(note="tokendrop; force-balanced")
-    assert dropped.job.software.expert_launch == plain.job.software.launch_of(mixture=True)
+    assert dropped.job.software.expert_launch == plain.job.software.padded_launch
     assert replace(dropped.job.software, expert_launch=plain.job.software.expert_launch) == (
         plain.job.software
     )

@@ -43,6 +43,12 @@ def test_what_a_source_does_not_say_is_none(row: MakeRow) -> None:
     assert (run.v, run.fsdp_size, run.n_kv_heads) == (1, 0, 24)
 
 
+def test_how_tokens_reach_experts_and_what_these_run(row: MakeRow) -> None:
+    run = parse_row(row(expert_dispatcher="hybridep", fused_experts="yes"))
+    assert (run.expert_dispatcher, run.fused_experts) == ("hybridep", True)
+    assert "expert_dispatcher='nccl' is unknown" in reason(row(expert_dispatcher="nccl"))
+
+
 def test_switches_and_units(row: MakeRow) -> None:
     run = parse_row(
         row(
