@@ -133,7 +133,7 @@ SHARED = {
     2: "gradients and optimizer states are shared out to all devices",
     3: "parameters, gradients and optimizer states are shared out to all devices",
 }
-"""The same for each stage of ZeRO alone."""
+"""What each stage of ZeRO does better than plain replicas."""
 HARDER = {
     "DataParallel": "one process drives all devices, with Python's lock between its threads",
     "parameter server": "its servers are more to run",

@@ -146,8 +146,8 @@ def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
         cluster = replace(job.cluster, num_nodes=nodes)
         for text, other in spread(plan, factor, stage):
             bigger = replace(job, cluster=cluster, global_batch_size=other.global_batch_size)
-            if illegal(bigger, other) is None and (found := _fitting(bigger, other, margin)):
-                how = f"(step {found.step_time:.3g} s)"
+            if illegal(bigger, other) is None and (fitting := _fitting(bigger, other, margin)):
+                how = f"(step {fitting.step_time:.3g} s)"
                 if other.global_batch_size != plan.global_batch_size:
                     how = f"(global batch {other.global_batch_size})"
                 return f"least change that fits: {nodes} nodes with {text} {how}"

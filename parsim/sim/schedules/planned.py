@@ -71,8 +71,8 @@ def _late_row(job: Job, plan: Plan, rule: str) -> AsynchronousRow:
 
 def _chunks(plan: Plan, name: str, v: int | None) -> int:
     """Chunks a rank of a schedule beside those that the plan has with its own."""
-    own = v is None and name == plan.schedule and plan.actions is None
-    return plan.v if own else chunks_of(name, CHUNKS if v is None else v)
+    unchanged = v is None and name == plan.schedule and plan.actions is None
+    return plan.v if unchanged else chunks_of(name, CHUNKS if v is None else v)
 
 
 def _row(job: Job, plan: Plan, memory_margin: float | None) -> ScheduleRow:

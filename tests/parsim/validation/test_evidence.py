@@ -106,7 +106,7 @@ def test_what_there_are_no_runs_of_is_said(model: str, device: str, none: str) -
 
 
 def test_runs_that_judge_an_interval_alone_are_counted() -> None:
-    """Of Megatron-LM's runs on H100s 22 are its own tests, which no interval is made of."""
+    """Among Megatron-LM's runs on H100s 22 are its own tests, which no interval is made of."""
     file = SCENARIOS / "llama3-8b-dgx-h100.yaml"
     job = load_scenario(file, {"software": "megatron-lm"}).job
     assert "the 80 % interval leaves 22 of them out" in cited(job)
