@@ -35,6 +35,7 @@ def draw(
         title=f"{scenario.job.model.name} on {document['device']}",
         plan=scenario.fixed_plan().label(),
         path=path,
+        per="sample" if scenario.job.model.tokens == 1 else "token",
     )
 
 

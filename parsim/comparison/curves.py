@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from parsim.comparison.run_curves import Curve, curve_of, evaluations_of
 from parsim.errors import InputError
@@ -36,6 +36,11 @@ class CurveComparison(Result):
     def reached(self) -> float:
         """The lowest loss that every run came to."""
         return max(min(curve.loss) for curve in self.curves)
+
+    @property
+    def per(self) -> Literal["token", "sample"]:
+        """What the losses are means over."""
+        return "sample" if all(curve.of_samples for curve in self.curves) else "token"
 
     @property
     def headline(self) -> str:

@@ -20,7 +20,8 @@ class Curve:
     """The loss of one run: after how many seconds and samples it was how high.
 
     Each value is the mean over the last `workers` rounds, one of each worker. `rate` is that of the
-    timed steps in samples a second, as the run says it; None where it has no step time.
+    timed steps in samples a second, as the run says it; None where it has no step time. The loss
+    is a mean over samples where they are no texts, else over tokens.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Curve:
     samples: tuple[float, ...]
     loss: tuple[float, ...]
     rate: float | None
+    of_samples: bool = False
 
     def seconds_to(self, loss: float) -> float | None:
         """When the loss was first that low; None: never."""
@@ -61,6 +63,7 @@ def curve_of(document: Mapping[str, Any], name: str) -> Curve:
         samples=tuple(point[1] for point in known),
         loss=tuple(means),
         rate=_rate(document),
+        of_samples=document["measured"].get("tokens_of_sample") == 1,
     )
 
 
@@ -89,6 +92,7 @@ def evaluations_of(document: Mapping[str, Any], name: str) -> Curve:
         ),
         loss=tuple(entry["loss"] for entry in known),
         rate=_rate(document),
+        of_samples=document["measured"].get("tokens_of_sample") == 1,
     )
 
 

@@ -12,7 +12,9 @@ from parsim.errors import InputError, ModelError, shown
 from parsim.files import read_json
 from parsim.launch.ranks import ask, require_torch
 from parsim.model.graph.build import build_graph
-from parsim.model.graph.document import NEAR, graph_text
+from parsim.model.graph.document import NEAR, graph_text, read_graph
+from parsim.model.graph.pipedream import DEVICE, per_sample
+from parsim.model.graph.record import Graph
 from parsim.model.graph.traces.events import is_trace
 from parsim.model.graph.traces.graph import read_trace
 from parsim.report.writing import check_writable, write_text
@@ -56,15 +58,40 @@ def profile_trace(trace: Path, sizes: str | None, out: Path) -> dict[str, Any]:
         traced = read_trace(trace.name, document, str(trace), batch)
     except ModelError as reason:
         raise ModelError(f"{trace}: {reason}") from None
-    write_text(out, graph_text(traced.graph, traced.notes))
-    model = build_graph(traced.graph)
+    return _written(traced.graph, traced.notes, out)
+
+
+def profile_layers(profiled: Path, sizes: str, out: Path) -> dict[str, Any]:
+    """Write the model file of PipeDream's `graph.txt`, whose mini-batch had the sizes.
+
+    Raises:
+        InputError: there is no such profile, its mini-batch is another, or a file cannot be
+            written.
+    """
+    check_writable(out)
+    graph = read_graph(profiled)
+    if graph.device != DEVICE:
+        raise ModelError(f"{profiled}: is no graph.txt of PipeDream's profiler")
+    batch = _sizes(sizes)
+    try:
+        graph = per_sample(graph, batch)
+    except ModelError as reason:
+        raise ModelError(f"{profiled}: {reason}") from None
+    note = f"seconds are those of a mini-batch of {batch[0]}, shared out to its samples"
+    return _written(graph, (note,), out)
+
+
+def _written(graph: Graph, notes: tuple[str, ...], out: Path) -> dict[str, Any]:
+    """Write a model file and say what it holds."""
+    write_text(out, graph_text(graph, notes))
+    model = build_graph(graph)
     return {
         "schema_version": 1,
-        "name": traced.graph.name,
+        "name": graph.name,
         "parameters": model.parameters,
         "layers": model.num_layers,
-        "operations": len(traced.graph.nodes),
-        "notes": list(traced.notes),
+        "operations": len(graph.nodes),
+        "notes": list(notes),
         "file": str(out),
     }
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import takewhile
 from math import inf
 from typing import Any, NamedTuple
@@ -92,9 +92,10 @@ class SearchResult(Result):
     `faster_tight` is the fastest tight one, if faster than the first. `left_out` says what
     `optimality` does not speak of: by field of a plan, the values that were not looked at. `limits`
     are the usable bytes of each kind of device. `space` is what was searched. `apart` are plans
-    with strategies that do not train as the whole batch does, the fastest first; how many plans
-    with strategies or unequal stages there were stands in `counts` by itself (`strategy_plans`,
-    `unequal_plans` and so on).
+    with strategies that do not train as the whole batch does, the fastest first. `fastest` has the
+    fastest plan of each strategy, all-reduced gradients first, where others were asked for, and
+    `planless` says of each that has no plan why not. How many plans with strategies or unequal
+    stages there were stands in `counts` by itself (`strategy_plans`, `unequal_plans` and so on).
     """
 
     plans: tuple[Ranked, ...]
@@ -107,6 +108,8 @@ class SearchResult(Result):
     limits: tuple[float, ...] = ()
     faster_tight: Ranked | None = None
     apart: tuple[Ranked, ...] = ()
+    fastest: tuple[Ranked, ...] = ()
+    planless: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def headline(self) -> str:
@@ -131,7 +134,15 @@ class SearchResult(Result):
             "usable_memory_bytes": list(self.limits),
             "faster_tight_plan": self.faster_tight and self.faster_tight.to_json(),
             **({"train_otherwise": [row.to_json() for row in self.apart]} if self.apart else {}),
+            **self._strategies(),
         }
+
+    def _strategies(self) -> dict[str, Any]:
+        """The fastest plan of each strategy that was asked for, and why others have none."""
+        if not (self.fastest or self.planless):
+            return {}
+        fastest = [row.to_json() for row in self.fastest]
+        return {"fastest_of_strategies": fastest, "strategies_without_plan": dict(self.planless)}
 
     def records(self) -> list[dict[str, Any]]:
         """One row per plan."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf
 
 import numpy as np
@@ -36,6 +36,10 @@ WHOLE_BATCH = "strategies whose steps are not those of the whole batch are liste
 """What a search says of those that it does not rank."""
 
 
+NO_ROOM = "no plan with it fits, or keeps to the limits of the search"
+"""Why a strategy that a job may have has no plan."""
+
+
 @dataclass(slots=True)
 class _Funnel:
     """What became of the plans with a strategy of their own."""
@@ -45,6 +49,7 @@ class _Funnel:
     out_of_memory: int = 0
     evaluated: int = 0
     stopped: bool = False
+    reasons: dict[str, str] = field(default_factory=dict)  # by strategy, why its first plan is none
 
 
 def with_strategies(
@@ -84,13 +89,24 @@ def with_strategies(
     ranked = [row for row in rows if not (space.synchronous and row.trains_otherwise)]
     apart = [row for row in rows if space.synchronous and row.trains_otherwise]
     plans = sorted((*result.plans, *ranked), key=_speed)[:top]
+    fastest = _fastest(rows)
     return replace(
         result,
+        fastest=(*result.plans[:1], *sorted(fastest.values(), key=_speed)),
+        planless={name: why for name, why in funnel.reasons.items() if name not in fastest},
         plans=tuple(beside(plans[0], row) for row in plans),
         apart=tuple(beside(plans[0], row) for row in sorted(apart, key=_speed)[:top]),
         counts={**result.counts, **_counts(funnel)},
         optimality=f"{result.optimality}; {_words(funnel, space)}",
     )
+
+
+def _fastest(rows: Sequence[Ranked]) -> dict[str, Ranked]:
+    """The fastest plan of each strategy, by its label."""
+    fastest: dict[str, Ranked] = {}
+    for row in sorted(rows, key=_speed):
+        fastest.setdefault(row.plan.strategy.label(), row)
+    return fastest
 
 
 def _speed(row: Ranked) -> float:
@@ -143,7 +159,8 @@ def _rows(
                 return
             plan = _legal(judge.job, replace(workers, strategy=strategy))
             funnel.plans += 1
-            if plan is None:
+            if isinstance(plan, str):
+                funnel.reasons.setdefault(strategy.label(), plan)
                 funnel.illegal += 1
                 continue
             prediction = judge.prediction(plan)
@@ -151,16 +168,17 @@ def _rows(
                 funnel.evaluated += 1
                 yield _ranked(judge.job, prediction, goal)
             else:
+                funnel.reasons.setdefault(strategy.label(), NO_ROOM)
                 funnel.out_of_memory += 1
 
 
-def _legal(job: Job, plan: Plan) -> Plan | None:
-    """The plan, a layout of a transformer in axes; None where it may not be."""
+def _legal(job: Job, plan: Plan) -> Plan | str:
+    """The plan, a layout of a transformer in axes; in words why it may not be."""
     try:
         equal = in_axes(plan, job.model)
-    except PlanError:
-        return None
-    return equal if illegal(job, equal) is None else None
+    except PlanError as error:
+        return str(error)
+    return illegal(job, equal) or equal
 
 
 def _ranked(job: Job, prediction: Prediction, goal: TrainingGoal) -> Ranked:

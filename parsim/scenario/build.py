@@ -10,6 +10,7 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.jitter import Jitter
 from parsim.cost.job import OPTIMIZERS, Job
 from parsim.cost.software import GENERIC, Software, changed_switches, software, with_switches
+from parsim.model.graph.pipedream import DEVICE
 from parsim.model.graph.record import Graph
 from parsim.model.model import Model
 from parsim.model.reader import Description, build_model
@@ -74,6 +75,7 @@ def _job(tree: Tree, file: ScenarioFile, notes: list[str]) -> tuple[Job, Descrip
     cluster = build_cluster(tree, file.cluster, notes)
     if isinstance(description, Graph) and description.device:
         notes.append(_timed_elsewhere(description, cluster))
+        notes += _of_mini_batches(description)
     model = build_model(description)
     if isinstance(description, Graph):
         notes += _other_parameters(description, model)
@@ -116,6 +118,16 @@ def _timed_elsewhere(graph: Graph, cluster: Cluster) -> str:
     told = f"model {graph.name} has operations that were timed on {graph.device}"
     devices = ", ".join(sorted({group.system.device.id for group in in_groups(cluster).groups}))
     return f"{told}; their seconds are taken as they are: on {devices} they take others"
+
+
+def _of_mini_batches(graph: Graph) -> Iterator[str]:
+    """A note that a sample is many, where a profile does not say how many."""
+    if graph.device == DEVICE:
+        yield (
+            f"a sample of {graph.name} is the whole mini-batch that was profiled, whose size a "
+            f"graph.txt does not say; parsim profile {graph.path} --input BATCHxSIZES makes a "
+            "file of single samples"
+        )
 
 
 def _other_parameters(graph: Graph, model: Model) -> Iterator[str]:

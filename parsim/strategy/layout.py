@@ -46,7 +46,12 @@ class LayoutPart:
 
 
 def layout(
-    parts: Sequence[LayoutPart], *, ranks: int, microbatches: int = 1, roles: tuple[str, ...] = ()
+    parts: Sequence[LayoutPart],
+    *,
+    ranks: int,
+    microbatches: int = 1,
+    roles: tuple[str, ...] = (),
+    last: Sequence[LayoutPart] = (),
 ) -> StepProgram:
     """Write the program of a step.
 
@@ -55,12 +60,13 @@ def layout(
         ranks: devices of the mesh, with those of its replicas.
         microbatches: of each.
         roles: names of the devices.
+        last: the parts of the last micro-batch, where they have rows of their own.
     """
-    everybody = tuple(range(ranks))
+    everybody, ending = tuple(range(ranks)), last or parts
     tasks = [
         task
         for number in range(microbatches)
-        for part in parts
+        for part in (ending if number == microbatches - 1 else parts)
         if part.price != REDUCE or number == microbatches - 1
         for task in _tasks(part, number, everybody)
     ]

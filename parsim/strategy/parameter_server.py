@@ -63,6 +63,7 @@ def parameter_server(  # noqa: PLR0913 - one for each way in which servers diffe
     compresses: bool = False,
     nodes: Sequence[Sequence[int]] = (),
     pieces: int = 1,
+    lumped: bool = False,
 ) -> StepProgram:
     """Write the program of synchronous steps with servers.
 
@@ -77,11 +78,12 @@ def parameter_server(  # noqa: PLR0913 - one for each way in which servers diffe
         compresses: whether workers pack gradients into fewer bytes.
         nodes: the workers that sum their gradients before they send; none: each sends its own.
         pieces: of a gradient, pushed while the last backward makes the others.
+        lumped: whether a pass stands for several, the last of which alone is made in pieces.
     """
     ranks, behind = tuple(range(workers)), tuple(range(workers, workers + servers))
     return StepProgram(
         tasks=(
-            *_computed(ranks, microbatches, pieces),
+            *_computed(ranks, microbatches, pieces, lumped=lumped),
             *([compress(ranks)] if compresses else []),
             *_pushed(ranks, there, nodes, pieces),
             _collect(ranks, quorum=workers - backup_workers if backup_workers else 0),
@@ -120,10 +122,16 @@ def _apply(servers: tuple[int, ...]) -> Task:
     )
 
 
-def _computed(workers: tuple[int, ...], microbatches: int, pieces: int) -> Iterator[Task]:
-    """All passes; of the last backward what comes before its pieces are pushed: nothing."""
-    tasks = passes(workers, microbatches)
-    yield from tasks if pieces == 1 else tasks[:-1]
+def _computed(
+    workers: tuple[int, ...], microbatches: int, pieces: int, *, lumped: bool
+) -> Iterator[Task]:
+    """All passes; of the last backward what comes before its pieces are pushed."""
+    *before, last = passes(workers, microbatches)
+    yield from before
+    if pieces == 1:
+        yield last
+    elif lumped:
+        yield replace(last, name="backward before", price="backward_before")
 
 
 def _pushed(
@@ -173,5 +181,10 @@ def role_names(workers: int, servers: int) -> tuple[str, ...]:
     """What the rows of a picture are called."""
     return (
         *(f"worker {number}" for number in range(workers)),
-        *(f"server {number}" for number in range(servers)),
+        *map(role_of_server, range(servers)),
     )
+
+
+def role_of_server(number: int) -> str:
+    """What a server's row is called."""
+    return f"server {number}"

@@ -44,13 +44,14 @@ class Queue:
     `rows` name it for each of a task's ranks ("" passes it by), or once for all; `price` are the
     seconds that each is served. Where it is `drawn`, a rank is served by its own row together with
     that of another rank, which is drawn anew each time. A `link` is not there where the task's
-    routes run over links that all share.
+    routes run over links that all share. What it serves is `shown` in the row of that name.
     """
 
     rows: tuple[str, ...]
     price: str
     drawn: bool = False
     link: bool = False
+    shown: str = ""
 
     def row(self, position: int) -> str:
         """The queue's name for the task's rank at a position."""

@@ -24,13 +24,18 @@ from parsim.units import DAY, counted, format_bytes, format_seconds
 SCHEMA_VERSION = 1
 
 
+OTHERWISE = "otherwise"
+"""Gradients are stale, dropped or compressed, or workers drift apart."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """One case: the values that tell it from others, and its plan's numbers.
 
     Where the case cannot be, or its plan is too large, `error` says why; numbers that it does not
     have are nan. `digest` tells whether a row of an earlier run is of the same case, and `model`
-    which model and samples it trains, `speed_unit` what its speed counts; older tables do not say.
+    which model and samples it trains, `speed_unit` what its speed counts, and `training` is
+    "otherwise" where its steps are not those of the whole batch; older tables do not say.
     """
 
     values: Mapping[str, str]
@@ -52,6 +57,7 @@ class Outcome:
     error: str = ""
     model: str = ""
     speed_unit: str = ""
+    training: str = ""
 
     def record(self) -> dict[str, Any]:
         """A flat row: values first, missing numbers as None."""
@@ -108,7 +114,8 @@ class Outcomes(Result):
         words = ", ".join(f"{key}={value}" for key, value in best.values.items())
         step = format_seconds(best.step_time_s)
         speed = f"{best.tokens_per_s:,.0f} {self.speed_unit}"
-        return f"{count}; fastest {words}: {step} a step, {speed}"
+        mark = ", which trains otherwise than with the whole batch" if best.training else ""
+        return f"{count}; fastest {words}: {step} a step, {speed}{mark}"
 
     @property
     def speed_unit(self) -> str:
@@ -194,7 +201,12 @@ def _outcome(case: SweepCase, digest: str, scenario: Scenario, plan: Plan) -> Ou
         error=need if prediction.fit is Fit.TOO_LARGE else "",
         model=_model_words(scenario.job.model),
         speed_unit=scenario.job.model.speed_unit,
+        training=OTHERWISE if _trains_otherwise(prediction) else "",
     )
+
+
+def _trains_otherwise(prediction: Prediction) -> bool:
+    return prediction.strategy is not None and prediction.strategy.trains_otherwise
 
 
 def _whole_run(scenario: Scenario, prediction: Prediction) -> dict[str, float]:

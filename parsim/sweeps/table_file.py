@@ -14,8 +14,8 @@ from parsim.files import read_text
 from parsim.sweeps.run import NUMBERS, Outcome
 from parsim.sweeps.workers import extra_module
 
-HEADERS: Final = (NUMBERS, NUMBERS[:-1], NUMBERS[:-2])
-"""Columns of today's tables, and of older ones whose rows say no unit of speed, or no model."""
+HEADERS: Final = (NUMBERS, NUMBERS[:-1], NUMBERS[:-2], NUMBERS[:-3])
+"""Columns of today's tables, and of older ones that say no training, no unit of speed, no model."""
 SUFFIXES: Final = (".csv", ".parquet")
 
 _TYPES: Final = {"float": "float64", "int": "int64", "str": "string"}

@@ -62,6 +62,13 @@ SIZED: Mapping[str, tuple[Callable[..., Graph], int]] = {
 }
 """Builders of networks whose name ends with two sizes."""
 
+SIZED_NAMES: Mapping[str, str] = {
+    "u-net-5-64": "torchgpipe's U-Net of 5 blocks a stage and 64 channels",
+    "amoebanet-d-18-256": "its AmoebaNet-D of 18 layers and 256 filters",
+    "multi-task-3-64": "a trunk of 64 channels with the heads of 3 tasks",
+}
+"""Examples of such names, and what they say."""
+
 CLASSES = 1000
 """Classes of ImageNet."""
 

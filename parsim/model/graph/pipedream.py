@@ -5,8 +5,8 @@
     <tab>node4 -- node5
 
 Times are milliseconds and sizes bytes in fp32, both of one mini-batch, whose size the file does not
-say: a sample of the graph is that mini-batch. Nodes called Input and sinks called __getitem__ take
-no part, as in PipeDream's own optimizer.
+say: a sample of the graph is that mini-batch, unless somebody says how many it has. Nodes called
+Input and sinks called __getitem__ take no part, as in PipeDream's own optimizer.
 
 Source: Harlap et al. 2018 (arXiv:1806.03377); msr-fiddle/pipedream, commit 7db6a1c.
 """
@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import prod
 
 from parsim.errors import ModelError, shown
 from parsim.model.graph.pieces import first_apart, in_pieces, twice
@@ -37,6 +38,9 @@ class Profiled:
     values: int
     parameters: int
 
+
+DEVICE = "the device of a profile of PipeDream"
+"""What such nodes were timed on."""
 
 COSTS = ("forward_compute_time", "backward_compute_time", "activation_size", "parameter_size")
 """What a node's line says: milliseconds, then bytes."""
@@ -70,9 +74,49 @@ def read_profile(name: str, text: str, path: str) -> Graph:
         name=name.removesuffix(".txt").removesuffix(".graph"),
         input_shape=(max(first, 1),),
         nodes=tuple(nodes),
-        device="profile",
+        device=DEVICE,
         path=path,
     )
+
+
+def per_sample(graph: Graph, sizes: tuple[int, ...]) -> Graph:
+    """The graph of one sample, of a profile whose mini-batch had these sizes: samples first.
+
+    Raises:
+        ModelError: a size of the profile is not that of so many samples.
+    """
+    batch, shape = sizes[0], sizes[1:] or (max(graph.input_shape[0] // sizes[0], 1),)
+    _check_batch("the input", graph.input_shape[0], batch)
+    if graph.input_shape[0] > 1 and prod(shape) * batch != graph.input_shape[0]:
+        words = "x".join(map(str, sizes))
+        raise ModelError(f"the input has {graph.input_shape[0]:,} values, which are not {words}")
+    nodes = tuple(replace(node, operation=_divided(node, batch)) for node in graph.nodes)
+    device = f"{DEVICE} in mini-batches of {batch}"
+    return replace(graph, input_shape=shape, nodes=nodes, device=device)
+
+
+def _divided(node: Node, batch: int) -> Measured:
+    """A node's measured operation for one sample of a mini-batch."""
+    measured = node.operation
+    if not isinstance(measured, Measured):
+        raise ModelError(f"{node.name} was not measured")
+    _check_batch(node.name, measured.output[0], batch)
+    return replace(
+        measured,
+        output=(max(measured.output[0] // batch, 1),),
+        forward_s=measured.forward_s / batch,
+        backward_s=measured.backward_s / batch,
+        kept_values=measured.kept_values // batch,
+    )
+
+
+def _check_batch(where: str, values: int, batch: int) -> None:
+    """Refuse a mini-batch that does not divide what was profiled, but for a single number."""
+    if values > 1 and values % batch:
+        raise ModelError(
+            f"{where} has {values:,} values, which are no {batch} samples; give the mini-batch "
+            "that was profiled"
+        )
 
 
 def _sources(

@@ -34,6 +34,11 @@ def read_pins(text: str) -> Pins:
                 f"'{shown(pair.strip())}' must be FIELD=VALUE, e.g. tp=4,pp=2,recompute=full"
             )
         field = matching(name, FIELDS)
+        if field is None and matching(name, ("strategy", "strategies")):
+            raise InputError(
+                f"{name} is no axis that a wish may name; parsim guide lays all strategies side by "
+                "side, and search.strategies puts some beside a search, each with its best plan"
+            )
         if field is None:
             raise InputError(f"unknown field '{shown(name)}'{alternatives(name, FIELDS)}")
         if field in pins:

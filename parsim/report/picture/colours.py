@@ -53,6 +53,12 @@ LOOKS: Final = {
     SpanKind.REDUCE_GRAD: COLLECTIVE,
     SpanKind.REDUCE_TIED: COLLECTIVE,
     SpanKind.GATHER_PARAM: COLLECTIVE,
+    SpanKind.PUSH: Look("gradients to servers", "#56B4E9"),
+    SpanKind.PULL: Look("weights from servers", "#882255"),
+    SpanKind.SCATTER: Look("samples scattered", "#56B4E9"),
+    SpanKind.REPLICATE: Look("weights replicated", "#882255"),
+    SpanKind.GATHER_OUTPUT: Look("outputs gathered", "#AA8800"),
+    SpanKind.AVERAGE: Look("weights averaged", "#D55E00"),
     SpanKind.COMPRESS: Look("gradients packed", "#6A3D9A"),
     SpanKind.LOSS: Look("loss of the whole batch", "#000000"),
 }
@@ -60,6 +66,12 @@ LOOKS: Final = {
 
 CHUNKED: Final = (SpanKind.F, SpanKind.B, SpanKind.I, SpanKind.W)
 """Kinds whose lightness says which chunk of the rank they work on."""
+
+_OF_STRATEGIES: Final = {
+    *(SpanKind.PUSH, SpanKind.PULL, SpanKind.AVERAGE, SpanKind.OPTIMIZER),
+    *(SpanKind.SCATTER, SpanKind.REPLICATE, SpanKind.GATHER_OUTPUT),
+}
+"""Kinds that look alike on every stream: what strategies send, and updates that servers make."""
 
 EXPOSED: Final = "#D55E00"
 EXPOSED_FILL: Final = "#FBE6D8"
@@ -91,6 +103,8 @@ _LIGHTEST: Final = 0.5
 @cache
 def look_of(kind: str, stream: str) -> Look:
     """Look of a span; one of unknown kind looks like its stream, or grey under its own name."""
+    if kind in _OF_STRATEGIES:
+        return LOOKS[kind]
     if stream in _STREAM_LOOKS:
         return _STREAM_LOOKS[stream]
     return LOOKS.get(kind, Look(kind, "#BBBBBB"))

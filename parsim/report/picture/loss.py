@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -28,6 +28,9 @@ from parsim.report.picture import colours
 from parsim.report.picture.grid import DPI
 from parsim.report.picture.legend import head_of
 from parsim.report.picture.saving import STYLE, check_picture, save_picture
+
+LossOf = Literal["token", "sample"]
+"""What a mean loss is the mean over."""
 
 _COLOUR: Final = colours.LOOKS["F"].colour
 _GUESS: Final = "#8C8C8C"
@@ -49,12 +52,14 @@ def draw_loss(
     plan: str = "",
     path: Path | None = None,
     width: float = 8.0,
+    per: LossOf = "token",
 ) -> Figure:
     """Draw the loss of every step, and save the picture where a path is given.
 
     `losses` are `measured.loss` of a run's document, of which `warmup` came before the measured
     steps. `vocab_rows` counts the model's logits, padding included: guessing costs ln(vocab_rows).
-    `plan` is text before the losses in the caption, `width` is in inches.
+    `plan` is text before the losses in the caption, `width` is in inches. The loss is `per` token
+    of a text, or per sample, whose logits are its classes.
 
     Raises:
         InputError: the file cannot be written.
@@ -63,12 +68,16 @@ def draw_loss(
     with matplotlib.rc_context(STYLE):
         meta = {"plan": " · ".join(filter(None, [plan, caption(losses, warmup)]))}
         guess, column = math.log(vocab_rows), width - _LEFT - _RIGHT
-        head = head_of(title, meta, _legend(len(losses), warmup, guess), column)
+        among = {"token": "vocabulary", "sample": "classes"}[per]
+        guessing = f"guessing, ln({among}) = {guess:.4g}"
+        head = head_of(title, meta, _legend(len(losses), warmup, guessing), column)
         height = head.height + _HEIGHT + _BELOW
         figure = Figure(figsize=(width, height), dpi=DPI)
         head.draw(figure, _LEFT)
         corners = (_LEFT / width, _BELOW / height, column / width, _HEIGHT / height)
-        _draw(figure.add_axes(corners), losses, warmup, guess)
+        axes = figure.add_axes(corners)
+        _draw(axes, losses, warmup, guess)
+        axes.set_ylabel(f"loss [nats per {per}]")
     save_picture(figure, path)
     return figure
 
@@ -94,7 +103,6 @@ def _draw(axes: Axes, losses: Sequence[float], warmup: int, guess: float) -> Non
     axes.set_xlim(-0.5, len(losses) - 0.5)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     axes.set_xlabel("step", labelpad=2)
-    axes.set_ylabel("loss [nats per token]")
     axes.grid(axis="y", color=colours.IDLE, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.spines[["top", "right"]].set_visible(False)
@@ -104,7 +112,7 @@ def _marker(steps: int) -> str:
     return "o" if steps <= _MARKED else ""
 
 
-def _legend(steps: int, warmup: int, guess: float) -> dict[str, Any]:
+def _legend(steps: int, warmup: int, guessing: str) -> dict[str, Any]:
     """Handles by text."""
     marker = _marker(steps)
     legend: dict[str, Any] = {
@@ -112,9 +120,7 @@ def _legend(steps: int, warmup: int, guess: float) -> dict[str, Any]:
     }
     if warmup:
         legend["warm-up"] = Patch(facecolor=colours.QUIET_LANE, edgecolor="#BBBBBB", linewidth=0.5)
-    legend[f"guessing, ln(vocabulary) = {guess:.4g}"] = Line2D(
-        [], [], color=_GUESS, linewidth=1.0, linestyle=(0, (5, 4))
-    )
+    legend[guessing] = Line2D([], [], color=_GUESS, linewidth=1.0, linestyle=(0, (5, 4)))
     return legend
 
 
@@ -147,7 +153,7 @@ def draw_curves(comparison: CurveComparison, path: Path | None = None) -> Figure
         left.set_xlabel("seconds")
         right.set_xlabel("samples of all workers")
         what = "loss of evaluations" if comparison.evaluated else "loss"
-        left.set_ylabel(f"{what} [nats per token]")
+        left.set_ylabel(f"{what} [nats per {comparison.per}]")
         for axes in (left, right):
             _plain(axes)
         figure.legend(loc="outside upper left", ncols=min(len(comparison.curves), 5), frameon=False)

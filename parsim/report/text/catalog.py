@@ -30,7 +30,17 @@ def catalog_view(kind: str, rows: list[Row]) -> RenderableType:
     if hidden:
         words = f"--json has also {', '.join(hidden)}, and long lists in full"
         tables.append(Text(words, style="dim"))
+    if kind == "models":
+        tables.append(Text(_sized_words(), style="dim"))
     return Group(*[piece for part in tables for piece in (part, Text(""))][:-1])
+
+
+def _sized_words() -> str:
+    """Networks that are no rows, since their names end with sizes that anybody may choose."""
+    from parsim.model.graph.catalog import SIZED_NAMES
+
+    named = "; ".join(f"{name}, {what}" for name, what in SIZED_NAMES.items())
+    return f"and networks of any two sizes, such as {named}"
 
 
 def _columns(rows: list[Row], names: Sequence[str]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rich import box
@@ -122,6 +122,8 @@ def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
     devices = f" ({'+'.join(fullest.devices)})" if prediction.rank_uses else ""
     where = f"{_rank_words(prediction, 'rank')}{devices}"
     yield "memory", f"{peak} of {usable} on {where}: {fit_words(prediction)}"
+    if prediction.strategy and len(prediction.strategy.roles) > 1:
+        yield "", _peaks_of_roles(prediction, prediction.strategy.roles)
     low, high = (format_bytes(end) for end in prediction.peak_interval)
     reserved = format_bytes(fullest.peak_reserved)
     yield (
@@ -136,6 +138,12 @@ def _memory(prediction: Prediction) -> Iterator[tuple[str, str]]:
     )
     if prediction.plan.offload_layers or prediction.plan.optimizer_offload:
         yield "", f"on the hosts of a node: {host_words(prediction)}"
+
+
+def _peaks_of_roles(prediction: Prediction, roles: Sequence[str]) -> str:
+    """The peak of each role of a device, those that are alike told once."""
+    by_role = zip(roles, map(format_bytes, prediction.peak_allocated), strict=True)
+    return f"peak of {', '.join(f'{role} {peak}' for role, peak in by_role)}"
 
 
 def host_words(prediction: Prediction) -> str:

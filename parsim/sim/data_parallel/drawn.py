@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from typing import Final
 
 import numpy as np
 
@@ -25,6 +26,9 @@ MOST_ROUNDS = 8
 MOST_SPANS = 20_000
 """Boxes of a picture: later rounds are left out."""
 
+_OTHER_SIDE: Final = {SpanKind.PUSH: Stream.RECV, SpanKind.PULL: Stream.SEND}
+"""Where a server's row has what workers send to it and fetch from it."""
+
 ROUNDING = 1e-9
 """Share of a message's length below which what is left of it is rounding."""
 
@@ -42,8 +46,8 @@ def strategy_timeline(
         spreads = replace(spreads, slow_ranks=())
     first = replace(strategy, priced=replace(strategy.priced, program=program))
     end = rounds_of(first, spreads, carrier=carrier, keep=True)
-    names = program.roles or tuple(f"rank {rank}" for rank in range(program.ranks))
-    drawn = list(_spans(program, end))
+    names = _row_names(program)
+    drawn = list(_with_exposed([*_spans(program, end), *_served(program, end, names)]))
     if carrier is None:
         drawn += _growth(drawn, end.end, strategy.growth)
     return Timeline(
@@ -61,6 +65,13 @@ def strategy_timeline(
     )
 
 
+def _row_names(program: StepProgram) -> tuple[str, ...]:
+    """Names of all rows: ranks, and behind them queues that are shown and are no rank."""
+    ranks = program.roles or tuple(f"rank {rank}" for rank in range(program.ranks))
+    shown = (queue.shown for task in program.tasks for queue in task.queues if queue.shown)
+    return tuple(dict.fromkeys((*ranks, *shown)))
+
+
 def _first_rounds(program: StepProgram) -> StepProgram:
     """So many rounds as can be drawn: at least one average, if they are rare."""
     longest = max(task.when.since + task.when.every for task in program.tasks)
@@ -76,9 +87,9 @@ def _growth(drawn: Iterable[Span], end: float, growth: float) -> Iterator[Span]:
         yield Span(rank, Stream.COMPUTE, SpanKind.STRAGGLER, end, end * growth)
 
 
-def _spans(program: StepProgram, end: RoundsEnd) -> Iterator[Span]:
+def _spans(program: StepProgram, end: RoundsEnd) -> list[Span]:
     """A box for each task with a length on each rank and in each round."""
-    drawn = [
+    return [
         Span(
             rank=rank,
             stream=program.tasks[number].stream,
@@ -90,9 +101,29 @@ def _spans(program: StepProgram, end: RoundsEnd) -> Iterator[Span]:
         for (number, rank, _), (start, stop) in end.times.items()
         if program.tasks[number].kind != WAIT and stop > start
     ]
+
+
+def _with_exposed(drawn: Sequence[Span]) -> Iterator[Span]:
+    """All boxes, with what compute does not hide of those of communication."""
     beside = _compute_until(drawn)
     for span in drawn:
         yield span if span.stream == COMPUTE else span._replace(exposed=_exposed(span, beside))
+
+
+def _served(program: StepProgram, end: RoundsEnd, names: tuple[str, ...]) -> Iterator[Span]:
+    """What queues that are shown serve, each in its row: the other side of the task's stream."""
+    rows = {
+        (number, name): names.index(queue.shown)
+        for number, task in enumerate(program.tasks)
+        for queue in task.queues
+        if queue.shown
+        for name in queue.rows
+    }
+    for name, number, _, start, stop in end.services:
+        if (number, name) in rows and stop > start:
+            task = program.tasks[number]
+            other = _OTHER_SIDE.get(task.kind, COMPUTE)
+            yield Span(rows[number, name], other, task.kind, start, stop)
 
 
 def _compute_until(drawn: Iterable[Span]) -> dict[int, tuple[Array, Array]]:

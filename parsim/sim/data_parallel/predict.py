@@ -32,6 +32,9 @@ from parsim.sim.recurrence.evaluate import Evaluation
 from parsim.sim.rounds.figures import StrategyFigures
 from parsim.units import format_rate
 
+WORTH_TELLING = 0.05
+"""A growth of DDP's steps by stragglers that readers are told where a strategy is without it."""
+
 
 def prediction_of(
     strategy: PricedStrategy, ddp: Prediction, jitter: Jitter | None = None
@@ -165,6 +168,12 @@ def _notes(step: StrategyStep, jitter: Jitter | None) -> Iterator[str]:
         )
         if jitter is None or not jitter.stated:
             yield from Jitter().assumptions()
+    if workers.straggler > WORTH_TELLING and not priced.synchronises:
+        yield (
+            f"no worker waits for a slower one, so nothing stands for the "
+            f"{100 * workers.straggler:.0f} % by which DDP's steps grow under "
+            f"{workers.job.software.id}; what of it is no wait slows these workers too"
+        )
     if priced.together:
         yield from priced.together.notes()
     if priced.changes_training:

@@ -24,6 +24,7 @@ from parsim.cost.compression import sum_bytes, unpack_bytes
 from parsim.cost.server_rates import leaf_group, near_seconds, node_interfaces, up_links
 from parsim.sim.data_parallel.server_layout import ServerLayout, ServerStrategy
 from parsim.sim.data_parallel.workers import DIVIDED, Workers
+from parsim.strategy.parameter_server import role_of_server
 from parsim.strategy.task import Queue
 
 
@@ -123,7 +124,7 @@ class _Wires:
         self._priced("compress", layout.compress)
         for number, seconds in enumerate(update):
             name = self._priced(f"apply {number}", seconds)
-            yield Queue(rows=(f"server {number} memory",), price=name)
+            yield Queue(rows=(f"server {number} memory",), price=name, shown=role_of_server(number))
 
     def queues(self, way: _Way) -> Iterator[Queue]:
         """The queues that messages pass on a way: between nodes, up-links, at each server."""
@@ -180,7 +181,8 @@ class _Wires:
             name = self._priced(
                 f"{way.verb} memory {number}", layout.memory.moving(number, way.moved)
             )
-            yield Queue(rows=self._memory_rows(way.verb, number), price=name)
+            rows = self._memory_rows(way.verb, number)
+            yield Queue(rows=rows, price=name, shown=role_of_server(number))
 
     def _near(self, number: int) -> Flags:
         """The workers beside a server in its node, but for that on whose device it is."""

@@ -77,11 +77,15 @@ class Workers:
         counts = self.plan.microbatches
         return counts[0] if len(set(counts)) == 1 and counts[0] <= MOST_PASSES else 1
 
+    @property
+    def stands_for(self) -> Array:
+        """How many micro-batches a simulated pass of each replica stands for."""
+        return np.array(self.plan.microbatches, dtype=np.float64) / self.passes
+
     def _per_pass(self, seconds: Array) -> Array:
         """Seconds of one of the simulated passes on each worker, from those of a micro-batch."""
-        counts = np.array(self.plan.microbatches, dtype=np.float64)
-        each = self.passes * self.plan.strategy.sharers
-        return np.asarray(seconds[0, self.class_of] * counts / each)
+        shared = seconds[0, self.class_of] / self.plan.strategy.sharers
+        return np.asarray(shared * self.stands_for)
 
     @property
     def forward(self) -> Array:

@@ -28,7 +28,16 @@ from parsim.sim.layouts.prices import NodePrices
 from parsim.sim.memory.categories import STATIC
 from parsim.sim.recurrence.evaluate import Evaluation, evaluate
 from parsim.sim.shared_model import added_squares, shared_update
-from parsim.strategy.layout import BACKWARD, EXCHANGE, FORWARD, NORM, REDUCE, UPDATE, layout
+from parsim.strategy.layout import (
+    BACKWARD,
+    EXCHANGE,
+    FORWARD,
+    NORM,
+    REDUCE,
+    UPDATE,
+    LayoutPart,
+    layout,
+)
 from parsim.strategy.program import StepProgram
 
 
@@ -109,9 +118,9 @@ class LaidOut:
         bucket = float(mean_bucket(self.evaluation.step.job, PlanTable.of([plan]))[0])
         return pieces_of(self.laid, self.prices, bucket=bucket, beside=plan.overlap_grad_reduce)
 
-    def program(self, microbatches: int) -> StepProgram:
-        """The tasks of all devices."""
-        mesh = self.mesh
+    def program(self, passes: int) -> StepProgram:
+        """The tasks of all devices; one pass for many micro-batches stands for all but the last."""
+        mesh, parts, lumped = self.mesh, self.pieces.parts, self._lumped(passes)
         roles = tuple(
             " ".join(
                 f"{name} {index}"
@@ -119,14 +128,39 @@ class LaidOut:
             )
             for rank in range(mesh.ranks)
         )
-        return layout(self.pieces.parts, ranks=mesh.ranks, microbatches=microbatches, roles=roles)
+        return layout(
+            parts,
+            ranks=mesh.ranks,
+            microbatches=2 if lumped else passes,
+            roles=roles,
+            last=[self._of_the_last(part) for part in parts] if lumped else (),
+        )
+
+    def _lumped(self, passes: int) -> bool:
+        """Whether a pass stands for several micro-batches: gradients are summed beside the last."""
+        return passes < self.plan.num_microbatches
+
+    def _of_the_last(self, part: LayoutPart) -> LayoutPart:
+        """A part of the last micro-batch, whose prices stand behind those of all before it."""
+        if part.price == REDUCE:
+            return part
+        return replace(part, row=part.row + len(self.pieces.prices(part.price)))
+
+    def _before_and_last(self, each: Array, passes: int) -> Array:
+        """Prices of each micro-batch; lumped, those of all but the last and of the last."""
+        if not self._lumped(passes):
+            return each
+        return np.concatenate([(self.plan.num_microbatches - 1) * each, each])
 
     def seconds(self, passes: int) -> dict[str, Array]:
         """Seconds by the names of the program, of so many passes a step."""
-        scale, shares = self.plan.num_microbatches / passes, self.shares.parameters
+        shares = self.shares.parameters
         added = added_squares(self.evaluation, self.plan.dp) * (shares < 1.0)
         return {
-            **{name: self.pieces.prices(name) * scale for name in (FORWARD, BACKWARD, EXCHANGE)},
+            **{
+                name: self._before_and_last(self.pieces.prices(name), passes)
+                for name in (FORWARD, BACKWARD, EXCHANGE)
+            },
             REDUCE: self.pieces.prices(REDUCE),
             NORM: np.atleast_1d(self.evaluation.step.costs.norm[0] + added),
             UPDATE: np.atleast_1d(shared_update(self.evaluation, np.asarray(shares))),
@@ -134,9 +168,8 @@ class LaidOut:
 
     def carried(self, passes: int) -> dict[str, Array]:
         """Bytes of each collective by the names of the program."""
-        scale = self.plan.num_microbatches / passes
         return {
-            EXCHANGE: self.pieces.sizes(EXCHANGE) * scale,
+            EXCHANGE: self._before_and_last(self.pieces.sizes(EXCHANGE), passes),
             REDUCE: self.pieces.sizes(REDUCE),
         }
 

@@ -122,6 +122,7 @@ class LinkedRun(RoundsRun):
         else:
             served = self.queues.serve(turn.queues, ready, ready)
             start, last = self.queues.serve_spans(turn.spans, ready, served)
+            self._note_served(rank, turn, turn.queues)
             ranks = together or [rank]
             self._carry((ranks[0],), turn, lambda end: self._end(ranks, start, max(end, last)))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,12 +24,23 @@ class WeightUses:
     wrote: Index
 
 
+class Service(NamedTuple):
+    """What a queue served: whose task, from when to when."""
+
+    queue: str
+    task: int
+    rank: int
+    start: float
+    end: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsEnd:
     """What came out: seconds.
 
     `finished` (rounds, ranks) is the end of each round on each rank that has tasks, `busy` by queue
-    how long it served. `times` are (start, end) by task, rank and round, where they were kept.
+    how long it served. `times` are (start, end) by task, rank and round, where they were kept, and
+    `services` what queues served then.
     `dropped` counts rounds of ranks that came after a quorum had closed them, `skipped` those that
     such a rank never began because the others had closed them meanwhile.
     """
@@ -39,6 +51,7 @@ class RoundsEnd:
     times: Mapping[tuple[int, int, int], tuple[float, float]]
     dropped: int
     skipped: int
+    services: tuple[Service, ...] = ()
 
     @property
     def end(self) -> float:

@@ -15,15 +15,16 @@ the times of the recurrence (`sim/recurrence/walk.py`), which is a test.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 
 import numpy as np
 
 from parsim.arrays import Array
 from parsim.sim.rounds.compiled import Turn, compile_rows
+from parsim.sim.rounds.passages import Passed
 from parsim.sim.rounds.progress import Progress
-from parsim.sim.rounds.rounds_end import RoundsEnd, WeightUses
+from parsim.sim.rounds.rounds_end import RoundsEnd, Service, WeightUses
 from parsim.sim.rounds.waiting import Meetings, Queues
 from parsim.strategy.program import StepProgram
 
@@ -63,6 +64,7 @@ class RoundsRun:
         self.queues = Queues(len(ranks.rows.queues), ranks.rows.spans)
         self.meetings = Meetings()
         self.heap: list[tuple[float, int]] = []
+        self.served: list[tuple[int, int, int, float, float]] = []
 
     def run(self) -> None:
         """Take ranks on until all have done all their rounds.
@@ -128,8 +130,15 @@ class RoundsRun:
         start, end = self.queues.serve(queues, ready, alone) if queues else (ready, alone)
         if turn.spans:
             start, end = self.queues.serve_spans(turn.spans, ready, (start, end))
+        self._note_served(rank, turn, queues)
         ranks.settle(rank, turn, start, end)
         self._advance(rank)
+
+    def _note_served(self, rank: int, turn: Turn, queues: Passed) -> None:
+        """Keep what the queues of a turn served, where times are kept."""
+        if self.ranks.keep:
+            for queue, (start, end) in self.queues.last_served(queues, turn.spans):
+                self.served.append((queue, turn.task, rank, start, end))
 
     def _drawn(self, turn: Turn) -> int:
         """The queue of a peer."""
@@ -173,7 +182,16 @@ class RoundsRun:
             times=self.ranks.times,
             dropped=self.meetings.dropped,
             skipped=self.meetings.skipped,
+            services=tuple(self._services()),
         )
+
+    def _services(self) -> Iterator[Service]:
+        """What queues served, under the name of each for which one stood in."""
+        names: dict[int, list[str]] = {}
+        for name, number in self.ranks.rows.queues.items():
+            names.setdefault(number, []).append(name)
+        for queue, task, rank, start, end in self.served:
+            yield from (Service(name, task, rank, start, end) for name in names[queue])
 
     def _weight_uses(self) -> WeightUses:
         """Who read and wrote the weights, in order of time."""

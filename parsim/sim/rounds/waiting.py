@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from parsim.arrays import Array
-from parsim.sim.rounds.passages import Span
+from parsim.sim.rounds.passages import Passed, Span
 from parsim.strategy.program import StepProgram
 from parsim.strategy.task import Task
 
@@ -56,6 +56,16 @@ class Queues:
             self._served[span] += 1
             start, end = max(start, begin), max(end, begin + seconds)
         return start, end
+
+    def last_served(self, asked: Passed, spans: Iterable[int]) -> Iterator[tuple[int, Served]]:
+        """What queues and spans that were just passed served last: from when to when."""
+        for queue, seconds in asked:
+            yield queue, (self.free_at[queue] - seconds, self.free_at[queue])
+        for span in spans:
+            (begin, end), (_, seconds, holes) = self._bounds[span], self._spans[span]
+            for queue in range(begin, end):
+                if queue - begin not in holes:
+                    yield queue, (self.free_at[queue] - seconds, self.free_at[queue])
 
     def occupy(self, queue: int, seconds: float) -> None:
         """Count seconds that a queue serves beside the others."""

@@ -10,7 +10,7 @@ node_sums, overlap                yes where the workers of a node send the sum o
                                   `OVERLAPPING` frameworks do
 sync_every                        steps between averages of weights (local_sgd)
 batch_per_gpu, global_batch_size  samples
-samples_per_s, step_time_s        over all devices; one of them
+samples_per_s, step_time_s        over all devices; one of them, or both of one step
 covers                            what the time is of: blank, a whole step; "forward_backward", one
                                   without its update; "forward_backward input_gradient", the
                                   gradient of the samples too
@@ -69,6 +69,9 @@ UPDATES = ("", "late")
 
 LAYOUTS = ("", "channels_last", "channels_first")
 """How the values of an image may lie in memory."""
+
+SAME_STEP = 0.03
+"""A speed and a step of one row that are further apart than rounding makes them contradict."""
 
 MEMORY_BATCHES = {"u-net": 32, "amoebanet-d": 128}
 """Images of a batch in torchgpipe's memory benchmarks (main.py of each, commit a1b4ee2)."""
@@ -186,8 +189,7 @@ def _global_batch(row: Mapping[str, str], cells: Cells) -> tuple[int, bool]:
 
 def _results(cells: Cells, batch: int) -> _Results:
     """The figures that were measured with a batch of so many samples: at least one of them."""
-    speed = cells.number("samples_per_s")
-    step = batch / speed if speed else cells.number("step_time_s")
+    step = _step_time(cells, batch)
     memory = cells.number("peak_memory_gib_sum")
     speedup = cells.number("speedup")
     if step is None and memory is None and speedup is None:
@@ -195,6 +197,23 @@ def _results(cells: Cells, batch: int) -> _Results:
             "neither samples_per_s, step_time_s, peak_memory_gib_sum nor speedup is stated"
         )
     return _Results(step, None if memory is None else memory * GIB, speedup)
+
+
+def _step_time(cells: Cells, batch: int) -> float | None:
+    """Seconds of a step: of the speed, which is what most sources print, else as they stand.
+
+    Raises:
+        RowSkipped: both stand there and are not of one step.
+    """
+    speed, step = cells.number("samples_per_s"), cells.number("step_time_s")
+    if not speed:
+        return step
+    if step and abs(step * speed / batch - 1.0) > SAME_STEP:
+        raise RowSkipped(
+            f"samples_per_s={speed:g} is a step of {batch / speed:.4g} s with {batch} samples, but "
+            f"step_time_s={step:g}; leave one of them blank"
+        )
+    return batch / speed
 
 
 def stated_speedup(row: Mapping[str, str]) -> float | None:

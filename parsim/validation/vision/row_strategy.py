@@ -8,7 +8,10 @@ from collections.abc import Mapping
 from parsim.errors import shown
 from parsim.plan.strategies import (
     AllReduce,
+    AsynchronousGossip,
     AsynchronousServer,
+    DiLoCo,
+    Gossip,
     LocalSGD,
     ParameterServer,
     Servers,
@@ -25,8 +28,17 @@ DATA_PARALLEL: Mapping[str, type[Strategy]] = {
     "parameter_server": ParameterServer,
     "async_parameter_server": AsynchronousServer,
     "local_sgd": LocalSGD,
+    "diloco": DiLoCo,
+    "gossip": Gossip,
+    "asynchronous_gossip": AsynchronousGossip,
+    "ddp": AllReduce,
+    "asynchronous_server": AsynchronousServer,
 }
-"""What a table calls the strategies of whole replicas, and what a plan has for them."""
+"""What a table calls the strategies of whole replicas, and what a plan has for them.
+
+A table's `data_parallel` is a plan's `ddp`, and one process with a thread for each device has a
+name of its own there; the last two are a plan's names of what is above.
+"""
 
 OVERLAPPING = ("tensorflow", "mxnet", "byteps")
 """Frameworks that push each gradient as it is made, and whose devices of a node sum first.
@@ -73,7 +85,7 @@ def replicated_by(row: Mapping[str, str], cells: Cells) -> Strategy:
     kind = DATA_PARALLEL.get(row["strategy"], AllReduce)
     if issubclass(kind, Servers):
         return _with_servers(kind, row, cells)
-    if issubclass(kind, LocalSGD):
+    if issubclass(kind, LocalSGD | DiLoCo):
         return kind(every=cells.need("sync_every"))
     return kind()
 

@@ -59,7 +59,8 @@ def case_of(run: MeasuredSamples) -> PredictedCase:
 def _case(run: MeasuredSamples) -> PredictedCase:
     """The case of a run, of whose measurements nothing is told; rows of one plan share it."""
     if run.precision not in PRECISIONS:
-        raise RowSkipped(f"precision '{shown(run.precision)}' is unknown")
+        known = ", ".join(PRECISIONS)
+        raise RowSkipped(f"precision='{shown(run.precision)}' is unknown; allowed: {known}")
     stack, notes = _stack(run)
     cluster, cluster_notes = case_cluster(run, load_catalog())
     try:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from parsim.model.graph.catalog import SIZED, SIZED_NAMES, is_network
 from parsim.plan.strategies import STRATEGY_KINDS
 from parsim.report.text.catalog import catalog_rows, catalog_view
 from tests.commands import GPT3, ROOT, SMALL, Cli, settings
@@ -251,3 +252,11 @@ def test_the_page_of_what_is_modelled_names_every_schedule_and_strategy(cli: Cli
     page = (ROOT / "docs" / "modelled.md").read_text(encoding="utf-8")
     schedules = [row["id"] for row in cli("catalog", "schedules", "--json").document["schedules"]]
     assert [name for name in (*schedules, *STRATEGY_KINDS) if f"`{name}`" not in page] == []
+
+
+def test_models_name_networks_of_any_two_sizes(cli: Cli) -> None:
+    told = " ".join(cli("catalog", "models").out.split())
+    for name in SIZED_NAMES:
+        assert f"{name}, " in told
+        assert is_network(name)
+    assert {name.rsplit("-", 2)[0] for name in SIZED_NAMES} <= SIZED.keys()

@@ -55,5 +55,5 @@ def test_products_of_a_tpu_v5e_are_those_of_xla() -> None:
     ],
 )
 def test_fitted_rates_are_near_boards_in_no_fit(id: str, precision: str, measured: float) -> None:
-    """The same table's boards of devices whose products were fitted to others."""
+    """Boards of that table, of devices whose products were fitted to others."""
     assert rates(id, precision, SQUARES).max() == pytest.approx(measured, rel=0.06)

@@ -12,6 +12,7 @@ from parsim.cli.app import main
 from parsim.comparison.curves import compare_curves
 from parsim.comparison.run_curves import curve_of
 from parsim.errors import InputError
+from parsim.report.picture.loss import draw_curves
 
 PLAN = {"dp": 2, "microbatch_size": 2, "num_microbatches": 1}
 
@@ -141,3 +142,16 @@ def test_losses_of_different_models_are_no_measure_of_one_another(
     assert "ddp (a) and ddp (c) are runs of different models" in capsys.readouterr().err
     sized = saved(tmp_path, "e", of("gpt2", "model.num_layers=2"))
     assert compare_curves([Path(paths[0]), sized]).notes
+
+
+@pytest.mark.parametrize(("tokens", "per"), [(1, "sample"), (None, "token")])
+def test_losses_are_means_over_what_the_runs_say(
+    tmp_path: Path, tokens: int | None, per: str
+) -> None:
+    documents = [server([3.0, 2.0]), server([4.0, 1.0])]
+    for document in documents:
+        document["measured"] |= {} if tokens is None else {"tokens_of_sample": tokens}
+    paths = [saved(tmp_path, f"run{n}", document) for n, document in enumerate(documents)]
+    comparison = compare_curves(paths)
+    assert comparison.per == per
+    assert draw_curves(comparison).axes[0].get_ylabel() == f"loss [nats per {per}]"

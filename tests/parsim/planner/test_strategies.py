@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from parsim.cost.jitter import Jitter
 from parsim.errors import InputError
 from parsim.plan import PlanSpace, Recompute
 from parsim.plan.strategies import DDP, AsynchronousServer, LocalSGD, ParameterServer, SingleProcess
 from parsim.planner.search import search, search_front
+from parsim.report.text.planning.search import search_view
+from parsim.report.text.planning.strategies import MARK, TITLE
 from parsim.scenario import load_scenario
 from parsim.sim import simulate
 from tests.parsim.sim.data_parallel.cases import job, plan
@@ -151,3 +155,40 @@ def test_a_wrong_strategy_is_refused_at_its_place(
     with pytest.raises(InputError, match=message) as error:
         load_scenario(path)
     assert "search" in str(error.value)
+
+
+def test_the_fastest_plan_of_each_strategy_stands_beside_the_all_reduce() -> None:
+    result = search(job(1), space(), top=3)
+    first, *others = result.fastest
+    assert first == result.plans[0] or first.plan.strategy == DDP
+    labels = {strategy.label() for strategy in STRATEGIES if strategy.own_program}
+    assert {row.plan.strategy.label() for row in others} == labels
+    assert [row.step_time for row in others] == sorted(row.step_time for row in others)
+    every = search(job(1), space(synchronous=False), top=50).plans
+    for row in others:
+        same = [each.step_time for each in every if each.plan.strategy == row.plan.strategy]
+        assert row.step_time == min(same)
+    assert result.planless == {}
+    assert len(result.to_json()["fastest_of_strategies"]) == 1 + len(labels)
+
+
+def test_a_strategy_without_a_plan_says_why() -> None:
+    """One process has the devices of one node; a search of two says so."""
+    result = search(job(2), space(strategies=(DDP, SingleProcess())), top=3)
+    assert "nodes: 1" in result.planless["data_parallel"]
+    assert [row.plan.strategy.name for row in result.fastest] == ["ddp"]
+    assert search(job(1), space(strategies=(DDP,)), top=3).fastest == ()
+
+
+def test_people_read_the_fastest_plan_of_each_strategy() -> None:
+    """What trains otherwise has a mark, and what has no plan says why."""
+    strategies = (DDP, LocalSGD(every=8), ParameterServer(servers=1), SingleProcess())
+    result = search(job(2), space(strategies=strategies), top=3)
+    page = StringIO()
+    Console(file=page, width=200).print(search_view(result))
+    told = page.getvalue()
+    assert TITLE in told
+    for row in result.fastest:
+        marked = f"{row.plan.label()} {MARK} "
+        assert (marked in told) == row.trains_otherwise
+    assert "no plan with data_parallel: strategy.name=data_parallel is one process" in told

@@ -124,3 +124,16 @@ def printed(view: RenderableType) -> str:
     console = Console(width=240, file=StringIO())
     console.print(view)
     return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+
+def test_strategies_that_train_otherwise_are_marked() -> None:
+    """Local steps are the fastest, but what they are worth is not known; DDP's have no mark."""
+    over = ("plan.strategy", ("ddp", "local_sgd"))
+    rows = tuple(run_cases(cases_over(Path(LLAMA).with_name(RESNET), (over,), {})))
+    assert [row.training for row in rows] == ["", "otherwise"]
+    result = Outcomes(rows=rows, keys=("plan.strategy",), total=2)
+    assert "which trains otherwise" in result.headline
+    told = printed(outcomes_view(result))
+    assert "local_sgd *" in told
+    assert "ddp *" not in told
+    assert "* trains otherwise than with the whole batch; convergence is not predicted" in told

@@ -15,6 +15,7 @@ from parsim.planner.ranked import Ranked
 from parsim.planner.result import SearchResult
 from parsim.planner.space.left_out import ALL_BUT, COMMON, EXAMPLE, by_rule, with_full
 from parsim.planner.twins import fold_twins, twin_words
+from parsim.report.text.planning.strategies import strategies_view
 from parsim.report.text.tables import amount, between, table
 from parsim.sim.confidence.memory_fit import RISK, Fit
 from parsim.space.axes import SETTINGS
@@ -46,30 +47,8 @@ def search_view(result: SearchResult, *, evidence: str = "") -> RenderableType:
         *(Text(line) for line in _lines(result)),
         Text(result.optimality, style="dim"),
         *(Text(line, style="dim") for line in _left_out(result)),
-        *_apart(result),
+        *strategies_view(result),
     )
-
-
-def _apart(result: SearchResult) -> Iterator[RenderableType]:
-    """Plans with strategies whose steps are not those of the whole batch; never the best."""
-    if not result.apart:
-        return
-    yield Text("")
-    title = "train otherwise than with the whole batch: samples/s compare, convergence does not"
-    columns = "plan | step time | 80 % interval | samples/s | age of gradients | peak memory"
-    rows = table(columns, title=title, right=(1, 2, 3, 4, 5))
-    for ranked in result.apart:
-        figures = ranked.strategy
-        ages = figures.staleness if figures else None
-        rows.add_row(
-            ranked.plan.label(),
-            format_seconds(ranked.step_time),
-            between(ranked.interval),
-            f"{figures.samples_per_second:,.0f}" if figures else "-",
-            f"{ages.mean:.1f} updates" if ages else "-",
-            format_bytes(ranked.peak_allocated),
-        )
-    yield rows
 
 
 def _left_out(result: SearchResult) -> Iterator[str]:

@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from parsim.report.text.planning.strategies import MARK, TRAINS_OTHERWISE
 from parsim.report.text.tables import amount, between, table
 from parsim.sim.confidence.interval import Interval
 from parsim.sweeps import Outcome, Outcomes
@@ -28,6 +29,8 @@ def outcomes_view(result: Outcomes) -> RenderableType:
     shared = _shared([row.plan for row in result.rows if not row.error])
     lines: list[RenderableType] = [_rows(result, shared), Text("")]
     lines += [Text(f"all plans: {' '.join(shared)}")] if shared else []
+    if any(row.training for row in result.rows):
+        lines.append(Text(f"{MARK} {TRAINS_OTHERWISE}; convergence is not predicted", style="dim"))
     lines += [Text(result.headline)]
     if len(result.models) > 1:
         lines += [Text(f"- {model}") for model in result.models]
@@ -62,6 +65,8 @@ def _rows(result: Outcomes, shared: Sequence[str]) -> Table:
     first = done[0].tokens_per_s if done and alike else None
     for row in result.rows:
         head = [row.values[key] for key in result.keys]
+        if row.training:
+            head[-1] += f" {MARK}"
         if row.error:
             short = _shortened(row.error)
             rows.add_row(*head, short if same_plan else f"{row.plan} {short}".strip())

@@ -35,6 +35,7 @@ def parameter_server(workers: Workers) -> Priced:
         compresses=strategy.compression < 1.0,
         nodes=workers.nodes if strategy.node_sums else (),
         pieces=pieces,
+        lumped=bool((workers.stands_for > 1.0).any()),
     )
     changes = bool(strategy.backup_workers) or strategy.compression < 1.0
     served = _served(workers, strategy, wires, program, clips=False)
@@ -50,7 +51,9 @@ def _in_pieces(workers: Workers, served: Priced) -> Priced:
     seconds = dict(served.seconds)
     slowed = workers.slowed_beside(PIECES * seconds["push_latency"])
     seconds |= compute_prices(workers, slowed)
-    seconds["backward_piece"] = seconds["backward"] / PIECES
+    last = seconds["backward"] / workers.stands_for
+    seconds["backward_before"] = seconds["backward"] - last
+    seconds["backward_piece"] = last / PIECES
     carried = {**served.carried, "push_latency": served.carried["push_latency"] / PIECES}
     if "node_sum" in seconds:
         size = workers.gradient_bytes / PIECES

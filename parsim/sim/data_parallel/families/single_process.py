@@ -31,27 +31,38 @@ def single_process(workers: Workers) -> Priced:
     """
     count, one_memory = workers.count, workers.systems[0].on_cpu
     samples, outputs = _samples(workers), _outputs(workers)
-    exchanges = _in_memory(workers) if one_memory else _on_links(workers)
+    microbatches, repeats = workers.plan.num_microbatches, float(workers.stands_for[0])
     prices = {
         **compute_prices(workers),
         "forward": np.maximum(workers.forward, _launched(workers)),
         "optimizer": workers.optimizer_alone[:1],  # device 0 alone updates
-        **exchanges,
-        "loss": np.atleast_1d(memory_time(workers.job.device, COPIED * count * outputs)),
+        **_exchanges(workers, one_memory=one_memory),
     }
-    whole, others = workers.passes * (count - 1), (count - 1) / count
+    whole, others = microbatches * (count - 1), (count - 1) / count
     return Priced(
         program=STRATEGIES["data_parallel"].program(count, workers.passes, one_memory=one_memory),
         seconds=prices,
         sent=whole * (workers.weight_bytes + samples + outputs),
-        received=whole * workers.gradient_bytes + workers.passes * others * count * outputs,
+        received=whole * workers.gradient_bytes + microbatches * others * count * outputs,
         changes_training=False,
         carried={
-            "replicate": workers.weight_bytes,
-            "gather": count * outputs,
-            "reduce": workers.gradient_bytes,
+            "replicate": repeats * workers.weight_bytes,
+            "gather": repeats * count * outputs,
+            "reduce": repeats * workers.gradient_bytes,
         },
     )
+
+
+def _exchanges(workers: Workers, *, one_memory: bool) -> dict[str, Array]:
+    """Seconds of what goes between devices in a simulated pass, and of the loss on device 0.
+
+    Every micro-batch hands out and takes in again, so that a pass that stands for several has them
+    as many times.
+    """
+    exchanges = _in_memory(workers) if one_memory else _on_links(workers)
+    loss = memory_time(workers.job.device, COPIED * workers.count * _outputs(workers))
+    alone = {**exchanges, "loss": np.atleast_1d(loss)}
+    return {name: workers.stands_for[:1] * seconds for name, seconds in alone.items()}
 
 
 def _launched(workers: Workers) -> Array:

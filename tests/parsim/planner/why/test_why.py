@@ -86,6 +86,7 @@ def test_memory_that_forbids(job: Job, narrow: PlanSpace) -> None:
     ("text", "message"),
     [
         ("tp", "'tp' must be FIELD=VALUE"),
+        ("strategy=gossip", "strategy is no axis that a wish may name; parsim guide lays all"),
         ("tensor=2", "unknown field 'tensor' .did you mean 'tp'..; nearest of"),
         ("tp=2,tp=4", "tp=2 and tp=4 contradict one another"),
         ("tp=x", "tp=x must be a whole number"),

@@ -38,6 +38,12 @@ def test_each_step_has_its_loss() -> None:
     assert axes.get_ylabel() == "loss [nats per token]"
 
 
+def test_the_loss_of_images_is_one_per_sample_and_guesses_classes() -> None:
+    figure = drawn(per="sample")
+    assert figure.axes[0].get_ylabel() == "loss [nats per sample]"
+    assert legend(figure)[-1] == "guessing, ln(classes) = 5.545"
+
+
 def test_guessing_is_a_line_at_ln_of_the_vocabulary() -> None:
     figure = drawn()
     line = next(line for line in figure.axes[0].lines if line.get_linestyle() == "--")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -48,10 +49,11 @@ def test_the_picture_ends_with_the_predicted_rounds(
         assert drawn.end == pytest.approx(drawn.meta["steps"] * prediction.step_time, rel=1e-9)
 
 
-def timeline_of(path: Path, name: str, nodes: int = 4) -> Timeline:
-    """What is drawn of four devices in so many machines that train by a strategy."""
+def timeline_of(path: Path, name: str, nodes: int = 4, devices: int = 4) -> Timeline:
+    """What is drawn of devices in so many machines that train by a strategy."""
     text = TEXT.replace("NAME", name).replace("NODES", str(nodes))
-    text = text.replace("DEVICES", str(4 // nodes))
+    text = text.replace("DEVICES", str(devices // nodes)).replace("dp: 4", f"dp: {devices}")
+    text = text.replace("128", str(32 * devices))
     path.write_text(text, encoding="utf-8")
     scenario = load_scenario(path)
     drawn = simulate(scenario.job, scenario.fixed_plan(), timeline=True).timeline
@@ -89,3 +91,31 @@ def test_the_legend_of_one_process_names_every_kind_of_work(tmp_path: Path) -> N
     texts = {text.get_text() for text in drawn.plot().legends[0].get_texts()}
     assert "loss of the whole batch" in texts
     assert not texts & {span.kind for span in drawn.spans}
+
+
+@pytest.mark.parametrize("name", ["parameter_server", "asynchronous_server"])
+@pytest.mark.parametrize("workers", [2, 15])  # queues one by one, and in spans
+def test_rows_of_servers_have_every_update(tmp_path: Path, name: str, workers: int) -> None:
+    drawn = timeline_of(tmp_path / "s.yaml", name, nodes=workers, devices=workers)
+    rows = list(drawn.meta["rank_labels"].values())
+    assert rows[workers:] == [f"server {number}" for number in range(workers)]
+    updates = [span for span in drawn.spans if span.kind == SpanKind.OPTIMIZER]
+    each = 1 if name == "parameter_server" else workers * drawn.meta["steps"]
+    for rank in range(workers, 2 * workers):
+        assert sum(span.rank == rank for span in updates) == each
+        assert {span.stream for span in updates if span.rank == rank} == {Stream.COMPUTE}
+
+
+def test_a_server_adds_one_gradient_after_another_and_hands_weights_out(tmp_path: Path) -> None:
+    drawn = timeline_of(tmp_path / "s.yaml", "{name: parameter_server, servers: 1}")
+    for kind, stream in ((SpanKind.PUSH, Stream.RECV), (SpanKind.PULL, Stream.SEND)):
+        at_server = [span for span in drawn.spans if span.rank == 4 and span.kind == kind]
+        assert len(at_server) == 4
+        assert {span.stream for span in at_server} == {stream}
+        assert all(a.end <= b.start + 1e-12 for a, b in pairwise(at_server))
+
+
+def test_what_servers_get_and_give_has_looks_of_its_own(tmp_path: Path) -> None:
+    drawn = timeline_of(tmp_path / "s.yaml", "asynchronous_server")
+    texts = {text.get_text() for text in drawn.plot().legends[0].get_texts()}
+    assert {"gradients to servers", "weights from servers", "optimizer"} <= texts

@@ -64,6 +64,25 @@ def test_recurrence_and_events_agree_on_every_task(
         assert end == pytest.approx(float(wide[task.ranks.index(rank), 0]), rel=1e-12)
 
 
+@pytest.mark.parametrize(("strategy", "nodes"), STATIC, ids=lambda case: str(case))
+def test_many_micro_batches_as_one_take_as_long(
+    monkeypatch: pytest.MonkeyPatch, strategy: Strategy, nodes: int
+) -> None:
+    """A pass that stands for several has all that they send, and hides no more than the last."""
+    each = predicted(strategy, nodes, num_microbatches=5)
+    monkeypatch.setattr("parsim.sim.data_parallel.workers.MOST_PASSES", 1)
+    as_one = predicted(strategy, nodes, num_microbatches=5)
+    assert as_one.step_time == pytest.approx(each.step_time, rel=1e-9)
+    assert each.strategy is not None
+    assert as_one.strategy is not None
+    assert as_one.strategy.sent == pytest.approx(each.strategy.sent)
+    assert as_one.strategy.received == pytest.approx(each.strategy.received)
+    made = priced(strategy, nodes, num_microbatches=5)
+    run = run_rounds(made.program, made.task_program.prices)
+    walked = float(by_recurrence(made.task_program).step_time[0])
+    assert run.end / made.program.steps == pytest.approx(walked, rel=1e-12)
+
+
 @pytest.mark.parametrize("servers", [1, 2])
 def test_the_servers_traffic(servers: int) -> None:
     """Each of k servers receives n P / k and sends as much: 2 n P / k."""

@@ -177,6 +177,20 @@ def test_the_recurrence_is_the_events_on_every_task(name: str, which: Plan) -> N
     assert_tiers_agree(made)
 
 
+@pytest.mark.parametrize(
+    ("name", "which"), CASES, ids=["named", "replicas", "text", "first row", "tasks", "alexnet"]
+)
+def test_many_micro_batches_as_one_take_as_long(
+    monkeypatch: pytest.MonkeyPatch, name: str, which: Plan
+) -> None:
+    """Gradients are summed beside the last of them alone, however many one pass stands for."""
+    many = replace(which, num_microbatches=5)
+    each = simulate(job(name), many).step_time
+    monkeypatch.setattr("parsim.sim.data_parallel.workers.MOST_PASSES", 1)
+    assert simulate(job(name), many).step_time == pytest.approx(each, rel=1e-9)
+    assert_tiers_agree(priced(name, many))
+
+
 def test_layouts_on_shared_links_and_drawn() -> None:
     which = plan({"rows": 2, "cols": 4}, {"batch": "rows", "ffn": "cols", "vocab": "cols"})
     shared = contention_of(job("convolutions"), which)

@@ -178,7 +178,7 @@ def test_rows_in_their_own_table_are_called_measured() -> None:
     [("h100-sxm-80gb", 0.07, 0.09), ("b200-sxm", 0.19, -0.14), ("mi300x", 0.15, 0.04)],
 )
 def test_products_that_no_fit_takes(device: str, median: float, bias: float) -> None:
-    """As far off as they were when nobody had looked at them (data/kernels/README.md)."""
+    """They are as far off as they were when nobody had looked at them (data/kernels/README.md)."""
     blind = [s for s in everything().summaries if s.table.startswith("gemm_xla")]
     (summary,) = (summary for summary in blind if summary.device == device)
     assert summary.n == 375

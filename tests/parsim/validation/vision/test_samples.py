@@ -9,7 +9,10 @@ import pytest
 
 from parsim.plan.strategies import (
     AllReduce,
+    AsynchronousGossip,
     AsynchronousServer,
+    DiLoCo,
+    Gossip,
     LocalSGD,
     ParameterServer,
     SingleProcess,
@@ -66,6 +69,11 @@ STRATEGIES: list[tuple[dict[str, str], Strategy]] = [
     ({"strategy": "parameter_server", "node_sums": "yes"}, ParameterServer(node_sums=True)),
     ({"strategy": "async_parameter_server", "servers_on": "devices"}, ON_DEVICES),
     ({"strategy": "local_sgd", "sync_every": "4"}, LocalSGD(every=4)),
+    ({"strategy": "diloco", "sync_every": "100"}, DiLoCo(every=100)),
+    ({"strategy": "gossip"}, Gossip()),
+    ({"strategy": "asynchronous_gossip"}, AsynchronousGossip()),
+    ({"strategy": "ddp"}, AllReduce()),
+    ({"strategy": "asynchronous_server", "servers_on": "devices"}, ON_DEVICES),
 ]
 
 
@@ -280,6 +288,9 @@ def test_no_micro_batches_are_one() -> None:
 
 
 WRONG = {
+    "samples_per_s=2855 is a step of 0.3138 s with 896 samples, but step_time_s=0.5": {
+        "step_time_s": "0.5"
+    },
     "strategy 'hogwild' is not predicted": {"strategy": "hogwild"},
     "sync_every is not stated": {"strategy": "local_sgd"},
     "overlap='maybe' must be yes or no": {
@@ -299,7 +310,7 @@ WRONG = {
     },
     "neither samples_per_s, step_time_s, peak_memory_gib_sum nor": {"samples_per_s": ""},
     "model 'resnet5000' is not in the catalog (did you mean 'resnet50'?)": {"model": "resnet5000"},
-    "precision 'fp12' is unknown": {"precision": "fp12"},
+    "precision='fp12' is unknown; allowed: fp32, tf32": {"precision": "fp12"},
     "global_batch_size=897 does not divide by 8": {"global_batch_size": "897"},
 }
 
