@@ -62,8 +62,7 @@ def conclude(setting: CalibrationSetting, measured: Measurements) -> Conclusion:
         "device": _device_document(device, setting, measured),
         "unmeasured": [gap.to_json() for gap in by_share(measured.gaps, kinds_measured)],
         "repeated_layers": measured.repeated,
-        "system": system
-        and {"id": system.id, "from": base[1], **system_document(system, measured.links)},
+        "system": _system_document(system, base[1], measured),
         "residuals": {
             "kernels": _of_kernels(setting, measured, fitted),
             "layers": residuals(whole, of_layers),
@@ -71,6 +70,15 @@ def conclude(setting: CalibrationSetting, measured: Measurements) -> Conclusion:
         },
     }
     return Conclusion(catalog_text(device, system, base, source), document, fitted)
+
+
+def _system_document(
+    system: System | None, base: str, measured: Measurements
+) -> dict[str, Any] | None:
+    """The measured links of the system that was made of `base`; None where there is one rank."""
+    if system is None:
+        return None
+    return {"id": system.id, "from": base, **system_document(system, measured.links)}
 
 
 def _of_kernels(

@@ -70,8 +70,13 @@ def scenario_of(model: str, kind: str, folder: Path) -> Scenario:
 @contextmanager
 def alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
     """Be the one rank of a scenario's plan, with AdamW and clipped gradients."""
-    with _only_rank():
-        yield from _alone(scenario, kind)
+    with _only_rank(), _group_of_one(kind) as device:
+        yield Alone(
+            scenario=scenario,
+            device=device,
+            batches=_batches(scenario, device),
+            trainer=_trainer(scenario, device),
+        )
 
 
 @contextmanager
@@ -92,7 +97,9 @@ def _only_rank() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
+@contextmanager
+def _group_of_one(kind: str) -> Iterator[torch.device]:
+    """Be a process group by oneself; the rank's device."""
     report = probe(kind)
     device = rank_device(report)
     dist.init_process_group(
@@ -103,26 +110,34 @@ def _alone(scenario: Scenario, kind: str) -> Iterator[Alone]:
         device_id=device if device.type == "cuda" else None,
     )
     try:
-        spec, plan = scenario.spec, scenario.fixed_plan()
-        source = batches(
-            Corpus.load(),
-            seed=0,
-            global_batch_size=plan.global_batch_size,
-            seq_len=spec.seq_len,
-            masked=not spec.causal,
-        )
-        here = tuple((x.to(device), y.to(device)) for x, y in islice(source, BATCHES))
-        trainer = build_trainer(
-            spec,
-            plan,
-            device=device,
-            seed=0,
-            optimizer=OptimizerConfig(clip=CLIP),
-            values=seeded(0, device, spec),  # only seconds count here
-        )
-        yield Alone(scenario=scenario, device=device, batches=here, trainer=trainer)
+        yield device
     finally:
         dist.destroy_process_group()
+
+
+def _batches(scenario: Scenario, device: torch.device) -> tuple[Batch, ...]:
+    """The first batches of the corpus, on the device."""
+    spec = scenario.spec
+    source = batches(
+        Corpus.load(),
+        seed=0,
+        global_batch_size=scenario.fixed_plan().global_batch_size,
+        seq_len=spec.seq_len,
+        masked=not spec.causal,
+    )
+    return tuple((x.to(device), y.to(device)) for x, y in islice(source, BATCHES))
+
+
+def _trainer(scenario: Scenario, device: torch.device) -> Trainer:
+    """A trainer of the scenario's plan with seeded weights, for only seconds count here."""
+    return build_trainer(
+        scenario.spec,
+        scenario.fixed_plan(),
+        device=device,
+        seed=0,
+        optimizer=OptimizerConfig(clip=CLIP),
+        values=seeded(0, device, scenario.spec),
+    )
 
 
 def options_of(name: str, told: str) -> argparse.ArgumentParser:

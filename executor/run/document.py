@@ -72,11 +72,6 @@ def _measured(
     plan, steps, timeline = predicted.plan, measured.steps, measured.timeline
     flops = job.model.step_flops(plan.global_batch_size)
     capable = spread.median * predicted.peak_flops * plan.world_size
-    load = timeline.meta.get("expert_load")
-    evaluations = [
-        {"steps": taken, "loss": known(loss)} for taken, loss in measured.evaluations.items()
-    ]
-    scaling = {"loss_scale": steps.loss_scale, "skipped_steps": steps.skipped}
     return {
         "step_time_s": spread.to_json(),
         "step_seconds": list(steps.taken),
@@ -90,10 +85,21 @@ def _measured(
         "lost_on_ranks": list(steps.lost_on),
         "restarts": steps.restarts,
         **core_pace(steps.core_products, job.device.core_product),
-        **({} if steps.loss_scale is None else scaling),
-        **({"evaluations": evaluations} if evaluations else {}),
-        **({} if load is None else {"expert_load": load}),
+        **_of_some_runs(measured),
     }
+
+
+def _of_some_runs(measured: Measured) -> dict[str, Any]:
+    """What only runs with a scaled loss, with evaluations, or with experts have."""
+    told: dict[str, Any] = {}
+    if measured.steps.loss_scale is not None:
+        scale, skipped = measured.steps.loss_scale, measured.steps.skipped
+        told |= {"loss_scale": scale, "skipped_steps": skipped}
+    if losses := measured.evaluations:
+        told["evaluations"] = [{"steps": n, "loss": known(loss)} for n, loss in losses.items()]
+    if (load := measured.timeline.meta.get("expert_load")) is not None:
+        told["expert_load"] = load
+    return told
 
 
 def core_pace(products: Sequence[float], calibrated: float | None) -> dict[str, Any]:

@@ -19,7 +19,13 @@ Microbatches = Annotated[
     int | None, typer.Option("-m", "--num-microbatches", help="micro-batches; default 2 x pp")
 ]
 Chunks = Annotated[
-    int, typer.Option("--v", min=2, help="chunks a rank, for schedules that may have any number")
+    int | None,
+    typer.Option(
+        "--v",
+        min=2,
+        help="chunks a rank, for schedules that may have any number; default 2, those of the "
+        "plan for its own schedule",
+    ),
 ]
 Lengths = Annotated[
     str | None,
@@ -48,7 +54,7 @@ Until = Annotated[float | None, typer.Option(help="end of the picture, in units 
 def schedules(  # noqa: PLR0913  one parameter an option
     pp: Ranks = None,
     num_microbatches: Microbatches = None,
-    v: Chunks = 2,
+    v: Chunks = None,
     times: Lengths = None,
     scenario: OfPlan = None,
     overrides: Overrides = None,
@@ -157,7 +163,7 @@ def _print(compared: ScheduleTable, *, as_json: bool) -> None:
 def _in_units(
     pp: int | None,
     num_microbatches: int | None,
-    v: int,
+    v: int | None,
     times: str | None,
     only: list[str],
     overrides: list[str] | None,
@@ -170,7 +176,7 @@ def _in_units(
     return schedule_table(
         ranks,
         2 * ranks if num_microbatches is None else num_microbatches,
-        v=v,
+        v=2 if v is None else v,
         times=_lengths(times),
         only=only,
     )
@@ -192,7 +198,9 @@ def _lengths(text: str | None) -> UnitTimes:
     return UnitTimes(*values)
 
 
-def _of_plan(scenario: Path, overrides: list[str] | None, v: int, only: list[str]) -> ScheduleTable:
+def _of_plan(
+    scenario: Path, overrides: list[str] | None, v: int | None, only: list[str]
+) -> ScheduleTable:
     from parsim.sim.schedules.planned import planned_table
 
     loaded = load(scenario, overrides)

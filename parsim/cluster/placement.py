@@ -16,8 +16,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import accumulate
+from typing import TYPE_CHECKING
 
 from parsim.errors import InputError, PlanError, shown
+
+if TYPE_CHECKING:
+    from parsim.arrays import Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,17 +139,23 @@ def _counted(
     pair_group, pair_node = np.divmod(pair, nodes)
     touched = np.bincount(pair_group)
     leaving = touched[pair_group] > 1
-    # Pairs are sorted by group and then node, so a group's first and last node frame it.
-    last = np.cumsum(touched) - 1
-    first = last - touched + 1
-    leaf = pair_node // nodes_per_leaf
     return GroupShape(
         size=size * rows,
         ranks_per_node=int(ranks_held.min()),
         num_nodes=int(touched.max()),
         sharing=int(np.bincount(pair_node[leaving]).max()) if leaving.any() else 0,
-        spans_leaves=bool((leaf[first] != leaf[last]).any()),
+        spans_leaves=_over_leaves(touched, pair_node // nodes_per_leaf),
     )
+
+
+def _over_leaves(touched: Ints, leaf: Ints) -> bool:
+    """Whether a group has nodes under several leaves; of the nodes of each group, in their order.
+
+    A group's first and last node frame it.
+    """
+    last = touched.cumsum() - 1
+    first = last - touched + 1
+    return bool((leaf[first] != leaf[last]).any())
 
 
 @lru_cache(maxsize=65536)

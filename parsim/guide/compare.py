@@ -70,27 +70,33 @@ def _bare(common: Plan) -> Plan:
 
 def _row(family: StrategyFamily, job: Job, common: Plan, scenario: Scenario) -> FamilyRow:
     """The fastest plan of a family that fits, else the one that lacks least."""
-    plan = family.plan(job, common)
-    if isinstance(plan, str):
-        return _without(family, plan)
-    batch = scenario.global_batch_size
-    if family.name == "one device":
-        batch, job = max(batch // job.cluster.num_devices, 1), one_device(job)
-    jitter = scenario.jitter
+    plans = family.plans(job, common)
+    if isinstance(plans, str):
+        return _without(family, plans)
+    batch, jitter, margin = scenario.global_batch_size, scenario.jitter, scenario.memory_margin
     if family.name == "one device":  # that of the speed-ups is none of the slow ones
+        batch, job = max(batch // job.cluster.num_devices, 1), one_device(job)
         jitter = jitter.without("slow_ranks")
     for recompute in (Recompute.NONE, Recompute.FULL):
-        shaped = with_batches(replace(plan, recompute=recompute), batch)
-        predictions, reason = _predicted(job, shaped, scenario.memory_margin, jitter)
+        shaped = [with_batches(replace(plan, recompute=recompute), batch) for plan in plans]
+        predictions, reason = _of_all(job, shaped, margin, jitter)
         if any(prediction.fit is not Fit.TOO_LARGE for prediction in predictions):
             break
     if not predictions:
-        unit = f"dp={plan.dp} does not divide global_batch_size={batch}"
+        unit = f"dp={plans[0].dp} does not divide global_batch_size={batch}"
         return _without(family, reason or unit)
-    best = _best(_timed(job, predictions, scenario.memory_margin, jitter))
+    best = _best(_timed(job, predictions, margin, jitter))
     if software_unsaid(job):
-        best = _with_stacks(job, best, scenario.memory_margin, jitter)
+        best = _with_stacks(job, best, margin, jitter)
     return _of(family, best)
+
+
+def _of_all(
+    job: Job, shaped: Iterable[Iterable[Plan]], margin: float | None, jitter: Jitter
+) -> tuple[list[Prediction], str]:
+    """Predictions of all plans of a family with all their micro-batches; why the first has none."""
+    tried = [_predicted(job, sizes, margin, jitter) for sizes in shaped]
+    return [prediction for some, _ in tried for prediction in some], tried[0][1]
 
 
 def _predicted(

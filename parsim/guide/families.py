@@ -7,17 +7,19 @@
                      backward, and of several nodes with several devices one sum a node
     async server     without a barrier, every worker by itself
     local SGD        weights averaged every 8th step
-    ZeRO / FSDP      parameters, gradients and states shared out to all devices
-    tensor           layers split over the devices of a node, or as many as their heads allow,
-                     data parallelism beside it
+    ZeRO / FSDP      states, gradients and parameters shared out to all devices, as far as is best
+                     of what the software has
+    tensor           layers split over the devices of a node, or as many as their heads allow, with
+                     sequence parallelism or without, data parallelism beside it
     pipeline         layers in stages over the devices of a node, 1F1B, data parallelism beside it
     hybrid           tensor inside the node where layers can be split, a pipeline over two nodes or
                      halves, data parallelism
     branches         of models whose branches are worth it: two devices a model, data parallelism
     layout           of short models with most parameters in products: the cheapest split of each
 
-Each is tried with micro-batches of every power of two that divides its share of the batch, and with
-full recomputation where nothing fits without.
+Data parallelism beside others is plain or has the least of ZeRO that the software has. Each is
+tried with micro-batches of every power of two that divides its share of the batch, and with full
+recomputation where nothing fits without.
 """
 
 from __future__ import annotations
@@ -44,6 +46,9 @@ from parsim.plan.strategies import (
     Where,
 )
 
+Plans = tuple[Plan, ...]
+"""What a family is tried with: plans that differ in what its software may switch on."""
+
 LARGEST_MICROBATCH = 1024
 SHORT = 60
 """Operations of a graph up to which the cheapest layout is looked for: half a second a size."""
@@ -57,12 +62,12 @@ LOCAL_STEPS = 8
 class StrategyFamily:
     """A family: its name, the same training as DDP or not, and its plan with one micro-batch size.
 
-    `plan` gives the plan of a job from the common switches, or says why there is none.
+    `plans` gives those of a job from the common switches, or says why there is none.
     """
 
     name: str
     same_training: bool
-    plan: Callable[[Job, Plan], Plan | str]
+    plans: Callable[[Job, Plan], Plans | str]
 
 
 def one_device(job: Job) -> Job:
@@ -77,23 +82,23 @@ def families(job: Job) -> tuple[StrategyFamily, ...]:
     where: Where = "hosts" if hosts(job.cluster) else "devices"
     served, loose = _served(job, where), AsynchronousServer(on=where)
     tried = [
-        StrategyFamily(name="one device", same_training=True, plan=_alone),
-        StrategyFamily(name="DataParallel", same_training=True, plan=_replicas(SingleProcess())),
-        StrategyFamily(name="DDP", same_training=True, plan=_replicas(DDP)),
-        StrategyFamily(name="parameter server", same_training=True, plan=_replicas(served)),
-        StrategyFamily(name="asynchronous server", same_training=False, plan=_replicas(loose)),
+        StrategyFamily(name="one device", same_training=True, plans=_alone),
+        StrategyFamily(name="DataParallel", same_training=True, plans=_replicas(SingleProcess())),
+        StrategyFamily(name="DDP", same_training=True, plans=_replicas(DDP)),
+        StrategyFamily(name="parameter server", same_training=True, plans=_replicas(served)),
+        StrategyFamily(name="asynchronous server", same_training=False, plans=_replicas(loose)),
         StrategyFamily(
-            name="local SGD", same_training=False, plan=_replicas(LocalSGD(every=LOCAL_STEPS))
+            name="local SGD", same_training=False, plans=_replicas(LocalSGD(every=LOCAL_STEPS))
         ),
-        StrategyFamily(name="ZeRO / FSDP", same_training=True, plan=_sharded),
-        StrategyFamily(name="tensor", same_training=True, plan=_tensor),
-        StrategyFamily(name="pipeline", same_training=True, plan=_pipeline),
-        StrategyFamily(name="hybrid", same_training=True, plan=_hybrid),
+        StrategyFamily(name="ZeRO / FSDP", same_training=True, plans=_sharded),
+        StrategyFamily(name="tensor", same_training=True, plans=_tensor),
+        StrategyFamily(name="pipeline", same_training=True, plans=_pipeline),
+        StrategyFamily(name="hybrid", same_training=True, plans=_hybrid),
     ]
     if _wide(job):
-        tried.append(StrategyFamily(name="branches", same_training=True, plan=_branches))
+        tried.append(StrategyFamily(name="branches", same_training=True, plans=_branches))
     if _wide_products(job):
-        tried.append(StrategyFamily(name="layout", same_training=True, plan=_layout))
+        tried.append(StrategyFamily(name="layout", same_training=True, plans=_layout))
     return tuple(tried)
 
 
@@ -120,25 +125,33 @@ def _wide(job: Job) -> bool:
     return branching is not None and branching.longest_share <= 1.0 - BESIDE
 
 
-def _alone(job: Job, common: Plan) -> Plan | str:
-    return replace(common, dp_replicate=1)
+def _alone(job: Job, common: Plan) -> Plans:
+    return (replace(common, dp_replicate=1),)
 
 
-def _replicas(strategy: Strategy) -> Callable[[Job, Plan], Plan | str]:
+def _replicas(strategy: Strategy) -> Callable[[Job, Plan], Plans | str]:
     """One replica a device."""
 
-    def plan(job: Job, common: Plan) -> Plan | str:
+    def plans(job: Job, common: Plan) -> Plans | str:
         if job.cluster.num_devices == 1:
             return "there is one device"
-        return replace(common, dp_replicate=job.cluster.num_devices, strategy=strategy)
+        return (replace(common, dp_replicate=job.cluster.num_devices, strategy=strategy),)
 
-    return plan
+    return plans
 
 
-def _sharded(job: Job, common: Plan) -> Plan | str:
+def _sharded(job: Job, common: Plan) -> Plans | str:
     if job.cluster.num_devices == 1:
         return "there is one device"
-    return replace(common, dp_shard=job.cluster.num_devices, zero_stage=3)
+    stages = _sharing(job, common) or (3,)
+    return tuple(
+        replace(common, dp_shard=job.cluster.num_devices, zero_stage=stage) for stage in stages
+    )
+
+
+def _sharing(job: Job, plan: Plan) -> tuple[int, ...]:
+    """Stages of ZeRO that the software has with such a pipeline, the least first."""
+    return tuple(stage for stage in sorted(job.software.zero_stages_with(plan.pp)) if stage)
 
 
 def _inside(job: Job) -> int:
@@ -152,7 +165,7 @@ def _split(job: Job, devices: int) -> int:
     return max(allowed, default=1)
 
 
-def _tensor(job: Job, common: Plan) -> Plan | str:
+def _tensor(job: Job, common: Plan) -> Plans | str:
     inside = _inside(job)
     if inside == 1:
         return "nodes have one device"
@@ -161,14 +174,14 @@ def _tensor(job: Job, common: Plan) -> Plan | str:
     return _beside(job, replace(common, tp=degree if degree > 1 else inside))
 
 
-def _pipeline(job: Job, common: Plan) -> Plan | str:
+def _pipeline(job: Job, common: Plan) -> Plans | str:
     devices = job.cluster.num_devices
     if devices == 1:
         return "there is one device"
     return _beside(job, replace(common, pp=_inside(job) if _inside(job) > 1 else devices))
 
 
-def _hybrid(job: Job, common: Plan) -> Plan | str:
+def _hybrid(job: Job, common: Plan) -> Plans | str:
     devices, degree = job.cluster.num_devices, _inside(job)
     if devices < 4:
         return f"needs 4 devices or more, two stages of two each; there are {devices}"
@@ -176,28 +189,40 @@ def _hybrid(job: Job, common: Plan) -> Plan | str:
     return _beside(job, replace(common, tp=degree, pp=2))
 
 
-def _branches(job: Job, common: Plan) -> Plan | str:
+def _branches(job: Job, common: Plan) -> Plans | str:
     """Two devices hold a model together, replicas of it on the others."""
     if job.cluster.num_devices == 1:
         return "there is one device"
-    return replace(common, dp_replicate=job.cluster.num_devices, strategy=BranchParallel(devices=2))
+    strategy = BranchParallel(devices=2)
+    return (replace(common, dp_replicate=job.cluster.num_devices, strategy=strategy),)
 
 
-def _layout(job: Job, common: Plan) -> Plan | str:
+def _layout(job: Job, common: Plan) -> Plans | str:
     """A node's devices are a mesh of one axis, the nodes its replicas."""
     devices = job.cluster.num_devices
     if devices == 1:
         return "there is one device"
     size = _inside(job) if _inside(job) > 1 else devices
-    return replace(common, dp_replicate=devices, strategy=Layout(mesh=(("devices", size),)))
+    return (replace(common, dp_replicate=devices, strategy=Layout(mesh=(("devices", size),))),)
 
 
-def _beside(job: Job, plan: Plan) -> Plan | str:
+def _beside(job: Job, plan: Plan) -> Plans | str:
     """The plan with data parallelism over the devices that it leaves."""
     devices, used = job.cluster.num_devices, plan.tp * plan.pp
     if devices % used:
         return f"{used} devices do not divide {devices}"
-    return replace(plan, dp_replicate=devices // used)
+    replicas = devices // used
+    plain = replace(plan, dp_replicate=replicas)
+    split = [plain, replace(plain, sequence_parallel=True)] if plan.tp > 1 else [plain]
+    shared = _sharing(job, plan)[:1] if replicas > 1 else ()
+    return (
+        *split,
+        *(
+            replace(each, dp_replicate=1, dp_shard=replicas, zero_stage=stage)
+            for each in split
+            for stage in shared
+        ),
+    )
 
 
 def with_batches(plan: Plan, batch: int) -> Iterator[Plan]:

@@ -39,6 +39,14 @@ class FamilyRow:
         """Whether there is a plan, and it fits its devices or nearly so."""
         return self.prediction is not None and self.prediction.fit.value != "does not fit"
 
+    @property
+    def rate(self) -> str:
+        """Samples a second for people: three digits of few, none behind the point of many."""
+        rate = self.samples_per_second
+        if rate < 10.0:
+            return f"{rate:.3g}"
+        return f"{rate:,.1f}" if rate < 1000.0 else f"{rate:,.0f}"
+
     def to_json(self) -> dict[str, Any]:
         """Plain data with units in the names."""
         prediction = self.prediction
@@ -111,7 +119,6 @@ SIMPLEST = (
 )
 """Families that train as one device does, the simplest to run first."""
 GAINS = {
-    "ZeRO / FSDP": "parameters, gradients and optimizer states are shared out to all devices",
     "parameter server": "each node sends its gradients once and fetches the weights once",
     "tensor": "only devices that hold the same part of a layer reduce its gradients",
     "pipeline": "only devices of one stage reduce its gradients, and stages send activations alone",
@@ -121,6 +128,12 @@ GAINS = {
     "hybrid": "a model's states and gradients are divided over the devices that hold it together",
 }
 """What a recommended family does better than plain replicas."""
+SHARED = {
+    1: "optimizer states are shared out to all devices",
+    2: "gradients and optimizer states are shared out to all devices",
+    3: "parameters, gradients and optimizer states are shared out to all devices",
+}
+"""What each stage of ZeRO does better than plain replicas."""
 HARDER = {
     "DataParallel": "one process drives all devices, with Python's lock between its threads",
     "parameter server": "its servers are more to run",
@@ -134,13 +147,16 @@ HARDER = {
 
 
 def choose(rows: Sequence[FamilyRow]) -> FamilyRow | None:
-    """The fastest family of the same training that fits, or a simpler one that is as good as it."""
+    """The fastest family of the same training that fits, or a simpler one that is as good as it.
+
+    Of those that are as good one that is tight comes last.
+    """
     able = [row for row in rows if row.same_training and row.fits]
     if not able:
         return None
     fastest = max(row.samples_per_second for row in able)
     close = [row for row in able if row.samples_per_second >= (1.0 - CLOSE) * fastest]
-    return min(close, key=lambda row: SIMPLEST.index(row.name))
+    return min(close, key=lambda row: (not _surely_fits(row), SIMPLEST.index(row.name)))
 
 
 def _faster_otherwise(rows: Sequence[FamilyRow], chosen: FamilyRow) -> Iterator[str]:
@@ -165,8 +181,9 @@ def reasons_for(job: Job, rows: Sequence[FamilyRow], chosen: FamilyRow | None) -
     if chosen is None:
         yield "no family fits: use more devices or a smaller model; parsim search has more plans"
         return
-    if chosen.name in GAINS:
-        yield f"{chosen.name}: {GAINS[chosen.name]}"
+    stage = chosen.prediction.plan.zero_stage if chosen.prediction else 0
+    if gain := GAINS.get(chosen.name) or (chosen.name == "ZeRO / FSDP" and SHARED.get(stage)):
+        yield f"{chosen.name}: {gain}"
     yield from _tight(rows, chosen)
     yield from _passed_over(rows, chosen)
     yield from _network(by_name)

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.errors import InputError, ParsimError
 from parsim.launch.launch import run_plan
@@ -72,11 +73,7 @@ def measure_plans(
     """
     jobs = _candidates(scenario, plans[: request.best], request.out)
     job = jobs.scenario.job
-    refused = [(plan, illegal(job, plan)) for plan in jobs.plans]
-    able = [plan for plan, why in refused if why is None]
-    skipped = [(plan.label(), why) for plan, why in refused if why is not None]
-    if not able:
-        raise InputError(f"the executor runs none of the best plans; {skipped[0][1]}")
+    able, skipped = _runnable(job, jobs.plans)
     times = _times(jobs.scenario, able, request, progress, run)
     entries = [
         MeasuredPlan(plan=plan, predicted=simulate(job, plan).step_time, runs=tuple(runs))
@@ -89,10 +86,24 @@ def measure_plans(
         spearman=spearman(pairs),
         regret=regret(pairs, 1),
         twin=jobs.twin,
-        skipped=tuple(skipped),
+        skipped=skipped,
         folder=str(request.out),
         scenario=str(scenario.path if not jobs.twin else request.out / "plan-1.yaml"),
     )
+
+
+def _runnable(job: Job, plans: Sequence[Plan]) -> tuple[list[Plan], tuple[tuple[str, str], ...]]:
+    """The plans that the executor runs, and the labels of the others with the reasons.
+
+    Raises:
+        InputError: there is none that it runs.
+    """
+    refused = [(plan, illegal(job, plan)) for plan in plans]
+    able = [plan for plan, why in refused if why is None]
+    skipped = tuple((plan.label(), why) for plan, why in refused if why is not None)
+    if not able:
+        raise InputError(f"the executor runs none of the best plans; {skipped[0][1]}")
+    return able, skipped
 
 
 def _times(

@@ -8,10 +8,15 @@ from dataclasses import replace
 from parsim.cost.job import Job
 from parsim.cost.legal import illegal
 from parsim.model.adapters import adapters_note
-from parsim.plan import Plan, Recompute
+from parsim.plan import Plan
 from parsim.plan.rules.stages import most_layers
 from parsim.plan.space import FEWEST
-from parsim.planner.nearest_changes import SOME_LAYERS, paired_changes, single_changes
+from parsim.planner.changes import (
+    SOME_LAYERS,
+    changes_of_more_devices,
+    paired_changes,
+    single_changes,
+)
 from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.stages.run import TaskRun
@@ -149,25 +154,18 @@ def _fitting(job: Job, plan: Plan, margin: float | None) -> Prediction | None:
 
 
 def _more_devices(job: Job, plan: Plan, margin: float | None) -> str | None:
-    """Shard over more devices until it fits; None where that does not help or cannot be joined."""
+    """The fewest nodes on which it fits; None where that does not help or cannot be joined."""
     if job.system.network is None:
         return None
     stage = max(job.software.zero_stages_with(plan.pp), default=0)
-    for factor in (2, 4, 8, 16, 32, 64) if stage else ():
-        cluster = replace(job.cluster, num_nodes=job.cluster.num_nodes * factor)
-        shard = replace(
-            plan,
-            dp_replicate=1,
-            dp_shard=plan.dp * factor,
-            zero_stage=stage,
-            recompute=Recompute.FULL,
-            recompute_layers=0,
-            replica_microbatches=None,
-        )
-        bigger = replace(job, cluster=cluster, global_batch_size=shard.global_batch_size)
-        if illegal(bigger, shard) is None and _fitting(bigger, shard, margin):
-            return (
-                f"least change that fits: {cluster.num_nodes} nodes with dp={shard.dp} and "
-                f"zero_stage={stage} and recompute=full (global batch {shard.global_batch_size})"
-            )
+    for factor in (2, 4, 8, 16, 32, 64):
+        nodes = job.cluster.num_nodes * factor
+        cluster = replace(job.cluster, num_nodes=nodes)
+        for text, other in changes_of_more_devices(plan, factor, stage):
+            bigger = replace(job, cluster=cluster, global_batch_size=other.global_batch_size)
+            if illegal(bigger, other) is None and (fitting := _fitting(bigger, other, margin)):
+                how = f"(step {fitting.step_time:.3g} s)"
+                if other.global_batch_size != plan.global_batch_size:
+                    how = f"(global batch {other.global_batch_size})"
+                return f"least change that fits: {nodes} nodes with {text} {how}"
     return None

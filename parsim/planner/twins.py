@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -11,6 +12,8 @@ from parsim.space.axes import SETTINGS
 
 PLAIN = Plan()
 """What twins are taken to share."""
+SWITCHES = {"zero", "shard", "sp", "recompute", "offload", "optimizer"}
+"""Words of a label that a twin may have none of."""
 
 
 def fold_twins(plans: Sequence[Ranked]) -> list[tuple[int, Ranked, list[Ranked]]]:
@@ -50,7 +53,15 @@ def _alike(plan: Plan) -> Plan:
 
 
 def twin_words(better: str, twin: str) -> str:
-    """What a twin's label has differently: v6, or zero2 recompute-full."""
-    words = [word for word in twin.split() if word not in better.split()]
+    """What a twin's label has differently: v6, zero2 recompute-full, or v5 without zero1."""
+    gained = [word for word in twin.split() if word not in better.split()]
     lost = [word for word in better.split() if word not in twin.split()]
-    return " ".join(words) or f"without {' '.join(lost)}"
+    kinds = set(map(_kind, gained))
+    off = [word for word in lost if _kind(word) in SWITCHES - kinds]
+    without = off if gained else lost
+    return " ".join([*gained, *(("without", *without) if without else ())])
+
+
+def _kind(word: str) -> str:
+    """The letters with which a word of a label begins: zero of zero1, recompute of recompute4."""
+    return re.split(r"[-0-9]", word)[0]

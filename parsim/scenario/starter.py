@@ -8,6 +8,7 @@ from pathlib import Path
 
 from parsim.cluster.hardware import System
 from parsim.cluster.reader import load_catalog
+from parsim.cost.software import software
 from parsim.errors import InputError, matching
 from parsim.model.config.file import read_config
 from parsim.model.graph.catalog import NETWORKS
@@ -29,7 +30,8 @@ class Start:
     """What a first scenario is about; without `batch` each device has some samples.
 
     `model` is a name of the catalog or the path of a Hugging Face config.json. `devices_per_node`
-    is how many devices of a node are used where these are not all.
+    is how many devices of a node are used where these are not all, `seq_len` the tokens of a
+    sequence where they are not the model's usual ones, `software` whose code trains.
     """
 
     model: str
@@ -37,13 +39,16 @@ class Start:
     nodes: int
     batch: int | None = None
     devices_per_node: int | None = None
+    seq_len: int | None = None
+    software: str | None = None
 
 
 def starter_text(start: Start, file: Path) -> str:
     """The YAML of a scenario without a plan, which `parsim search` finds; `file` is where it goes.
 
     Raises:
-        CatalogError: there is no such model or system; the message names those that are near.
+        CatalogError: there is no such model, system or software; the message names those near it.
+        InputError: a length of sequences for a network that has none.
     """
     system = load_catalog().system(start.system)
     return "\n".join(_explained(*line) for line in _lines(start, system, file)) + "\n"
@@ -55,9 +60,9 @@ def _lines(start: Start, system: System, file: Path) -> Iterator[tuple[str, str]
     yield f"# parsim report {file} -o page.html     all of it on one page", ""
     yield "", ""
     yield "model:", ""
-    yield from _model(start.model, file)
+    yield from _model(start, file)
     yield from _cluster(start, system)
-    yield _software(system)
+    yield _software(start, system)
     yield "training:", ""
     batch = start.batch or _samples(start.model) * _devices(start, system)
     yield f"  global_batch_size: {batch}", "samples of a step, of all devices together"
@@ -68,12 +73,21 @@ def _lines(start: Start, system: System, file: Path) -> Iterator[tuple[str, str]
         f"{system.device.id} has {', '.join(system.device.peak_flops)}",
     )
     yield "  # tokens: 1T", "of the whole run: then also days, dollars and kWh"
-    yield "# plan: {tp: 8, pp: 2}", "one plan, for parsim simulate and timeline"
+    yield f"# plan: {_plan(start, system)}", "one plan, for parsim simulate and timeline"
     yield "search: {}", "every legal plan; {tp: [1, 2, 4]} looks at these alone"
 
 
-def _software(system: System) -> tuple[str, str]:
+def _plan(start: Start, system: System) -> str:
+    """A plan that the job may have: a pipeline of two where there are devices for it."""
+    paired = matching(start.model, NETWORKS) is None and _devices(start, system) % 2 == 0
+    return "{pp: 2, microbatch_size: 1}" if paired else "{microbatch_size: 1}"
+
+
+def _software(start: Start, system: System) -> tuple[str, str]:
     """Whose code trains: on CPUs parsim's own, which alone can be tried there."""
+    if start.software is not None:
+        stack = software(start.software)
+        return f"software: {stack.id}", "whose code trains: parsim catalog software"
     if system.library == "gloo":
         return "software: executor-cpu", "what parsim run itself does on CPUs"
     return "# software: megatron-lm", "whose code trains: parsim catalog software; default: generic"
@@ -98,32 +112,36 @@ def _cluster(start: Start, system: System) -> Iterator[tuple[str, str]]:
         yield f"  devices_per_node: {start.devices_per_node}", "of each node"
 
 
-def _model(name: str, file: Path) -> Iterator[tuple[str, str]]:
+def _model(start: Start, file: Path) -> Iterator[tuple[str, str]]:
     """A model by its name, with the length of its sequences where it has any, or by its file."""
+    name = start.model
     if name.endswith(".json"):
         yield f"  name: {name}", "sizes as Hugging Face's config.json states them"
-        yield from _length(name, file)
+        yield from _length(start, file)
         return
     network = matching(name, NETWORKS)
     if network is not None:
+        if start.seq_len is not None:
+            raise InputError(f"--seq-len {start.seq_len}: {network} has no such length; leave it")
         yield f"  name: {network}", "parsim catalog models"
         return
     spec = model_spec(name)
     yield f"  name: {spec.name}", "parsim catalog models; or the path of a config.json"
-    yield f"  seq_len: {spec.seq_len}", "tokens of a sequence"
+    yield f"  seq_len: {start.seq_len or spec.seq_len}", "tokens of a sequence"
     yield "  # lora_rank: 16", "LoRA: trains adapters of this rank, all else is frozen"
 
 
-def _length(config: str, file: Path) -> Iterator[tuple[str, str]]:
+def _length(start: Start, file: Path) -> Iterator[tuple[str, str]]:
     """The length of sequences that a config's model is trained on: few train on the longest.
 
     Nothing of a config that cannot be read yet.
     """
+    config = start.model
     try:
         longest = spec_from_config(read_config(file.parent / config), name=config).seq_len
     except InputError:
         return
-    length = min(longest, TOKENS)
+    length = start.seq_len or min(longest, TOKENS)
     yield f"  seq_len: {length}", f"tokens of a sequence; the config allows {longest}"
 
 

@@ -17,7 +17,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from parsim.cost.job import Job
+from parsim.cost.job import EXPERTS, NETWORKS, Job, kind_of
 from parsim.sim.confidence.known_errors import ANY, any_software, errors_of
 from parsim.units import counted
 
@@ -61,9 +61,7 @@ def cited(job: Job) -> str:
     One line for people.
     """
     unseen, evidence = unseen_of(job), evidence_of(job)
-    words = describe(evidence, mixed=job.mixed)
-    if evidence is not None and outside_intervals(job):
-        words += "; their publishers differ too much for the 80 % interval, which leaves them out"
+    words = none_of(job) if evidence is None else evidence.sentence() + _apart(job, evidence)
     if unseen is None:
         return words
     errors = f"mean error {100 * unseen.mean_abs_error:.1f} %, bias {100 * unseen.bias:+.1f} %"
@@ -71,6 +69,17 @@ def cited(job: Job) -> str:
         errors = f"error {100 * unseen.bias:+.1f} %"
     runs = f"{counted(unseen.n, 'blind run')} under {unseen.software}, any device, in no fit"
     return f"{words}; {runs}: {errors}"
+
+
+def _apart(job: Job, evidence: Evidence) -> str:
+    """What to say of cited runs that intervals are not made of, where they are most of them."""
+    if outside_intervals(job):
+        return "; their publishers differ too much for the 80 % interval, which leaves them out"
+    group = errors_of(job.practice).groups.get((evidence.device, evidence.software, ANY))
+    apart = evidence.n - (group.n if group is not None else 0)
+    if 2 * apart <= evidence.n:
+        return ""
+    return f"; the 80 % interval leaves {apart} of them out, which judge it alone"
 
 
 def outside_intervals(job: Job) -> bool:
@@ -82,13 +91,17 @@ def outside_intervals(job: Job) -> bool:
     return not job.device.calibrated and key not in errors_of(job.practice).groups
 
 
-def describe(evidence: Evidence | None, *, mixed: bool = False) -> str:
-    """One line for people, also where there is nothing to cite."""
-    if evidence is None and mixed:
-        return "no published run of nodes of different kinds: expect errors of 10 % and more"
-    if evidence is None:
-        return "no published run of this device: expect errors of 10 % and more"
-    return evidence.sentence()
+def none_of(job: Job) -> str:
+    """One line for people where there is nothing to cite."""
+    which = "of nodes of different kinds" if job.mixed else _none_on(job.device.id, job.practice)
+    return f"no published run {which}: expect errors of 10 % and more"
+
+
+def _none_on(device: str, practice: str) -> str:
+    """What runs there are none of: any of a device, or those of one kind of model."""
+    kinds = {EXPERTS: "a mixture of experts", NETWORKS: "such a network", "": "a transformer"}
+    other = any(entry.device == device for entry in _shipped().values())
+    return f"of {kinds[kind_of(practice)]} on this device" if other else "of this device"
 
 
 @cache

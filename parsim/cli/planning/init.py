@@ -21,6 +21,12 @@ Devices = Annotated[
 Batch = Annotated[
     int | None, typer.Option(min=1, help="samples of a step; default: 8 a device, 64 images")
 ]
+Tokens = Annotated[
+    int | None, typer.Option("--seq-len", min=1, help="tokens of a sequence; default: the model's")
+]
+Stack = Annotated[
+    str | None, typer.Option("--software", help="a name of `parsim catalog software`")
+]
 
 
 def init(
@@ -30,6 +36,8 @@ def init(
     nodes: Nodes = 1,
     devices_per_node: Devices = None,
     batch: Batch = None,
+    seq_len: Tokens = None,
+    software: Stack = None,
 ) -> None:
     """Write a first scenario with its values explained, to be changed and searched."""
     from parsim.report.writing import write_text
@@ -40,7 +48,13 @@ def init(
     if file.exists():
         raise InputError(f"{file}: is there already; name another file, or delete it")
     start = Start(
-        model=model, system=system, nodes=nodes, batch=batch, devices_per_node=devices_per_node
+        model=model,
+        system=system,
+        nodes=nodes,
+        batch=batch,
+        devices_per_node=devices_per_node,
+        seq_len=seq_len,
+        software=software,
     )
     write_text(file, starter_text(start, file))
     note(f"scenario written to {file}; next: parsim search {file}")

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from statistics import mean
 
+from parsim.cost.job import Job
 from parsim.errors import NoFeasiblePlan
 from parsim.plan import Plan, PlanSpace
 from parsim.plan.space import Between
@@ -21,6 +22,7 @@ from parsim.planner.result import EvaluatedPlan, ranked_plans
 from parsim.planner.search import WHATEVER
 from parsim.sim import simulate
 from parsim.sim.confidence.memory_fit import Fit
+from parsim.validation.step.case import PredictedCase
 from parsim.validation.validated_row import ValidatedRow
 
 CLOSE = 0.03
@@ -110,31 +112,33 @@ def _judged(alike: tuple[ValidatedRow, ...], rows: Sequence[ValidatedRow]) -> Ju
     if case is None:
         raise ValueError(f"{alike[0].row_id} was not predicted")
     expert = EvaluatedPlan.of(simulate(case.job, case.plan))
+    best, looked = _searched(case)
+    measured = _measured(alike[0], best.plan, rows) if best else None
+    return JudgedPlan(
+        rows=alike,
+        expert=_in_order(case.job, expert, best),
+        best=best,
+        best_measured=measured,
+        outrun=outrun(alike, rows),
+        elsewhere=elsewhere(alike, rows),
+        looked=looked,
+    )
+
+
+def _searched(case: PredictedCase) -> tuple[Ranked | None, int]:
+    """The best plan of the job's space, None where nothing fits, and how many were looked at."""
     try:
         result = search(case.job, space_around(case.plan), top=1)
     except NoFeasiblePlan:
-        alone = ranked_plans(case.job, [expert], WHATEVER)[0]
-        return JudgedPlan(
-            rows=alike,
-            expert=alone,
-            best=None,
-            best_measured=None,
-            outrun=outrun(alike, rows),
-            elsewhere=elsewhere(alike, rows),
-            looked=0,
-        )
-    best = as_evaluated(result.plans[0])
-    pair = sorted([best, expert], key=lambda entry: entry.step_time)
-    ranked = ranked_plans(case.job, pair, WHATEVER)
-    return JudgedPlan(
-        rows=alike,
-        expert=ranked[pair.index(expert)],
-        best=result.plans[0],
-        best_measured=_measured(alike[0], best.plan, rows),
-        outrun=outrun(alike, rows),
-        elsewhere=elsewhere(alike, rows),
-        looked=result.counts["enumerated"],
-    )
+        return None, 0
+    return result.plans[0], result.counts["enumerated"]
+
+
+def _in_order(job: Job, expert: EvaluatedPlan, best: Ranked | None) -> Ranked:
+    """The expert's plan, ranked beside the best one where there is one."""
+    beside = [] if best is None else [as_evaluated(best)]
+    pair = sorted([*beside, expert], key=lambda entry: entry.step_time)
+    return ranked_plans(job, pair, WHATEVER)[pair.index(expert)]
 
 
 def space_around(plan: Plan) -> PlanSpace:

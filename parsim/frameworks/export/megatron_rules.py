@@ -18,32 +18,43 @@ SCHEDULES = ("1f1b", "interleaved_1f1b")
 
 def megatron_rules(spec: TransformerSpec, plan: Plan) -> Rules:
     """Rules of Megatron-LM that parsim's plans can break."""
-    yield (
-        plan.pp > 1 and (plan.actions is not None or plan.schedule not in SCHEDULES),
-        f"schedule {schedule_name(plan)}; it has {' and '.join(SCHEDULES)}",
-    )
+    yield _known_schedule(plan)
     yield no_sharded_pipeline(plan)
     yield (
         plan.cp > 1 and spec.seq_len % (2 * plan.cp) != 0,
         f"seq_len={spec.seq_len} is not divisible by 2 x cp={2 * plan.cp}",
     )
-    yield (
-        plan.schedule == "interleaved_1f1b" and plan.pp == 2 and not plan.overlap_p2p,
-        "interleaving with pp=2 needs overlapped messages; set overlap_p2p=true or use pp > 2",
-    )
+    yield _interleaved_pair(plan)
     yield _known_order(plan)
     yield (
         plan.overlap_param_gather and not plan.overlap_grad_reduce and plan.zero_stage > 0,
         "overlap_param_gather needs overlap_grad_reduce",
     )
     yield _known_modules(plan)
-    yield (
-        plan.recompute_layers > 0 and _repeats(plan),
-        f"recompute_layers={plan.recompute_layers} beside selective recomputation of the other "
-        f"layers; it has one or the other, use recompute=none without recompute_modules",
-    )
+    yield _one_recomputation(plan)
     yield from _offload_rules(spec, plan)
-    yield (
+    yield _optimizer_on_host(plan)
+
+
+def _known_schedule(plan: Plan) -> tuple[bool, str]:
+    """The rule that pipelines run one of two schedules."""
+    return (
+        plan.pp > 1 and (plan.actions is not None or plan.schedule not in SCHEDULES),
+        f"schedule {schedule_name(plan)}; it has {' and '.join(SCHEDULES)}",
+    )
+
+
+def _interleaved_pair(plan: Plan) -> tuple[bool, str]:
+    """The rule that two ranks interleave with overlapped messages alone."""
+    return (
+        plan.schedule == "interleaved_1f1b" and plan.pp == 2 and not plan.overlap_p2p,
+        "interleaving with pp=2 needs overlapped messages; set overlap_p2p=true or use pp > 2",
+    )
+
+
+def _optimizer_on_host(plan: Plan) -> tuple[bool, str]:
+    """The rule that the optimizer on the host is the distributed one."""
+    return (
         plan.optimizer_offload and plan.zero_stage != 1,
         f"optimizer_offload=true with zero_stage={plan.zero_stage}; its --optimizer-cpu-offload is "
         f"the distributed optimizer's, use zero_stage=1",
@@ -65,6 +76,15 @@ def _known_modules(plan: Plan) -> tuple[bool, str]:
     return (
         bool(unknown),
         f"recompute_modules={'+'.join(unknown)}; its --recompute-modules has no such module",
+    )
+
+
+def _one_recomputation(plan: Plan) -> tuple[bool, str]:
+    """The rule that whole layers or parts of all are recomputed, not both."""
+    return (
+        plan.recompute_layers > 0 and _repeats(plan),
+        f"recompute_layers={plan.recompute_layers} beside selective recomputation of the other "
+        f"layers; it has one or the other, use recompute=none without recompute_modules",
     )
 
 

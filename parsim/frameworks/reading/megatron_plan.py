@@ -95,11 +95,12 @@ def _width(dtype: str, usual: str) -> str:
 
 def _zero(reader: Reader) -> int:
     stages = {"no_shard": 0, "optim": 1, "optim_grads": 2, "optim_grads_params": 3}
+    shared = reader.has("--use-distributed-optimizer")  # Megatron-FSDP asks for it too
     if reader.has("--use-megatron-fsdp"):
         return stages.get(reader.word("--data-parallel-sharding-strategy", "no_shard"), 0)
     if reader.has("--use-torch-fsdp2"):
         return 3
-    return int(reader.has("--use-distributed-optimizer"))
+    return int(shared)
 
 
 def _offload(reader: Reader, stages: int) -> dict[str, Any]:

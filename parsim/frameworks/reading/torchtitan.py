@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from parsim.cost.job import CLIP
@@ -47,8 +47,7 @@ def torchtitan_job(document: Mapping[str, Any], devices: int | None = None) -> D
     batch, notes = _batch(keys, plan)
     quantized = _quantized(keys)
     precision = _precision(keys, plan, quantized)
-    if keys.words("model.converters") and precision == "fp32":
-        notes.append("model.converters are left out: parsim has no 8-bit products beside fp32 ones")
+    notes += _unconverted(keys, precision)
     software, clip = _software(keys, plan["tp"]), keys.real("training.max_norm", CLIP)
     return DescribedJob(
         model=model,
@@ -65,6 +64,12 @@ def torchtitan_job(document: Mapping[str, Any], devices: int | None = None) -> D
         ),
         words=WORDS,
     )
+
+
+def _unconverted(keys: Keys, precision: str) -> Iterator[str]:
+    """That products in 8 bit are left out where all others are fp32."""
+    if keys.words("model.converters") and precision == "fp32":
+        yield "model.converters are left out: parsim has no 8-bit products beside fp32 ones"
 
 
 def _batch(keys: Keys, plan: dict[str, Any]) -> tuple[int, list[str]]:

@@ -108,7 +108,7 @@ def _software(standing: Standing, nearest: NearestGroup, errors: Errors) -> Iter
     if nearest.software == "generic" and standing.generic:
         yield f"software {GENERIC}: generic assumptions"
     elif nearest.software == "generic":
-        yield f"no run of {standing.software} is known"
+        yield f"none of {standing.software} among them"
     if standing.software in errors.sites:
         yield f"sites differ under {standing.software}, which adds {_half_words(errors.site)}"
     if not nearest.release:

@@ -20,12 +20,15 @@ from parsim.sim.simulate import simulate
 from parsim.sim.stages.run import TaskRun
 from parsim.timelines.timeline import ACTIONS, Timeline
 
+CHUNKS = 2
+"""Chunks a rank of schedules that may have any number, where nothing is said."""
+
 
 def planned_table(
     job: Job,
     plan: Plan,
     *,
-    v: int = 2,
+    v: int | None = None,
     only: Sequence[str] = (),
     memory_margin: float | None = None,
 ) -> ScheduleTable:
@@ -34,7 +37,8 @@ def planned_table(
     Args:
         job: model, cluster, software.
         plan: of which all but the schedule, its chunks and its cut stay as they are.
-        v: chunks a rank of the schedules that may have any number of them.
+        v: chunks a rank of the schedules that may have any number of them; without, the plan's own
+            schedule has those of the plan, others two.
         only: names of schedules; all where empty.
         memory_margin: as of `simulate`.
 
@@ -45,9 +49,13 @@ def planned_table(
     """
     if plan.pp < 2:
         raise PlanError(f"pp={plan.pp}: the plan has no pipeline to schedule; use pp >= 2")
+
+    def chunks(name: str) -> int:
+        return _chunks(plan, name, v)
+
     return compared(
-        Shape(plan.pp, plan.num_microbatches, v),
-        lambda name: _row(job, plan, name, v, memory_margin),
+        Shape(plan.pp, plan.num_microbatches, chunks),
+        lambda name: _row(job, _with_schedule(plan, name, chunks(name)), memory_margin),
         lambda rule: _late_row(job, plan, rule),
         only=only,
         unit="s",
@@ -64,17 +72,24 @@ def _late_row(job: Job, plan: Plan, rule: str) -> AsynchronousRow:
     return planned_row(TaskRun(job, never))
 
 
-def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -> ScheduleRow:
-    ours = with_better_cut(job, _with_schedule(plan, name, v), memory_margin)
-    ours = ordered(job, ours, memory_margin)
+def _chunks(plan: Plan, name: str, v: int | None) -> int:
+    """Chunks a rank of a schedule beside those that the plan has with its own."""
+    unchanged = v is None and name == plan.schedule and plan.actions is None
+    return plan.v if unchanged else chunks_of(name, CHUNKS if v is None else v)
+
+
+def _row(job: Job, plan: Plan, memory_margin: float | None) -> ScheduleRow:
+    ours = ordered(job, with_better_cut(job, plan, memory_margin), memory_margin)
     prediction = simulate(job, ours, timeline=True, memory_margin=memory_margin)
     if prediction.timeline is None:
         raise RuntimeError("simulate returned no timeline")
     spans = (span for span in prediction.timeline.spans if span.kind in ACTIONS)
-    row = ScheduleRow.of(schedule_of(ours), Timeline(spans=tuple(spans), meta={"plan": name}))
+    row = ScheduleRow.of(
+        schedule_of(ours), Timeline(spans=tuple(spans), meta={"plan": plan.schedule})
+    )
     return replace(
         row,
-        name=name,
+        name=plan.schedule,
         bubble_fraction=prediction.bubble_fraction,
         in_seconds=InSeconds(
             step_time=prediction.step_time,
@@ -84,8 +99,7 @@ def _row(job: Job, plan: Plan, name: str, v: int, memory_margin: float | None) -
     )
 
 
-def _with_schedule(plan: Plan, name: str, v: int) -> Plan:
+def _with_schedule(plan: Plan, name: str, chunks: int) -> Plan:
     """The plan with another schedule; a cut is for as many stages, of others none is stated."""
-    chunks = chunks_of(name, v)
     cut = plan.stage_layers if chunks == plan.v else None
     return replace(plan, schedule=name, v=chunks, stage_layers=cut, actions=None)

@@ -31,11 +31,11 @@ MANY_CHUNKS = 64
 
 
 class Shape(NamedTuple):
-    """Pipeline ranks, micro-batches, and chunks a rank of schedules that may have any number."""
+    """Pipeline ranks, micro-batches, and chunks a rank of each schedule by its name."""
 
     pp: int
     num_microbatches: int
-    v: int
+    chunks: Callable[[str], int]
 
 
 class ChosenSchedules(NamedTuple):
@@ -114,16 +114,16 @@ def _check_work(names: ChosenSchedules, shape: Shape) -> None:
         InputError: it has more than `MOST_WORK` micro-batches on chunks, where each counts the
             more, the more chunks its rank has to choose from.
     """
-    pp, num_microbatches, v = shape
-    chunks = [chunks_of(name, v) for name in names.flushing]
+    pp, num_microbatches, _ = shape
+    chunks = [shape.chunks(name) for name in names.flushing]
     work = sum(pp * num_microbatches * each * (1.0 + each / MANY_CHUNKS) for each in chunks)
     work += simulated(len(names.rules), pp, num_microbatches)
     if work > MOST_WORK:
         count = sum(map(len, names))
         raise InputError(
-            f"pp={pp}, num_microbatches={num_microbatches}, v={v}: {count} schedules have the "
-            f"work of {work:.3g} micro-batches on few chunks, more than the {MOST_WORK:,} of a "
-            f"table; name fewer schedules (--only), or smaller sizes"
+            f"pp={pp}, num_microbatches={num_microbatches}, v={max(chunks, default=1)}: {count} "
+            f"schedules have the work of {work:.3g} micro-batches on few chunks, more than the "
+            f"{MOST_WORK:,} of a table; name fewer schedules (--only), or smaller sizes"
         )
 
 

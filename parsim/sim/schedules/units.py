@@ -41,7 +41,8 @@ def schedule_table(
     Raises:
         InputError: a name is none, no schedule allows these sizes, or they are too large.
     """
-    taken, shape = times or UnitTimes(), Shape(pp, num_microbatches, v)
+    taken = times or UnitTimes()
+    shape = Shape(pp, num_microbatches, lambda name: chunks_of(name, v))
     return compared(
         shape,
         lambda name: _row(name, shape, taken),
@@ -72,7 +73,7 @@ def _row(name: str, shape: Shape, times: UnitTimes) -> ScheduleRow:
     Raises:
         ScheduleError: no plan of these sizes may have it.
     """
-    chunks = chunks_of(name, shape.v)
+    chunks = shape.chunks(name)
     _check_sizes(name, shape.pp, shape.num_microbatches, chunks)
     schedule = build_schedule(
         name,

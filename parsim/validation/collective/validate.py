@@ -206,10 +206,6 @@ def predict_collective(table: str, row: dict[str, str]) -> CollectiveRow:
     except RowSkipped as reason:
         return CollectiveRow(table=table, row_id=row_id, reason=str(reason))
     bare = replace(timed.system, call_overhead=timed.overhead, call_overhead_per_rank=0.0)
-    known = (
-        timed.kind in get_args(CollectiveKind)
-        and measured(bare, cast(CollectiveKind, timed.kind), timed.where)[0]
-    )
     nodes, ranks = int(timed.where.nodes[0]), int(timed.where.size[0])
     return CollectiveRow(
         table=table,
@@ -222,9 +218,16 @@ def predict_collective(table: str, row: dict[str, str]) -> CollectiveRow:
         group=f"{nodes} x {ranks // nodes}",
         kind=timed.kind,
         notes=timed.notes,
-        calibrated=_predict(bare, timed) if known else None,
+        calibrated=_predict(bare, timed) if _has_curve(bare, timed) else None,
         uncalibrated=_predict(replace(bare, curves=()), timed),
     )
+
+
+def _has_curve(system: System, timed: MeasuredCollective) -> bool:
+    """Whether the system's collectives of this kind were measured on such a group."""
+    if timed.kind not in get_args(CollectiveKind):
+        return False
+    return bool(measured(system, cast(CollectiveKind, timed.kind), timed.where)[0])
 
 
 def _predict(system: System, timed: MeasuredCollective) -> Predicted:

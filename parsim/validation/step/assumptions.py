@@ -16,7 +16,9 @@ from parsim.errors import shown
 class Assumptions:
     """Switches assumed where a row leaves them blank, and why.
 
-    `piped_fsdp` is the ZeRO stage whose bytes and collectives FSDP has beside a pipeline.
+    `piped_fsdp` is the ZeRO stage whose bytes and collectives FSDP has beside a pipeline,
+    `sharded_sums` what gradients of sharded 16-bit parameters are summed and reduced in where that
+    is not as the software says.
     """
 
     reason: str
@@ -26,6 +28,7 @@ class Assumptions:
     piped_fsdp: int = 3
     sequence_parallel: bool = False
     dropout: bool = False
+    sharded_sums: str = ""
 
 
 ASSUMPTIONS = {
@@ -62,7 +65,9 @@ ASSUMPTIONS = {
     ),
     "mpt-fsdp-2023": Assumptions(
         zero_stage=3,
-        reason="llm-foundry's benchmark configurations: full shard, no dropout",
+        sharded_sums="same",
+        reason="llm-foundry's benchmark configurations: full shard, no dropout; runs in bf16 have "
+        "16-bit gradients (mixed_precision PURE)",
     ),
     "nemo": Assumptions(
         zero_stage=1,
@@ -81,14 +86,20 @@ ASSUMPTIONS = {
     "maxtext": Assumptions(
         recompute="selective",
         zero_stage=3,
-        reason="FSDP recipes; the rematerialisation policy is not stated: full and none are both "
-        "contradicted by the times, half of the products is between (and needs host offload)",
+        sharded_sums="same",
+        reason="FSDP recipes, which scatter gradients of 16-bit weights as they are; the "
+        "rematerialisation policy is not stated: full and none are both contradicted by the times, "
+        "half of the products is between (and needs host offload)",
     ),
     "kempnerforge": Assumptions(
         recompute="full",
         zero_stage=3,
         sequence_parallel=True,
         reason="its training configurations; FSDP with a pipeline gathers parameters in each pass",
+    ),
+    "paxml": Assumptions(
+        sharded_sums="same",
+        reason="as maxtext, gradients of 16-bit weights are scattered as they are",
     ),
     GENERIC: Assumptions(reason="nothing is known of this stack"),
 }
@@ -105,6 +116,7 @@ SAME_AS = {
     "deepspeed-huggingface": "deepspeed-zero3-2021",
     "deepspeed-huggingface-2021": "deepspeed-zero3-2021",
     "torchtitan-2025": "torchtitan",
+    "paxml-te": "paxml",
     "prime-rl": "torchtitan",
     "prime-rl-flash2": "torchtitan",
     "prime-rl-sft": "torchtitan",
@@ -152,11 +164,12 @@ def explain(stack: str, predicted_as: str = "") -> list[str]:
         predicted_as: the software of these rows, where the stack is none of the catalog's.
     """
     assumed, name, notes = assumptions_for(stack)
+    sums = assumed.sharded_sums and f" gradient_precision={assumed.sharded_sums} (bf16, ZeRO-3)"
     switches = (
         f"precision={assumed.precision} recompute={assumed.recompute} "
         f"zero_stage={assumed.zero_stage} (FSDP with pipelines: {assumed.piped_fsdp}) "
         f"sequence_parallel={assumed.sequence_parallel} "
-        f"dropout={assumed.dropout}: {assumed.reason}"
+        f"dropout={assumed.dropout}{sums}: {assumed.reason}"
     )
     told = [*notes, f"  unstated switches: {switches}"]
     if name != stack and predicted_as not in ("", name):  # networks' tables leave no switch open

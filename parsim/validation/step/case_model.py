@@ -14,6 +14,7 @@ from parsim.validation.step.model_family import MIXTURE, has_gate, model_family
 
 def case_model(run: MeasuredRun, assumed: Assumptions, stack: Software) -> TransformerSpec:
     """Sizes and switches of the model; the stack says how its attention runs."""
+    base = known_model(run.model)
     sizes = {
         "name": run.model,
         "num_layers": run.n_layers,
@@ -26,15 +27,19 @@ def case_model(run: MeasuredRun, assumed: Assumptions, stack: Software) -> Trans
         "fused_attention": stack.fused_attention
         if run.flash_attention is None
         else run.flash_attention,
-        "dropout": assumed.dropout if run.dropout is None else run.dropout,
+        "dropout": _drops(assumed, base) if run.dropout is None else run.dropout,
         "sample_length": run.sample_length or 0,
         "lora_rank": run.lora_rank,
         "lora_targets": run.lora_targets,
         "modules_to_save": run.modules_to_save,
         **(_experts(run) if run.n_experts else {}),
     }
-    base = known_model(run.model)
     return _of_family(run, sizes) if base is None else _of_catalog(run, base, sizes)
+
+
+def _drops(assumed: Assumptions, base: TransformerSpec | None) -> bool:
+    """Whether a silent run drops values: as its stack does, but for models that never do."""
+    return assumed.dropout and (base is None or base.dropout)
 
 
 def _experts(run: MeasuredRun) -> dict[str, Any]:

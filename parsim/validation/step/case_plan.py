@@ -26,7 +26,7 @@ def case_plan(
     replicate, shard = (run.dp, 1) if zero == 0 else _shards(run)
     again = repeated_modules(run, recipe)
     precision = _precision(run, assumed)
-    sums = _sums(run, zero, stack.sums_of(precision))
+    sums = _sums(run, assumed, zero, stack.sums_of(precision))
     return Plan(
         tp=run.tp,
         pp=run.pp,
@@ -58,10 +58,15 @@ def case_plan(
     )
 
 
-def _sums(run: MeasuredRun, zero: int, usual: Mapping[str, str]) -> Mapping[str, str]:
-    """What gradients are accumulated and reduced in: as the row says, in 16 bit under ZeRO-3."""
-    same = "same" if run.precision == "bf16" and zero == FSDP else None
-    stated = run.gradient_precision or same
+def _sums(
+    run: MeasuredRun, assumed: Assumptions, zero: int, usual: Mapping[str, str]
+) -> Mapping[str, str]:
+    """What gradients are accumulated and reduced in: as the row says, else as its stack does.
+
+    A few stacks do otherwise with sharded 16-bit parameters.
+    """
+    pure = run.precision == "bf16" and zero == FSDP
+    stated = run.gradient_precision or (assumed.sharded_sums if pure else "")
     return dict.fromkeys(usual, stated) if stated else usual
 
 

@@ -130,7 +130,7 @@ def test_one_device_is_the_first_of_the_cluster() -> None:
     assert alone.cluster.num_devices == 1
     assert alone.cluster.device == job.cluster.device
     assert len(families(alone)) == len(NAMES)
-    assert families(alone)[2].plan(alone, Plan()) == "there is one device"
+    assert families(alone)[2].plans(alone, Plan()) == "there is one device"
 
 
 def test_stages_are_cut_as_simulate_cuts_them(tmp_path: Path) -> None:

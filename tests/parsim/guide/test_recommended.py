@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from parsim import search
 from parsim.guide.compare import guide
 from parsim.guide.record import FamilyRow, Guide, choose
 from parsim.scenario import load_scenario
+from parsim.sim.confidence.memory_fit import Fit
 from tests.parsim.guide.guides import SCENARIOS, row
 
 
@@ -35,6 +39,46 @@ def test_what_does_not_fit_is_not_recommended() -> None:
     assert guided.chosen.fits
     assert "does not fit one device" in guided.reasons[0]
     assert "DDP does not fit" in guided.reasons
+
+
+LLAMA = {
+    "model.seq_len": "8192",
+    "cluster.nodes": "8",
+    "training": "{global_batch_size: 512, precision: bf16}",
+}
+
+
+@pytest.mark.parametrize(("stack", "stage"), [("megatron-bridge", 1), ("torchtitan", 2)])
+def test_sharding_goes_as_far_as_is_best(stack: str, stage: int) -> None:
+    """Llama 3 8B on 64 H100s: of one replica a device ZeRO's stage is the one that search takes."""
+    sets = LLAMA | {"software": stack, "plan": "{microbatch_size: 1}", "search": "{}"}
+    scenario = load_scenario(SCENARIOS / "llama3-8b-dgx-h100.yaml", sets)
+    guided = guide(scenario)
+    assert guided.chosen is not None
+    assert (guided.chosen.name, guided.chosen.prediction is None) == ("ZeRO / FSDP", False)
+    assert guided.chosen.prediction is not None
+    assert guided.chosen.prediction.plan.zero_stage == stage
+    assert guided.chosen.prediction.step_time == search(scenario, top=1).plans[0].step_time
+    split = row(guided, "tensor").prediction
+    assert split is not None
+    assert split.plan.sequence_parallel
+
+
+def test_of_equals_one_that_is_tight_comes_last(tiny: Guide) -> None:
+    first, second = row(tiny, "DDP"), row(tiny, "ZeRO / FSDP")
+    assert first.prediction is not None
+    tight = replace(first, prediction=replace(first.prediction, fit=Fit.TIGHT))
+    same = replace(second, samples_per_second=first.samples_per_second)
+    assert choose([first, same]) is first
+    assert choose([tight, same]) is same
+    assert choose([tight]) is tight
+
+
+def test_rates_keep_their_digits(tiny: Guide) -> None:
+    told = {0.01234: "0.0123", 2.5: "2.5", 72.84: "72.8", 3050.9: "3,051"}
+    assert [replace(tiny.rows[0], samples_per_second=rate).rate for rate in told] == [
+        *told.values()
+    ]
 
 
 def test_nothing_is_chosen_of_nothing() -> None:

@@ -12,13 +12,17 @@ from parsim.cluster.hardware import Cluster
 from parsim.cost.job import Job
 from parsim.plan import Plan, Recompute
 from parsim.plan.stages import Stage
-from parsim.planner.nearest_changes import single_changes
+from parsim.planner.changes import single_changes
 from parsim.planner.nearest_miss import shortage_message
+from parsim.scenario import load_scenario
 from parsim.sim import simulate
+from parsim.sim.confidence.memory_fit import Fit
 from parsim.sim.memory.reserved import reserved_bytes
 from parsim.units import format_bytes
+from tests.commands import ROOT
 from tests.parsim.planner.conftest import with_memory
 
+SCENARIOS = ROOT / "scenarios"
 PLAN = Plan(dp_replicate=4, num_microbatches=1, microbatch_size=8, precision="fp16")
 
 
@@ -141,3 +145,20 @@ def test_late_updates_end_with_the_flush_that_is_advised() -> None:
     changed = dict(single_changes(plan))
     assert changed["schedule=1f1b"].stages == (Stage(layers=3, replicas=2), Stage(layers=1))
     assert "schedule=pipedream_2bw" not in changed
+
+
+def test_more_devices_are_the_fewest_on_which_a_plan_fits() -> None:
+    """Adapters of Llama 3 8B on cards of 24 GB: tensor ranks halve what a device keeps frozen."""
+    sets = {
+        "model": "{name: llama3-8b, seq_len: 8192, lora_rank: 16}",
+        "cluster": "{system: rtx-4090-node, devices_per_node: 1, nodes: 1}",
+        "training": "{global_batch_size: 8, precision: bf16}",
+        "plan": "{microbatch_size: 1, recompute: full}",
+    }
+    scenario = load_scenario(SCENARIOS / "llama3-8b-dgx-h100.yaml", sets)
+    told = shortage_message(scenario.job, scenario.fixed_plan())
+    advised = "2 nodes with tp=2 and sequence_parallel=true and recompute=full"
+    assert f"least change that fits: {advised}" in told
+    more = {"cluster.nodes": "2", "plan.tp": "2", "plan.sequence_parallel": "true"}
+    fitting = load_scenario(SCENARIOS / "llama3-8b-dgx-h100.yaml", sets | more)
+    assert simulate(fitting.job, fitting.fixed_plan()).fit is Fit.FITS

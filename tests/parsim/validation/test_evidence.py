@@ -13,7 +13,7 @@ import pytest
 from parsim.fitting.reports.evidence import evidence_text, gather_evidence
 from parsim.scenario import load_scenario
 from parsim.sim.confidence.known_errors import ANY
-from parsim.validation.evidence import Evidence, cited, describe, evidence_for
+from parsim.validation.evidence import Evidence, cited, evidence_for, none_of
 from parsim.validation.tables import JUDGED_ALONE, shipped_tables
 from parsim.validation.validate import Validation, validate
 from parsim.validation.validated_row import ValidatedRow
@@ -83,12 +83,34 @@ def test_a_device_without_the_software_cites_any_software() -> None:
     generic = evidence_for("h100-sxm-80gb", "generic")
     assert generic is not None
     assert generic.software == ANY
-    assert "under any software" in describe(generic)
+    assert "under any software" in generic.sentence()
 
 
-def test_a_device_without_rows_says_so() -> None:
-    assert evidence_for("t4", "generic") is None
-    assert describe(None) == ("no published run of this device: expect errors of 10 % and more")
+@pytest.mark.parametrize(
+    ("model", "device", "none"),
+    [
+        ("llama3-8b", "l40s", "of this device"),
+        ("qwen3-30b-a3b", "h200-sxm", "of a mixture of experts on this device"),
+        ("resnet50", "h200-sxm", "of such a network on this device"),
+        ("llama3-8b", "v100-sxm-16gb", "of a transformer on this device"),
+    ],
+)
+def test_what_there_are_no_runs_of_is_said(model: str, device: str, none: str) -> None:
+    """A device that has runs of other models alone is not one without any."""
+    file = SCENARIOS / "llama3-8b-dgx-h100.yaml"
+    changed = {"cluster.device": device, "plan.tp": "1", "training.precision": "fp16_amp"}
+    job = load_scenario(file, changed | {"model": f"{{name: {model}}}"}).job
+    assert evidence_for(device, job.practice) is None
+    assert none_of(job) == f"no published run {none}: expect errors of 10 % and more"
+    assert cited(job).startswith(none_of(job))
+
+
+def test_runs_that_judge_an_interval_alone_are_counted() -> None:
+    """Among Megatron-LM's runs on H100s 22 are its own tests, which no interval is made of."""
+    file = SCENARIOS / "llama3-8b-dgx-h100.yaml"
+    job = load_scenario(file, {"software": "megatron-lm"}).job
+    assert "the 80 % interval leaves 22 of them out" in cited(job)
+    assert "leaves" not in cited(load_scenario(file, {"software": "megatron-bridge"}).job)
 
 
 def test_runs_that_no_interval_is_made_of_are_cited_as_such() -> None:

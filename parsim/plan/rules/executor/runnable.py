@@ -103,6 +103,13 @@ def unmergeable(
         )
     if plan.cp == 1 or plan.cp_comm_type is CpCommType.A2A:
         return None  # attention itself is whole
+    return _unmergeable_blocks(plan, dropout=dropout, window=window, latent=latent)
+
+
+def _unmergeable_blocks(
+    plan: Plan, *, dropout: bool, window: int | None, latent: bool
+) -> str | None:
+    """Why attention to blocks of keys, one after another, is not attention to all of them."""
     if window is not None and plan.cp_comm_type is not CpCommType.ALL_GATHER:
         return (
             f"cp={plan.cp} with window={window}: the blocks that go round the context ranks are "

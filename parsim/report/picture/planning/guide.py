@@ -82,12 +82,7 @@ def _words(row: FamilyRow) -> str:
     """A family's rate, and whether its plan is tight or does not fit."""
     if not row.fits:
         return "does not fit"
-    return _speed(row.samples_per_second) + (", tight" if _tight(row) else "")
-
-
-def _speed(samples: float) -> str:
-    """A rate with one digit behind the point, none from 1,000 on."""
-    return f"{samples:,.0f}" if samples >= 1000.0 else f"{samples:,.1f}"
+    return row.rate + (", tight" if _tight(row) else "")
 
 
 def _notes(guide: Guide) -> Iterator[str]:

@@ -11,7 +11,7 @@ from rich.text import Text
 from parsim.planner.choice import Choice, Choices
 from parsim.report.text.planning.training_run import run_cells
 from parsim.report.text.tables import table
-from parsim.units import format_bytes, format_seconds
+from parsim.units import counted, format_bytes, format_seconds
 
 MOST_OF_FRONT = 20
 """Choices of a front that are printed; its picture and `--json` have all."""
@@ -35,10 +35,11 @@ def _left_out_words(left_out: Mapping[int, str]) -> Iterator[Text]:
     """Why node counts have no choice; the largest ones, which come nearest, are explained."""
     counts = sorted(left_out)
     if len(counts) > MOST_LEFT_OUT:
-        smaller = counts[:-MOST_LEFT_OUT]
-        yield Text(f"{smaller[0]} to {smaller[-1]} nodes: no choice either (see --json)")
+        least, most = counts[0], counts[-MOST_LEFT_OUT - 1]
+        which = counted(most, "node") if least == most else f"{least} to {most} nodes"
+        yield Text(f"{which}: no choice either (see --json)")
     for nodes in counts[-MOST_LEFT_OUT:]:
-        yield Text(f"{nodes} nodes: {left_out[nodes]}")
+        yield Text(f"{counted(nodes, 'node')}: {left_out[nodes]}")
 
 
 def _front_words(result: Choices) -> str:

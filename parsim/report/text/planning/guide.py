@@ -12,6 +12,11 @@ from parsim.plan.strategies import DDP
 from parsim.report.text.tables import table
 from parsim.units import format_bytes, percent
 
+SEARCHED = (
+    "each family has the plan that one tries first; parsim search finds the best of all degrees, "
+    "schedules and ZeRO stages"
+)
+"""What a guide does not look at, and what does."""
 _COLUMNS = "family | samples/s | speed-up | efficiency | peak memory | fit"
 
 
@@ -33,6 +38,7 @@ def guide_view(guide: Guide) -> RenderableType:
         *reasons,
         Text(""),
         Text(OTHERWISE, style="dim"),
+        Text(SEARCHED, style="dim"),
     )
 
 
@@ -46,7 +52,7 @@ def _figures(row: FamilyRow) -> tuple[str, ...]:
     if prediction is None:
         return ("", "", "", "", "no plan")
     return (
-        f"{row.samples_per_second:,.1f}",
+        row.rate,
         "" if row.speed_up is None else f"{row.speed_up:.2f}",
         percent(row.efficiency),
         format_bytes(prediction.fullest.peak_allocated),

@@ -36,6 +36,34 @@ def test_the_command_states_what_was_asked(tmp_path: Path) -> None:
     assert scenario.global_batch_size == 512
 
 
+def test_the_length_of_sequences_and_the_software_are_stated(tmp_path: Path) -> None:
+    file = tmp_path / "long.yaml"
+    words = ["--model", "llama3-70b", "--seq-len", "32768", "--software", "megatron-bridge"]
+    assert main(["init", str(file), *words]) == 0
+    job = load_scenario(file).job
+    assert (job.model.tokens, job.software.id) == (32768, "megatron-bridge")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--nodes", "2"],
+        ["--devices-per-node", "1"],
+        ["--model", "resnet50"],
+        ["--model", "gpt2", "--system", "cpu"],
+        ["--model", "qwen2.5-0.5b", "--devices-per-node", "3"],
+    ],
+    ids=str,
+)
+def test_the_plan_that_is_shown_is_legal(words: list[str], tmp_path: Path) -> None:
+    file = tmp_path / "x.yaml"
+    assert main(["init", str(file), *words]) == 0
+    text = file.read_text("utf-8")
+    assert "# plan: {" in text
+    file.write_text(text.replace("# plan: {", "plan: {"), encoding="utf-8")
+    assert load_scenario(file).plan is not None
+
+
 def test_fewer_devices_of_a_node_are_said_and_counted(tmp_path: Path) -> None:
     file = tmp_path / "one.yaml"
     assert main(["init", str(file), "--devices-per-node", "1"]) == 0
@@ -86,6 +114,8 @@ def test_images_come_in_larger_batches() -> None:
         (["x.txt"], "x.txt: a scenario is a YAML file; allowed: .yaml, .yml"),
         (["pyproject.yaml", "--model", "lama3-8b"], "did you mean 'llama3-8b'?"),
         (["x.yaml", "--system", "dgx-h10"], "did you mean 'dgx-h100'?"),
+        (["x.yaml", "--software", "megatron-bridg"], "is unknown; nearest of"),
+        (["x.yaml", "--model", "resnet50", "--seq-len", "512"], "resnet50 has no such length"),
         ([str(ROOT / "scenarios" / "gpt2-small-cpu.yaml")], "is there already; name another file"),
     ],
 )

@@ -33,6 +33,8 @@ SAID: tuple[dict[str, str], ...] = (
     {"training.precision": "mxfp4", "cluster.system": "mi355x-node"},
     {"model.num_experts": "8", "model.experts_per_token": "2", "plan.ep": "2"},
     {"plan.optimizer_offload": "true"},
+    {"plan.zero_stage": "2"},
+    {"plan.zero_stage": "3"},
     {"plan.pp": "2", "plan.rank_order": "[dp_replicate, dp_shard, pp, cp, tp]"},
     {"model.num_experts": "8", "model.experts_per_token": "2", "model.dense_layers": "1"},
 )

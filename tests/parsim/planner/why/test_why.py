@@ -176,6 +176,19 @@ def test_batch_and_nodes_go_to_the_nearest_that_the_best_plan_fills(spec: Transf
     assert not any(what.startswith("batch of 0") for what, _, _ in alone)
 
 
+def test_a_twin_is_told_by_all_that_it_has_differently() -> None:
+    better = "tp2 pp2 dp1 cp2 mb1 m32 interleaved_1f1b v8 zero1 sp recompute-selective"
+    for twin, words in {
+        better.replace("v8", "v5"): "v5",
+        better.replace("v8 zero1", "v5"): "v5 without zero1",
+        better.replace("zero1 sp", "zero3"): "zero3 without sp",
+        better.replace(" sp", ""): "without sp",
+        better.replace("interleaved_1f1b v8", "zb_h1"): "zb_h1",
+        better.replace("selective", "full"): "recompute-full",
+    }.items():
+        assert twin_words(better, twin) == words
+
+
 def test_twins_are_folded(job: Job, narrow: PlanSpace) -> None:
     plans = search(job, narrow, top=40).plans
     folded = fold_twins(plans)

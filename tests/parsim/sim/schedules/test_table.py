@@ -115,6 +115,13 @@ def test_a_plan_in_seconds_is_what_simulate_says() -> None:
         assert row.makespan == pytest.approx(predicted.pipeline_time, rel=1e-12)
         assert row.bubble_fraction == predicted.bubble_fraction
         assert row.in_seconds.peak_allocated == max(predicted.peak_allocated)
+    chunked = replace(plan, schedule="interleaved_1f1b", v=4, stage_layers=None)
+    for asked, chunks in ((None, 4), (3, 3)):  # the plan's own schedule is the plan itself
+        table = planned_table(job, chunked, v=asked, only=("interleaved_1f1b", "looped_bfs"))
+        assert [row.v for row in table.rows] == [chunks, 2 if asked is None else 3]
+        predicted = simulate(job, with_better_cut(job, replace(chunked, v=chunks)))
+        assert table.rows[0].in_seconds is not None
+        assert table.rows[0].in_seconds.step_time == predicted.step_time
     odd = replace(plan, num_microbatches=3)
     table = planned_table(replace(job, global_batch_size=3), odd, only=("1f1b", "chimera"), v=4)
     assert [row.name for row in table.rows] == ["1f1b"]

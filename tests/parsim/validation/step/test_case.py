@@ -375,15 +375,20 @@ def test_overlap_of_products_says_nothing_of_other_exchanges(row: MakeRow) -> No
         ("torchtitan", {**PP4, "zero_stage": "0"}, 0),
         ("torchtitan", {**PP4, "zero_stage": "2"}, 2),
         ("mpt-fsdp-2023", PP4, 3),
+        ("fms-fsdp", {"zero_stage": "3"}, 3),
     ],
 )
 def test_torchs_pipelines_gather_once_a_step(
     row: MakeRow, stack: str, changes: dict[str, str], stage: int
 ) -> None:
-    """FSDP beside torch's pipelines costs what ZeRO-1 does, gradients in fp32."""
+    """FSDP beside torch's pipelines costs what ZeRO-1 does, gradients in fp32.
+
+    Shards of 16-bit parameters, and of fms-fsdp, have gradients in 16 bit.
+    """
     plan = case(row, stack=stack, precision="bf16", **changes).plan
+    sums = "fp32" if stack == "torchtitan" else "same"
     assert plan.zero_stage == stage
-    assert plan.gradient_precision == ("same" if stage == 3 else "fp32")
+    assert (plan.gradient_precision, plan.reduce_precision) == (sums, sums)
 
 
 @pytest.mark.parametrize(

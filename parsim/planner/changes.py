@@ -1,4 +1,8 @@
-"""Changes of a plan that may make it smaller: of recompute, sharding, sizes, degrees, versions."""
+"""Changes of a plan that may make it fit: one, two, or more devices.
+
+A plan enters; changed plans leave, each with what was changed in words. Whether they are legal and
+fit is not looked at.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from parsim.plan.space import FEWEST, FEWEST_WORD
 from parsim.plan.stages import Stage
 
 Change = tuple[str, Plan]
+"""What was changed in words, and the changed plan."""
 
 SOME_LAYERS = f"recompute_layers={FEWEST_WORD}"
 """How a change is said whose number of layers is still to be found."""
@@ -20,7 +25,7 @@ TWO_VERSIONS = "pipedream_2bw"
 
 
 def single_changes(plan: Plan) -> Iterator[Change]:
-    """Every single change that may make a plan smaller, in words and as a plan."""
+    """One change: recomputation, sharding, the host, versions, micro-batches or degrees."""
     yield from _recompute(plan)
     yield from _some_layers(plan)
     yield from _sharding(plan)
@@ -33,7 +38,7 @@ def single_changes(plan: Plan) -> Iterator[Change]:
 
 
 def paired_changes(plan: Plan) -> Iterator[Change]:
-    """Two single changes of different fields at once."""
+    """Two changes at once, of different fields."""
     for first, once in single_changes(plan):
         if once.recompute_layers == FEWEST:  # found last, beside any other change
             continue
@@ -121,3 +126,18 @@ def _traded(plan: Plan, axis: str, degree: int, factor: int) -> Plan:
         zero_stage=sharded,
         stage_layers=None,
     )
+
+
+def changes_of_more_devices(plan: Plan, factor: int, stage: int) -> Iterator[Change]:
+    """The plan on so many times the devices: states shared out, or more devices for a replica."""
+    least = replace(plan, recompute=Recompute.FULL, recompute_layers=0, replica_microbatches=None)
+    if stage:
+        shard = replace(least, dp_replicate=1, dp_shard=plan.dp * factor, zero_stage=stage)
+        yield f"dp={shard.dp} and zero_stage={stage} and recompute=full", shard
+    if plan.stages:
+        return
+    split = replace(least, tp=plan.tp * factor, sequence_parallel=True)
+    yield f"tp={split.tp} and sequence_parallel=true and recompute=full", split
+    if plan.actions is None:
+        deep = replace(least, pp=plan.pp * factor, stage_layers=None)
+        yield f"pp={deep.pp} and recompute=full", deep
