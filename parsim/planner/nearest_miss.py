@@ -19,7 +19,7 @@ from parsim.planner.changes import (
 )
 from parsim.sim import Prediction, simulate
 from parsim.sim.confidence.memory_fit import Fit
-from parsim.sim.stages.run import TaskRun
+from parsim.sim.stages.versions import versions_of
 from parsim.units import format_bytes
 
 
@@ -73,11 +73,13 @@ def _on_device(prediction: Prediction) -> str:
 
 def _versions_words(job: Job, plan: Plan, stage: int) -> str:
     """How many versions of its weights a stage keeps, and their bytes; empty where it is one."""
-    run = TaskRun(job, plan)
-    if run.versions is None or run.versions.kept(stage) == 1:
+    versions = versions_of(plan)
+    if versions is None or versions.kept(stage) == 1:
         return ""
-    kept = run.versions.kept(stage)
-    size = format_bytes(kept * float(run.prices.weights[stage]))
+    from parsim.sim.stages.plan_prices import PlanPrices
+
+    kept = versions.kept(stage)
+    size = format_bytes(kept * float(PlanPrices(job, plan).prices().weights[stage]))
     return f"; {kept} versions of its weights are {size} of it"
 
 

@@ -43,8 +43,9 @@ from parsim.plan import Plan, Recompute
 from parsim.plan.stages import warmups
 from parsim.schedule.replicas import StageReplicas
 from parsim.sim.stages.rows import stage_rows
-from parsim.sim.stages.run import shown_microbatches, versions_of
+from parsim.sim.stages.run import shown_microbatches
 from parsim.sim.stages.variants import alike
+from parsim.sim.stages.versions import versions_of
 
 
 def order_of(plan: Plan) -> StageOrder:

@@ -10,7 +10,6 @@ import numpy as np
 from parsim.arrays import Array, Ints
 from parsim.cost.job import Job
 from parsim.plan import Plan
-from parsim.plan.names import WITHOUT_FLUSH
 from parsim.schedule.versions import Versions
 from parsim.sim.drawing.timeline import predicted_hardware
 from parsim.sim.memory.categories import STATIC as PARTS
@@ -19,25 +18,12 @@ from parsim.sim.recurrence.walk import StepEnd
 from parsim.sim.stages.one_in_flight import updates_each
 from parsim.sim.stages.plan_prices import PlanPrices
 from parsim.sim.stages.prices import StagePrices, steady_state
-from parsim.sim.stages.rows import depths, stage_rows
+from parsim.sim.stages.rows import stage_rows
+from parsim.sim.stages.versions import versions_of
 from parsim.strategy import StepProgram
 from parsim.strategy.unequal_stages import unequal_stages
 from parsim.strategy.weight_versions import without_flush
 from parsim.timelines.timeline import ACTIONS, MemoryCurve, Timeline
-
-
-def versions_of(plan: Plan) -> Versions | None:
-    """The rule of weight versions of a plan that never flushes; None of one that does."""
-    if plan.schedule not in WITHOUT_FLUSH:
-        return None
-    return Versions(
-        rule=plan.schedule,
-        pp=plan.pp,
-        batch=plan.num_microbatches if plan.schedule == "pipedream_2bw" else 1,
-        counts=tuple(stage.replicas for stage in plan.stages or ()),
-        depths=depths(plan),
-        late=tuple(int(stage.late_update) for stage in plan.stages or ()),
-    )
 
 
 def shown_microbatches(versions: Versions, count: int) -> int:

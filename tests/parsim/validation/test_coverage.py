@@ -30,11 +30,18 @@ def test_intervals_hold_where_a_question_is_new_and_are_no_wider_than_that_asks(
     for level in shipped_left_out().levels:
         judged = level.coverage
         if judged.n >= 20:
-            # 720 of 1,276 runs are one table, of one machine: as a source it nearly decides alone
-            most = 0.88 if level.level == "source" else 0.86
-            assert 0.76 <= (judged.covered or 0.0) <= most, level.level
+            # half of the runs are one table, of one machine: as a source it nearly decides alone
+            least, most = (0.74, 0.88) if level.level == "source" else (0.76, 0.86)
+            assert least <= (judged.covered or 0.0) <= most, level.level
             assert 0.76 <= (level.seen or 0.0) <= most, level.level
             assert (judged.ratio or 0.0) <= 2.6, level.level
+
+
+def test_intervals_of_all_sources_but_the_largest_hold() -> None:
+    tables = [judged for table, judged in shipped_left_out().tables.items() if table]
+    others = sorted(tables, key=lambda judged: judged.n)[:-1]
+    inside = sum((judged.covered or 0.0) * judged.n for judged in others)
+    assert 0.78 <= inside / sum(judged.n for judged in others) <= 0.86
 
 
 @pytest.mark.slow

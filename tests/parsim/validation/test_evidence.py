@@ -90,7 +90,7 @@ def test_a_device_without_the_software_cites_any_software() -> None:
     ("model", "device", "none"),
     [
         ("llama3-8b", "l40s", "of this device"),
-        ("qwen3-30b-a3b", "h200-sxm", "of a mixture of experts on this device"),
+        ("qwen3-30b-a3b", "h100-pcie-80gb", "of a mixture of experts on this device"),
         ("resnet50", "h200-sxm", "of such a network on this device"),
         ("llama3-8b", "v100-sxm-16gb", "of a transformer on this device"),
     ],

@@ -9,7 +9,7 @@ from parsim.plan import Plan, Recompute
 from parsim.plan.names import AUTO
 from parsim.plan.strategies import DDP
 from parsim.schedule.versions import Versions
-from parsim.sim.stages.run import versions_of
+from parsim.sim.stages.versions import versions_of
 from parsim.units import counted
 
 _SHARED: Final = (
