@@ -76,6 +76,7 @@ def _versions_words(job: Job, plan: Plan, stage: int) -> str:
     versions = versions_of(plan)
     if versions is None or versions.kept(stage) == 1:
         return ""
+    # loads the events, which no other search needs
     from parsim.sim.stages.plan_prices import PlanPrices
 
     kept = versions.kept(stage)

@@ -59,13 +59,12 @@ class Queues:
 
     def last_served(self, asked: Passed, spans: Iterable[int]) -> Iterator[tuple[int, Served]]:
         """What queues and spans that were just passed served last: from when to when."""
-        for queue, seconds in asked:
-            yield queue, (self.free_at[queue] - seconds, self.free_at[queue])
+        passed = list(asked)
         for span in spans:
             (begin, end), (_, seconds, holes) = self._bounds[span], self._spans[span]
-            for queue in range(begin, end):
-                if queue - begin not in holes:
-                    yield queue, (self.free_at[queue] - seconds, self.free_at[queue])
+            passed += [(row, seconds) for row in range(begin, end) if row - begin not in holes]
+        for queue, seconds in passed:
+            yield queue, (self.free_at[queue] - seconds, self.free_at[queue])
 
     def occupy(self, queue: int, seconds: float) -> None:
         """Count seconds that a queue serves beside the others."""

@@ -42,5 +42,7 @@ class ShardingHabits:
         """
         if precision == "fp16" and self.fp16_sums and accumulated in (None, self.fp16_sums):
             return {"gradient_precision": self.fp16_sums, "reduce_precision": self.fp16_sums}
-        habits = self.gradient_precision, self.reduce_precision
-        return dict(zip(("gradient_precision", "reduce_precision"), habits, strict=True))
+        return {
+            "gradient_precision": self.gradient_precision,
+            "reduce_precision": self.reduce_precision,
+        }
